@@ -1,0 +1,23 @@
+"""Advice: the frontier, the curve, plans, quotes, and why."""
+
+from shardwise.advise.curve import curve
+from shardwise.advise.explain import explain
+from shardwise.advise.frontier import frontier
+from shardwise.advise.options import Options
+from shardwise.advise.plan import OBJECTIVES, plan, read_plan
+from shardwise.advise.quote import quote
+from shardwise.advise.search import Infeasible
+from shardwise.advise.turning_point import turning_point
+
+__all__ = [
+    "OBJECTIVES",
+    "Infeasible",
+    "Options",
+    "curve",
+    "explain",
+    "frontier",
+    "plan",
+    "quote",
+    "read_plan",
+    "turning_point",
+]

@@ -1,0 +1,80 @@
+"""The options of a search: what the user may choose beside model, hardware and GPU count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from shardwise.errors import BadInput
+
+Progress = Callable[[str, float], bool]
+"""Called with (stage, fraction done); answering False cancels."""
+
+OPTIMIZER_STATE_BYTES: Mapping[str, tuple[int, int]] = {
+    # (bytes of state per parameter, without master weights; with float32 master weights)
+    "sgd": (0, 4),
+    "momentum": (4, 8),
+    "adam": (8, 12),
+}
+"""Optimizer state per parameter in bytes, float32 moments.
+
+The second figure is for parameters in 16 bits, which keep a float32 master copy
+(mixed-precision training, Micikevicius et al. 2018).
+"""
+
+METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to search.
+
+    `epsilon` is the relative error that the frontier may have at most in memory and in time
+    (CONTRACT.md, certificate). `memory_limit_bytes` is what one device may use; the default is
+    the profile's device memory divided by `memory_headroom`. `max_configurations` bounds the
+    strategies considered for one group: above it neighbouring mesh axes between nodes, then
+    inside nodes, are split as one.
+    """
+
+    epsilon: float = 0.01
+    memory_limit_bytes: float | None = None
+    memory_headroom: float = 1.1  # TensorOpt §5.2: 14.5 GB of 16 GB are safe
+    optimizer: str = "adam"
+    time_limit_s: float | None = None
+    threads: int = 0
+    method: str = "auto"
+    max_configurations: int = 200
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.epsilon <= 10.0:
+            raise BadInput(f"{self.epsilon} is out of range", field="epsilon", expected="0 to 10")
+        if self.optimizer not in OPTIMIZER_STATE_BYTES:
+            raise BadInput(
+                f"unknown optimizer {self.optimizer!r}",
+                field="optimizer",
+                expected=", ".join(OPTIMIZER_STATE_BYTES),
+            )
+        if self.method not in METHODS:
+            raise BadInput(
+                f"unknown method {self.method!r}", field="method", expected=", ".join(METHODS)
+            )
+        limit = self.memory_limit_bytes
+        if limit is not None and not limit > 0:
+            raise BadInput(f"{limit} is not positive", field="memory", expected="a size above 0")
+
+    def limit_for(self, device_memory_bytes: float) -> float:
+        """What one device may use, in bytes."""
+        if self.memory_limit_bytes is not None:
+            return float(self.memory_limit_bytes)
+        return device_memory_bytes / self.memory_headroom
+
+    def training_bytes_per_element(self, parameter_bytes: int) -> int:
+        """Weight, gradient and optimizer state of one parameter element, in bytes."""
+        plain, with_master = OPTIMIZER_STATE_BYTES[self.optimizer]
+        state = with_master if parameter_bytes < 4 else plain
+        return 2 * parameter_bytes + state
+
+
+def quiet(stage: str, fraction: float) -> bool:
+    """Progress that nobody watches."""
+    return True

@@ -1,0 +1,263 @@
+"""A plan: one strategy, spelled out far enough to execute it without the solver.
+
+`shardwise.plan/1`: the mesh; per operator its split and the layouts of its inputs and outputs;
+per edge the sequence of collectives, forward and backward, and the copy that is kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from shardwise.advise.assemble import ALTERNATIVES, SearchEdge
+from shardwise.advise.frontier import certificate, heading, search_report
+from shardwise.advise.layout import describe
+from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.reschedule import Rescheduler, Step
+from shardwise.advise.curve import time_gap, too_large
+from shardwise.advise.search import Infeasible, Search, Subject, search
+from shardwise.advise.turning_point import turning_point
+from shardwise.errors import BadInput
+from shardwise.graph import DTYPE_BYTES, Graph
+from shardwise.graph.coarsen import Member
+from shardwise.hardware import Hardware
+
+PLAN_SCHEMA = "shardwise.plan/1"
+OBJECTIVES = ("mini-time", "mini-memory", "turning-point", "mini-cost")
+
+
+def plan(
+    graph: Graph,
+    hardware: Hardware,
+    gpus: int,
+    *,
+    objective: str = "mini-time",
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The strategy that `objective` picks among those that fit the memory limit.
+
+    `mini-time`: the shortest iteration time. `mini-memory`: the least memory. `turning-point`:
+    the knee of the frontier (the fastest that fits, when the knee does not). `mini-cost`: with a
+    fixed number of GPUs the price of a step grows with its time alone, so it picks as
+    `mini-time` does. Raises `Infeasible` when nothing fits, `BadInput` for an unknown objective.
+    """
+    if objective not in OBJECTIVES:
+        raise BadInput(
+            f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
+        )
+    near_limit = objective in ("mini-time", "mini-cost")
+    found = search(
+        Subject.of(graph),
+        hardware,
+        gpus,
+        options or Options(),
+        progress or quiet,
+        near_limit=near_limit,
+    )
+    return plan_document(found, choose(found, objective), objective)
+
+
+def choose(found: Search, objective: str) -> int:
+    """The point that the objective picks."""
+    fastest = found.fastest_within(found.limit_bytes)
+    if fastest is None:
+        raise Infeasible(f"no strategy fits on {found.mesh.gpus} GPUs: {too_large(found)}")
+    if objective == "mini-memory":
+        return 0
+    if objective == "turning-point":
+        knee = turning_point(found.memory_bytes, found.time_s)
+        return fastest if knee is None else min(knee, fastest)
+    return fastest
+
+
+def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
+    """The document of one point of a search."""
+    names = tuple(axis.name for axis in found.problem.context.mesh.axes)
+    edges = [
+        _edge_document(found, edge, point, e) for e, edge in enumerate(found.problem.edges)
+    ]
+    compute = found.compute_s(point)
+    time = float(found.time_s[point])
+    return {
+        "schema": PLAN_SCHEMA,
+        "id": found.plan_id(point),
+        **heading(found),
+        "objective": objective,
+        "predicted": {
+            "memory_bytes": round(float(found.memory_bytes[point])),
+            "fixed_memory_bytes": found.problem.fixed_memory_bytes,
+            "time_s": time,
+            "compute_s": compute,
+            "communication_s": max(time - compute, 0.0),
+            "fixed_time_s": found.problem.fixed_time_s,
+            "samples_per_s": None
+            if found.subject.graph.batch_size is None
+            else found.subject.graph.batch_size / time,
+            "gap": time_gap(found, point),
+        },
+        "groups": [
+            _group_document(found, index, point, names) for index in range(len(found.problem.costs))
+        ],
+        "edges": edges,
+        "order": [op.name for op in found.subject.graph.operators],
+        "certificate": certificate(found),
+        "search": search_report(found),
+    }
+
+
+def _group_document(
+    found: Search, index: int, point: int, names: tuple[str, ...]
+) -> dict[str, Any]:
+    pattern, cost = found.problem.patterns[index], found.problem.costs[index]
+    choice = int(found.solution.choices[point, index])
+    assignment = cost.assignment[choice]
+    variables = pattern.group.variables
+    return {
+        "name": pattern.group.name,
+        "choice": choice,
+        "split": {
+            axis: (variables[v] if v >= 0 else None)
+            for axis, v in zip(names, assignment.tolist(), strict=True)
+        },
+        "parameter_bytes": float(cost.parameter_bytes[choice]),
+        "activation_bytes": float(cost.activation_bytes[choice]),
+        "compute_s": float(cost.compute_s[choice]),
+        "communication_s": float(cost.communication_s[choice]),
+        "operators": [_operator_document(m, assignment) for m in pattern.members],
+    }
+
+
+def _operator_document(member: Member, assignment: np.ndarray[Any, Any]) -> dict[str, Any]:
+    op, sem = member.operator, member.semantics
+    by_variable = dict(zip(member.variables, range(len(member.variables)), strict=True))
+    split = [by_variable.get(int(v)) for v in assignment]
+
+    def layout(accesses: dict[int, Any], *, output: bool) -> list[str]:
+        row = []
+        for v in split:
+            if v is None:
+                row.append(-1)
+            elif v in accesses:
+                row.append(accesses[v].dim)
+            else:
+                row.append(-2 if output and sem.variables[v].is_reduction else -1)
+        return describe(tuple(row), ())
+
+    return {
+        "name": op.name,
+        "kind": op.kind,
+        "split": [None if v is None else sem.variables[v].name for v in split],
+        "inputs": {
+            name: layout(sem.inputs[i], output=False) for i, name in enumerate(op.inputs)
+        },
+        "outputs": {
+            name: layout(sem.outputs[o], output=True) for o, name in enumerate(op.outputs)
+        },
+    }
+
+
+def _edge_document(found: Search, edge: SearchEdge, point: int, e: int) -> dict[str, Any]:
+    problem = found.problem
+    at_source = int(found.solution.choices[point, edge.source])
+    at_target = int(found.solution.choices[point, edge.target])
+    row, column = edge.table.rows[at_source], edge.table.columns[at_target]
+    alternative = int(found.solution.edge_choices[point, e])
+    tensor = found.subject.graph.tensors[edge.tensors[0]]
+    source, target = problem.patterns[edge.source], problem.patterns[edge.target]
+    out = problem.costs[edge.source].exits[source.exits.index(tensor.name)]
+    into = problem.costs[edge.target].entries[target.entries.index(tensor.name)]
+    paths = problem.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype])
+
+    def steps(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
+        ends = paths.register(np.stack([a, b]))
+        return [_step(found, step) for step in paths.path(int(ends[0]), int(ends[1]))]
+
+    backward = problem.context.patterns.carries_gradient(tensor.name)
+    return {
+        "source": source.group.name,
+        "target": target.group.name,
+        "tensors": list(edge.tensors),
+        "layout_at_source": describe(out.forward[at_source], ()),
+        "layout_at_target": describe(into.forward[at_target], ()),
+        "kept": ALTERNATIVES[int(edge.table.kept[row, column, alternative])],
+        "memory_bytes": float(edge.table.memory_bytes[row, column, alternative]),
+        "time_s": float(edge.table.time_s[row, column, alternative]),
+        "forward": steps(out.forward[at_source], into.forward[at_target]),
+        "backward": steps(into.gradient[at_target], out.gradient[at_source]) if backward else [],
+    }
+
+
+def _step(found: Search, step: Step) -> dict[str, Any]:
+    axes = found.problem.context.mesh.axes
+    return {
+        "operation": step.operation,
+        "axes": [axis.name for a, axis in enumerate(axes) if step.axes >> a & 1],
+        "size_bytes": step.size_bytes,
+        "time_s": step.time_s,
+        "result": describe(step.result, ()),
+    }
+
+
+def read_plan(path: str | Path) -> dict[str, Any]:
+    """A plan file, checked as far as `explain` relies on it; `BadInput` names file and field."""
+    file = Path(path)
+    try:
+        document = msgspec.json.decode(file.read_bytes())
+    except OSError as error:
+        raise BadInput(error.strerror or "cannot be read", file=str(path)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(f"not JSON: {error}", file=str(path), expected=PLAN_SCHEMA) from None
+    if not isinstance(document, dict):
+        raise BadInput("not an object", file=str(path), expected=PLAN_SCHEMA)
+    if document.get("schema") != PLAN_SCHEMA:
+        raise BadInput(
+            f"unknown schema {document.get('schema')!r}",
+            file=str(path),
+            field="schema",
+            expected=PLAN_SCHEMA,
+        )
+    try:
+        msgspec.convert(document, PlanShape)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at ")
+        field = where.strip("`").removeprefix("$.") or None
+        raise BadInput(message, file=str(path), field=field) from None
+    return document
+
+
+class _GroupShape(msgspec.Struct):
+    name: str
+    split: dict[str, str | None]
+    parameter_bytes: float
+    activation_bytes: float
+    compute_s: float
+    communication_s: float
+    operators: list[dict[str, Any]]
+
+
+class _EdgeShape(msgspec.Struct):
+    source: str
+    target: str
+    tensors: list[str]
+    kept: str
+    memory_bytes: float
+    time_s: float
+    forward: list[dict[str, Any]]
+    backward: list[dict[str, Any]]
+
+
+class PlanShape(msgspec.Struct):
+    """The fields of a plan that a reader relies on."""
+
+    id: str
+    graph_name: str
+    hardware: str
+    gpus: int
+    mesh: dict[str, list[dict[str, Any]]]
+    predicted: dict[str, Any]
+    groups: list[_GroupShape]
+    edges: list[_EdgeShape]

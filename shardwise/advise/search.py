@@ -1,0 +1,124 @@
+"""One search: a graph on so many GPUs of a hardware, solved; the base of every kind of advice."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise import _core
+from shardwise.advise.assemble import SearchProblem, assemble
+from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.pattern import Patterns
+from shardwise.errors import BadInput, NotFound
+from shardwise.graph import Graph
+from shardwise.graph.coarsen import Coarsened, coarsen
+from shardwise.graph.identity import graph_id
+from shardwise.hardware import Hardware, Mesh
+from shardwise.tdl import registry
+
+
+class Infeasible(NotFound):
+    """No strategy fits; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A graph made ready once for many searches: coarsened, with its boundary analysis."""
+
+    graph: Graph
+    id: str
+    coarsened: Coarsened
+    patterns: Patterns
+
+    @classmethod
+    def of(cls, graph: Graph) -> Subject:
+        coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors))
+        return cls(graph, graph_id(graph), coarsened, Patterns(coarsened))
+
+
+@dataclass(frozen=True)
+class Search:
+    """A solved search. Points ascend in memory; `choices` has shape (points, groups)."""
+
+    subject: Subject
+    hardware: Hardware
+    mesh: Mesh
+    options: Options
+    problem: SearchProblem
+    solution: _core.Solution
+
+    @property
+    def limit_bytes(self) -> float:
+        return self.options.limit_for(self.hardware.devices[0].memory_bytes)
+
+    @property
+    def memory_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return self.solution.memory_bytes + self.problem.fixed_memory_bytes
+
+    @property
+    def time_s(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return self.solution.time_s + self.problem.fixed_time_s
+
+    def compute_s(self, point: int) -> float:
+        """Compute time of a point; the rest of its time is communication."""
+        chosen = self.solution.choices[point]
+        total = self.problem.fixed_time_s
+        for cost, choice in zip(self.problem.costs, chosen, strict=True):
+            total += float(cost.compute_s[choice])
+        return total
+
+    def fastest_within(self, limit_bytes: float) -> int | None:
+        """The fastest point that fits `limit_bytes`, or None."""
+        fitting = np.flatnonzero(self.memory_bytes <= limit_bytes)
+        return int(fitting[-1]) if len(fitting) else None
+
+    def plan_id(self, point: int) -> str:
+        """Content id of a plan: what was asked and what was chosen."""
+        digest = hashlib.sha256()
+        axes = [(axis.name, axis.size) for axis in self.problem.context.mesh.axes]
+        digest.update(
+            repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode()
+        )
+        digest.update(repr(self.options.optimizer).encode())
+        digest.update(self.solution.choices[point].astype("<u4").tobytes())
+        digest.update(self.solution.edge_choices[point].astype("<u4").tobytes())
+        return f"sha256:{digest.hexdigest()}"
+
+
+def search(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
+    *,
+    near_limit: bool = False,
+) -> Search:
+    """Track the frontier of `subject` on `gpus` devices.
+
+    With `near_limit` only the neighbourhood of the memory limit is searched, which is all that
+    the shortest time under that limit needs. Raises `Infeasible` when the hardware has fewer
+    devices, `BadInput` for a count below 1.
+    """
+    if gpus < 1:
+        raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number of at least 1")
+    mesh = Mesh.build(hardware, gpus)
+    problem = assemble(
+        subject.coarsened, subject.patterns, hardware, mesh, options, progress
+    )
+    target = None
+    if near_limit:
+        limit = options.limit_for(hardware.devices[0].memory_bytes)
+        target = max(limit - problem.fixed_memory_bytes, 0.0)
+    solution = _core.solve(
+        problem.problem,
+        method=options.method,
+        epsilon=options.epsilon,
+        memory_target_bytes=target,
+        time_limit_s=options.time_limit_s,
+        threads=options.threads,
+        progress=progress,
+    )
+    return Search(subject, hardware, mesh, options, problem, solution)

@@ -1,0 +1,60 @@
+"""Errors that a user may see. Each one is a single clear line: which file, which field, what was expected."""
+
+from __future__ import annotations
+
+
+class ShardwiseError(Exception):
+    """Base of every error that Shardwise raises on purpose; `exit_code` is the command line's."""
+
+    exit_code = 2
+
+
+class BadInput(ShardwiseError):
+    """An input that is refused.
+
+    `file` is the path as the user gave it, `field` a path inside the document such as
+    `operators[3].inputs[0]`, `expected` what would have been accepted.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str | None = None,
+        field: str | None = None,
+        expected: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.file = file
+        self.field = field
+        self.expected = expected
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        where = [part for part in (self.file, self.field) if part]
+        text = ": ".join([*where, self.problem])
+        if self.expected:
+            text += f" (expected {self.expected})"
+        return " ".join(text.split())
+
+    def in_file(self, file: str) -> BadInput:
+        """The same error, naming `file`."""
+        return type(self)(self.problem, file=file, field=self.field, expected=self.expected)
+
+
+class CaptureError(BadInput):
+    """A model that cannot be captured; the message names the cause and a way out."""
+
+
+class UnknownOperator(ShardwiseError):
+    """An operator kind without a TDL description was asked for by name."""
+
+
+class NotFound(ShardwiseError):
+    """A thing that was asked for by name does not exist, or no answer exists (exit code 1)."""
+
+    exit_code = 1
+
+
+class SolverError(ShardwiseError):
+    """The solver gave up; the message says which limit was met."""

@@ -1,0 +1,114 @@
+"""The training graph: tensors and operators, forward only.
+
+A graph holds the forward operators of one training step, the loss included. Backward is not
+spelled out: each forward operator and its gradients are one group (Tofu §5.1), and the
+operator's description says what its backward computes and which tensors it needs kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+Role = Literal["input", "parameter", "buffer", "activation", "output"]
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+}
+"""Size of one element in bytes, keyed by torch's dtype names without their prefix."""
+
+FLOAT_DTYPES = frozenset(name for name in DTYPE_BYTES if name.startswith(("float", "bfloat")))
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor: `shape` in elements; `batch_dim` is the sample dimension where it is known."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: Role
+    batch_dim: int | None = None
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+    @property
+    def differentiable(self) -> bool:
+        return self.dtype in FLOAT_DTYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One forward operator.
+
+    `kind` is an ATen name (`aten.linear.default`). `inputs` are tensor names in the order of
+    the operator's schema; tensors inside list arguments stand one after another; optional
+    tensors that are absent are left out. `attributes["tensor_arguments"]` names the schema
+    argument of each input (`input`, `weight`, `bias`, `tensors.0`, `tensors.1`); the other
+    attributes are the non-tensor arguments by their schema names, schema defaults filled in.
+    `scope` is the dotted path of the module it came from.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    scope: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A validated training graph; `tensors` by name, `operators` in topological order."""
+
+    name: str
+    tensors: Mapping[str, Tensor]
+    operators: tuple[Operator, ...]
+
+    @cached_property
+    def producer(self) -> Mapping[str, Operator]:
+        """The operator that makes each tensor; inputs, parameters and buffers have none."""
+        return {out: op for op in self.operators for out in op.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Operator, ...]]:
+        """The operators that read each tensor, in graph order, each once."""
+        found: dict[str, list[Operator]] = {name: [] for name in self.tensors}
+        for op in self.operators:
+            for name in dict.fromkeys(op.inputs):
+                found[name].append(op)
+        return {name: tuple(ops) for name, ops in found.items()}
+
+    @cached_property
+    def parameter_count(self) -> int:
+        return sum(t.elements for t in self.tensors.values() if t.role == "parameter")
+
+    @cached_property
+    def batch_size(self) -> int | None:
+        """Samples of one step, from the first input that names its batch dimension."""
+        for tensor in self.tensors.values():
+            if tensor.role == "input" and tensor.batch_dim is not None:
+                return tensor.shape[tensor.batch_dim]
+        return None
