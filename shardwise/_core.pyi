@@ -1,0 +1,111 @@
+"""The solver (Rust, `solver/`). Memory in bytes, time in seconds."""
+
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+@final
+class Problem:
+    """A problem under construction: operators with costs per choice, edges with costs per pair.
+
+    Costs, tables and row maps are shared by id, so that repeated layers are recognised. Every
+    method raises `ValueError` for costs that are negative or not finite and for shapes or ids
+    that do not fit.
+    """
+
+    def __new__(cls) -> Problem: ...
+    def add_costs(self, memory_bytes: NDArray[np.float64], time_s: NDArray[np.float64]) -> int:
+        """Costs of an operator's K choices, each of shape (K,); answers their id."""
+
+    def add_operator(self, name: str, costs: int) -> int:
+        """An operator with the costs of that id; answers its number."""
+
+    def add_table(
+        self,
+        memory_bytes: NDArray[np.float64],
+        time_s: NDArray[np.float64],
+        count: NDArray[np.uint8],
+    ) -> int:
+        """Edge costs of shape (R, C, A); the first `count[r, c]` (at least 1) alternatives count."""
+
+    def add_edge(
+        self,
+        source: int,
+        target: int,
+        table: int,
+        rows: NDArray[np.uint32],
+        columns: NDArray[np.uint32],
+    ) -> int:
+        """An edge; `rows[i]` is the table's row of source choice i, `columns[j]` the column of j."""
+
+@final
+class Solution:
+    """A frontier: points ascending in memory, strictly descending in time."""
+
+    @property
+    def memory_bytes(self) -> NDArray[np.float64]:
+        """Shape (points,)."""
+
+    @property
+    def time_s(self) -> NDArray[np.float64]:
+        """Shape (points,)."""
+
+    @property
+    def choices(self) -> NDArray[np.uint32]:
+        """Shape (points, operators)."""
+
+    @property
+    def edge_choices(self) -> NDArray[np.uint32]:
+        """Shape (points, edges): the alternative of each edge."""
+
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def epsilon(self) -> float:
+        """The proven certificate; infinity when nothing is proven."""
+
+    @property
+    def time_lower_bound_s(self) -> float | None:
+        """With `memory_target_bytes`: no strategy within it is faster."""
+
+    @property
+    def status(self) -> str:
+        """`exact`, `within_epsilon`, `heuristic`, `budget` or `cancelled`."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def statistics(self) -> dict[str, float]: ...
+
+def solve(
+    problem: Problem,
+    *,
+    method: str = "auto",
+    epsilon: float = 0.0,
+    memory_target_bytes: float | None = None,
+    time_limit_s: float | None = None,
+    threads: int = 0,
+    progress: Callable[[str, float], bool] | None = None,
+) -> Solution:
+    """Track the frontier (TensorOpt Section 3).
+
+    `memory_target_bytes` asks only for the neighbourhood of that memory. `progress` gets a stage
+    and a fraction about 20 times a second; answering False cancels. Raises `ValueError` for a
+    setting out of range, `TimeoutError` when the time limit passes before any answer,
+    `RuntimeError` when cancelled or over budget before any answer.
+    """
+
+def shortest_paths(
+    node_count: int,
+    sources: NDArray[np.uint32],
+    targets: NDArray[np.uint32],
+    weights: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """All shortest paths over arcs; distance (N, N) and the last arc of each path (-1: none)."""
+
+def version() -> str:
+    """The solver's version."""

@@ -1,0 +1,295 @@
+//! The boundary to Python: extract, release the GIL, call, convert. Nothing is computed here.
+
+mod error;
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use ::frontier::problem as core;
+use ::frontier::reschedule;
+use ::frontier::solve::{solve as run, Method, Settings, Solution as Solved};
+use numpy::ndarray::Array2;
+use numpy::{
+    IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyReadonlyArray3,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use error::to_python;
+
+/// A problem under construction.
+#[pyclass(module = "shardwise._core")]
+#[derive(Default)]
+struct Problem {
+    inner: core::Problem,
+}
+
+#[pymethods]
+impl Problem {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn add_costs(
+        &mut self,
+        memory_bytes: PyReadonlyArray1<f64>,
+        time_s: PyReadonlyArray1<f64>,
+    ) -> PyResult<usize> {
+        self.inner
+            .add_costs(memory_bytes.as_array().to_vec(), time_s.as_array().to_vec())
+            .map_err(to_python)
+    }
+
+    fn add_operator(&mut self, name: String, costs: usize) -> PyResult<usize> {
+        self.inner.add_operator(name, costs).map_err(to_python)
+    }
+
+    fn add_table(
+        &mut self,
+        memory_bytes: PyReadonlyArray3<f64>,
+        time_s: PyReadonlyArray3<f64>,
+        count: PyReadonlyArray2<u8>,
+    ) -> PyResult<usize> {
+        let (memory, time, count) = (memory_bytes.as_array(), time_s.as_array(), count.as_array());
+        let (rows, columns) = count.dim();
+        let (_, _, most) = memory.dim();
+        if memory.dim() != time.dim() || memory.dim() != (rows, columns, most) {
+            return Err(PyValueError::new_err(
+                "memory_bytes and time_s need the shape (R, C, A), count the shape (R, C)",
+            ));
+        }
+        let mut table = core::Table {
+            rows,
+            columns,
+            starts: vec![0],
+            memory: Vec::new(),
+            time: Vec::new(),
+        };
+        for ((r, c), &n) in count.indexed_iter() {
+            if n as usize > most {
+                return Err(PyValueError::new_err("count is above the alternatives given"));
+            }
+            for a in 0..n as usize {
+                table.memory.push(memory[(r, c, a)]);
+                table.time.push(time[(r, c, a)]);
+            }
+            table.starts.push(table.memory.len() as u32);
+        }
+        self.inner.add_table(table).map_err(to_python)
+    }
+
+    fn add_edge(
+        &mut self,
+        source: usize,
+        target: usize,
+        table: usize,
+        rows: PyReadonlyArray1<u32>,
+        columns: PyReadonlyArray1<u32>,
+    ) -> PyResult<usize> {
+        let (rows, columns) = (rows.as_array().to_vec(), columns.as_array().to_vec());
+        self.inner
+            .add_edge(source, target, table, rows, columns)
+            .map_err(to_python)
+    }
+}
+
+/// An answer; see `_core.pyi`.
+#[pyclass(module = "shardwise._core", frozen)]
+struct Solution {
+    solved: Solved,
+}
+
+#[pymethods]
+impl Solution {
+    #[getter]
+    fn memory_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
+        let all: Vec<f64> = self.solved.points.iter().map(|p| p.memory).collect();
+        all.into_pyarray(py)
+    }
+
+    #[getter]
+    fn time_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
+        let all: Vec<f64> = self.solved.points.iter().map(|p| p.time).collect();
+        all.into_pyarray(py)
+    }
+
+    #[getter]
+    fn choices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<u32>>> {
+        stacked(py, self.solved.points.iter().map(|p| &p.choices))
+    }
+
+    #[getter]
+    fn edge_choices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<u32>>> {
+        stacked(py, self.solved.points.iter().map(|p| &p.edge_choices))
+    }
+
+    #[getter]
+    fn exact(&self) -> bool {
+        self.solved.status == ::frontier::solve::Status::Exact
+    }
+
+    #[getter]
+    fn epsilon(&self) -> f64 {
+        self.solved.epsilon
+    }
+
+    #[getter]
+    fn time_lower_bound_s(&self) -> Option<f64> {
+        self.solved.time_lower_bound
+    }
+
+    #[getter]
+    fn status(&self) -> &'static str {
+        self.solved.status.name()
+    }
+
+    #[getter]
+    fn seconds(&self) -> f64 {
+        self.solved.seconds
+    }
+
+    #[getter]
+    fn method(&self) -> &'static str {
+        self.solved.method
+    }
+
+    #[getter]
+    fn statistics(&self) -> HashMap<&'static str, f64> {
+        HashMap::from([
+            ("candidates", self.solved.candidates as f64),
+            ("optima", self.solved.optima as f64),
+            ("kept_choices", self.solved.kept_choices),
+        ])
+    }
+}
+
+fn stacked<'py, 'a>(
+    py: Python<'py>,
+    rows: impl ExactSizeIterator<Item = &'a Vec<u32>>,
+) -> PyResult<Bound<'py, PyArray2<u32>>> {
+    let count = rows.len();
+    let mut width = 0;
+    let mut flat = Vec::new();
+    for row in rows {
+        width = row.len();
+        flat.extend_from_slice(row);
+    }
+    Array2::from_shape_vec((count, width), flat)
+        .map(|array| array.into_pyarray(py))
+        .map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+#[pyfunction]
+#[pyo3(signature = (problem, *, method="auto", epsilon=0.0, memory_target_bytes=None, time_limit_s=None, threads=0, progress=None))]
+#[allow(clippy::too_many_arguments)] // one per keyword of the Python function
+fn solve(
+    py: Python<'_>,
+    problem: PyRef<'_, Problem>,
+    method: &str,
+    epsilon: f64,
+    memory_target_bytes: Option<f64>,
+    time_limit_s: Option<f64>,
+    threads: usize,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Solution> {
+    let method = Method::parse(method).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "unknown method {method:?} (expected {})",
+            Method::NAMES.join(", ")
+        ))
+    })?;
+    if !(epsilon >= 0.0 && epsilon.is_finite()) {
+        return Err(PyValueError::new_err("epsilon is finite and not negative"));
+    }
+    let time_limit = time_limit_s
+        .map(Duration::try_from_secs_f64)
+        .transpose()
+        .map_err(|_| PyValueError::new_err("time_limit_s is finite and not negative"))?;
+    let settings = Settings {
+        method,
+        epsilon,
+        memory_target: memory_target_bytes,
+        time_limit,
+    };
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let raised: Mutex<Option<PyErr>> = Mutex::new(None);
+    let listener = |stage: &str, fraction: f64| match &progress {
+        None => Python::attach(|py| py.check_signals().is_ok()),
+        Some(call) => Python::attach(|py| {
+            let answer = py
+                .check_signals()
+                .and_then(|()| call.call1(py, (stage, fraction)))
+                .and_then(|value| value.extract::<bool>(py));
+            answer.unwrap_or_else(|error| {
+                if let Ok(mut slot) = raised.lock() {
+                    *slot = Some(error);
+                }
+                false
+            })
+        }),
+    };
+    let inner = &problem.inner;
+    let solved = py.detach(|| pool.install(|| run(inner, settings, Some(&listener))));
+    if let Some(error) = raised.lock().ok().and_then(|mut slot| slot.take()) {
+        return Err(error);
+    }
+    Ok(Solution {
+        solved: solved.map_err(to_python)?,
+    })
+}
+
+#[pyfunction]
+#[allow(clippy::type_complexity)] // the two arrays of the Python function
+fn shortest_paths<'py>(
+    py: Python<'py>,
+    node_count: usize,
+    sources: PyReadonlyArray1<u32>,
+    targets: PyReadonlyArray1<u32>,
+    weights: PyReadonlyArray1<f64>,
+) -> PyResult<(Bound<'py, PyArray2<f64>>, Bound<'py, PyArray2<i32>>)> {
+    let (sources, targets, weights) = (sources.as_array(), targets.as_array(), weights.as_array());
+    if sources.len() != targets.len() || sources.len() != weights.len() {
+        return Err(PyValueError::new_err(
+            "sources, targets and weights need one length",
+        ));
+    }
+    let arcs: Vec<reschedule::Arc> = sources
+        .iter()
+        .zip(&targets)
+        .zip(&weights)
+        .map(|((&source, &target), &weight)| reschedule::Arc {
+            source,
+            target,
+            weight,
+        })
+        .collect();
+    let paths = py
+        .detach(|| reschedule::shortest_paths(node_count, &arcs))
+        .map_err(to_python)?;
+    let shape = (node_count, node_count);
+    let shaped = |error: numpy::ndarray::ShapeError| PyValueError::new_err(error.to_string());
+    let distance = Array2::from_shape_vec(shape, paths.distance).map_err(shaped)?;
+    let last_arc = Array2::from_shape_vec(shape, paths.last_arc).map_err(shaped)?;
+    Ok((distance.into_pyarray(py), last_arc.into_pyarray(py)))
+}
+
+/// The solver's version, part of every cached answer's key.
+#[pyfunction]
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+#[pymodule]
+fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Problem>()?;
+    m.add_class::<Solution>()?;
+    m.add_function(wrap_pyfunction!(solve, m)?)?;
+    m.add_function(wrap_pyfunction!(shortest_paths, m)?)?;
+    m.add_function(wrap_pyfunction!(version, m)?)?;
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! Frontiers with a proven gap, where exact ones explode.
+//!
+//! 1. Weighted optima over the whole space, found by bisecting slopes (Aneja and Nair 1979), give
+//!    points and supporting lines.
+//! 2. The choices that the optima use form a restricted problem; its frontier is tracked with
+//!    thinned staircases and fills the gaps between the optima.
+//! 3. Points against lines give the certificate; where it is too large, the optimum at that
+//!    slope and choices close to it are added, and 2 repeats.
+
+use crate::certificate::{certify, corner_gap, Line};
+use crate::elimination::Limits;
+use crate::error::SolveError;
+use crate::frontier::Thinning;
+use crate::problem::Problem;
+use crate::restricted::Kept;
+use crate::scalar::{Scalar, Weights};
+use crate::tracking::{track, Point, Style};
+use crate::watch::Watch;
+
+/// Rounds of restricted tracking, and the most weighted optima before them.
+const ROUNDS: usize = 5;
+const MOST_OPTIMA: usize = 28;
+/// Staircases in the first round have at most this many steps; each round doubles it.
+const STEPS: usize = 96;
+/// A slope this close to an axis still breaks ties by the other cost.
+const TIE: f64 = 1e-7;
+
+/// Points with what is proven about them.
+pub struct Certified {
+    pub points: Vec<Point>,
+    pub epsilon: f64,
+    /// With a memory target: no strategy within it is faster (seconds).
+    pub time_lower_bound: Option<f64>,
+    pub optima: usize,
+    pub kept_choices: f64,
+    /// Why it stopped early, if it did.
+    pub stopped: Option<SolveError>,
+}
+
+/// The bounding and the answer so far.
+struct Search<'p, 'w> {
+    problem: &'p Problem,
+    scalar: Scalar<'p>,
+    watch: &'w Watch<'w>,
+    points: Vec<Point>,
+    lines: Vec<Line>,
+    kept: Kept,
+    /// Scales of memory and time.
+    scale: (f64, f64),
+}
+
+/// Track the frontier to within `epsilon`, or only its neighbourhood of `target` bytes.
+pub fn solve(
+    problem: &Problem,
+    epsilon: f64,
+    target: Option<f64>,
+    watch: &Watch,
+) -> Result<Certified, SolveError> {
+    let mut search = Search::start(problem, watch)?;
+    let stopped = match target {
+        None => search.whole(epsilon),
+        Some(target) => search.near(target, epsilon),
+    }
+    .err();
+    let time_lower_bound = target.and_then(|t| search.bound_at(t));
+    let (epsilon, _) = certify(&search.points, &search.lines);
+    Ok(Certified {
+        epsilon,
+        time_lower_bound,
+        optima: search.lines.len(),
+        kept_choices: search.kept.mean(),
+        points: search.points,
+        stopped,
+    })
+}
+
+impl<'p, 'w> Search<'p, 'w> {
+    /// The two ends of the frontier.
+    fn start(problem: &'p Problem, watch: &'w Watch<'w>) -> Result<Self, SolveError> {
+        let scalar = Scalar::new(problem, watch)?;
+        let mut search = Self {
+            kept: Kept::new(problem),
+            problem,
+            scalar,
+            watch,
+            points: Vec::new(),
+            lines: Vec::new(),
+            scale: (1.0, 1.0),
+        };
+        let leanest = search.pure(1.0, 0.0)?;
+        let fastest = search.pure(0.0, 1.0)?;
+        let above_zero = |x: f64| if x > 0.0 { x } else { 1.0 };
+        search.scale = (above_zero(fastest.memory), above_zero(leanest.time));
+        search.minimise(1.0, TIE)?;
+        search.minimise(TIE, 1.0)?;
+        Ok(search)
+    }
+
+    /// A bound on one cost alone; its strategy may be far from the frontier and is not kept.
+    fn pure(&mut self, memory: f64, time: f64) -> Result<Point, SolveError> {
+        let weights = Weights { memory, time };
+        let (value, point) = self.scalar.minimise(weights, self.watch)?;
+        self.lines.push(Line { weights, value });
+        self.insert(point.clone());
+        Ok(point)
+    }
+
+    /// Minimise with weights relative to the scales; keeps the line, the point and its choices.
+    fn minimise(&mut self, memory: f64, time: f64) -> Result<(f64, Point), SolveError> {
+        let weights = Weights {
+            memory: memory / self.scale.0,
+            time: time / self.scale.1,
+        };
+        let (value, point) = self.scalar.minimise(weights, self.watch)?;
+        self.lines.push(Line { weights, value });
+        self.kept.add(&point);
+        self.insert(point.clone());
+        Ok((value, point))
+    }
+
+    /// The optimum at the slope between two points; true if it lies below their line.
+    fn between(&mut self, p: &Point, q: &Point) -> Result<(bool, Point), SolveError> {
+        let memory = (p.time - q.time) / self.scale.1;
+        let time = (q.memory - p.memory) / self.scale.0;
+        let total = memory + time;
+        let (memory, time) = (memory / total, time / total);
+        let line = memory * p.memory / self.scale.0 + time * p.time / self.scale.1;
+        let (value, point) = self.minimise(memory, time)?;
+        Ok((value < line * (1.0 - 1e-9), point))
+    }
+
+    /// Put a point in its place, unless it is beaten; drop what it beats.
+    fn insert(&mut self, point: Point) {
+        let beaten = |a: &Point, b: &Point| a.memory <= b.memory && a.time <= b.time;
+        if self.points.iter().any(|p| beaten(p, &point)) {
+            return;
+        }
+        self.points.retain(|p| !beaten(&point, p));
+        let at = self.points.partition_point(|p| p.memory < point.memory);
+        self.points.insert(at, point);
+    }
+
+    fn whole(&mut self, epsilon: f64) -> Result<(), SolveError> {
+        self.supported_points(epsilon)?;
+        let mut near = 2;
+        for round in 0..ROUNDS {
+            self.watch
+                .poll("restricted", round as f64 / ROUNDS as f64)?;
+            self.track_kept(f64::INFINITY, epsilon, STEPS << round)?;
+            let (gap, corner) = certify(&self.points, &self.lines);
+            if gap <= epsilon {
+                return Ok(());
+            }
+            if !self.sharpen(corner, near)? {
+                near *= 2;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bisect slopes, the worst corner first, until the optima alone are good or too many.
+    fn supported_points(&mut self, epsilon: f64) -> Result<(), SolveError> {
+        let mut hull = self.points.clone();
+        let mut closed: Vec<(f64, f64)> = Vec::new();
+        for done in 0..MOST_OPTIMA {
+            self.watch
+                .poll("bounding", done as f64 / MOST_OPTIMA as f64)?;
+            let open = hull
+                .windows(2)
+                .filter(|w| !closed.contains(&(w[0].memory, w[1].memory)))
+                .map(|w| {
+                    let gap = corner_gap(&self.lines, w[1].memory, w[0].time);
+                    (gap, w[0].clone(), w[1].clone())
+                })
+                .max_by(|a, b| a.0.total_cmp(&b.0));
+            let Some((gap, p, q)) = open else { break };
+            if gap <= epsilon / 4.0 {
+                break;
+            }
+            match self.between(&p, &q)? {
+                (true, point) if point.memory > p.memory && point.memory < q.memory => {
+                    let at = hull.partition_point(|x| x.memory < point.memory);
+                    hull.insert(at, point);
+                }
+                _ => closed.push((p.memory, q.memory)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The optimum at a corner's slope, and choices close to it; true if any choice is new.
+    fn sharpen(&mut self, corner: usize, near: usize) -> Result<bool, SolveError> {
+        let before = self.kept.mean();
+        let last = self.points.len() - 1;
+        let (p, q) = (
+            self.points[corner.saturating_sub(1).min(last)].clone(),
+            self.points[corner.min(last)].clone(),
+        );
+        let (memory, time) = if q.memory > p.memory {
+            let memory = (p.time - q.time) / self.scale.1;
+            let time = (q.memory - p.memory) / self.scale.0;
+            (memory / (memory + time), time / (memory + time))
+        } else if corner == 0 {
+            (1.0, 1e-3)
+        } else {
+            (1e-3, 1.0)
+        };
+        let (_, point) = self.minimise(memory, time)?;
+        let weights = Weights {
+            memory: memory / self.scale.0,
+            time: time / self.scale.1,
+        };
+        self.kept.add_near(self.problem, &point, weights, near);
+        Ok(self.kept.mean() > before)
+    }
+
+    /// Track the frontier of the kept choices and add its points.
+    fn track_kept(&mut self, cap: f64, epsilon: f64, steps: usize) -> Result<(), SolveError> {
+        let problem = self.kept.problem(self.problem)?;
+        let fastest = self.points.last().map_or(0.0, |p| p.time);
+        let leanest = self.points.first().map_or(0.0, |p| p.memory);
+        let share = epsilon * 2.0 / (problem.operators.len() as f64).max(8.0);
+        let thinning = Thinning {
+            time_s: fastest * share,
+            memory_bytes: leanest * share,
+            most: steps,
+            memory_cap: cap,
+        };
+        let limits = Limits {
+            thinning,
+            candidates: u64::MAX,
+            watch: self.watch,
+        };
+        let style = Style {
+            linear: true,
+            heuristic: true,
+            widest: 512,
+        };
+        for point in track(&problem, style, &limits)?.points {
+            self.insert(self.kept.widen(point));
+        }
+        Ok(())
+    }
+
+    /// Only around `target` bytes: the fastest strategy within it and a bound on its time.
+    fn near(&mut self, target: f64, epsilon: f64) -> Result<(), SolveError> {
+        let Some((mut p, mut q)) = self.straddling(target) else {
+            return Ok(());
+        };
+        for done in 0..MOST_OPTIMA {
+            self.watch
+                .poll("bounding", done as f64 / MOST_OPTIMA as f64)?;
+            let (below, point) = self.between(&p, &q)?;
+            if !below || self.proven(target, epsilon) {
+                break;
+            }
+            if point.memory <= target {
+                p = point;
+            } else {
+                q = point;
+            }
+        }
+        for round in 0..ROUNDS {
+            if self.proven(target, epsilon) {
+                return Ok(());
+            }
+            self.track_kept(target, epsilon, STEPS << round)?;
+            if self.proven(target, epsilon) {
+                return Ok(());
+            }
+            let corner = self.points.partition_point(|x| x.memory <= target);
+            self.sharpen(corner, 2 << round)?;
+        }
+        Ok(())
+    }
+
+    /// The fastest point within the target and the leanest beyond it, if both exist.
+    fn straddling(&self, target: f64) -> Option<(Point, Point)> {
+        let at = self.points.partition_point(|x| x.memory <= target);
+        let inside = at.checked_sub(1)?;
+        Some((self.points[inside].clone(), self.points.get(at)?.clone()))
+    }
+
+    fn proven(&self, target: f64, epsilon: f64) -> bool {
+        let at = self.points.partition_point(|x| x.memory <= target);
+        match (at.checked_sub(1), self.bound_at(target)) {
+            (Some(best), Some(bound)) => self.points[best].time <= bound * (1.0 + epsilon),
+            _ => true, // nothing fits: the leanest strategy says so
+        }
+    }
+
+    fn bound_at(&self, target: f64) -> Option<f64> {
+        self.points.first().filter(|p| p.memory <= target)?;
+        let best = self.lines.iter().map(|line| line.time_at(target));
+        Some(best.fold(0.0, f64::max))
+    }
+}

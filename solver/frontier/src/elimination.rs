@@ -1,0 +1,397 @@
+//! Node, edge, branch and heuristic elimination (TensorOpt Section 3.2, Eq. 4 to 7).
+//!
+//! A [`Working`] graph holds a frontier per choice of each operator and per pair of choices of
+//! each pair of joined operators. Elimination makes it smaller; all but the heuristic one keep
+//! the frontier of the whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::prelude::*;
+
+use crate::error::SolveError;
+use crate::frontier::{
+    product, product_into, record, settle, union, Candidate, Frontier, Thinning, Tuple,
+};
+use crate::problem::Problem;
+use crate::trace::{Arena, EMPTY};
+use crate::watch::Watch;
+
+/// Frontiers F(e_ij, s_i, s_j) of one pair of operators; `a < b`, row = choice of a.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    pub columns: usize,
+    pub cells: Vec<Frontier>,
+}
+
+impl Matrix {
+    fn transposed(&self) -> Self {
+        let rows = self.cells.len() / self.columns;
+        let cells = (0..self.columns)
+            .flat_map(|c| (0..rows).map(move |r| (r, c)))
+            .map(|(r, c)| self.cells[r * self.columns + c].clone())
+            .collect();
+        Self {
+            columns: rows,
+            cells,
+        }
+    }
+}
+
+/// What one elimination may cost and how coarse its result may be.
+pub struct Limits<'a> {
+    pub thinning: Thinning,
+    /// Tuples that the whole tracking may consider.
+    pub candidates: u64,
+    pub watch: &'a Watch<'a>,
+}
+
+impl Limits<'_> {
+    /// Count the tuples about to be considered; errs when that is too many.
+    fn spend(&self, candidates: usize) -> Result<(), SolveError> {
+        self.watch.count(candidates);
+        if self.watch.candidates() > self.candidates {
+            return Err(SolveError::OverBudget(format!(
+                "more than {} candidate strategies",
+                self.candidates
+            )));
+        }
+        self.watch.poll("tracking", 0.5)
+    }
+}
+
+/// The graph as it is being simplified.
+pub struct Working {
+    pub nodes: Vec<Option<Vec<Frontier>>>,
+    pub edges: BTreeMap<(usize, usize), Matrix>,
+    pub neighbours: Vec<BTreeSet<usize>>,
+    pub arena: Arena,
+}
+
+impl Working {
+    /// Initialisation (Algorithm 2, line 3); parallel edges are merged at once (Eq. 5).
+    pub fn new(problem: &Problem, limits: &Limits) -> Result<Self, SolveError> {
+        let mut arena = Arena::default();
+        let nodes = problem
+            .operators
+            .iter()
+            .enumerate()
+            .map(|(o, operator)| {
+                let costs = &problem.costs[operator.costs];
+                let each = costs.memory.iter().zip(&costs.time).enumerate();
+                let frontiers = each.map(|(k, (&memory, &time))| {
+                    let trace = arena.operator(o, k);
+                    vec![Tuple {
+                        memory,
+                        time,
+                        trace,
+                    }]
+                });
+                Some(frontiers.collect())
+            })
+            .collect();
+        let mut working = Self {
+            nodes,
+            edges: BTreeMap::new(),
+            neighbours: vec![BTreeSet::new(); problem.operators.len()],
+            arena,
+        };
+        for e in 0..problem.edges.len() {
+            limits.watch.poll("initialising", 0.0)?;
+            let (pair, matrix) = working.initial_matrix(problem, e);
+            working.eliminate_parallel_edge(pair, matrix, limits)?;
+        }
+        Ok(working)
+    }
+
+    fn initial_matrix(&mut self, problem: &Problem, e: usize) -> ((usize, usize), Matrix) {
+        let edge = problem.edges[e];
+        let forward = edge.source < edge.target;
+        let (a, b) = if forward {
+            (edge.source, edge.target)
+        } else {
+            (edge.target, edge.source)
+        };
+        let table = &problem.tables[edge.table];
+        let (rows, columns) = (problem.choices(a), problem.choices(b));
+        let mut cells = Vec::with_capacity(rows * columns);
+        for i in 0..rows {
+            for j in 0..columns {
+                let (s, t) = if forward { (i, j) } else { (j, i) };
+                let range = problem.alternatives(&edge, s, t);
+                let start = range.start;
+                let candidates = range
+                    .map(|at| Candidate {
+                        memory: table.memory[at],
+                        time: table.time[at],
+                        left: (at - start) as u32,
+                        right: EMPTY,
+                    })
+                    .collect();
+                let kept = settle(candidates, &Thinning::EXACT);
+                let cell = kept.into_iter().map(|c| Tuple {
+                    memory: c.memory,
+                    time: c.time,
+                    trace: self.arena.edge(e, c.left as usize),
+                });
+                cells.push(cell.collect());
+            }
+        }
+        ((a, b), Matrix { columns, cells })
+    }
+
+    pub fn choices(&self, node: usize) -> usize {
+        self.nodes[node].as_ref().map_or(0, Vec::len)
+    }
+
+    /// The matrix between two joined operators with `a`'s choices as rows.
+    fn oriented(&self, a: usize, b: usize) -> Matrix {
+        if a < b {
+            self.edges[&(a, b)].clone()
+        } else {
+            self.edges[&(b, a)].transposed()
+        }
+    }
+
+    fn remove_node(&mut self, node: usize) {
+        for other in std::mem::take(&mut self.neighbours[node]) {
+            self.neighbours[other].remove(&node);
+            self.edges.remove(&(node.min(other), node.max(other)));
+        }
+        self.nodes[node] = None;
+    }
+
+    /// Edge elimination (Eq. 5): put an edge in, multiplying it into one that is there.
+    fn eliminate_parallel_edge(
+        &mut self,
+        pair: (usize, usize),
+        matrix: Matrix,
+        limits: &Limits,
+    ) -> Result<(), SolveError> {
+        let merged = match self.edges.remove(&pair) {
+            None => matrix,
+            Some(there) => {
+                let mut cells = Vec::with_capacity(matrix.cells.len());
+                for (a, b) in there.cells.iter().zip(&matrix.cells) {
+                    limits.spend(a.len() * b.len())?;
+                    cells.push(product(a, b, &limits.thinning, &mut self.arena));
+                }
+                Matrix {
+                    columns: matrix.columns,
+                    cells,
+                }
+            }
+        };
+        self.edges.insert(pair, merged);
+        self.neighbours[pair.0].insert(pair.1);
+        self.neighbours[pair.1].insert(pair.0);
+        Ok(())
+    }
+
+    /// Node elimination (Eq. 4): an operator with two neighbours becomes an edge between them.
+    pub fn eliminate_node(&mut self, node: usize, limits: &Limits) -> Result<(), SolveError> {
+        let ends: Vec<usize> = self.neighbours[node].iter().copied().collect();
+        match ends[..] {
+            [only] => return self.absorb_leaf(node, only, limits),
+            [h, j] => {
+                let into = self.oriented(h, node);
+                let out = self.with_node_cost(node, j, limits)?;
+                let (k, columns) = (self.choices(node), self.choices(j));
+                let rows = self.choices(h);
+                let settled: Vec<Vec<Candidate>> = (0..rows * columns)
+                    .into_par_iter()
+                    .map(|cell| {
+                        let (w, p) = (cell / columns, cell % columns);
+                        let mut candidates = Vec::new();
+                        for s in 0..k {
+                            product_into(
+                                &into.cells[w * k + s],
+                                &out.cells[s * columns + p],
+                                limits.thinning.memory_cap,
+                                &mut candidates,
+                            );
+                        }
+                        limits.spend(candidates.len())?;
+                        Ok(settle(candidates, &limits.thinning))
+                    })
+                    .collect::<Result<_, SolveError>>()?;
+                self.remove_node(node);
+                let cells = self.record_all(settled);
+                let matrix = Matrix { columns, cells };
+                self.eliminate_parallel_edge((h, j), matrix, limits)
+            }
+            _ => unreachable!("node elimination needs one or two neighbours"),
+        }
+    }
+
+    /// F(o_i, s) multiplied into F(e_ij, s, p), so that it is added once and not per row of h.
+    fn with_node_cost(
+        &mut self,
+        node: usize,
+        j: usize,
+        limits: &Limits,
+    ) -> Result<Matrix, SolveError> {
+        let out = self.oriented(node, j);
+        let costs = self.nodes[node].clone().unwrap_or_default();
+        let mut cells = Vec::with_capacity(out.cells.len());
+        for (at, cell) in out.cells.iter().enumerate() {
+            let own = &costs[at / out.columns];
+            limits.spend(own.len() * cell.len())?;
+            cells.push(product(own, cell, &limits.thinning, &mut self.arena));
+        }
+        Ok(Matrix {
+            columns: out.columns,
+            cells,
+        })
+    }
+
+    /// Node elimination with one neighbour: the operator's best is added to it.
+    fn absorb_leaf(
+        &mut self,
+        node: usize,
+        only: usize,
+        limits: &Limits,
+    ) -> Result<(), SolveError> {
+        let through = self.with_node_cost(node, only, limits)?;
+        let k = self.choices(node);
+        let own = self.nodes[only].clone().unwrap_or_default();
+        let settled: Vec<Vec<Candidate>> = own
+            .par_iter()
+            .enumerate()
+            .map(|(p, there)| {
+                let mut candidates = Vec::new();
+                for s in 0..k {
+                    let cell = &through.cells[s * through.columns + p];
+                    product_into(there, cell, limits.thinning.memory_cap, &mut candidates);
+                }
+                limits.spend(candidates.len())?;
+                Ok(settle(candidates, &limits.thinning))
+            })
+            .collect::<Result<_, SolveError>>()?;
+        self.remove_node(node);
+        self.nodes[only] = Some(self.record_all(settled));
+        Ok(())
+    }
+
+    fn record_all(&mut self, settled: Vec<Vec<Candidate>>) -> Vec<Frontier> {
+        settled
+            .into_iter()
+            .map(|candidates| record(candidates, &mut self.arena))
+            .collect()
+    }
+
+    /// Branch elimination (Eq. 6): merge `node` into `into`, whose choices become pairs.
+    pub fn eliminate_branch(
+        &mut self,
+        node: usize,
+        into: usize,
+        limits: &Limits,
+    ) -> Result<(), SolveError> {
+        let between = self.oriented(into, node);
+        let (own, other) = (
+            self.nodes[into].clone().unwrap_or_default(),
+            self.nodes[node].clone().unwrap_or_default(),
+        );
+        let mut pairs = Vec::with_capacity(own.len() * other.len());
+        for (p, mine) in own.iter().enumerate() {
+            for (k, theirs) in other.iter().enumerate() {
+                let edge = &between.cells[p * other.len() + k];
+                limits.spend(mine.len() * theirs.len() * edge.len())?;
+                let both = product(mine, theirs, &limits.thinning, &mut self.arena);
+                pairs.push(product(&both, edge, &limits.thinning, &mut self.arena));
+            }
+        }
+        let kept: Vec<(usize, Matrix)> = self.neighbours[into]
+            .iter()
+            .filter(|n| **n != node)
+            .map(|n| (*n, self.oriented(into, *n)))
+            .collect();
+        let moved: Vec<(usize, Matrix)> = self.neighbours[node]
+            .iter()
+            .filter(|n| **n != into)
+            .map(|n| (*n, self.oriented(node, *n)))
+            .collect();
+        self.remove_node(node);
+        self.remove_node(into);
+        self.nodes[into] = Some(pairs);
+        let k = other.len();
+        for (n, matrix) in kept {
+            let widened = spread(&matrix, own.len() * k, |pair| pair / k);
+            self.insert_oriented(into, n, widened, limits)?;
+        }
+        for (n, matrix) in moved {
+            let widened = spread(&matrix, own.len() * k, |pair| pair % k);
+            self.insert_oriented(into, n, widened, limits)?;
+        }
+        Ok(())
+    }
+
+    fn insert_oriented(
+        &mut self,
+        a: usize,
+        b: usize,
+        matrix: Matrix,
+        limits: &Limits,
+    ) -> Result<(), SolveError> {
+        if a < b {
+            self.eliminate_parallel_edge((a, b), matrix, limits)
+        } else {
+            self.eliminate_parallel_edge((b, a), matrix.transposed(), limits)
+        }
+    }
+
+    /// Heuristic elimination (Eq. 7): fix `node`'s choice and give its edges to the neighbours.
+    ///
+    /// The choice is the one with the least memory, then time (one of the paper's heuristics).
+    /// Does not keep the frontier.
+    pub fn eliminate_heuristically(
+        &mut self,
+        node: usize,
+        limits: &Limits,
+    ) -> Result<(), SolveError> {
+        let own = self.nodes[node].clone().unwrap_or_default();
+        let key = |k: &usize| (own[*k][0].memory, own[*k][0].time);
+        let fixed = (0..own.len())
+            .min_by(|a, b| {
+                let (x, y) = (key(a), key(b));
+                x.0.total_cmp(&y.0).then(x.1.total_cmp(&y.1))
+            })
+            .unwrap_or(0);
+        let neighbours: Vec<usize> = self.neighbours[node].iter().copied().collect();
+        for (position, n) in neighbours.into_iter().enumerate() {
+            let matrix = self.oriented(node, n);
+            let mut updated = self.nodes[n].clone().unwrap_or_default();
+            for (p, frontier) in updated.iter_mut().enumerate() {
+                let edge = &matrix.cells[fixed * matrix.columns + p];
+                limits.spend(frontier.len() * edge.len())?;
+                *frontier = product(frontier, edge, &limits.thinning, &mut self.arena);
+                if position == 0 {
+                    // The operator's own cost is added once.
+                    *frontier =
+                        product(frontier, &own[fixed], &limits.thinning, &mut self.arena);
+                }
+            }
+            self.nodes[n] = Some(updated);
+        }
+        self.remove_node(node);
+        Ok(())
+    }
+
+    /// The frontier of one operator that is alone: the union over its choices.
+    pub fn close(&mut self, node: usize, thinning: &Thinning) -> Frontier {
+        let own = self.nodes[node].take().unwrap_or_default();
+        union(own.iter().map(|f| &f[..]), thinning, &mut self.arena)
+    }
+}
+
+fn spread(matrix: &Matrix, rows: usize, from: impl Fn(usize) -> usize) -> Matrix {
+    let cells = (0..rows)
+        .flat_map(|r| {
+            let row = from(r) * matrix.columns;
+            matrix.cells[row..row + matrix.columns].iter().cloned()
+        })
+        .collect();
+    Matrix {
+        columns: matrix.columns,
+        cells,
+    }
+}

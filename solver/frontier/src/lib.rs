@@ -1,0 +1,22 @@
+//! Frontier Tracking: every strategy that no other beats in both memory and time.
+//!
+//! The algorithm is TensorOpt's (Sections 3.1 and 3.2): `reduce`, `product` and `union` on
+//! staircases (`frontier`), node, edge, branch and heuristic elimination (`elimination`),
+//! linear dynamic programming (`ldp`), put together in `tracking`. Where exact frontiers explode,
+//! `certified` answers with a proven gap. Memory is in bytes, time in seconds throughout.
+
+pub mod brute_force;
+pub mod certificate;
+pub mod certified;
+pub mod elimination;
+pub mod error;
+pub mod frontier;
+pub mod ldp;
+pub mod problem;
+pub mod reschedule;
+pub mod restricted;
+pub mod scalar;
+pub mod solve;
+pub mod trace;
+pub mod tracking;
+pub mod watch;

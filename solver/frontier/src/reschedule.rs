@@ -1,0 +1,147 @@
+//! Shortest paths between all layouts of a tensor (TensorOpt Section 4.2, tensor re-scheduling).
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use rayon::prelude::*;
+
+use crate::error::SolveError;
+
+/// An arc from one layout to another with the time of its collective in seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Arc {
+    pub source: u32,
+    pub target: u32,
+    pub weight: f64,
+}
+
+/// Per pair (row, column): the distance in seconds and the last arc of the path, -1 for none.
+pub struct Paths {
+    pub distance: Vec<f64>,
+    pub last_arc: Vec<i32>,
+}
+
+#[derive(PartialEq)]
+struct Visit {
+    distance: f64,
+    arcs: u32,
+    node: u32,
+}
+
+impl Eq for Visit {}
+
+impl Ord for Visit {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // A max-heap: reversed, so that the nearest with the fewest arcs comes first.
+        other
+            .distance
+            .total_cmp(&self.distance)
+            .then(other.arcs.cmp(&self.arcs))
+            .then(other.node.cmp(&self.node))
+    }
+}
+
+impl PartialOrd for Visit {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Dijkstra from every node. Ties go to fewer arcs, then to the lower arc.
+pub fn shortest_paths(nodes: usize, arcs: &[Arc]) -> Result<Paths, SolveError> {
+    for (i, arc) in arcs.iter().enumerate() {
+        let inside = (arc.source as usize) < nodes && (arc.target as usize) < nodes;
+        if !inside || !arc.weight.is_finite() || arc.weight < 0.0 {
+            return Err(SolveError::Invalid(format!(
+                "arc {i} needs known ends and a finite weight that is not negative"
+            )));
+        }
+    }
+    let mut out: Vec<Vec<u32>> = vec![Vec::new(); nodes];
+    for (i, arc) in arcs.iter().enumerate() {
+        out[arc.source as usize].push(i as u32);
+    }
+    let rows: Vec<(Vec<f64>, Vec<i32>)> = (0..nodes)
+        .into_par_iter()
+        .map(|from| from_one(from, nodes, arcs, &out))
+        .collect();
+    let mut paths = Paths {
+        distance: Vec::with_capacity(nodes * nodes),
+        last_arc: Vec::with_capacity(nodes * nodes),
+    };
+    for (distance, last_arc) in rows {
+        paths.distance.extend(distance);
+        paths.last_arc.extend(last_arc);
+    }
+    Ok(paths)
+}
+
+fn from_one(from: usize, nodes: usize, arcs: &[Arc], out: &[Vec<u32>]) -> (Vec<f64>, Vec<i32>) {
+    let mut distance = vec![f64::INFINITY; nodes];
+    let mut count = vec![u32::MAX; nodes];
+    let mut last = vec![-1i32; nodes];
+    let mut heap = BinaryHeap::new();
+    distance[from] = 0.0;
+    count[from] = 0;
+    heap.push(Visit {
+        distance: 0.0,
+        arcs: 0,
+        node: from as u32,
+    });
+    while let Some(visit) = heap.pop() {
+        let at = visit.node as usize;
+        if visit.distance > distance[at] || visit.arcs > count[at] {
+            continue;
+        }
+        for &i in &out[at] {
+            let arc = arcs[i as usize];
+            let to = arc.target as usize;
+            let there = visit.distance + arc.weight;
+            if there < distance[to] || (there == distance[to] && visit.arcs + 1 < count[to]) {
+                distance[to] = there;
+                count[to] = visit.arcs + 1;
+                last[to] = i as i32;
+                heap.push(Visit {
+                    distance: there,
+                    arcs: visit.arcs + 1,
+                    node: arc.target,
+                });
+            }
+        }
+    }
+    (distance, last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arc(source: u32, target: u32, weight: f64) -> Arc {
+        Arc {
+            source,
+            target,
+            weight,
+        }
+    }
+
+    #[test]
+    fn goes_round_when_that_is_cheaper() {
+        let arcs = [arc(0, 2, 5.0), arc(0, 1, 1.0), arc(1, 2, 1.0)];
+        let paths = shortest_paths(3, &arcs).unwrap();
+        assert_eq!(paths.distance[2], 2.0);
+        assert_eq!(paths.last_arc[2], 2);
+        assert_eq!(paths.distance[3 * 2], f64::INFINITY);
+        assert_eq!(paths.last_arc[4], -1);
+    }
+
+    #[test]
+    fn fewer_arcs_win_a_tie() {
+        let arcs = [arc(0, 1, 0.0), arc(1, 2, 1.0), arc(0, 2, 1.0)];
+        assert_eq!(shortest_paths(3, &arcs).unwrap().last_arc[2], 2);
+    }
+
+    #[test]
+    fn refuses_negative_weights() {
+        assert!(shortest_paths(2, &[arc(0, 1, -1.0)]).is_err());
+    }
+}

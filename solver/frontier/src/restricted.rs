@@ -1,0 +1,180 @@
+//! The restricted problem: only the choices that some weighted optimum uses.
+//!
+//! Operators alike (same costs, same tables around) share one set, so that every repeated layer
+//! can take what any of them takes.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::error::SolveError;
+use crate::problem::Problem;
+use crate::scalar::Weights;
+use crate::tracking::Point;
+
+/// The kept choices per class of operators.
+pub struct Kept {
+    class_of: Vec<usize>,
+    sets: Vec<BTreeSet<u32>>,
+}
+
+impl Kept {
+    pub fn new(problem: &Problem) -> Self {
+        let mut around: Vec<Vec<(usize, bool)>> = vec![Vec::new(); problem.operators.len()];
+        for edge in &problem.edges {
+            around[edge.source].push((edge.table, true));
+            around[edge.target].push((edge.table, false));
+        }
+        let mut ids = HashMap::new();
+        let class_of: Vec<usize> = problem
+            .operators
+            .iter()
+            .zip(&mut around)
+            .map(|(operator, tables)| {
+                tables.sort_unstable();
+                let next = ids.len();
+                *ids.entry((operator.costs, tables.clone())).or_insert(next)
+            })
+            .collect();
+        Self {
+            sets: vec![BTreeSet::new(); ids.len()],
+            class_of,
+        }
+    }
+
+    /// Keep all choices of a strategy; true if one is new.
+    pub fn add(&mut self, point: &Point) -> bool {
+        let mut new = false;
+        for (o, choice) in point.choices.iter().enumerate() {
+            new |= self.sets[self.class_of[o]].insert(*choice);
+        }
+        new
+    }
+
+    /// Keep, per class, up to `most` choices that change a strategy's weighted cost least.
+    ///
+    /// The change is that of one operator alone, its neighbours as they are. True if one is new.
+    pub fn add_near(
+        &mut self,
+        problem: &Problem,
+        point: &Point,
+        weights: Weights,
+        most: usize,
+    ) -> bool {
+        let mut best: HashMap<(usize, u32), f64> = HashMap::new();
+        let mut around: Vec<Vec<usize>> = vec![Vec::new(); problem.operators.len()];
+        for (e, edge) in problem.edges.iter().enumerate() {
+            around[edge.source].push(e);
+            around[edge.target].push(e);
+        }
+        for (o, edges) in around.iter().enumerate() {
+            let class = self.class_of[o];
+            let cost = |k: usize| local_cost(problem, point, o, k, edges, weights);
+            let now = cost(point.choices[o] as usize);
+            for k in 0..problem.choices(o) {
+                if self.sets[class].contains(&(k as u32)) {
+                    continue;
+                }
+                let change = cost(k) - now;
+                let least = best.entry((class, k as u32)).or_insert(f64::INFINITY);
+                *least = least.min(change);
+            }
+        }
+        let mut ranked: Vec<((usize, u32), f64)> = best.into_iter().collect();
+        ranked.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        let mut taken = vec![0; self.sets.len()];
+        let mut new = false;
+        for ((class, k), _) in ranked {
+            if taken[class] < most {
+                taken[class] += 1;
+                new |= self.sets[class].insert(k);
+            }
+        }
+        new
+    }
+
+    fn choices(&self, operator: usize) -> &BTreeSet<u32> {
+        &self.sets[self.class_of[operator]]
+    }
+
+    /// The mean number of kept choices per operator.
+    pub fn mean(&self) -> f64 {
+        let total: usize = (0..self.class_of.len()).map(|o| self.choices(o).len()).sum();
+        total as f64 / self.class_of.len().max(1) as f64
+    }
+
+    /// The problem with only the kept choices.
+    pub fn problem(&self, full: &Problem) -> Result<Problem, SolveError> {
+        let mut small = Problem::default();
+        small.tables.clone_from(&full.tables);
+        let mut cost_ids = HashMap::new();
+        for (o, operator) in full.operators.iter().enumerate() {
+            let key = (operator.costs, self.class_of[o]);
+            let costs = match cost_ids.get(&key) {
+                Some(id) => *id,
+                None => {
+                    let all = &full.costs[operator.costs];
+                    let pick = |from: &[f64]| -> Vec<f64> {
+                        self.choices(o).iter().map(|k| from[*k as usize]).collect()
+                    };
+                    let id = small.add_costs(pick(&all.memory), pick(&all.time))?;
+                    cost_ids.insert(key, id);
+                    id
+                }
+            };
+            small.add_operator(operator.name.clone(), costs)?;
+        }
+        for edge in &full.edges {
+            let pick = |map: usize, o: usize| -> Vec<u32> {
+                let map = &full.maps[map];
+                self.choices(o).iter().map(|k| map[*k as usize]).collect()
+            };
+            small.add_edge(
+                edge.source,
+                edge.target,
+                edge.table,
+                pick(edge.rows, edge.source),
+                pick(edge.columns, edge.target),
+            )?;
+        }
+        Ok(small)
+    }
+
+    /// A strategy of the restricted problem as one of the full problem.
+    pub fn widen(&self, mut point: Point) -> Point {
+        for (o, choice) in point.choices.iter_mut().enumerate() {
+            *choice = *self
+                .choices(o)
+                .iter()
+                .nth(*choice as usize)
+                .unwrap_or(&0);
+        }
+        point
+    }
+}
+
+fn local_cost(
+    problem: &Problem,
+    point: &Point,
+    operator: usize,
+    choice: usize,
+    edges: &[usize],
+    weights: Weights,
+) -> f64 {
+    let costs = &problem.costs[problem.operators[operator].costs];
+    let mut total = weights.of(costs.memory[choice], costs.time[choice]);
+    for &e in edges {
+        let edge = &problem.edges[e];
+        let at = |o: usize| {
+            if o == operator {
+                choice
+            } else {
+                point.choices[o] as usize
+            }
+        };
+        let table = &problem.tables[edge.table];
+        total += problem
+            .alternatives(edge, at(edge.source), at(edge.target))
+            .map(|i| weights.of(table.memory[i], table.time[i]))
+            .fold(f64::INFINITY, f64::min);
+    }
+    total
+}

@@ -1,0 +1,207 @@
+//! Choosing a method, and saying what the answer is worth.
+
+use std::time::Duration;
+
+use crate::brute_force;
+use crate::certified;
+use crate::elimination::Limits;
+use crate::error::SolveError;
+use crate::frontier::Thinning;
+use crate::problem::Problem;
+use crate::tracking::{track, Point, Style};
+use crate::watch::{Listener, Watch};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Exact while that is little work, else certified.
+    Auto,
+    /// FT-Elimination: down to two operators.
+    Elimination,
+    /// FT-LDP: down to a linear graph.
+    Ldp,
+    /// FT-LDP with the paper's heuristic elimination where exact elimination is too wide.
+    Heuristic,
+    BruteForce,
+}
+
+impl Method {
+    pub const NAMES: [&'static str; 5] =
+        ["auto", "elimination", "ldp", "heuristic", "brute-force"];
+
+    pub fn parse(name: &str) -> Option<Self> {
+        let all = [
+            Self::Auto,
+            Self::Elimination,
+            Self::Ldp,
+            Self::Heuristic,
+            Self::BruteForce,
+        ];
+        Self::NAMES
+            .iter()
+            .position(|n| *n == name)
+            .map(|at| all[at])
+    }
+}
+
+/// What an answer is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Exact,
+    WithinEpsilon,
+    /// Heuristic elimination was used: nothing is proven.
+    Heuristic,
+    /// A limit was met before the epsilon that was asked.
+    Budget,
+    Cancelled,
+}
+
+impl Status {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::WithinEpsilon => "within_epsilon",
+            Self::Heuristic => "heuristic",
+            Self::Budget => "budget",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    pub method: Method,
+    pub epsilon: f64,
+    pub memory_target: Option<f64>,
+    pub time_limit: Option<Duration>,
+}
+
+pub struct Solution {
+    pub points: Vec<Point>,
+    pub status: Status,
+    /// Infinite when nothing is proven.
+    pub epsilon: f64,
+    pub time_lower_bound: Option<f64>,
+    pub seconds: f64,
+    pub method: &'static str,
+    pub candidates: u64,
+    pub optima: usize,
+    pub kept_choices: f64,
+}
+
+/// The most choices that branch elimination may give an operator in exact tracking.
+const WIDEST: usize = 4096;
+/// `Auto` tries exact tracking on at most so many cells, with so many candidates.
+const AUTO_CELLS: usize = 1_000_000;
+const AUTO_CANDIDATES: u64 = 20_000_000;
+
+/// Solve a problem; cancelling and limits give what was found so far where there is anything.
+pub fn solve(
+    problem: &Problem,
+    settings: Settings,
+    listener: Option<&Listener>,
+) -> Result<Solution, SolveError> {
+    let watch = Watch::new(settings.time_limit, listener);
+    let style = |linear, heuristic| Style {
+        linear,
+        heuristic,
+        widest: WIDEST,
+    };
+    match settings.method {
+        Method::BruteForce => {
+            let points = brute_force::enumerate(problem, &watch)?;
+            Ok(exact(points, "brute-force", &watch))
+        }
+        Method::Elimination => exactly(problem, style(false, false), "elimination", &watch),
+        Method::Ldp => exactly(problem, style(true, false), "ldp", &watch),
+        Method::Heuristic => exactly(problem, style(true, true), "heuristic", &watch),
+        Method::Auto => auto(problem, settings, &watch),
+    }
+}
+
+fn exact(points: Vec<Point>, method: &'static str, watch: &Watch) -> Solution {
+    Solution {
+        points,
+        status: Status::Exact,
+        epsilon: 0.0,
+        time_lower_bound: None,
+        seconds: watch.seconds(),
+        method,
+        candidates: watch.candidates(),
+        optima: 0,
+        kept_choices: 0.0,
+    }
+}
+
+fn exactly(
+    problem: &Problem,
+    style: Style,
+    method: &'static str,
+    watch: &Watch,
+) -> Result<Solution, SolveError> {
+    let limits = Limits {
+        thinning: Thinning::EXACT,
+        candidates: u64::MAX,
+        watch,
+    };
+    let tracked = track(problem, style, &limits)?;
+    let mut solution = exact(tracked.points, method, watch);
+    if tracked.heuristic {
+        solution.status = Status::Heuristic;
+        solution.epsilon = f64::INFINITY;
+    }
+    Ok(solution)
+}
+
+fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution, SolveError> {
+    let cells: usize = problem
+        .edges
+        .iter()
+        .map(|e| problem.choices(e.source) * problem.choices(e.target))
+        .sum();
+    // A problem asked exactly gets more work before it is answered with a gap instead.
+    let patience = if settings.epsilon > 0.0 { 1 } else { 50 };
+    if cells <= AUTO_CELLS * patience {
+        let limits = Limits {
+            thinning: Thinning::EXACT,
+            candidates: AUTO_CANDIDATES * patience as u64,
+            watch,
+        };
+        let style = Style {
+            linear: true,
+            heuristic: false,
+            widest: 256,
+        };
+        match track(problem, style, &limits) {
+            Ok(tracked) => return Ok(exact(tracked.points, "ldp", watch)),
+            Err(SolveError::OverBudget(_)) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    let found = certified::solve(problem, settings.epsilon, settings.memory_target, watch)?;
+    let whole_proven = found.epsilon <= settings.epsilon;
+    let target_proven = match (settings.memory_target, found.time_lower_bound) {
+        (Some(target), Some(bound)) => found
+            .points
+            .iter()
+            .rfind(|p| p.memory <= target)
+            .is_some_and(|p| p.time <= bound * (1.0 + settings.epsilon)),
+        (Some(_), None) => true,
+        _ => whole_proven,
+    };
+    let status = match &found.stopped {
+        Some(SolveError::Cancelled) => Status::Cancelled,
+        _ if target_proven => Status::WithinEpsilon,
+        _ => Status::Budget,
+    };
+    Ok(Solution {
+        points: found.points,
+        status,
+        epsilon: found.epsilon,
+        time_lower_bound: found.time_lower_bound,
+        seconds: watch.seconds(),
+        method: "certified",
+        candidates: watch.candidates(),
+        optima: found.optima,
+        kept_choices: found.kept_choices,
+    })
+}

@@ -1,0 +1,302 @@
+//! Frontier Tracking (TensorOpt Algorithm 2).
+
+use crate::elimination::{Limits, Working};
+use crate::error::SolveError;
+use crate::frontier::{product, unit, Frontier};
+use crate::ldp;
+use crate::problem::Problem;
+
+/// How to simplify the graph before the final dynamic programming.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Leave a linear graph for LDP (FT-LDP); otherwise eliminate down to two operators (FT-Elimination).
+    pub linear: bool,
+    /// Fall back to heuristic elimination where exact elimination is too wide.
+    pub heuristic: bool,
+    /// The most choices that branch elimination may give an operator.
+    pub widest: usize,
+}
+
+/// One answer of the search: costs and the strategy behind them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    pub memory: f64,
+    pub time: f64,
+    pub choices: Vec<u32>,
+    pub edge_choices: Vec<u32>,
+}
+
+/// The points of a frontier, and whether heuristic elimination was used.
+#[derive(Debug, Clone)]
+pub struct Tracked {
+    pub points: Vec<Point>,
+    pub heuristic: bool,
+}
+
+/// Algorithm 2: simplify, LDP, unroll.
+pub fn track(problem: &Problem, style: Style, limits: &Limits) -> Result<Tracked, SolveError> {
+    let mut working = Working::new(problem, limits)?;
+    let rank = topological_rank(problem);
+    let mut marks = Marks::new(&rank, style.linear);
+    let mut heuristic = false;
+    let total = problem.operators.len().max(1);
+    loop {
+        let left = working.nodes.iter().flatten().count();
+        limits
+            .watch
+            .poll("eliminating", 1.0 - left as f64 / total as f64)?;
+        marks.extend(&working);
+        if try_exact_eliminate(&mut working, &marks, style, limits)? {
+            continue;
+        }
+        if marks.is_linear(&working) {
+            break;
+        }
+        if !style.heuristic {
+            return Err(SolveError::OverBudget(format!(
+                "no exact elimination with at most {} choices for an operator",
+                style.widest
+            )));
+        }
+        heuristic = true;
+        heuristic_eliminate(&mut working, limits)?;
+    }
+    let frontier = solve_components(&mut working, &rank, limits)?;
+    let points = unroll(problem, &working, &frontier);
+    Ok(Tracked { points, heuristic })
+}
+
+/// The operators on the linear graph: from the first on, while there is one downstream operator.
+struct Marks<'a> {
+    rank: &'a [usize],
+    linear: bool,
+    marked: Vec<bool>,
+    last: Option<usize>,
+}
+
+impl<'a> Marks<'a> {
+    fn new(rank: &'a [usize], linear: bool) -> Self {
+        let first = (0..rank.len()).min_by_key(|o| rank[*o]);
+        let mut marked = vec![false; rank.len()];
+        if let (true, Some(first)) = (linear, first) {
+            marked[first] = true;
+        }
+        Self {
+            rank,
+            linear,
+            marked,
+            last: first,
+        }
+    }
+
+    /// Line 5: mark nodes on the linear graph.
+    fn extend(&mut self, working: &Working) {
+        while let (true, Some(last)) = (self.linear, self.last) {
+            let mut downstream = working.neighbours[last]
+                .iter()
+                .filter(|n| self.rank[**n] > self.rank[last]);
+            match (downstream.next(), downstream.next()) {
+                (Some(&only), None) => {
+                    // It belongs to the chain only if nothing else can still come in before it.
+                    if self.feeds_only_from(working, only, last) {
+                        self.marked[only] = true;
+                        self.last = Some(only);
+                    } else {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn feeds_only_from(&self, working: &Working, node: usize, last: usize) -> bool {
+        working.neighbours[node]
+            .iter()
+            .all(|n| *n == last || self.rank[*n] > self.rank[node])
+    }
+
+    /// Whether every component is a path.
+    fn is_linear(&self, working: &Working) -> bool {
+        let ends = working.nodes.iter().enumerate().filter(|(_, n)| n.is_some());
+        let mut nodes = 0;
+        for (o, _) in ends {
+            nodes += 1;
+            if working.neighbours[o].len() > 2 {
+                return false;
+            }
+        }
+        // A forest of paths has no cycle: fewer edges than nodes, component by component.
+        components(working).len() + working.edges.len() == nodes
+    }
+}
+
+/// Line 6: node elimination where possible (the cheapest first), then branch elimination.
+fn try_exact_eliminate(
+    working: &mut Working,
+    marks: &Marks,
+    style: Style,
+    limits: &Limits,
+) -> Result<bool, SolveError> {
+    let keep = |working: &Working, o: usize| {
+        marks.marked[o] || (!style.linear && working.nodes.iter().flatten().count() <= 2)
+    };
+    let node = (0..working.nodes.len())
+        .filter(|o| working.nodes[*o].is_some() && !keep(working, *o))
+        .filter(|o| (1..=2).contains(&working.neighbours[*o].len()))
+        .min_by_key(|o| (elimination_cost(working, *o), *o));
+    if let Some(node) = node {
+        working.eliminate_node(node, limits)?;
+        return Ok(true);
+    }
+    if marks.is_linear(working) {
+        return Ok(false);
+    }
+    let branch = working
+        .edges
+        .keys()
+        .flat_map(|&(a, b)| [(a, b), (b, a)])
+        .filter(|(node, _)| !marks.marked[*node])
+        .map(|(node, into)| (working.choices(node) * working.choices(into), node, into))
+        .filter(|(width, _, _)| *width <= style.widest)
+        .min();
+    if let Some((_, node, into)) = branch {
+        working.eliminate_branch(node, into, limits)?;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+fn elimination_cost(working: &Working, node: usize) -> usize {
+    working.neighbours[node]
+        .iter()
+        .fold(working.choices(node), |cost, n| {
+            cost.saturating_mul(working.choices(*n))
+        })
+}
+
+/// Line 7: fix the operator with the most neighbours (the attention mask that all layers read).
+fn heuristic_eliminate(working: &mut Working, limits: &Limits) -> Result<(), SolveError> {
+    let hub = (0..working.nodes.len())
+        .filter(|o| working.nodes[*o].is_some())
+        .max_by_key(|o| (working.neighbours[*o].len(), std::cmp::Reverse(*o)));
+    match hub {
+        Some(hub) => working.eliminate_heuristically(hub, limits),
+        None => Ok(()),
+    }
+}
+
+/// Lines 12 and 13: LDP on each component's chain, then the product of the components.
+fn solve_components(
+    working: &mut Working,
+    rank: &[usize],
+    limits: &Limits,
+) -> Result<Frontier, SolveError> {
+    let mut whole = unit();
+    for component in components(working) {
+        let part = if component.len() == 1 {
+            working.close(component[0], &limits.thinning)
+        } else {
+            let chain = chain_order(working, &component, rank);
+            ldp::run(working, &chain, limits)?
+        };
+        limits.watch.count(whole.len() * part.len());
+        whole = product(&whole, &part, &limits.thinning, &mut working.arena);
+    }
+    Ok(whole)
+}
+
+/// The connected components of what is left, each in ascending order.
+fn components(working: &Working) -> Vec<Vec<usize>> {
+    let mut seen = vec![false; working.nodes.len()];
+    let mut found = Vec::new();
+    for start in 0..working.nodes.len() {
+        if working.nodes[start].is_none() || seen[start] {
+            continue;
+        }
+        seen[start] = true;
+        let (mut stack, mut members) = (vec![start], Vec::new());
+        while let Some(at) = stack.pop() {
+            members.push(at);
+            for &n in &working.neighbours[at] {
+                if !seen[n] {
+                    seen[n] = true;
+                    stack.push(n);
+                }
+            }
+        }
+        members.sort_unstable();
+        found.push(members);
+    }
+    found
+}
+
+/// Walk a path from the end that comes first.
+fn chain_order(working: &Working, component: &[usize], rank: &[usize]) -> Vec<usize> {
+    let start = component
+        .iter()
+        .copied()
+        .filter(|o| working.neighbours[*o].len() == 1)
+        .min_by_key(|o| rank[*o])
+        .unwrap_or(component[0]);
+    let mut chain = vec![start];
+    while chain.len() < component.len() {
+        let last = chain[chain.len() - 1];
+        let before = chain.len().checked_sub(2).map(|i| chain[i]);
+        match working.neighbours[last].iter().find(|n| Some(**n) != before) {
+            Some(&next) => chain.push(next),
+            None => break,
+        }
+    }
+    chain
+}
+
+/// Line 14: the strategies behind the tuples.
+fn unroll(problem: &Problem, working: &Working, frontier: &Frontier) -> Vec<Point> {
+    frontier
+        .iter()
+        .map(|tuple| {
+            let mut choices = vec![0; problem.operators.len()];
+            let mut edge_choices = vec![0; problem.edges.len()];
+            working
+                .arena
+                .unroll(tuple.trace, &mut choices, &mut edge_choices);
+            Point {
+                memory: tuple.memory,
+                time: tuple.time,
+                choices,
+                edge_choices,
+            }
+        })
+        .collect()
+}
+
+/// Position of each operator in a topological order; operators on a cycle come last, by index.
+fn topological_rank(problem: &Problem) -> Vec<usize> {
+    let n = problem.operators.len();
+    let mut incoming = vec![0usize; n];
+    let mut outgoing = vec![Vec::new(); n];
+    for edge in &problem.edges {
+        incoming[edge.target] += 1;
+        outgoing[edge.source].push(edge.target);
+    }
+    let mut ready: std::collections::BTreeSet<usize> =
+        (0..n).filter(|o| incoming[*o] == 0).collect();
+    let mut rank = vec![usize::MAX; n];
+    let mut next = 0;
+    while let Some(o) = ready.pop_first() {
+        rank[o] = next;
+        next += 1;
+        for &t in &outgoing[o] {
+            incoming[t] -= 1;
+            if incoming[t] == 0 {
+                ready.insert(t);
+            }
+        }
+    }
+    for place in rank.iter_mut().filter(|r| **r == usize::MAX) {
+        *place = next;
+        next += 1;
+    }
+    rank
+}

@@ -1,0 +1,75 @@
+//! Progress, cancelling and limits, polled by every long loop.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::error::SolveError;
+
+/// Told (stage, fraction done); answering false cancels.
+pub type Listener<'a> = dyn Fn(&str, f64) -> bool + Sync + 'a;
+
+const BETWEEN_CALLS: Duration = Duration::from_millis(50);
+
+/// One solve's clock and ears. Shared by all threads of the solve.
+pub struct Watch<'a> {
+    started: Instant,
+    deadline: Option<Instant>,
+    listener: Option<&'a Listener<'a>>,
+    last_call: Mutex<Instant>,
+    cancelled: AtomicBool,
+    candidates: AtomicU64,
+}
+
+impl<'a> Watch<'a> {
+    pub fn new(time_limit: Option<Duration>, listener: Option<&'a Listener<'a>>) -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            deadline: time_limit.and_then(|limit| now.checked_add(limit)),
+            listener,
+            last_call: Mutex::new(now),
+            cancelled: AtomicBool::new(false),
+            candidates: AtomicU64::new(0),
+        }
+    }
+
+    /// Seconds since the solve began.
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Tuples considered so far, over all products.
+    pub fn candidates(&self) -> u64 {
+        self.candidates.load(Ordering::Relaxed)
+    }
+
+    pub fn count(&self, candidates: usize) {
+        self.candidates
+            .fetch_add(candidates as u64, Ordering::Relaxed);
+    }
+
+    /// Errs when the solve is to stop. Cheap; call it every millisecond or so.
+    pub fn poll(&self, stage: &str, fraction: f64) -> Result<(), SolveError> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(SolveError::Cancelled);
+        }
+        let now = Instant::now();
+        if let Some(listener) = self.listener {
+            // A thread that finds the clock taken leaves the call to the other.
+            if let Ok(mut last) = self.last_call.try_lock() {
+                if now.duration_since(*last) >= BETWEEN_CALLS {
+                    *last = now;
+                    if !listener(stage, fraction) {
+                        self.cancelled.store(true, Ordering::Relaxed);
+                        return Err(SolveError::Cancelled);
+                    }
+                }
+            }
+        }
+        match self.deadline {
+            Some(deadline) if now >= deadline => Err(SolveError::OutOfTime),
+            _ => Ok(()),
+        }
+    }
+}
