@@ -1,0 +1,327 @@
+"""From a description to the splits of an operator (Tofu §4.2, "Discover operator partition strategies").
+
+For each index variable the input regions of two workers are computed: one with the variable's
+first half, one with its second half. A dimension whose region moves along with the variable is
+split (an `Access`, with the rows beyond an even share as its halo); a tensor that stays whole,
+or moves in a way that even shares do not cover, is needed whole.
+
+Case 1: output variables. Case 2: variables of a reduction that the output is linear in; each
+worker has a partial result. Beyond Tofu: a reduction nested inside a non-linear expression (the
+sum of a softmax, the mean of a normalisation) is a **statistic**. Its variable may be split too,
+together with the output variable that runs over the same dimension, if the statistic is
+all-reduced; see `Statistic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, gcd
+
+from shardwise.tdl.intervals import Interval, NotAffine
+from shardwise.tdl.language import (
+    Combination,
+    Element,
+    Expression,
+    Index,
+    IndexExpression,
+    OpaqueResult,
+    Reduction,
+    TensorHandle,
+    as_expression,
+    indices_of,
+)
+from shardwise.tdl.semantics import Access, IndexVariable, Statistic
+
+HALF = Fraction(1, 2)
+WHOLE = (Fraction(0), Fraction(1))
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The variables of an operator with their accesses; see `OperatorSemantics`."""
+
+    variables: tuple[IndexVariable, ...]
+    inputs: tuple[dict[int, Access], ...]
+    outputs: tuple[dict[int, Access], ...]
+    statistics: tuple[Statistic, ...]
+
+
+@dataclass
+class _Loop:
+    """One or several index variables that are split as one."""
+
+    name: str
+    extent: int
+    reducer: str | None = None
+    numbers: set[int] = field(default_factory=set)
+    output_dims: dict[int, int] = field(default_factory=dict)
+    nested: list[Reduction] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """An element access with the nested reductions around it."""
+
+    element: Element
+    nested: tuple[Reduction, ...]
+    opaque: bool
+
+
+def analyse_lambdas(
+    handles: Sequence[TensorHandle],
+    outputs: Sequence[tuple[Callable[..., object], tuple[int, ...]]],
+    *,
+    keep_unread: bool = False,
+) -> Splits:
+    """The splits of an operator given one lambda and shape per output.
+
+    `keep_unread` keeps output variables that index no input (an expanded dimension); elsewhere
+    such a variable would share no work. Raises `NotAffine` for index expressions that interval
+    analysis cannot follow.
+    """
+    loops: list[_Loop] = []
+    seen: list[_Seen] = []
+    for position, (function, shape) in enumerate(outputs):
+        indices = indices_of(function, shape)
+        body = as_expression(function(*indices))
+        _output_loops(loops, position, indices, shape)
+        reductions = _linear_reductions(body)
+        for reduction in reductions:
+            _reduction_loops(loops, reduction)
+        _collect(body, (), False, set(map(id, reductions)), seen)
+    _pair_nested(loops, seen)
+    loops = [loop for loop in loops if loop.extent > 1]
+    extents = _extents(seen, loops)
+    inputs: tuple[dict[int, Access], ...] = tuple({} for _ in handles)
+    for v, loop in enumerate(loops):
+        for handle in handles:
+            access = _access(handle, loop, seen, extents)
+            if access is not None:
+                inputs[handle.position][v] = access
+    read = {v for by_variable in inputs for v in by_variable}
+    kept = [v for v in range(len(loops)) if keep_unread or not handles or v in read]
+    return _splits(loops, kept, inputs, len(outputs))
+
+
+def _splits(
+    loops: list[_Loop], kept: list[int], inputs: tuple[dict[int, Access], ...], outputs: int
+) -> Splits:
+    place = {v: i for i, v in enumerate(kept)}
+    variables = tuple(
+        IndexVariable(loops[v].name, loops[v].extent, loops[v].reducer)  # type: ignore[arg-type]
+        for v in kept
+    )
+    accesses = tuple(
+        {place[v]: a for v, a in by_variable.items() if v in place} for by_variable in inputs
+    )
+    written = tuple(
+        {place[v]: Access(loops[v].output_dims[o]) for v in kept if o in loops[v].output_dims}
+        for o in range(outputs)
+    )
+    return Splits(variables, accesses, written, _statistics(loops, place))
+
+
+def _output_loops(
+    loops: list[_Loop], position: int, indices: list[Index], shape: tuple[int, ...]
+) -> None:
+    """Outputs share a loop per dimension where their extents agree."""
+    for dim, (index, extent) in enumerate(zip(indices, shape, strict=True)):
+        same = next(
+            (
+                loop
+                for loop in loops
+                if dim in loop.output_dims.values()
+                and loop.extent == extent
+                and position not in loop.output_dims
+            ),
+            None,
+        )
+        if same is None:
+            same = _Loop(index.name, extent)
+            loops.append(same)
+        same.numbers.add(index.number)
+        same.output_dims[position] = dim
+
+
+def _linear_reductions(body: Expression) -> list[Reduction]:
+    """The reductions that a sum of partial outputs passes through (case 2)."""
+    if isinstance(body, Reduction):
+        return [body]
+    found = []
+    if isinstance(body, Combination) and body.linear:
+        for child in body.children:
+            found += [r for r in _linear_reductions(child) if r.reducer == "sum"]
+    return found
+
+
+def _reduction_loops(loops: list[_Loop], reduction: Reduction) -> None:
+    for index in reduction.indices:
+        if index.extent is None:
+            raise NotAffine(f"the extent of reduction variable {index.name} is not known")
+        loops.append(_Loop(index.name, index.extent, reduction.reducer, {index.number}))
+
+
+def _collect(
+    node: Expression,
+    nested: tuple[Reduction, ...],
+    opaque: bool,
+    linear: set[int],
+    seen: list[_Seen],
+) -> None:
+    if isinstance(node, Element):
+        seen.append(_Seen(node, nested, opaque))
+        return
+    if isinstance(node, Reduction) and id(node) not in linear:
+        nested = (*nested, node)
+    opaque = opaque or isinstance(node, OpaqueResult)
+    for child in node.children:
+        _collect(child, nested, opaque, linear, seen)
+
+
+def _pair_nested(loops: list[_Loop], seen: list[_Seen]) -> None:
+    """Let a nested reduction variable run with the loop over the same dimension, or alone."""
+    by_number = {number: loop for loop in loops for number in loop.numbers}
+    reductions = {id(r): r for s in seen for r in s.nested}
+    for reduction in reductions.values():
+        for index in reduction.indices:
+            if index.extent is None:
+                raise NotAffine(f"the extent of reduction variable {index.name} is not known")
+            places = {
+                (s.element.tensor.position, dim)
+                for s in seen
+                for dim, i in enumerate(s.element.indices)
+                if i is index
+            }
+            partner = next(
+                (
+                    by_number[i.number]
+                    for s in seen
+                    for dim, i in enumerate(s.element.indices)
+                    if isinstance(i, Index)
+                    and i is not index
+                    and i.number in by_number
+                    and (s.element.tensor.position, dim) in places
+                ),
+                None,
+            )
+            if partner is None:
+                partner = _Loop(index.name, index.extent)
+                loops.append(partner)
+            partner.numbers.add(index.number)
+            partner.nested.append(reduction)
+            by_number[index.number] = partner
+
+
+def _extents(seen: list[_Seen], loops: list[_Loop]) -> dict[int, int]:
+    extents = {number: loop.extent for loop in loops for number in loop.numbers}
+    for s in seen:
+        for index in s.element.indices:
+            if isinstance(index, IndexExpression):
+                for variable in index.variables():
+                    extents.setdefault(variable.number, variable.extent or 1)
+    return extents
+
+
+def _region(
+    handle: TensorHandle,
+    part: tuple[Fraction, Fraction],
+    loop: _Loop,
+    seen: list[_Seen],
+    extents: dict[int, int],
+) -> list[tuple[Fraction, Fraction]]:
+    """The hull of all accesses to a tensor while `loop` runs over `part` of its range."""
+    ranges = {
+        number: Interval.of_variable(number, *(part if number in loop.numbers else WHOLE))
+        for number in extents
+    }
+    hull: list[tuple[Fraction, Fraction]] = []
+    for s in seen:
+        if s.element.tensor.position != handle.position:
+            continue
+        bounds = []
+        for dim, index in enumerate(s.element.indices):
+            size = Fraction(handle.shape[dim])
+            if index is None:
+                low, high = Fraction(0), size - 1
+            elif isinstance(index, int):
+                low = high = Fraction(index)
+            else:
+                low, high = index.interval(ranges).bounds(extents)
+            bounds.append((max(low, Fraction(0)), min(high, size - 1)))
+        if not hull:
+            hull = bounds
+        else:
+            hull = [
+                (min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(hull, bounds, strict=True)
+            ]
+    return hull
+
+
+def _access(
+    handle: TensorHandle, loop: _Loop, seen: list[_Seen], extents: dict[int, int]
+) -> Access | None:
+    """How the split of a loop shows on one input, from the regions of two workers."""
+    first = _region(handle, (Fraction(0), HALF), loop, seen, extents)
+    second = _region(handle, (HALF, Fraction(1)), loop, seen, extents)
+    moving = [d for d in range(len(first)) if first[d] != second[d]]
+    if len(moving) != 1:
+        return None
+    dim = moving[0]
+    size = handle.shape[dim]
+    middle = Fraction(size, 2)
+    before = max(0, ceil(middle - second[dim][0]))
+    after = max(0, ceil(first[dim][1] - (middle - 1)))
+    if second[dim][0] > middle:
+        # The second share starts late: rank 0 would have to read beyond its even share.
+        after = max(after, 0)
+    if (before + after) * 4 > size:
+        return None
+    return Access(dim, before, after, _granularity(handle, dim, loop, seen))
+
+
+def _granularity(handle: TensorHandle, dim: int, loop: _Loop, seen: list[_Seen]) -> int:
+    """Shares of a dimension map are whole only if their number divides both extents."""
+    size = handle.shape[dim]
+    for s in seen:
+        if s.element.tensor.position != handle.position:
+            continue
+        index = s.element.indices[dim]
+        if not isinstance(index, IndexExpression):
+            continue
+        unit = {number: Interval.of_variable(number) for number in _numbers_of(index)}
+        interval = index.interval(unit)
+        step = sum((c for v, c in interval.upper if v in loop.numbers), Fraction(0))
+        if step not in (0, 1):
+            return gcd(loop.extent, size)
+    return 0
+
+
+def _numbers_of(index: IndexExpression) -> set[int]:
+    return {variable.number for variable in index.variables()}
+
+
+def _statistics(loops: list[_Loop], place: dict[int, int]) -> tuple[Statistic, ...]:
+    """One statistic per set of nested reductions over the same loops."""
+    by_reduction: dict[int, tuple[Reduction, set[int]]] = {}
+    for v, loop in enumerate(loops):
+        if v in place:
+            for reduction in loop.nested:
+                by_reduction.setdefault(id(reduction), (reduction, set()))[1].add(place[v])
+    counted: dict[tuple[frozenset[int], frozenset[int]], int] = {}
+    number_place = {n: place[v] for v, loop in enumerate(loops) if v in place for n in loop.numbers}
+    for reduction, reduced in by_reduction.values():
+        found: list[_Seen] = []
+        _collect(reduction.body, (), False, set(), found)
+        indexed = {
+            number_place[variable.number]
+            for s in found
+            for index in s.element.indices
+            if isinstance(index, IndexExpression)
+            for variable in index.variables()
+            if variable.number in number_place
+        }
+        key = (frozenset(reduced), frozenset(indexed - reduced))
+        counted[key] = counted.get(key, 0) + 1
+    return tuple(Statistic(reduced, indexed, n) for (reduced, indexed), n in counted.items())

@@ -1,0 +1,95 @@
+"""Symbolic interval analysis (Tofu §4.2, Eq. 1 and Figure 4).
+
+An interval is an affine function of the symbolic extents X_i of all index variables:
+
+    I = [ Σ l_i X_i + c_l ,  Σ u_i X_i + c_u ]     (closed, in elements)
+
+Tofu has one constant c for both ends and ranges [0, X]; here the ends have one each, so that
+ranges are exact on integers ([0, X - 1]) and the range of `x mod k`, [0, k - 1], can be said.
+Products and comparisons of intervals are refused, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shardwise.errors import ShardwiseError
+
+Coefficients = tuple[tuple[int, Fraction], ...]
+
+
+class NotAffine(ShardwiseError):
+    """An index expression that interval analysis cannot follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """One interval; `lower` and `upper` are (variable, coefficient) pairs without zeros."""
+
+    lower: Coefficients
+    upper: Coefficients
+    lower_constant: Fraction = Fraction(0)
+    upper_constant: Fraction = Fraction(0)
+
+    @classmethod
+    def of_variable(
+        cls, variable: int, start: Fraction = Fraction(0), end: Fraction = Fraction(1)
+    ) -> Interval:
+        """ZV[l = start, u = end]: the part [start·X, end·X - 1] of the variable's range."""
+        return cls(_pairs({variable: start}), _pairs({variable: end}), Fraction(0), Fraction(-1))
+
+    @classmethod
+    def constant(cls, value: int) -> Interval:
+        return cls((), (), Fraction(value), Fraction(value))
+
+    def shift(self, k: Fraction | int) -> Interval:
+        """I ± k."""
+        return Interval(
+            self.lower, self.upper, self.lower_constant + k, self.upper_constant + k
+        )
+
+    def scale(self, k: Fraction | int) -> Interval:
+        """I × k and I / k; a negative factor swaps the ends."""
+        scaled = Interval(
+            _scaled(self.lower, k),
+            _scaled(self.upper, k),
+            self.lower_constant * k,
+            self.upper_constant * k,
+        )
+        if k >= 0:
+            return scaled
+        return Interval(
+            scaled.upper, scaled.lower, scaled.upper_constant, scaled.lower_constant
+        )
+
+    def plus(self, other: Interval) -> Interval:
+        """I + I'."""
+        return Interval(
+            _sum(self.lower, other.lower),
+            _sum(self.upper, other.upper),
+            self.lower_constant + other.lower_constant,
+            self.upper_constant + other.upper_constant,
+        )
+
+    def bounds(self, extents: Mapping[int, int]) -> tuple[Fraction, Fraction]:
+        """The two ends for concrete extents."""
+        low = sum((c * extents[v] for v, c in self.lower), self.lower_constant)
+        high = sum((c * extents[v] for v, c in self.upper), self.upper_constant)
+        return low, high
+
+
+def _pairs(coefficients: Mapping[int, Fraction]) -> Coefficients:
+    return tuple(sorted((v, c) for v, c in coefficients.items() if c))
+
+
+def _scaled(pairs: Coefficients, k: Fraction | int) -> Coefficients:
+    return _pairs({v: c * k for v, c in pairs})
+
+
+def _sum(a: Coefficients, b: Coefficients) -> Coefficients:
+    total = dict(a)
+    for v, c in b:
+        total[v] = total.get(v, Fraction(0)) + c
+    return _pairs(total)

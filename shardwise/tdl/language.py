@@ -1,0 +1,331 @@
+"""TDL, the tensor description language (Tofu §4.1): tensors as lambdas over index variables.
+
+    @tdl.op("mylib::conv1d")
+    def conv1d(data, filters):
+        return lambda b, co, x: Sum(lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx])
+
+The parameters of a description are the operator's tensor arguments by name; keyword-only
+parameters are its attributes. A lambda with `*i` takes as many output indices as the output has
+dimensions. What cannot be said is an opaque function: `Opaque()(matrix[b, :, :])[i, j]`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from shardwise.tdl.intervals import Interval, NotAffine
+from shardwise.tdl.semantics import Reducer
+
+
+class Expression:
+    """A scalar: an element, an index, a constant, or arithmetic on them."""
+
+    children: tuple[Expression, ...] = ()
+
+    def _with(self, other: Any, linear: bool) -> Combination:
+        return Combination((self, as_expression(other)), linear)
+
+    def __add__(self, other: Any) -> Expression:
+        return self._with(other, linear=True)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Expression:
+        return self._with(other, linear=True)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return as_expression(other)._with(self, linear=True)
+
+    def __mul__(self, other: Any) -> Expression:
+        return self._with(other, linear=isinstance(other, int | float))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Expression:
+        return self._with(other, linear=isinstance(other, int | float))
+
+    def __rtruediv__(self, other: Any) -> Expression:
+        return self._with(other, linear=False)
+
+    def __pow__(self, other: Any) -> Expression:
+        return self._with(other, linear=False)
+
+    def __neg__(self) -> Expression:
+        return Combination((self,), True)
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Expression):
+    """A number."""
+
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Combination(Expression):
+    """Arithmetic or a point-wise function of its children; `linear` when a sum passes through."""
+
+    children: tuple[Expression, ...]
+    linear: bool = False
+
+
+class IndexExpression(Expression):
+    """An affine expression of index variables; floor division and modulo by constants."""
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return Affine(((self, Fraction(1)),), other)
+        if isinstance(other, IndexExpression):
+            return Affine(((self, Fraction(1)), (other, Fraction(1))), 0)
+        return super().__add__(other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return self + (-other)
+        if isinstance(other, IndexExpression):
+            return Affine(((self, Fraction(1)), (other, Fraction(-1))), 0)
+        return super().__sub__(other)
+
+    def __rsub__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return Affine(((self, Fraction(-1)),), other)
+        return super().__rsub__(other)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return Affine(((self, Fraction(other)),), 0)
+        if isinstance(other, IndexExpression):
+            raise NotAffine("an index expression multiplies two index variables")
+        return super().__mul__(other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: int) -> Divided:
+        return Divided(self, _positive(other))
+
+    def __mod__(self, other: int) -> Remainder:
+        return Remainder(self, _positive(other))
+
+    def __lt__(self, other: Any) -> bool:
+        raise NotAffine("an index expression compares index variables")
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+    def interval(self, ranges: dict[int, Interval]) -> Interval:
+        raise NotImplementedError
+
+    def variables(self) -> Iterator[Index]:
+        raise NotImplementedError
+
+
+def _positive(k: int) -> int:
+    if not isinstance(k, int) or k <= 0:
+        raise NotAffine(f"an index expression divides by {k!r}, not by a positive constant")
+    return k
+
+
+@dataclass(eq=False)
+class Index(IndexExpression):
+    """An index variable; a reduction's extent is learned from the dimension that it indexes."""
+
+    name: str
+    number: int
+    extent: int | None = None
+
+    def interval(self, ranges: dict[int, Interval]) -> Interval:
+        return ranges[self.number]
+
+    def variables(self) -> Iterator[Index]:
+        yield self
+
+
+@dataclass(frozen=True, eq=False)
+class Affine(IndexExpression):
+    """Σ coefficient · term + constant."""
+
+    terms: tuple[tuple[IndexExpression, Fraction], ...]
+    constant: int
+
+    def interval(self, ranges: dict[int, Interval]) -> Interval:
+        total = Interval.constant(self.constant)
+        for term, coefficient in self.terms:
+            total = total.plus(term.interval(ranges).scale(coefficient))
+        return total
+
+    def variables(self) -> Iterator[Index]:
+        for term, _ in self.terms:
+            yield from term.variables()
+
+
+@dataclass(frozen=True, eq=False)
+class Divided(IndexExpression):
+    """⌊term / k⌋; the interval is that of the real quotient, which holds the floor's start."""
+
+    term: IndexExpression
+    k: int
+
+    def interval(self, ranges: dict[int, Interval]) -> Interval:
+        inner = self.term.interval(ranges)
+        scaled = inner.scale(Fraction(1, self.k))
+        # The last element a of a range gives ⌊a/k⌋; a + 1 is a multiple of k when shares align.
+        slack = 1 - Fraction(1, self.k)
+        return Interval(
+            scaled.lower, scaled.upper, scaled.lower_constant, scaled.upper_constant - slack
+        )
+
+    def variables(self) -> Iterator[Index]:
+        yield from self.term.variables()
+
+
+@dataclass(frozen=True, eq=False)
+class Remainder(IndexExpression):
+    """term mod k: anything in [0, k - 1]."""
+
+    term: IndexExpression
+    k: int
+
+    def interval(self, ranges: dict[int, Interval]) -> Interval:
+        return Interval((), (), Fraction(0), Fraction(self.k - 1))
+
+    def variables(self) -> Iterator[Index]:
+        yield from self.term.variables()
+
+
+@dataclass(frozen=True, eq=False)
+class Element(Expression):
+    """tensor[indices]; `None` stands for a whole dimension (`:`)."""
+
+    tensor: TensorHandle
+    indices: tuple[IndexExpression | int | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction(Expression):
+    """Sum, Max, Min or Prod of a body over index variables."""
+
+    reducer: Reducer
+    indices: tuple[Index, ...]
+    body: Expression
+
+    @property
+    def children(self) -> tuple[Expression, ...]:  # type: ignore[override]
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False)
+class OpaqueResult(Expression):
+    """What an opaque function gives; indexing it says nothing about its inputs."""
+
+    children: tuple[Expression, ...]
+
+    def __getitem__(self, indices: Any) -> OpaqueResult:
+        return self
+
+
+class Opaque:
+    """A function that TDL does not describe (Tofu §4.1); its slices are needed whole."""
+
+    def __call__(self, *arguments: Any) -> OpaqueResult:
+        return OpaqueResult(tuple(as_expression(a) for a in arguments))
+
+
+@dataclass(frozen=True, eq=False)
+class TensorHandle:
+    """An input as the description sees it."""
+
+    position: int
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, indices: Any) -> Element:
+        given = indices if isinstance(indices, tuple) else (indices,)
+        if len(given) != self.rank:
+            raise NotAffine(f"{len(given)} indices for a tensor of {self.rank} dimensions")
+        for dim, index in enumerate(given):
+            if isinstance(index, Index) and index.extent is None:
+                index.extent = self.shape[dim]
+        return Element(self, tuple(None if i == slice(None) else i for i in given))
+
+    def at(self, indices: Sequence[IndexExpression]) -> Element:
+        """The element that broadcasting aligns with these output indices."""
+        trailing = tuple(indices)[len(indices) - self.rank :]
+        return self[
+            tuple(0 if size == 1 else i for i, size in zip(trailing, self.shape, strict=True))
+        ]
+
+
+def as_expression(value: Any) -> Expression:
+    if isinstance(value, Expression):
+        return value
+    return Constant(float(value))
+
+
+def apply(*arguments: Any) -> Expression:
+    """A point-wise function (exp, max of two, where, …) of its arguments."""
+    return Combination(tuple(as_expression(a) for a in arguments))
+
+
+@dataclass
+class _Numbers:
+    """Gives every index variable of one description its own number."""
+
+    next: int = 0
+
+
+_numbers = _Numbers()
+
+
+def fresh(name: str, extent: int | None = None) -> Index:
+    """A new index variable."""
+    _numbers.next += 1
+    return Index(name, _numbers.next, extent)
+
+
+def indices_of(function: Callable[..., Any], extents: Sequence[int | None]) -> list[Index]:
+    """Index variables named as the lambda's parameters; `*i` takes i0, i1, …"""
+    names: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}{k}" for k in range(len(extents) - len(names))]
+        else:
+            names.append(parameter.name)
+    if len(names) != len(extents):
+        raise NotAffine(f"a lambda of {len(names)} indices describes {len(extents)} dimensions")
+    return [fresh(name, extent) for name, extent in zip(names, extents, strict=True)]
+
+
+def _reduction(
+    reducer: Reducer, function: Callable[..., Any], extents: Sequence[int] | None
+) -> Reduction:
+    count = len(inspect.signature(function).parameters) if extents is None else len(extents)
+    indices = indices_of(function, extents if extents is not None else [None] * count)
+    return Reduction(reducer, tuple(indices), as_expression(function(*indices)))
+
+
+def Sum(function: Callable[..., Any], extents: Sequence[int] | None = None) -> Reduction:
+    """Σ over the lambda's indices; extents are learned from the tensors unless given."""
+    return _reduction("sum", function, extents)
+
+
+def Max(function: Callable[..., Any], extents: Sequence[int] | None = None) -> Reduction:
+    """Maximum over the lambda's indices."""
+    return _reduction("max", function, extents)
+
+
+def Min(function: Callable[..., Any], extents: Sequence[int] | None = None) -> Reduction:
+    """Minimum over the lambda's indices."""
+    return _reduction("min", function, extents)
+
+
+def Prod(function: Callable[..., Any], extents: Sequence[int] | None = None) -> Reduction:
+    """Product over the lambda's indices."""
+    return _reduction("prod", function, extents)
