@@ -1,0 +1,71 @@
+"""capture: a model into its training graph, without its weights."""
+
+from __future__ import annotations
+
+import contextlib
+
+from shardwise.capture.convert import to_graph
+from shardwise.capture.export import export
+from shardwise.capture.hf_masks import full_sequences
+from shardwise.capture.huggingface import build_huggingface
+from shardwise.capture.model import Model
+from shardwise.capture.source import Source, parse_source
+from shardwise.capture.torch_extra import DTYPES, require
+from shardwise.capture.usercode import build_callable
+from shardwise.capture.zoo import build_zoo
+from shardwise.errors import BadInput, CaptureError
+from shardwise.graph.graph import Graph
+from shardwise.graph.validate import validate_graph
+
+DEFAULT_DTYPE = "float32"
+
+
+def capture(
+    source: str,
+    *,
+    batch: int | None = None,
+    seq: int | None = None,
+    dtype: str | None = None,
+    name: str | None = None,
+) -> Graph:
+    """The training graph of a model: its forward operators, the loss included.
+
+    `source` is `hf:CONFIG_CLASS[:key=value,…]`, `zoo:NAME[:key=value,…]` or
+    `package.module:callable`. `batch` counts samples, `seq` tokens; `dtype` is that of the
+    parameters (float32 unless given; a callable's module keeps its own). The graph is called
+    `name`, or like the source. Needs the torch extra, no GPU and no weights.
+    Raises CaptureError with what cannot be captured and what may help.
+    """
+    parsed = parse_source(source)
+    _check_sizes(batch, seq, dtype)
+    require("torch")
+    try:
+        model = _build(parsed, batch, seq, dtype)
+        with full_sequences() if parsed.kind == "hf" else contextlib.nullcontext():
+            program = export(model, source)
+        return validate_graph(to_graph(program, model, name or source))
+    except CaptureError as error:
+        raise error.in_file(source) from None
+    except BadInput as error:
+        raise CaptureError(
+            f"the captured graph is malformed: {error.problem}",
+            file=source,
+            field=error.field,
+            expected=error.expected,
+        ) from None
+
+
+def _build(source: Source, batch: int | None, seq: int | None, dtype: str | None) -> Model:
+    if source.kind == "hf":
+        return build_huggingface(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
+    if source.kind == "zoo":
+        return build_zoo(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
+    return build_callable(source, batch=batch, seq=seq, dtype=dtype)
+
+
+def _check_sizes(batch: int | None, seq: int | None, dtype: str | None) -> None:
+    for field, value in (("batch", batch), ("seq", seq)):
+        if value is not None and not 1 <= value <= 2**32:
+            raise CaptureError(f"{value} is no size", field=field, expected="at least 1")
+    if dtype is not None and dtype not in DTYPES:
+        raise CaptureError(f"unknown dtype {dtype!r}", field="dtype", expected=", ".join(DTYPES))

@@ -1,0 +1,52 @@
+"""transformers without the attention masks that training on full sequences never builds.
+
+At run time transformers looks at the data: sequences that are neither padded nor packed need no
+mask tensor where attention's own causal flag says it all. While a model is exported there is no
+data to look at, so it would build a [batch, 1, seq, seq] mask, and the packing test before it,
+that no training step of such sequences has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def full_sequences() -> Iterator[None]:
+    """Within this context every sequence counts as full: not padded, not packed.
+
+    Windows shorter than the sequence and masks of other forms are still built.
+    """
+    from transformers import masking_utils
+
+    masks = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
+    detect = "find_packed_sequence_indices"
+    original = getattr(masking_utils, detect, None)
+
+    def mask(*args: Any, **kwargs: Any) -> Any:
+        return None if _needs_none(kwargs) else masking_utils.sdpa_mask(*args, **kwargs)
+
+    masks["sdpa"] = mask
+    if original is not None:
+        setattr(masking_utils, detect, lambda position_ids: None)
+    try:
+        yield
+    finally:
+        del masks["sdpa"]
+        if original is not None:
+            setattr(masking_utils, detect, original)
+
+
+def _needs_none(request: dict[str, Any]) -> bool:
+    """What transformers' own test says at run time when no position is masked."""
+    keys, window = request.get("kv_length"), request.get("local_size")
+    causal = request.get("allow_is_causal_skip", True)
+    return bool(
+        (causal or request.get("allow_is_bidirectional_skip"))
+        and keys is not None
+        and request.get("attention_mask") is None
+        and request.get("q_length") in (keys, None)
+        and (window is None or keys < window)
+    )

@@ -1,0 +1,49 @@
+"""The graphs that are shipped with Shardwise: where they are and what they were captured from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardwise.errors import NotFound
+
+FOLDER = Path(__file__).resolve().parent.parent / "data" / "graphs"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The arguments of `capture` for one shipped graph."""
+
+    source: str
+    batch: int
+    seq: int | None = None
+    dtype: str = "float32"
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "llama-8b": Recipe(
+        "hf:LlamaConfig:hidden_size=4096,intermediate_size=14336,num_hidden_layers=32,"
+        "num_attention_heads=32,num_key_value_heads=8,vocab_size=128256,"
+        "max_position_embeddings=8192",
+        batch=64,
+        seq=4096,
+        dtype="bfloat16",
+    ),
+    "gpt2": Recipe("hf:GPT2Config", batch=64, seq=1024, dtype="bfloat16"),
+    "vgg16": Recipe("zoo:vgg16", batch=256),
+    "transformer": Recipe("zoo:transformer", batch=256, seq=64),
+}
+
+
+def shipped_names() -> tuple[str, ...]:
+    """The names of the shipped graphs."""
+    return tuple(RECIPES)
+
+
+def shipped_graph(name: str) -> Path:
+    """The file of a shipped graph; raises NotFound for any other name."""
+    path = FOLDER / f"{name}.json.gz"
+    if name not in RECIPES or not path.is_file():
+        raise NotFound(f"no graph {name!r} is shipped; there are {', '.join(RECIPES)}")
+    return path

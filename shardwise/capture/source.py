@@ -1,0 +1,68 @@
+"""What to capture, as the user writes it: `hf:GPT2Config:n_layer=4`, `zoo:vgg16`, `module:call`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shardwise.errors import CaptureError
+
+Value = int | float | bool | str | None
+FORMS = (
+    "hf:CONFIG_CLASS[:key=value,…], zoo:NAME[:key=value,…], package.module:callable or FILE.onnx"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """`kind` says who builds the model, `target` which one, `options` are its key=value pairs."""
+
+    kind: Literal["hf", "zoo", "callable"]
+    target: str
+    options: Mapping[str, Value] = field(default_factory=dict)
+    text: str = ""
+
+
+def parse_source(text: str) -> Source:
+    """Take a source apart; raises CaptureError for one that has no known form."""
+    if text.lower().endswith(".onnx"):
+        raise CaptureError(
+            "ONNX files cannot be captured yet",
+            file=text,
+            expected="the PyTorch model: package.module:callable, hf:… or zoo:…",
+        )
+    prefix, colon, rest = text.partition(":")
+    if not colon or not prefix or not rest:
+        raise CaptureError(f"{text!r} is no source of a model", field="SOURCE", expected=FORMS)
+    if prefix not in ("hf", "zoo"):
+        return Source("callable", text, {}, text)
+    target, _, options = rest.partition(":")
+    if not target:
+        raise CaptureError(f"{text!r} names no model", field="SOURCE", expected=FORMS)
+    return Source("hf" if prefix == "hf" else "zoo", target, _parse_options(options, text), text)
+
+
+def _parse_options(text: str, source: str) -> dict[str, Value]:
+    options: dict[str, Value] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key:
+            raise CaptureError(f"{part!r} is no option", field=source, expected="key=value")
+        if key in options:
+            raise CaptureError(f"{key} is given twice", field=source)
+        options[key] = parse_value(value)
+    return options
+
+
+def parse_value(text: str) -> Value:
+    """`12`, `0.5`, `true`, `none`, else text."""
+    words: dict[str, Value] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,224 @@
+"""Graphs as `shardwise.graph/1` documents, and the content id of a graph.
+
+The canonical form is the document as JSON with sorted keys, no spaces and UTF-8 text; its
+SHA-256 is the graph's content id. A document says nothing twice: order of tensors and operators
+is the graph's own, every field of `graph.py` is written, an unknown batch dimension is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from shardwise.errors import BadInput
+from shardwise.graph.graph import Graph, Operator, Tensor
+from shardwise.graph.validate import validate_graph
+
+SCHEMA = "shardwise.graph/1"
+MAX_ATTRIBUTE_DEPTH = 16
+MAX_OPERATORS = 1_000_000
+_MAX_TENSORS = 4 * MAX_OPERATORS
+_DETAIL = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+
+
+class _TensorDocument(msgspec.Struct):
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: str
+    batch_dim: int | None = None
+
+
+class _OperatorDocument(msgspec.Struct):
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any] = {}
+    scope: str = ""
+
+
+class _GraphDocument(msgspec.Struct):
+    name: str
+    tensors: list[_TensorDocument]
+    operators: list[_OperatorDocument]
+
+
+class _Header(msgspec.Struct):
+    schema: str
+
+
+def graph_document(graph: Graph) -> dict[str, Any]:
+    """The graph as plain JSON values."""
+    return {
+        "schema": SCHEMA,
+        "name": graph.name,
+        "tensors": [_tensor_document(tensor) for tensor in graph.tensors.values()],
+        "operators": [
+            {
+                "name": op.name,
+                "kind": op.kind,
+                "inputs": list(op.inputs),
+                "outputs": list(op.outputs),
+                "attributes": dict(op.attributes),
+                "scope": op.scope,
+            }
+            for op in graph.operators
+        ],
+    }
+
+
+def canonical_json(graph: Graph) -> bytes:
+    """The canonical form: UTF-8 JSON, sorted keys, no spaces."""
+    text = json.dumps(
+        graph_document(graph),
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
+    )
+    return text.encode()
+
+
+def graph_id(graph: Graph) -> str:
+    """`sha256:` and the hexadecimal digest of the canonical form."""
+    return "sha256:" + hashlib.sha256(canonical_json(graph)).hexdigest()
+
+
+def graph_from_document(document: object, file: str | None = None) -> Graph:
+    """The validated graph of a decoded document; BadInput names `file` and the field."""
+    try:
+        header = msgspec.convert(document, _Header)
+        _check_schema(header.schema)
+        return _build(msgspec.convert(document, _GraphDocument))
+    except msgspec.ValidationError as error:
+        raise _bad_field(error, file) from None
+    except RecursionError:
+        raise BadInput("nested too deeply", file=file) from None
+    except BadInput as error:
+        raise _placed(error, file) from None
+
+
+def graph_from_json(data: bytes, file: str | None = None) -> Graph:
+    """The validated graph of a JSON text; BadInput names `file`, and the field or the position."""
+    try:
+        header = msgspec.json.decode(data, type=_Header)
+        _check_schema(header.schema)
+        return _build(msgspec.json.decode(data, type=_GraphDocument))
+    except msgspec.ValidationError as error:
+        raise _bad_field(error, file) from None
+    except msgspec.DecodeError as error:
+        raise BadInput(f"not valid JSON: {error}", file=file, expected=f"a {SCHEMA} file") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"not UTF-8 text: {error.reason} at byte {error.start}", file=file, expected="UTF-8"
+        ) from None
+    except RecursionError:
+        raise BadInput("nested too deeply", file=file) from None
+    except BadInput as error:
+        raise _placed(error, file) from None
+
+
+def _tensor_document(tensor: Tensor) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": tensor.name,
+        "shape": list(tensor.shape),
+        "dtype": tensor.dtype,
+        "role": tensor.role,
+    }
+    if tensor.batch_dim is not None:
+        document["batch_dim"] = tensor.batch_dim
+    return document
+
+
+def _check_schema(schema: str) -> None:
+    if schema == SCHEMA:
+        return
+    kind, _, version = schema.partition("/")
+    problem = (
+        f"graph version {version!r} is not known to this release"
+        if kind == "shardwise.graph"
+        else f"{schema!r} is not a graph"
+    )
+    raise BadInput(problem, field="schema", expected=SCHEMA)
+
+
+def _build(document: _GraphDocument) -> Graph:
+    for field, items, limit in (
+        ("operators", document.operators, MAX_OPERATORS),
+        ("tensors", document.tensors, _MAX_TENSORS),
+    ):
+        if len(items) > limit:
+            raise BadInput(f"{len(items)} {field}", field=field, expected=f"at most {limit}")
+    _check_text(document.name, "name")
+    tensors: dict[str, Tensor] = {}
+    for position, item in enumerate(document.tensors):
+        _check_text(item.name, f"tensors[{position}].name")
+        if item.name in tensors:
+            raise BadInput(
+                f"two tensors are called {item.name!r}",
+                field=f"tensors[{position}].name",
+                expected="unique names",
+            )
+        # The role is checked by validate_graph, which knows the field to name.
+        tensors[item.name] = Tensor(
+            item.name,
+            item.shape,
+            item.dtype,
+            item.role,  # type: ignore[arg-type]
+            item.batch_dim,
+        )
+    operators = []
+    for position, op in enumerate(document.operators):
+        for field in ("name", "kind", "scope"):
+            _check_text(getattr(op, field), f"operators[{position}].{field}")
+        _check_attribute(op.attributes, f"operators[{position}].attributes", 0)
+        operators.append(Operator(op.name, op.kind, op.inputs, op.outputs, op.attributes, op.scope))
+    return validate_graph(Graph(document.name, tensors, tuple(operators)))
+
+
+def _check_text(text: str, field: str) -> None:
+    """Half of a surrogate pair has no UTF-8 form; Python's own JSON reader lets it in."""
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise BadInput(f"{text!r} is not Unicode text", field=field)
+
+
+def _check_attribute(value: object, field: str, depth: int) -> None:
+    if depth > MAX_ATTRIBUTE_DEPTH:
+        raise BadInput("nested too deeply", field=field, expected=f"{MAX_ATTRIBUTE_DEPTH} levels")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise BadInput(f"key {key!r} is not text", field=field)
+            _check_text(key, field)
+            _check_attribute(item, f"{field}.{key}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for position, item in enumerate(value):
+            _check_attribute(item, f"{field}[{position}]", depth + 1)
+    elif isinstance(value, str):
+        _check_text(value, field)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise BadInput(
+            f"{value} is not a finite number", field=field, expected='a number, or "inf" as text'
+        )
+    elif value is not None and not isinstance(value, int | float | bool):
+        raise BadInput(f"a {type(value).__name__} is not a JSON value", field=field)
+
+
+def _bad_field(error: msgspec.ValidationError, file: str | None) -> BadInput:
+    """msgspec's "Expected `int`, got `str` - at `$.tensors[0].shape[1]`" as a BadInput."""
+    match = _DETAIL.match(str(error))
+    problem = match["problem"] if match else str(error)
+    path = (match["path"] if match else None) or ""
+    field = path.removeprefix("$").removeprefix(".") or None
+    return BadInput(problem.replace("`", "'"), file=file, field=field)
+
+
+def _placed(error: BadInput, file: str | None) -> BadInput:
+    return error.in_file(file) if file and not error.file else error

@@ -1,0 +1,116 @@
+"""What a graph holds: its operators, parameters, activations and flops, and what is unknown."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shardwise.graph.document import graph_id
+from shardwise.graph.graph import Graph, Operator, Tensor
+from shardwise.tdl.semantics import OperatorSemantics
+
+SCHEMA = "shardwise.inspect/1"
+Analyse = Callable[[Operator, Mapping[str, Tensor]], OperatorSemantics]
+
+
+def inspect_graph(graph: Graph, analyse: Analyse | None = None) -> dict[str, Any]:
+    """A `shardwise.inspect/1` document.
+
+    Sizes are in bytes, flops of one whole iteration (multiply and add are two), all summed over
+    the whole graph as if on one device. `kept_for_backward_bytes` counts each activation that
+    some gradient needs once, and a view as the tensor that it looks at. Operators without a
+    description have no flops and are listed in `undescribed_operators`. `analyse` is
+    `tdl.registry.analyse` unless given.
+    """
+    if analyse is None:
+        from shardwise.tdl.registry import analyse as by_description
+
+        analyse = by_description
+    semantics = {op.name: analyse(op, graph.tensors) for op in graph.operators}
+    tensors = graph.tensors.values()
+    made = [t for t in tensors if t.role in ("activation", "output")]
+    return {
+        "schema": SCHEMA,
+        "name": graph.name,
+        "graph": graph_id(graph),
+        "batch_size": graph.batch_size,
+        "operators": {"count": len(graph.operators), "by_kind": _by_kind(graph, semantics)},
+        "inputs": [_tensor(t) for t in tensors if t.role == "input"],
+        "parameters": _total([t for t in tensors if t.role == "parameter"]),
+        "buffers": _total([t for t in tensors if t.role == "buffer"]),
+        "activations": {
+            **_total(made),
+            "kept_for_backward_bytes": _kept_for_backward(graph, semantics),
+        },
+        "forward_flops": sum(s.forward_flops for s in semantics.values()),
+        "backward_flops": sum(s.backward_flops for s in semantics.values()),
+        "undescribed_operators": [
+            {"name": op.name, "kind": op.kind}
+            for op in graph.operators
+            if not semantics[op.name].described
+        ],
+    }
+
+
+def _by_kind(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> list[dict[str, Any]]:
+    """One row for each kind, the heaviest first."""
+    rows: dict[str, dict[str, Any]] = {}
+    for op in graph.operators:
+        found = semantics[op.name]
+        row = rows.setdefault(
+            op.kind,
+            {
+                "kind": op.kind,
+                "count": 0,
+                "forward_flops": 0.0,
+                "backward_flops": 0.0,
+                "output_bytes": 0,
+                "described": True,
+            },
+        )
+        row["count"] += 1
+        row["forward_flops"] += found.forward_flops
+        row["backward_flops"] += found.backward_flops
+        row["output_bytes"] += sum(graph.tensors[name].size_bytes for name in op.outputs)
+        row["described"] = row["described"] and found.described
+    return sorted(rows.values(), key=lambda r: (-r["forward_flops"], -r["count"], r["kind"]))
+
+
+def _kept_for_backward(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> int:
+    looks_at: dict[str, str] = {}
+    kept: set[str] = set()
+    for op in graph.operators:
+        found = semantics[op.name]
+        if found.category == "view" and op.inputs:
+            source = looks_at.get(op.inputs[0], op.inputs[0])
+            looks_at.update(dict.fromkeys(op.outputs, source))
+        for names, saved in ((op.inputs, found.saves_inputs), (op.outputs, found.saves_outputs)):
+            kept.update(name for name, is_saved in zip(names, saved, strict=True) if is_saved)
+    stored = {looks_at.get(name, name) for name in kept}
+    return sum(
+        graph.tensors[name].size_bytes
+        for name in stored
+        if graph.tensors[name].role in ("activation", "output")
+    )
+
+
+def _total(tensors: list[Tensor]) -> dict[str, Any]:
+    by_dtype: dict[str, int] = defaultdict(int)
+    for tensor in tensors:
+        by_dtype[tensor.dtype] += tensor.size_bytes
+    return {
+        "tensors": len(tensors),
+        "elements": sum(t.elements for t in tensors),
+        "total_bytes": sum(t.size_bytes for t in tensors),
+        "by_dtype_bytes": dict(sorted(by_dtype.items())),
+    }
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "shape": list(tensor.shape),
+        "dtype": tensor.dtype,
+        "batch_dim": tensor.batch_dim,
+    }
