@@ -14,8 +14,8 @@ from shardwise.advise.curve import curve_point
 from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.search import Subject
 from shardwise.graph import Graph
-from shardwise.graph.identity import graph_id
-from shardwise.hardware import Hardware, Offer, load_hardware, stale
+from shardwise.graph import graph_id
+from shardwise.hardware import Hardware, Offer, stale
 
 QUOTE_SCHEMA = "shardwise.quote/1"
 
@@ -102,9 +102,7 @@ def _instances(
     """The instance counts worth offering: the fewest that fits, then doublings."""
     if offer.hardware is None:
         return [], f"no hardware profile for {offer.gpu_kind}"
-    hardware = load_hardware(offer.hardware)
-    if hardware.devices[0].count != offer.gpus_per_instance:
-        hardware = hardware.with_devices_per_node(offer.gpus_per_instance)
+    hardware = offer.profile()
 
     def at(instances: int) -> dict[str, Any]:
         key = (hardware.id, instances)

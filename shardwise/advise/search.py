@@ -14,8 +14,8 @@ from shardwise.advise.pattern import Patterns
 from shardwise.errors import BadInput, NotFound
 from shardwise.graph import Graph
 from shardwise.graph.coarsen import Coarsened, coarsen
-from shardwise.graph.identity import graph_id
-from shardwise.hardware import Hardware, Mesh
+from shardwise.graph import graph_id
+from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.tdl import registry
 
 
@@ -104,7 +104,10 @@ def search(
     """
     if gpus < 1:
         raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number of at least 1")
-    mesh = Mesh.build(hardware, gpus)
+    try:
+        mesh = Mesh.build(hardware, gpus)
+    except TooFewDevices as reason:
+        raise Infeasible(str(reason)) from None
     problem = assemble(
         subject.coarsened, subject.patterns, hardware, mesh, options, progress
     )

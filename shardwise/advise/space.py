@@ -18,7 +18,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.hardware.mesh import GroupShape, Mesh
+from shardwise.hardware import GroupShape, Mesh
 
 NONE = -1
 """In an assignment: the axis splits no variable of the group; its ranks repeat the work."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardwise.graph.graph import Graph, Operator
-from shardwise.tdl.semantics import OperatorSemantics
+from shardwise.tdl.semantics import IndexVariable, OperatorSemantics
 
 Analyse = Callable[[Operator], OperatorSemantics]
 LIGHT = frozenset({"elementwise", "view", "light"})
@@ -391,12 +391,26 @@ def _variable_order(
         for v, variable in enumerate(sem.variables):
             root = links.find((op.name, v))
             dims = [a.dim for out in sem.outputs for u, a in out.items() if u == v]
-            key = (int(variable.is_reduction), min(dims, default=v), precedence)
+            inner = int(variable.is_reduction)
+            if not graph.tensors[op.outputs[0]].shape:
+                # A loss has no output dimensions: go by its first input's.
+                dims = [a.dim for u, a in sem.inputs[0].items() if u == v]
+                inner = 0
+            key = (inner, min(dims, default=v))
             if root not in rank:
-                rank[root] = (precedence, *key[:2])
-                names[root] = variable.name
+                rank[root] = (precedence, *key)
+                names[root] = _readable(graph, op, variable, dims)
     # Variables of the heaviest operator come first, in its own order.
     return {root: names[root] for root in sorted(rank, key=rank.__getitem__)}
+
+
+def _readable(
+    graph: Graph, op: Operator, variable: IndexVariable, dims: list[int]
+) -> str:
+    """`batch` for the sample dimension, else the description's own name."""
+    if dims == [0] * len(dims) and dims and variable.extent == graph.batch_size:
+        return "batch"
+    return variable.name
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -1,0 +1,70 @@
+"""Finding a profile: a built-in name, a file, or `NAME*NODES`."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from shardwise.errors import BadInput
+from shardwise.hardware.hardware import Hardware, hardware_from_document
+
+MAX_FILE_BYTES = 64 * 2**20
+
+
+def list_builtin() -> list[str]:
+    """The names of the built-in profiles."""
+    folder = resources.files("shardwise") / "data" / "hardware"
+    return sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
+
+
+def load_hardware(spec: str) -> Hardware:
+    """The profile of `--hardware`: a built-in name, a profile file, either with `*NODES`.
+
+    Raises `BadInput` for an unknown name, a file that is refused, a node count out of range.
+    """
+    name, star, count = spec.rpartition("*")
+    if not star:
+        return _one(spec)
+    hardware = _one(name)
+    if not count.isdigit() or not 1 <= int(count) <= hardware.levels[-1].size:
+        raise BadInput(
+            f"{count!r} nodes",
+            field="hardware",
+            expected=f"NAME*NODES with 1 to {hardware.levels[-1].size} nodes",
+        )
+    return hardware.with_nodes(int(count))
+
+
+@cache
+def _builtin(name: str) -> Hardware:
+    text = (resources.files("shardwise") / "data" / "hardware" / f"{name}.json").read_bytes()
+    return hardware_from_document(msgspec.json.decode(text), f"built-in {name}")
+
+
+def _one(spec: str) -> Hardware:
+    if spec in list_builtin():
+        return _builtin(spec)
+    if not (os.sep in spec or spec.endswith(".json")):
+        raise BadInput(
+            f"unknown hardware {spec!r}",
+            field="hardware",
+            expected=f"a profile file or one of {', '.join(list_builtin())}",
+        )
+    path = Path(spec)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise BadInput(
+                f"{path.stat().st_size} bytes", file=spec, expected=f"at most {MAX_FILE_BYTES}"
+            )
+        text = path.read_bytes()
+    except OSError as error:
+        raise BadInput(error.strerror or "cannot be read", file=spec) from None
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"not JSON: {error}", file=spec) from None
+    return hardware_from_document(document, spec)
