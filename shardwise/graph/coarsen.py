@@ -236,21 +236,20 @@ def _join_unrolled_runs(
                 source = sets.find(made_by.name)
                 if len(sets.members[source]) > 1 and not _is_light(source, semantics, sets):
                     feeders.add(source)
-        if feeders and all(_is_unrolled(f, by_name, semantics, sets) for f in feeders):
+        if feeders and all(_is_unrolled(f, graph, by_name, sets) for f in feeders):
             key = (tuple(signature), tuple(sorted(feeders)))
             sets.join(seen.setdefault(key, root), root)
 
 
 def _is_unrolled(
-    root: str,
-    by_name: dict[str, Operator],
-    semantics: dict[str, OperatorSemantics],
-    sets: _DisjointSets,
+    root: str, graph: Graph, by_name: dict[str, Operator], sets: _DisjointSets
 ) -> bool:
     """Several operators of one kind over one parameter: the same work at other time steps."""
     ops = [by_name[m] for m in sets.members[root]]
     shared = set.intersection(*(set(op.inputs) for op in ops))
-    return len({op.kind for op in ops}) == 1 and bool(shared)
+    return len({op.kind for op in ops}) == 1 and any(
+        graph.tensors[name].role == "parameter" for name in shared
+    )
 
 
 def _group(
