@@ -1,0 +1,379 @@
+"""frontier, curve, plan, quote, explain."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from typing import Any
+
+import click
+
+from shardwise.cli import plots
+from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
+from shardwise.cli.output import console, emit, gib, note, progress, seconds, table, write_json
+from shardwise.errors import BadInput
+
+MOST_ROWS = 24
+CURVE_FORMATS = ("json", "csv")
+LATER_FORMATS = ("gavel", "adaptdl", "sbatch", "skypilot", "kueue")
+
+
+@click.command()
+@click.argument("graph")
+@click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
+@click.option("--gpus", required=True, type=click.IntRange(1))
+@click.option("--plot", help="Write a picture: .html, .svg or .png.")
+@search_options
+@json_option
+def frontier(
+    graph: str, hardware: str, gpus: int, plot: str | None, as_json: bool, **search: Any
+) -> None:
+    """Every strategy that no other beats in both memory and time."""
+    from shardwise.advise import frontier as track
+    from shardwise.hardware import load_hardware
+
+    if plot:
+        plots.check_suffix(plot)
+    options = options_from(search)
+    with progress(search["quiet"] or as_json) as listener:
+        document = track(load_graph(graph), load_hardware(hardware), gpus, options, listener)
+    if plot:
+        plots.plot_frontier(document, plot)
+    if as_json:
+        emit(document)
+        return
+    _warn(document)
+    points = document["points"]
+    knee = document["turning_point"]
+    shown = _thin(len(points), knee)
+    rows = [
+        (
+            ("→ " if i == knee else "  ") + str(i),
+            gib(points[i]["memory_bytes"]),
+            seconds(points[i]["time_s"]),
+            seconds(points[i]["compute_s"]),
+            seconds(points[i]["communication_s"]),
+            "yes" if points[i]["feasible"] else "no",
+        )
+        for i in shown
+    ]
+    table(
+        f"{document['graph_name']} on {gpus} GPUs of {document['hardware']} "
+        f"({len(points)} points, {len(shown)} shown; → turning point)",
+        ("point", "GiB/GPU", "time", "compute", "communication", "fits"),
+        rows,
+    )
+    _certificate(document)
+
+
+@click.command()
+@click.argument("graph")
+@click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
+@click.option("--max-gpus", required=True, type=click.IntRange(1))
+@click.option("--format", "form", type=click.Choice(CURVE_FORMATS + LATER_FORMATS))
+@click.option("--plot", help="Write a picture: .html, .svg or .png.")
+@search_options
+@json_option
+def curve(
+    graph: str,
+    hardware: str,
+    max_gpus: int,
+    form: str | None,
+    plot: str | None,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """The shortest iteration time for every GPU count."""
+    from shardwise.advise import curve as profile
+    from shardwise.hardware import load_hardware
+
+    if form in LATER_FORMATS:
+        raise BadInput(f"not yet: curves for {form}", field="format", expected="json or csv")
+    if plot:
+        plots.check_suffix(plot)
+    options = options_from(search)
+    with progress(search["quiet"] or as_json or form is not None) as listener:
+        document = profile(load_graph(graph), load_hardware(hardware), max_gpus, options, listener)
+    if plot:
+        plots.plot_curve(document, plot)
+    if as_json or form == "json":
+        emit(document)
+    elif form == "csv":
+        sys.stdout.write(_csv(document["points"]))
+    else:
+        _warn(document)
+        _curve_table(document)
+    if not any(p["feasible"] for p in document["points"]):
+        raise click.exceptions.Exit(1)
+
+
+def _curve_table(document: dict[str, Any]) -> None:
+    rows = []
+    reasons: list[tuple[int, str]] = []
+    for point in document["points"]:
+        if not point["feasible"]:
+            reasons.append((point["gpus"], point["reason"]))
+            continue
+        best = point["best_gpus"]
+        rows.append(
+            (
+                point["gpus"],
+                point["nodes"],
+                seconds(point["time_s"]),
+                "-" if point["samples_per_s"] is None else f"{point['samples_per_s']:,.1f}",
+                gib(point["peak_bytes"]),
+                "-" if point["gap"] is None else f"{point['gap']:.1%}",
+                "" if best == point["gpus"] else f"{best} are faster",
+            )
+        )
+    for first, last, reason in _runs(reasons):
+        count = str(first) if first == last else f"{first} to {last}"
+        console().print(f"{count} GPUs: does not fit: {reason}")
+    if rows:
+        table(
+            f"{document['graph_name']} on {document['hardware']}",
+            ("GPUs", "nodes", "time", "samples/s", "GiB/GPU", "gap", "reason"),
+            rows,
+        )
+
+
+def _runs(reasons: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
+    """Every infeasible count with its own reason; equal neighbours share a line."""
+    runs: list[tuple[int, int, str]] = []
+    for gpus, reason in reasons:
+        if runs and runs[-1][1] == gpus - 1 and runs[-1][2] == reason:
+            runs[-1] = (runs[-1][0], gpus, reason)
+        else:
+            runs.append((gpus, gpus, reason))
+    return runs
+
+
+def _csv(points: list[dict[str, Any]]) -> str:
+    columns = list(dict.fromkeys(key for point in points for key in point))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(points)
+    return text.getvalue()
+
+
+@click.command()
+@click.argument("graph")
+@click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
+@click.option("--gpus", required=True, type=click.IntRange(1))
+@click.option(
+    "--objective",
+    type=click.Choice(("mini-time", "mini-memory", "turning-point", "mini-cost")),
+    default="mini-time",
+    show_default=True,
+)
+@click.option("--pin", multiple=True, help="Not yet: fix an operator's split.")
+@click.option("-o", "--output", help="Write the plan here.")
+@search_options
+@json_option
+def plan(
+    graph: str,
+    hardware: str,
+    gpus: int,
+    objective: str,
+    pin: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """The strategy that an objective picks, spelled out to be executed."""
+    from shardwise.advise import explain as why
+    from shardwise.advise import plan as choose
+    from shardwise.hardware import load_hardware
+
+    if pin:
+        raise BadInput("not yet: pinned splits", field="pin")
+    options = options_from(search)
+    with progress(search["quiet"] or as_json) as listener:
+        document = choose(
+            load_graph(graph),
+            load_hardware(hardware),
+            gpus,
+            objective=objective,
+            options=options,
+            progress=listener,
+        )
+    if output:
+        write_json(document, output)
+    if as_json:
+        emit(document)
+        return
+    _warn(document)
+    _explanation(why(document))
+    if output:
+        note(f"wrote {output}")
+
+
+@click.command()
+@click.argument("plan")
+@json_option
+def explain(plan: str, as_json: bool) -> None:
+    """Which operator is split how, and what it costs."""
+    from shardwise.advise import explain as why
+    from shardwise.advise import read_plan
+
+    document = why(read_plan(plan))
+    if as_json:
+        emit(document)
+    else:
+        _explanation(document)
+
+
+def _explanation(document: dict[str, Any]) -> None:
+    for line in document["text"]:
+        console().print(line, soft_wrap=False)
+    console().print()
+    groups = sorted(
+        document["groups"], key=lambda g: -(g["compute_s"] + g["communication_s"]) * g["repeats"]
+    )
+    table(
+        f"groups by time, {min(len(groups), MOST_ROWS)} of {len(groups)}",
+        ("group", "×", "split", "GiB", "compute", "comm."),
+        [
+            (
+                g["name"],
+                g["repeats"],
+                g["split"],
+                gib(g["memory_bytes"]),
+                seconds(g["compute_s"]),
+                seconds(g["communication_s"]),
+            )
+            for g in groups[:MOST_ROWS]
+        ],
+    )
+    edges = [e for e in document["edges"] if e["time_s"] > 0]
+    if edges:
+        console().print()
+        table(
+            f"re-scheduling by time, {min(len(edges), 10)} of {len(edges)}",
+            ("from → to", "×", "forward", "keeps", "time"),
+            [
+                (
+                    f"{e['source']} → {e['target']}",
+                    e["repeats"],
+                    ", ".join(e["forward"]) or "-",
+                    e["kept"],
+                    seconds(e["time_s"]),
+                )
+                for e in edges[:10]
+            ],
+        )
+
+
+@click.command()
+@click.argument("graph")
+@click.option("--offers", help="A CSV file with the SkyPilot catalog's columns.")
+@click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="Seconds.")
+@click.option("--budget", type=click.FloatRange(min=0, min_open=True), help="USD.")
+@click.option("--steps", type=click.IntRange(1), help="Steps of the whole job.")
+@click.option("--max-instances", type=click.IntRange(1), default=16, show_default=True)
+@search_options
+@json_option
+def quote(
+    graph: str,
+    offers: str | None,
+    deadline: float | None,
+    budget: float | None,
+    steps: int | None,
+    max_instances: int,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """The fewest GPUs on which the job fits; offers ranked by price."""
+    from shardwise.advise import quote as price
+    from shardwise.hardware import read_offers
+
+    if (deadline is not None or budget is not None) and steps is None:
+        raise BadInput("a deadline or a budget is for a whole job", field="steps", expected="--steps N")
+    options = options_from(search)
+    with progress(search["quiet"] or as_json) as listener:
+        document = price(
+            load_graph(graph),
+            read_offers(offers),
+            deadline_s=deadline,
+            budget_usd=budget,
+            steps=steps,
+            max_instances=max_instances,
+            options=options,
+            progress=listener,
+        )
+    if as_json:
+        emit(document)
+    else:
+        _quote_table(document)
+    if not document["offers"]:
+        raise click.exceptions.Exit(1)
+
+
+def _quote_table(document: dict[str, Any]) -> None:
+    if document["minimum_gpus"] is not None:
+        console().print(
+            f"{document['graph_name']}: fits on {document['minimum_gpus']} GPUs at the fewest."
+        )
+    if document["stale"]:
+        note("some prices are older than 90 days: see price_as_of in --json")
+    rows = [
+        (
+            f"{row['provider']} {row['instance_type']}" + (" (spot)" if row["spot"] else ""),
+            row["instances"],
+            f"{row['gpus']} {row['gpu_kind']}",
+            row["region"],
+            f"{row['usd_per_hour']:.2f}",
+            seconds(row["time_s"]),
+            _money(row),
+        )
+        for row in document["offers"][:MOST_ROWS]
+    ]
+    if rows:
+        what = "USD total" if document["steps"] else "USD/1M samples"
+        table(
+            "offers, cheapest first",
+            ("instance", "n", "GPUs", "region", "USD/h", "step", what),
+            rows,
+        )
+    for row in document["not_offered"]:
+        console().print(
+            f"not offered: {row['provider']} {row['instance_type']}: {row['reason']}"
+        )
+
+
+def _money(row: dict[str, Any]) -> str:
+    value = row.get("usd_total", row.get("usd_per_million_samples"))
+    late = "" if row.get("meets_deadline", True) else " (late)"
+    return "-" if value is None else f"{value:,.2f}{late}"
+
+
+def _warn(document: dict[str, Any]) -> None:
+    for warning in document.get("warnings", []):
+        note(f"note: {warning}")
+
+
+def _certificate(document: dict[str, Any]) -> None:
+    proof, search = document["certificate"], document["search"]
+    worth = "exact" if proof["exact"] else f"certified within {proof['epsilon']:.2%}"
+    if proof["status"] in ("heuristic", "budget", "cancelled"):
+        worth += f" ({proof['status']})"
+    console().print(
+        f"{worth}; {search['groups']} groups of {search['operators']} operators, up to "
+        f"{search['configurations_max']} configurations, {search['seconds']:.2f} s, "
+        f"{search['peak_rss_bytes'] / 2**30:.2f} GiB"
+    )
+
+
+def _thin(count: int, knee: int | None) -> list[int]:
+    """Evenly spread rows, both ends and the turning point among them."""
+    if count <= MOST_ROWS:
+        return list(range(count))
+    chosen = {round(i * (count - 1) / (MOST_ROWS - 1)) for i in range(MOST_ROWS)}
+    if knee is not None:
+        chosen.add(knee)
+    return sorted(chosen)
+
+
+COMMANDS = (frontier, curve, plan, quote, explain)

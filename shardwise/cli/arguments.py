@@ -1,0 +1,69 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from shardwise.advise.options import METHODS, OPTIMIZER_STATE_BYTES, Options
+from shardwise.cli.output import parse_bytes
+from shardwise.graph import Graph, read_graph
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+SHIPPED = "shipped:"
+
+
+def load_graph(spec: str) -> Graph:
+    """A graph file, or `shipped:NAME`."""
+    if spec.startswith(SHIPPED):
+        from shardwise.capture import shipped_graph
+
+        return read_graph(shipped_graph(spec.removeprefix(SHIPPED)))
+    return read_graph(Path(spec))
+
+
+def json_option(command: Command) -> Command:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")(
+        command
+    )
+
+
+def search_options(command: Command) -> Command:
+    """What every search may be told."""
+    for option in (
+        click.option("--quiet", is_flag=True, help="No progress."),
+        click.option("--time-limit", type=float, help="Seconds for each search."),
+        click.option("--threads", type=click.IntRange(0), default=0, help="0: all cores."),
+        click.option(
+            "--method", type=click.Choice(METHODS), default="auto", show_default=True
+        ),
+        click.option(
+            "--optimizer",
+            type=click.Choice(list(OPTIMIZER_STATE_BYTES)),
+            default="adam",
+            show_default=True,
+        ),
+        click.option("--memory", help="What one GPU may use, such as 14.5GB."),
+        click.option(
+            "--epsilon", type=float, default=0.01, show_default=True, help="Certified error."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def options_from(values: dict[str, Any]) -> Options:
+    """The options of the keywords that `search_options` gives."""
+    memory = values["memory"]
+    return Options(
+        epsilon=values["epsilon"],
+        memory_limit_bytes=None if memory is None else parse_bytes(memory, "memory"),
+        optimizer=values["optimizer"],
+        time_limit_s=values["time_limit"],
+        threads=values["threads"],
+        method=values["method"],
+    )

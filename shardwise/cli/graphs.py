@@ -1,0 +1,92 @@
+"""capture, inspect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shardwise.cli.arguments import json_option, load_graph
+from shardwise.cli.output import console, emit, gib, note, table
+
+MOST_KINDS = 20
+
+
+@click.command()
+@click.argument("source")
+@click.option("--batch", type=click.IntRange(1), help="Samples of one step.")
+@click.option("--seq", type=click.IntRange(1), help="Sequence length.")
+@click.option("--dtype", help="float32, bf16, fp16, …")
+@click.option("--name", help="The graph's name.")
+@click.option("-o", "--output", required=True, help="graph.json or graph.json.gz")
+@json_option
+def capture(
+    source: str,
+    batch: int | None,
+    seq: int | None,
+    dtype: str | None,
+    name: str | None,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Capture a model: package.module:callable, hf:CONFIG[:key=value,…], zoo:NAME."""
+    from shardwise.capture import capture as take
+    from shardwise.graph import graph_id, write_graph
+
+    graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name)
+    write_graph(graph, output)
+    summary = {
+        "schema": "shardwise.captured/1",
+        "graph": graph_id(graph),
+        "name": graph.name,
+        "file": output,
+        "operators": len(graph.operators),
+        "parameters": graph.parameter_count,
+    }
+    if as_json:
+        emit(summary)
+    else:
+        note(
+            f"wrote {output}: {graph.name}, {len(graph.operators):,} operators, "
+            f"{graph.parameter_count:,} parameters"
+        )
+
+
+@click.command()
+@click.argument("graph")
+@json_option
+def inspect(graph: str, as_json: bool) -> None:
+    """Operators, parameters, activations, flops, and what could not be described."""
+    from shardwise.graph.inspect import inspect_graph
+
+    document = inspect_graph(load_graph(graph))
+    if as_json:
+        emit(document)
+        return
+    _inspection(document)
+
+
+def _inspection(document: dict[str, Any]) -> None:
+    parameters, flops = document["parameters"], document["flops"]
+    out = console()
+    out.print(f"{document['name']} ({document['graph'][:19]}…)")
+    out.print(
+        f"parameters {parameters['count']:,} ({gib(parameters['bytes'])} GiB), "
+        f"activations {gib(document['activations']['bytes'])} GiB, "
+        f"flops {flops['forward']:.4g} forward, {flops['backward']:.4g} backward"
+    )
+    kinds = document["operators"]["by_kind"]
+    ranked = sorted(kinds, key=lambda k: (-k["flops"], -k["count"]))
+    table(
+        f"{document['operators']['count']:,} operators, {len(kinds)} kinds",
+        ("kind", "count", "flops", "GiB written"),
+        [
+            (k["kind"], f"{k['count']:,}", f"{k['flops']:.3g}", gib(k["bytes"]))
+            for k in ranked[:MOST_KINDS]
+        ],
+    )
+    for item in document["undescribed_operators"]:
+        out.print(f"undescribed, replicated: {item['kind']} ({item['count']}×)")
+
+
+COMMANDS = (capture, inspect)

@@ -1,0 +1,65 @@
+"""The `shardwise` command. Exit codes: 0 done, 1 infeasible or not found, 2 bad input, 3 unreachable."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from shardwise import __version__
+from shardwise.cli import advice, graphs, lists, planned, solving
+from shardwise.errors import ShardwiseError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="shardwise")
+def cli() -> None:
+    """Advice on parallelism for training neural networks."""
+
+
+for _command in (
+    *graphs.COMMANDS,
+    *advice.COMMANDS,
+    *solving.COMMANDS,
+    *lists.COMMANDS,
+    *planned.COMMANDS,
+):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """Run a command; whatever goes wrong is one line on standard error."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.Abort:
+        _fail("interrupted", 130)
+    except click.ClickException as error:
+        _fail(" ".join(error.format_message().split()), 2)
+    except ShardwiseError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        # The reader went away (`| head`); that is no error, but Python would say so at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except MemoryError:
+        _fail("out of memory", 2)
+    except TimeoutError as error:
+        _fail(str(error) or "the time limit passed", 1)
+    except OSError as error:
+        _fail(f"{error.filename or 'file'}: {error.strerror or error}", 2)
+
+
+def _fail(text: str, code: int) -> None:
+    if os.environ.get("SHARDWISE_DEBUG") == "1" and sys.exc_info()[0] is not None:
+        raise
+    print(f"shardwise: error: {text}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Pictures: the frontier with its turning point, the curve. HTML by Plotly, else matplotlib."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shardwise.cli.output import written
+from shardwise.errors import BadInput
+
+SUFFIXES = (".html", ".svg", ".png")
+GIB = 2**30
+BLUE, ORANGE, GREEN, RED = "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"
+
+
+def check_suffix(path: str) -> str:
+    """The suffix of a plot path; `BadInput` unless it is one that can be drawn."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise BadInput(
+            f"{path!r} is no kind of picture", field="plot", expected=" or ".join(SUFFIXES)
+        )
+    return suffix
+
+
+def plot_frontier(document: dict[str, Any], path: str) -> None:
+    """Time against memory, compute and communication dotted (TensorOpt Fig. 6)."""
+    suffix = check_suffix(path)
+    points = document["points"]
+    memory = [p["memory_bytes"] / GIB for p in points]
+    series = {
+        "iteration time": [p["time_s"] for p in points],
+        "compute": [p["compute_s"] for p in points],
+        "communication": [p["communication_s"] for p in points],
+    }
+    title = (
+        f"{document['graph_name']} on {document['gpus']} GPUs of {document['hardware']}: "
+        "time against memory"
+    )
+    knee = document["turning_point"]
+    limit = document["memory_limit_bytes"] / GIB
+    with written(path) as temporary:
+        if suffix == ".html":
+            _frontier_html(memory, series, knee, limit, title, temporary)
+        else:
+            _frontier_picture(memory, series, knee, limit, title, temporary)
+
+
+def _frontier_picture(
+    memory: list[float],
+    series: dict[str, list[float]],
+    knee: int | None,
+    limit: float,
+    title: str,
+    path: Path,
+) -> None:
+    figure, axes = _figure()
+    time = series["iteration time"]
+    axes.step(memory, time, where="post", color=BLUE, label="iteration time")
+    axes.plot(memory, time, ".", color=BLUE, markersize=3)
+    axes.plot(memory, series["compute"], ":", color=GREEN, label="compute")
+    axes.plot(memory, series["communication"], ":", color=ORANGE, label="communication")
+    if knee is not None:
+        axes.plot(memory[knee], time[knee], "o", color=RED, label="turning point")
+        axes.annotate(
+            f"{memory[knee]:.1f} GiB, {time[knee]:.3g} s",
+            (memory[knee], time[knee]),
+            textcoords="offset points",
+            xytext=(8, 8),
+        )
+    if memory and limit <= 1.5 * max(memory):
+        axes.axvline(limit, color="grey", linestyle="--", linewidth=1, label="memory limit")
+    axes.set_xlabel("memory per GPU (GiB)")
+    axes.set_ylabel("iteration time (s)")
+    axes.set_ylim(bottom=0)
+    axes.set_title(title, fontsize=10)
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    _save(figure, path)
+
+
+def _frontier_html(
+    memory: list[float],
+    series: dict[str, list[float]],
+    knee: int | None,
+    limit: float,
+    title: str,
+    path: Path,
+) -> None:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    time = series["iteration time"]
+    figure.add_scatter(
+        x=memory,
+        y=time,
+        mode="lines+markers",
+        line={"shape": "hv", "color": BLUE},
+        marker={"size": 4},
+        name="iteration time",
+    )
+    for name, colour in (("compute", GREEN), ("communication", ORANGE)):
+        figure.add_scatter(
+            x=memory, y=series[name], line={"dash": "dot", "color": colour}, name=name
+        )
+    if knee is not None:
+        figure.add_scatter(
+            x=[memory[knee]],
+            y=[time[knee]],
+            mode="markers",
+            marker={"size": 11, "color": RED},
+            name="turning point",
+        )
+    if memory and limit <= 1.5 * max(memory):
+        figure.add_vline(x=limit, line_dash="dash", annotation_text="memory limit")
+    figure.update_layout(
+        title=title,
+        xaxis_title="memory per GPU (GiB)",
+        yaxis_title="iteration time (s)",
+        yaxis_rangemode="tozero",
+        template="plotly_white",
+    )
+    figure.write_html(path, include_plotlyjs=True, full_html=True)
+
+
+def plot_curve(document: dict[str, Any], path: str) -> None:
+    """Shortest time and throughput against GPU count; counts on which nothing fits are marked."""
+    suffix = check_suffix(path)
+    fitting = [p for p in document["points"] if p["feasible"]]
+    failing = [p["gpus"] for p in document["points"] if not p["feasible"]]
+    title = f"{document.get('graph_name', '')} on {document.get('hardware', '')}: the curve"
+    with written(path) as temporary:
+        if suffix == ".html":
+            _curve_html(fitting, failing, title, temporary)
+        else:
+            _curve_picture(fitting, failing, title, temporary)
+
+
+def _curve_picture(
+    fitting: list[dict[str, Any]], failing: list[int], title: str, path: Path
+) -> None:
+    figure, axes = _figure(panels=2)
+    gpus = [p["gpus"] for p in fitting]
+    axes[0].plot(gpus, [p["time_s"] for p in fitting], ".", color="lightgrey", label="exactly n")
+    axes[0].step(
+        gpus, [p["best_time_s"] for p in fitting], where="post", color=BLUE, label="at most n"
+    )
+    axes[0].plot(failing, [0] * len(failing), "x", color=RED, label="does not fit")
+    axes[0].set_ylabel("iteration time (s)")
+    axes[0].set_ylim(bottom=0)
+    axes[0].legend(frameon=False)
+    axes[0].set_title(title, fontsize=10)
+    known = [p for p in fitting if p["samples_per_s"] is not None]
+    axes[1].plot([p["gpus"] for p in known], [p["samples_per_s"] for p in known], ".", color=GREEN)
+    axes[1].set_ylabel("samples per second")
+    axes[1].set_ylim(bottom=0)
+    for panel in axes:
+        panel.set_xlabel("GPUs")
+        panel.grid(alpha=0.3)
+    _save(figure, path)
+
+
+def _curve_html(
+    fitting: list[dict[str, Any]], failing: list[int], title: str, path: Path
+) -> None:
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True)
+    gpus = [p["gpus"] for p in fitting]
+    figure.add_scatter(
+        x=gpus, y=[p["time_s"] for p in fitting], mode="markers", name="exactly n", row=1, col=1
+    )
+    figure.add_scatter(
+        x=gpus,
+        y=[p["best_time_s"] for p in fitting],
+        line={"shape": "hv", "color": BLUE},
+        name="at most n",
+        row=1,
+        col=1,
+    )
+    figure.add_scatter(
+        x=failing,
+        y=[0] * len(failing),
+        mode="markers",
+        marker={"symbol": "x", "color": RED},
+        name="does not fit",
+        row=1,
+        col=1,
+    )
+    figure.add_scatter(
+        x=gpus,
+        y=[p["samples_per_s"] for p in fitting],
+        mode="markers",
+        name="samples per second",
+        row=2,
+        col=1,
+    )
+    figure.update_layout(title=title, template="plotly_white")
+    figure.update_yaxes(title_text="iteration time (s)", rangemode="tozero", row=1, col=1)
+    figure.update_yaxes(title_text="samples per second", rangemode="tozero", row=2, col=1)
+    figure.update_xaxes(title_text="GPUs", row=2, col=1)
+    figure.write_html(path, include_plotlyjs=True, full_html=True)
+
+
+def _figure(panels: int = 1) -> tuple[Any, Any]:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    # A picture of the same document is the same file.
+    mpl.rcParams["svg.hashsalt"] = "shardwise"
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(panels, 1, figsize=(8, 4.5 * panels), layout="constrained")
+
+
+def _save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    metadata = {"Date": None} if path.suffix == ".svg" else {}
+    figure.savefig(path, dpi=120, metadata=metadata)
+    plt.close(figure)
