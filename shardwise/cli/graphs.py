@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import click
@@ -67,26 +68,33 @@ def inspect(graph: str, as_json: bool) -> None:
 
 
 def _inspection(document: dict[str, Any]) -> None:
-    parameters, flops = document["parameters"], document["flops"]
+    parameters, activations = document["parameters"], document["activations"]
     out = console()
     out.print(f"{document['name']} ({document['graph'][:19]}…)")
     out.print(
-        f"parameters {parameters['count']:,} ({gib(parameters['bytes'])} GiB), "
-        f"activations {gib(document['activations']['bytes'])} GiB, "
-        f"flops {flops['forward']:.4g} forward, {flops['backward']:.4g} backward"
+        f"parameters  {parameters['elements']:,} ({gib(parameters['total_bytes'])} GiB)\n"
+        f"activations {gib(activations['total_bytes'])} GiB, "
+        f"{gib(activations['kept_for_backward_bytes'])} GiB kept for backward\n"
+        f"flops       {document['forward_flops']:.4g} forward, "
+        f"{document['backward_flops']:.4g} backward"
     )
     kinds = document["operators"]["by_kind"]
-    ranked = sorted(kinds, key=lambda k: (-k["flops"], -k["count"]))
     table(
-        f"{document['operators']['count']:,} operators, {len(kinds)} kinds",
-        ("kind", "count", "flops", "GiB written"),
+        f"{document['operators']['count']:,} operators of {len(kinds)} kinds",
+        ("kind", "count", "flops", "GiB out"),
         [
-            (k["kind"], f"{k['count']:,}", f"{k['flops']:.3g}", gib(k["bytes"]))
-            for k in ranked[:MOST_KINDS]
+            (
+                k["kind"],
+                f"{k['count']:,}",
+                f"{k['forward_flops'] + k['backward_flops']:.3g}",
+                gib(k["output_bytes"]),
+            )
+            for k in kinds[:MOST_KINDS]
         ],
     )
-    for item in document["undescribed_operators"]:
-        out.print(f"undescribed, replicated: {item['kind']} ({item['count']}×)")
+    undescribed = Counter(op["kind"] for op in document["undescribed_operators"])
+    for kind, count in undescribed.items():
+        out.print(f"undescribed, will be replicated: {kind} ({count}×)")
 
 
 COMMANDS = (capture, inspect)

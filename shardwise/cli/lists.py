@@ -1,0 +1,102 @@
+"""hardware list|show, offers list."""
+
+from __future__ import annotations
+
+import click
+
+from shardwise.cli.arguments import json_option
+from shardwise.cli.output import console, emit, gib, table
+
+
+@click.group()
+def hardware() -> None:
+    """Hardware profiles."""
+
+
+@hardware.command(name="list")
+@json_option
+def list_hardware(as_json: bool) -> None:
+    """The built-in profiles."""
+    from shardwise.hardware import list_builtin, load_hardware
+
+    found = [load_hardware(name) for name in list_builtin()]
+    if as_json:
+        emit({"schema": "shardwise.hardware-list/1", "hardware": [h.name for h in found]})
+        return
+    table(
+        "built-in hardware",
+        ("name", "devices", "GiB", "GB/s inside", "GB/s between"),
+        [
+            (
+                h.name,
+                f"{h.per_node} {h.devices[0].kind}",
+                gib(h.devices[0].memory_bytes),
+                f"{h.levels[0].bandwidth_bytes_per_s / 1e9:g}",
+                f"{h.levels[-1].bandwidth_bytes_per_s / 1e9:g}",
+            )
+            for h in found
+        ],
+    )
+
+
+@hardware.command()
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """One profile with the source of every figure."""
+    from shardwise.hardware import hardware_document, load_hardware
+
+    profile = load_hardware(name)
+    if as_json:
+        emit(hardware_document(profile))
+        return
+    out = console()
+    out.print(f"{profile.name}: {profile.provenance}")
+    for device in profile.devices:
+        out.print(
+            f"{device.count} {device.kind}: {gib(device.memory_bytes)} GiB, "
+            f"{device.memory_bandwidth_bytes_per_s / 1e9:g} GB/s"
+        )
+        for dtype, peak in device.peak_flops_per_s.items():
+            out.print(f"  {dtype}: {peak / 1e12:g} TFLOP/s")
+    for level in profile.levels:
+        out.print(f"{level.name}: {level.bandwidth_bytes_per_s / 1e9:g} GB/s one way")
+    for figure, source in profile.sources.items():
+        out.print(f"  {figure}: {source}")
+
+
+@click.group()
+def offers() -> None:
+    """Prices of cloud instances."""
+
+
+@offers.command(name="list")
+@click.option("--offers", "path", help="A CSV file with the SkyPilot catalog's columns.")
+@json_option
+def list_offers(path: str | None, as_json: bool) -> None:
+    """The shipped offers, or those of a file."""
+    import msgspec
+
+    from shardwise.hardware import read_offers
+
+    found = read_offers(path)
+    if as_json:
+        emit({"schema": "shardwise.offers/1", "offers": msgspec.to_builtins(found)})
+        return
+    table(
+        "offers",
+        ("instance", "GPUs", "region", "USD/h", "as of"),
+        [
+            (
+                f"{o.provider} {o.instance_type}" + (" (spot)" if o.spot else ""),
+                f"{o.gpus_per_instance} {o.gpu_kind}",
+                o.region,
+                f"{o.usd_per_hour:.2f}",
+                o.price_as_of,
+            )
+            for o in found
+        ],
+    )
+
+
+COMMANDS = (hardware, offers)

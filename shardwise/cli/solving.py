@@ -1,0 +1,54 @@
+"""solve: the bare solver on a cost-annotated graph."""
+
+from __future__ import annotations
+
+import click
+
+from shardwise.advise.options import METHODS
+from shardwise.cli.arguments import json_option
+from shardwise.cli.output import console, emit, progress, table
+
+MOST_ROWS = 24
+
+
+@click.command()
+@click.argument("problem")
+@click.option("--epsilon", type=float, default=0.0, show_default=True)
+@click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
+@click.option("--time-limit", type=float, help="Seconds.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@json_option
+def solve(
+    problem: str,
+    epsilon: float,
+    method: str,
+    time_limit: float | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Track the frontier of a problem file."""
+    from shardwise.advise.problem import read_problem, solve_problem
+
+    read = read_problem(problem)
+    with progress(quiet or as_json) as listener:
+        document = solve_problem(
+            read, method=method, epsilon=epsilon, time_limit_s=time_limit, progress=listener
+        )
+    if as_json:
+        emit(document)
+        return
+    points = document["points"]
+    table(
+        f"{len(points)} points",
+        ("point", "memory (bytes)", "time (s)"),
+        [(i, f"{p['memory_bytes']:,.10g}", f"{p['time_s']:.8g}") for i, p in enumerate(points)][
+            :MOST_ROWS
+        ],
+    )
+    if len(points) > MOST_ROWS:
+        console().print(f"… {len(points) - MOST_ROWS} more: see --json")
+    proof = document["certificate"]
+    console().print("exact" if proof["exact"] else f"certificate: {proof}")
+
+
+COMMANDS = (solve,)
