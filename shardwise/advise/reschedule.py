@@ -151,7 +151,7 @@ def _arcs(hardware: Hardware, mesh: SearchMesh, layouts: Layouts, local: Floats)
     bits = 1 << np.arange(axis_count, dtype=np.int64)
     rows = np.arange(n)
     sources, targets, operations, masks, sizes = [], [], [], [], []
-    for source in range(n):
+    for source in range(n if axis_count else 0):
         before = layouts[source]
         changed = layouts != before
         first = changed.argmax(axis=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import TracebackType
 
 import click
 
@@ -30,6 +31,8 @@ for _command in (
 
 def main() -> None:
     """Run a command; whatever goes wrong is one line on standard error."""
+    if os.environ.get("SHARDWISE_DEBUG") != "1":
+        sys.excepthook = _internal_error
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -52,6 +55,19 @@ def main() -> None:
         _fail(str(error) or "the time limit passed", 1)
     except OSError as error:
         _fail(f"{error.filename or 'file'}: {error.strerror or error}", 2)
+
+
+def _internal_error(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """A defect of Shardwise itself; Python exits with 1 after this, so it ends by itself."""
+    print(
+        f"shardwise: error: a defect in Shardwise, please report it: {kind.__name__}: "
+        f"{' '.join(str(error).split())} (SHARDWISE_DEBUG=1 shows where)",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(70)
 
 
 def _fail(text: str, code: int) -> None:

@@ -290,12 +290,25 @@ def fresh(name: str, extent: int | None = None) -> Index:
     return Index(name, _numbers.next, extent)
 
 
+def named(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """Give the last indices of a `*i` lambda names that a person reads in a plan."""
+
+    def renamed(*indices: Any) -> Any:
+        return function(*indices)
+
+    renamed.index_names = names  # type: ignore[attr-defined]
+    return renamed
+
+
 def indices_of(function: Callable[..., Any], extents: Sequence[int | None]) -> list[Index]:
     """Index variables named as the lambda's parameters; `*i` takes i0, i1, …"""
     names: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            names += [f"{parameter.name}{k}" for k in range(len(extents) - len(names))]
+            given = list(getattr(function, "index_names", ()))
+            missing = len(extents) - len(names)
+            given = given[max(len(given) - missing, 0) :]
+            names += [f"d{k}" for k in range(len(names), len(extents) - len(given))] + given
         else:
             names.append(parameter.name)
     if len(names) != len(extents):

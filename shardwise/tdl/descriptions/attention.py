@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.tdl.language import Opaque, TensorHandle
+from shardwise.tdl.language import Opaque, TensorHandle, named
 from shardwise.tdl.registry import Call, op
 
 
@@ -56,7 +56,7 @@ def scaled_dot_product_attention(
             parts.append(attn_mask[(*fixed, slice(None))])
         return attend(*parts)[i[-1]]
 
-    return output
+    return named(output, "head", "query", "e")
 
 
 def _grouped(index: Any, queries: int, keys: int) -> Any:

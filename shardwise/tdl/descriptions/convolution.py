@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from shardwise.tdl.language import Max, Sum, TensorHandle, apply
+from shardwise.tdl.language import Max, Sum, TensorHandle, apply, named
 from shardwise.tdl.registry import Call, NotCovered, op, pointwise
 
 
@@ -49,6 +49,7 @@ def convolution(
     pads = _spread(padding, spatial, 0)
     gaps = _spread(dilation, spatial, 1)
     per_group = weight.shape[0] // groups
+    axes = ("z", "y", "x")[3 - spatial :]
 
     def output(b: Any, co: Any, *x: Any) -> Any:
         def term(ci: Any, *dx: Any) -> Any:
@@ -64,10 +65,10 @@ def convolution(
                 channel = co // per_group * weight.shape[1] + ci
             return input[(b, channel, *window)] * weight[(co, ci, *dx)]
 
-        total = Sum(term, weight.shape[1:])
+        total = Sum(named(term, "in", *(f"k{x}" for x in axes)), weight.shape[1:])
         return total + bias[co] if bias is not None else total
 
-    return lambda *i: output(*i)
+    return named(output, "b", "out", *axes)
 
 
 @op(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.tdl.language import Sum, TensorHandle
+from shardwise.tdl.language import Sum, TensorHandle, named
 from shardwise.tdl.registry import Call, op
 
 
@@ -38,10 +38,12 @@ def linear(
     """y[…, o] = Σ_k x[…, k] w[o, k] + b[o]"""
 
     def output(*i: Any) -> Any:
-        total = Sum(lambda k: input[(*i[:-1], k)] * weight[i[-1], k])
+        total = Sum(
+            named(lambda *k: input[(*i[:-1], *k)] * weight[(i[-1], *k)], "in"), weight.shape[1:]
+        )
         return total + bias[i[-1]] if bias is not None else total
 
-    return output
+    return named(output, "out")
 
 
 @op("aten.mm.default", saves=("self", "mat2"), flops=_product_flops("self"))
@@ -59,7 +61,10 @@ def bmm(self: TensorHandle, mat2: TensorHandle) -> Callable[..., Any]:
 @op("aten.addmm.default", saves=("mat1", "mat2"), flops=_product_flops("mat1"))
 def addmm(self: TensorHandle, mat1: TensorHandle, mat2: TensorHandle) -> Callable[..., Any]:
     """y[i, j] = Σ_k a[i, k] b[k, j] + bias[i, j]"""
-    return lambda i, j: Sum(lambda k: mat1[i, k] * mat2[k, j]) + self.at((i, j))
+    return lambda row, out: (
+        Sum(named(lambda *k: mat1[(row, *k)] * mat2[(*k, out)], "in"), mat2.shape[:1])
+        + self.at((row, out))
+    )
 
 
 @op("aten.baddbmm.default", saves=("batch1", "batch2"), flops=_product_flops("batch1"))

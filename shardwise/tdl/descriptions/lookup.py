@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.tdl.language import Opaque, Sum, TensorHandle, apply
+from shardwise.tdl.language import Opaque, Sum, TensorHandle, apply, named
 from shardwise.tdl.registry import Call, no_flops, op
 
 
@@ -16,7 +16,9 @@ def _scatter_flops(call: Call) -> tuple[float, float]:
 @op("aten.embedding.default", saves=("indices",), flops=_scatter_flops)
 def embedding(weight: TensorHandle, indices: TensorHandle) -> Callable[..., Any]:
     """y[i, h] = Σ_v [indices[i] = v] w[v, h]: a split vocabulary gives partial rows"""
-    return lambda *i: Sum(lambda v: apply(indices[i[:-1]]) * weight[v, i[-1]])
+    return lambda *i: Sum(
+        named(lambda *v: apply(indices[i[:-1]]) * weight[(*v, i[-1])], "vocab"), weight.shape[:1]
+    )
 
 
 @op("aten.gather.default", category="light", saves=("index",), flops=no_flops)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.tdl.language import Sum, TensorHandle, apply
+from shardwise.tdl.language import Sum, TensorHandle, apply, named
 from shardwise.tdl.registry import Call, NotCovered, op, pointwise
 
 MEAN_OR_SUM = (1, 2)
@@ -38,11 +38,11 @@ def cross_entropy_loss(
     classes = self.shape[1] if self.rank > 1 else self.shape[0]
 
     def row(b: Any, *s: Any) -> Any:
-        def logit(v: Any) -> Any:
-            return self[(b, v, *s)]
+        def logit(*v: Any) -> Any:
+            return self[(b, *v, *s)]
 
         # Maximum, sum of exponentials and the target's logit are statistics over the classes.
-        parts = [Sum(logit, (classes,)) for _ in range(3)]
+        parts = [Sum(named(logit, "class"), (classes,)) for _ in range(3)]
         return apply(*parts, target[(b, *s)])
 
     if self.rank == 1:
