@@ -6,6 +6,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["Problem", "Solution", "shortest_paths", "solve", "version"]
+
 @final
 class Problem:
     """A problem under construction: operators with costs per choice, edges with costs per pair.
@@ -28,7 +30,7 @@ class Problem:
         time_s: NDArray[np.float64],
         count: NDArray[np.uint8],
     ) -> int:
-        """Edge costs of shape (R, C, A); the first `count[r, c]` (at least 1) alternatives count."""
+        """Edge costs of shape (R, C, A); the first `count[r, c]` alternatives (1 or more) count."""
 
     def add_edge(
         self,
@@ -38,7 +40,7 @@ class Problem:
         rows: NDArray[np.uint32],
         columns: NDArray[np.uint32],
     ) -> int:
-        """An edge; `rows[i]` is the table's row of source choice i, `columns[j]` the column of j."""
+        """An edge; `rows[i]` is the row of source choice i, `columns[j]` that of target's j."""
 
 @final
 class Solution:

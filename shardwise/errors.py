@@ -1,4 +1,4 @@
-"""Errors that a user may see. Each one is a single clear line: which file, which field, what was expected."""
+"""Errors that a user may see: one clear line each, with file, field and what was expected."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ ALTERNATIVES = ("one", "after", "before", "both")
 
 @dataclass(frozen=True)
 class EdgeTable:
-    """One edge's choices: alternatives (R, C, A) between rows of the source and columns of the target."""
+    """One edge's choices: alternatives (R, C, A) between rows (source) and columns (target)."""
 
     memory_bytes: Floats
     time_s: Floats
@@ -95,9 +95,7 @@ def assemble(
             reschedulers[key] = Rescheduler(hardware, search_mesh, shape, item_bytes)
         return reschedulers[key]
 
-    context = CostContext(
-        coarsened.graph, hardware, search_mesh, options, patterns, rescheduler
-    )
+    context = CostContext(coarsened.graph, hardware, search_mesh, options, patterns, rescheduler)
     found = [patterns.pattern(group) for group in coarsened.groups]
     costs = _all_costs(context, found, progress)
     edges = _all_edges(context, found, costs)
@@ -131,7 +129,7 @@ def _all_costs(
 def _all_edges(
     context: CostContext, patterns: list[GroupPattern], costs: list[GroupCosts]
 ) -> list[SearchEdge]:
-    """Crossings between the same groups with the same costs become one edge; layers share tables."""
+    """Crossings alike between the same groups become one edge; layers share tables."""
     kinds: dict[Hashable, _CrossingKind] = {}
     of_crossing: dict[Crossing, _CrossingKind] = {}
     for crossing in context.patterns.crossings:
@@ -334,10 +332,6 @@ def _core_problem(
     for edge in edges:
         table = edge.table
         if id(table) not in table_ids:
-            table_ids[id(table)] = problem.add_table(
-                table.memory_bytes, table.time_s, table.count
-            )
-        problem.add_edge(
-            edge.source, edge.target, table_ids[id(table)], table.rows, table.columns
-        )
+            table_ids[id(table)] = problem.add_table(table.memory_bytes, table.time_s, table.count)
+        problem.add_edge(edge.source, edge.target, table_ids[id(table)], table.rows, table.columns)
     return problem

@@ -62,9 +62,7 @@ def frontier_document(found: Search) -> dict[str, Any]:
 def heading(found: Search) -> dict[str, Any]:
     """What every answer says about itself: the question, the mesh, what its numbers stand on."""
     subject, hardware = found.subject, found.hardware
-    undescribed = [
-        {"name": op.name, "kind": op.kind} for op in subject.coarsened.undescribed
-    ]
+    undescribed = [{"name": op.name, "kind": op.kind} for op in subject.coarsened.undescribed]
     warnings = []
     if undescribed:
         kinds = ", ".join(sorted({op["kind"] for op in undescribed}))

@@ -23,7 +23,7 @@ from shardwise.advise.layout import PARTIAL, REPLICATE, Floats, Layouts, local_e
 from shardwise.advise.options import Options
 from shardwise.advise.pattern import GroupPattern, Patterns
 from shardwise.advise.reschedule import Rescheduler
-from shardwise.advise.space import NONE, SearchMesh, assignments
+from shardwise.advise.space import SearchMesh, assignments
 from shardwise.graph.coarsen import Group, Member
 from shardwise.graph.graph import DTYPE_BYTES, Graph
 from shardwise.hardware import Hardware, collective_times
@@ -187,7 +187,8 @@ class _GroupWork:
         return Port(*self.made[name])
 
     def _parts(self, variable: int) -> Floats:
-        return np.where(self.assignment == variable, self.sizes, 1).prod(axis=1).astype(float)
+        parts = np.where(self.assignment == variable, self.sizes, 1)
+        return np.asarray(parts.prod(axis=1), dtype=np.float64)
 
     def _local_bytes(self, name: str, layouts: Layouts) -> Floats:
         tensor = self.tensors[name]
@@ -219,9 +220,7 @@ class _GroupWork:
             total += self._member_compute_s(position, member)
         for name in self.pattern.parameters:
             if self.context.patterns.carries_gradient(name):
-                elements = local_elements(
-                    self.tensors[name].shape, self.read[name][0], self.sizes
-                )
+                elements = local_elements(self.tensors[name].shape, self.read[name][0], self.sizes)
                 # The update reads all of it and writes all but the gradient.
                 item = DTYPE_BYTES[self.tensors[name].dtype]
                 moved = elements * (2 * self._training_bytes(name) - item)
@@ -262,18 +261,14 @@ class _GroupWork:
                 total += self._local_bytes(name, layouts[0])
         return total
 
-    def _collective_s(
-        self, operation: str, split: NDArray[np.bool_], sizes: Floats
-    ) -> Floats:
+    def _collective_s(self, operation: str, split: NDArray[np.bool_], sizes: Floats) -> Floats:
         """Time of one collective over the axes marked in `split` (K, axes), sizes in bytes."""
         time = np.zeros(self.count)
         masks = split @ (1 << np.arange(split.shape[1], dtype=np.int64))
         for mask in np.unique(masks[masks > 0]):
             chosen = masks == mask
             shape = self.context.mesh.group_shape(int(mask))
-            time[chosen] = collective_times(
-                self.context.hardware, operation, sizes[chosen], shape
-            )
+            time[chosen] = collective_times(self.context.hardware, operation, sizes[chosen], shape)
         return time
 
     def synchronisation_s(self) -> Floats:
@@ -358,6 +353,8 @@ class _GroupWork:
 
 def _looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:
     """A table of which only a few rows are read costs what is written, not its whole size."""
-    return member.operator.kind.startswith("aten.embedding") and len(shape) == 2 and (
-        name == member.operator.inputs[0]
+    return (
+        member.operator.kind.startswith("aten.embedding")
+        and len(shape) == 2
+        and (name == member.operator.inputs[0])
     )

@@ -130,9 +130,7 @@ class Patterns:
         deferred = tuple(self.deferred(name, group.index) for name in exits)
         skip = {name for name, d in zip(exits, deferred, strict=True) if d}
         mine = inside | {n for n in read if tensors[n].role == "input"}
-        kept = tuple(
-            sorted(r for r in self._kept_in[group.index] if r in mine and r not in skip)
-        )
+        kept = tuple(sorted(r for r in self._kept_in[group.index] if r in mine and r not in skip))
         entry_kept = tuple(self.kept_by(name, group.index) for name in entries)
         key = _key(group, self.graph, self, (entries, exits, kept, entry_kept, deferred))
         return GroupPattern(group, entries, exits, parameters, kept, entry_kept, deferred, key)
@@ -149,9 +147,7 @@ def _saved(member: Member) -> list[str]:
 
 
 def _differentiated(graph: Graph) -> frozenset[str]:
-    found = {
-        n for n, t in graph.tensors.items() if t.role == "parameter" and t.differentiable
-    }
+    found = {n for n, t in graph.tensors.items() if t.role == "parameter" and t.differentiable}
     for op in graph.operators:
         if any(name in found for name in op.inputs):
             found.update(o for o in op.outputs if graph.tensors[o].differentiable)

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 
 from shardwise.advise.assemble import ALTERNATIVES, SearchEdge
+from shardwise.advise.curve import time_gap, too_large
 from shardwise.advise.frontier import certificate, heading, search_report
 from shardwise.advise.layout import describe
 from shardwise.advise.options import Options, Progress, quiet
-from shardwise.advise.reschedule import Rescheduler, Step
-from shardwise.advise.curve import time_gap, too_large
+from shardwise.advise.reschedule import Step
 from shardwise.advise.search import Infeasible, Search, Subject, search
 from shardwise.advise.turning_point import turning_point
 from shardwise.errors import BadInput
@@ -77,9 +77,7 @@ def choose(found: Search, objective: str) -> int:
 def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
     """The document of one point of a search."""
     names = tuple(axis.name for axis in found.problem.context.mesh.axes)
-    edges = [
-        _edge_document(found, edge, point, e) for e, edge in enumerate(found.problem.edges)
-    ]
+    edges = [_edge_document(found, edge, point, e) for e, edge in enumerate(found.problem.edges)]
     compute = found.compute_s(point)
     time = float(found.time_s[point])
     return {
@@ -151,12 +149,8 @@ def _operator_document(member: Member, assignment: np.ndarray[Any, Any]) -> dict
         "name": op.name,
         "kind": op.kind,
         "split": [None if v is None else sem.variables[v].name for v in split],
-        "inputs": {
-            name: layout(sem.inputs[i], output=False) for i, name in enumerate(op.inputs)
-        },
-        "outputs": {
-            name: layout(sem.outputs[o], output=True) for o, name in enumerate(op.outputs)
-        },
+        "inputs": {name: layout(sem.inputs[i], output=False) for i, name in enumerate(op.inputs)},
+        "outputs": {name: layout(sem.outputs[o], output=True) for o, name in enumerate(op.outputs)},
     }
 
 

@@ -59,9 +59,7 @@ def read_problem(path: str | Path) -> ProblemFile:
     try:
         size = Path(path).stat().st_size
         if size > limit:
-            raise BadInput(
-                f"the file has {size:,} bytes", file=file, expected=f"at most {limit:,}"
-            )
+            raise BadInput(f"the file has {size:,} bytes", file=file, expected=f"at most {limit:,}")
         text = Path(path).read_bytes()
     except OSError as error:
         raise BadInput(error.strerror or "cannot be read", file=file) from None

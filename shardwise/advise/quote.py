@@ -13,8 +13,7 @@ from typing import Any
 from shardwise.advise.curve import curve_point
 from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.search import Subject
-from shardwise.graph import Graph
-from shardwise.graph import graph_id
+from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Offer, stale
 
 QUOTE_SCHEMA = "shardwise.quote/1"
@@ -51,9 +50,7 @@ def quote(
             raise KeyboardInterrupt
         fitting, reason = _instances(subject, offer, max_instances, options, known)
         for instances, point in fitting:
-            rows.append(
-                _row(offer, instances, point, graph.batch_size, steps, deadline_s, today)
-            )
+            rows.append(_row(offer, instances, point, graph.batch_size, steps, deadline_s, today))
         if not fitting:
             reasons.append(
                 {
@@ -125,9 +122,7 @@ def _instances(
     return [(n, at(n)) for n in counts if at(n)["feasible"]], ""
 
 
-def _point(
-    subject: Subject, hardware: Hardware, gpus: int, options: Options
-) -> dict[str, Any]:
+def _point(subject: Subject, hardware: Hardware, gpus: int, options: Options) -> dict[str, Any]:
     return curve_point(subject, hardware, gpus, options)[0]
 
 

@@ -158,8 +158,7 @@ def _arcs(hardware: Hardware, mesh: SearchMesh, layouts: Layouts, local: Floats)
         state_before = before[first]
         state_after = layouts[rows, first]
         one_change = (
-            ~changed
-            | ((before == state_before[:, None]) & (layouts == state_after[:, None]))
+            ~changed | ((before == state_before[:, None]) & (layouts == state_after[:, None]))
         ).all(axis=1)
         possible = changed.any(axis=1) & one_change
         possible &= (state_after != PARTIAL) | (state_before == REPLICATE)

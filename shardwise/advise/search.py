@@ -12,9 +12,8 @@ from shardwise.advise.assemble import SearchProblem, assemble
 from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.pattern import Patterns
 from shardwise.errors import BadInput, NotFound
-from shardwise.graph import Graph
+from shardwise.graph import Graph, graph_id
 from shardwise.graph.coarsen import Coarsened, coarsen
-from shardwise.graph import graph_id
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.tdl import registry
 
@@ -78,9 +77,7 @@ class Search:
         """Content id of a plan: what was asked and what was chosen."""
         digest = hashlib.sha256()
         axes = [(axis.name, axis.size) for axis in self.problem.context.mesh.axes]
-        digest.update(
-            repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode()
-        )
+        digest.update(repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode())
         digest.update(repr(self.options.optimizer).encode())
         digest.update(self.solution.choices[point].astype("<u4").tobytes())
         digest.update(self.solution.edge_choices[point].astype("<u4").tobytes())
@@ -108,9 +105,7 @@ def search(
         mesh = Mesh.build(hardware, gpus)
     except TooFewDevices as reason:
         raise Infeasible(str(reason)) from None
-    problem = assemble(
-        subject.coarsened, subject.patterns, hardware, mesh, options, progress
-    )
+    problem = assemble(subject.coarsened, subject.patterns, hardware, mesh, options, progress)
     target = None
     if near_limit:
         limit = options.limit_for(hardware.devices[0].memory_bytes)

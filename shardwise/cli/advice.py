@@ -290,7 +290,9 @@ def quote(
     from shardwise.hardware import read_offers
 
     if (deadline is not None or budget is not None) and steps is None:
-        raise BadInput("a deadline or a budget is for a whole job", field="steps", expected="--steps N")
+        raise BadInput(
+            "a deadline or a budget is for a whole job", field="steps", expected="--steps N"
+        )
     options = options_from(search)
     with progress(search["quiet"] or as_json) as listener:
         document = price(
@@ -338,9 +340,7 @@ def _quote_table(document: dict[str, Any]) -> None:
             rows,
         )
     for row in document["not_offered"]:
-        console().print(
-            f"not offered: {row['provider']} {row['instance_type']}: {row['reason']}"
-        )
+        console().print(f"not offered: {row['provider']} {row['instance_type']}: {row['reason']}")
 
 
 def _money(row: dict[str, Any]) -> str:

@@ -1,4 +1,7 @@
-"""The `shardwise` command. Exit codes: 0 done, 1 infeasible or not found, 2 bad input, 3 unreachable."""
+"""The `shardwise` command.
+
+Exit codes: 0 done, 1 infeasible or not found, 2 bad input, 3 service unreachable.
+"""
 
 from __future__ import annotations
 

@@ -160,9 +160,7 @@ def _curve_picture(
     _save(figure, path)
 
 
-def _curve_html(
-    fitting: list[dict[str, Any]], failing: list[int], title: str, path: Path
-) -> None:
+def _curve_html(fitting: list[dict[str, Any]], failing: list[int], title: str, path: Path) -> None:
     from plotly.subplots import make_subplots
 
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True)
@@ -210,7 +208,8 @@ def _figure(panels: int = 1) -> tuple[Any, Any]:
     mpl.rcParams["svg.hashsalt"] = "shardwise"
     from matplotlib import pyplot as plt
 
-    return plt.subplots(panels, 1, figsize=(8, 4.5 * panels), layout="constrained")
+    figure, axes = plt.subplots(panels, 1, figsize=(8, 4.5 * panels), layout="constrained")
+    return figure, axes
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -128,9 +128,7 @@ class _DisjointSets:
         return first
 
 
-def _join_shared_parameters(
-    graph: Graph, operators: list[Operator], sets: _DisjointSets
-) -> None:
+def _join_shared_parameters(graph: Graph, operators: list[Operator], sets: _DisjointSets) -> None:
     readers: dict[str, str] = {}
     for op in operators:
         for name in op.inputs:
@@ -291,9 +289,7 @@ def _group(
     return Group(index, members, tuple(_unique([order[root] for root in order])))
 
 
-def _is_free(
-    made_by: Operator, inside: set[str], name: str, operators: list[Operator]
-) -> bool:
+def _is_free(made_by: Operator, inside: set[str], name: str, operators: list[Operator]) -> bool:
     """An outside tensor that only one member reads ties nothing."""
     return made_by.name not in inside and sum(name in op.inputs for op in operators) < 2
 
@@ -356,10 +352,7 @@ def _tie_positions(
                 continue
             taken = {links.find((op.name, u)) for u in range(len(other.variables)) if u != w}
             owned = {links.find((first.name, u)) for u in range(len(sem.variables)) if u != v}
-            if (
-                links.find((first.name, v)) not in taken
-                and links.find((op.name, w)) not in owned
-            ):
+            if links.find((first.name, v)) not in taken and links.find((op.name, w)) not in owned:
                 links.join((first.name, v), (op.name, w))
 
 
@@ -403,9 +396,7 @@ def _variable_order(
     return {root: names[root] for root in sorted(rank, key=rank.__getitem__)}
 
 
-def _readable(
-    graph: Graph, op: Operator, variable: IndexVariable, dims: list[int]
-) -> str:
+def _readable(graph: Graph, op: Operator, variable: IndexVariable, dims: list[int]) -> str:
     """`batch` for the sample dimension, else the description's own name."""
     if dims == [0] * len(dims) and dims and variable.extent == graph.batch_size:
         return "batch"

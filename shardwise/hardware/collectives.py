@@ -95,9 +95,7 @@ def _measured(hardware: Hardware, operation: str, shape: GroupShape) -> Collecti
 
 def _interpolate(table: CollectiveTable, sizes_bytes: Floats) -> Floats:
     sizes, times = np.array(table.sizes_bytes), np.array(table.times_s)
-    inside = np.exp(
-        np.interp(np.log(np.maximum(sizes_bytes, 1.0)), np.log(sizes), np.log(times))
-    )
+    inside = np.exp(np.interp(np.log(np.maximum(sizes_bytes, 1.0)), np.log(sizes), np.log(times)))
     beyond = sizes_bytes / (sizes[-1] / times[-1])
     return np.asarray(np.where(sizes_bytes > sizes[-1], beyond, inside))
 
@@ -131,9 +129,7 @@ def _modelled(
     return per_byte, steps[0] * inner[1] + steps[1] * outer[1]
 
 
-def _coefficients(
-    hardware: Hardware, operation: str, shape: GroupShape
-) -> tuple[float, float]:
+def _coefficients(hardware: Hardware, operation: str, shape: GroupShape) -> tuple[float, float]:
     inside, between = hardware.levels[0], hardware.levels[-1]
     return _modelled(
         (inside.bandwidth_bytes_per_s * inside.efficiency, inside.latency_s),

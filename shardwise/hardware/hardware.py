@@ -1,4 +1,4 @@
-"""The hardware of a cluster: devices, link levels, measured tables; every figure with its source."""
+"""The hardware of a cluster: devices, link levels, measured tables; each figure has a source."""
 
 from __future__ import annotations
 
@@ -127,9 +127,7 @@ class Hardware:
         """The same nodes behind another network card (per node, unidirectional)."""
         outer = replace(self.levels[-1], bandwidth_bytes_per_s=bandwidth_bytes_per_s)
         gbps = bandwidth_bytes_per_s * 8 / 1e9
-        return replace(
-            self, name=f"{self.name}[{gbps:g}Gb/s]", levels=(*self.levels[:-1], outer)
-        )
+        return replace(self, name=f"{self.name}[{gbps:g}Gb/s]", levels=(*self.levels[:-1], outer))
 
 
 def hardware_document(hardware: Hardware) -> dict[str, Any]:
@@ -201,8 +199,8 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
         parsed = msgspec.convert(document, _HardwareFile)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at ")
-        where = where.strip("`").removeprefix("$.") or None
-        raise BadInput(message, file=file, field=where) from None
+        found = where.strip("`").removeprefix("$.") or None
+        raise BadInput(message, file=file, field=found) from None
     _check(parsed, file)
     return Hardware(
         parsed.name,
@@ -232,7 +230,12 @@ def _check(parsed: _HardwareFile, file: str | None) -> None:
             raise BadInput(problem, file=file, field=field_name, expected=expected)
 
     demand(bool(parsed.devices), "devices", "no devices", "at least one device kind")
-    demand(len(parsed.levels) == 2, "levels", f"{len(parsed.levels)} levels", "two: in a node, between nodes")
+    demand(
+        len(parsed.levels) == 2,
+        "levels",
+        f"{len(parsed.levels)} levels",
+        "two: in a node, between nodes",
+    )
     for i, device in enumerate(parsed.devices):
         at = f"devices[{i}]"
         demand(device.count >= 1, f"{at}.count", f"{device.count}", "at least 1")
@@ -275,7 +278,14 @@ def _check(parsed: _HardwareFile, file: str | None) -> None:
             f"{len(table.times_s)} times for {len(table.sizes_bytes)} sizes",
             "as many times as sizes, at least two",
         )
-        ascending = all(a < b for a, b in zip(table.sizes_bytes, table.sizes_bytes[1:], strict=False))
-        demand(ascending and table.sizes_bytes[0] > 0, f"{at}.sizes_bytes", "not ascending", "ascending sizes above 0")
+        ascending = all(
+            a < b for a, b in zip(table.sizes_bytes, table.sizes_bytes[1:], strict=False)
+        )
+        demand(
+            ascending and table.sizes_bytes[0] > 0,
+            f"{at}.sizes_bytes",
+            "not ascending",
+            "ascending sizes above 0",
+        )
         demand(min(table.times_s) > 0, f"{at}.times_s", "a time of 0", "times above 0")
     demand(parsed.nodes is None or parsed.nodes >= 1, "nodes", f"{parsed.nodes}", "at least 1")

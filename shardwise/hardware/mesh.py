@@ -86,9 +86,7 @@ class Mesh:
         """The groups that these axes span, from the real placement of ranks; the worst one."""
         key = tuple(sorted(axes))
         if key not in self._shapes:
-            self._shapes[key] = _group_shape(
-                tuple(a.size for a in self.axes), self.per_node, key
-            )
+            self._shapes[key] = _group_shape(tuple(a.size for a in self.axes), self.per_node, key)
         return self._shapes[key]
 
 
@@ -96,7 +94,8 @@ class Mesh:
 def _group_shape(sizes: tuple[int, ...], per_node: int, axes: tuple[int, ...]) -> GroupShape:
     strides = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
     inside = [
-        sum(place) for place in product(*(range(0, sizes[a] * strides[a], strides[a]) for a in axes))
+        sum(place)
+        for place in product(*(range(0, sizes[a] * strides[a], strides[a]) for a in axes))
     ]
     others = [a for a in range(len(sizes)) if a not in axes]
     starts = [

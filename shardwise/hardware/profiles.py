@@ -18,7 +18,9 @@ MAX_FILE_BYTES = 64 * 2**20
 def list_builtin() -> list[str]:
     """The names of the built-in profiles."""
     folder = resources.files("shardwise") / "data" / "hardware"
-    return sorted(f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json"))
+    return sorted(
+        f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")
+    )
 
 
 def load_hardware(spec: str) -> Hardware:

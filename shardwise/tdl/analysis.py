@@ -1,4 +1,6 @@
-"""From a description to the splits of an operator (Tofu §4.2, "Discover operator partition strategies").
+"""From a description to the splits of an operator.
+
+Tofu §4.2, "Discover operator partition strategies".
 
 For each index variable the input regions of two workers are computed: one with the variable's
 first half, one with its second half. A dimension whose region moves along with the variable is
@@ -253,9 +255,7 @@ def _region(
         if not hull:
             hull = bounds
         else:
-            hull = [
-                (min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(hull, bounds, strict=True)
-            ]
+            hull = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(hull, bounds, strict=True)]
     return hull
 
 

@@ -46,9 +46,7 @@ class Interval:
 
     def shift(self, k: Fraction | int) -> Interval:
         """I ± k."""
-        return Interval(
-            self.lower, self.upper, self.lower_constant + k, self.upper_constant + k
-        )
+        return Interval(self.lower, self.upper, self.lower_constant + k, self.upper_constant + k)
 
     def scale(self, k: Fraction | int) -> Interval:
         """I × k and I / k; a negative factor swaps the ends."""
@@ -60,9 +58,7 @@ class Interval:
         )
         if k >= 0:
             return scaled
-        return Interval(
-            scaled.upper, scaled.lower, scaled.upper_constant, scaled.lower_constant
-        )
+        return Interval(scaled.upper, scaled.lower, scaled.upper_constant, scaled.lower_constant)
 
     def plus(self, other: Interval) -> Interval:
         """I + I'."""

@@ -19,7 +19,7 @@ Category = Literal["elementwise", "view", "light", "heavy"]
 
 @dataclass(frozen=True)
 class Call:
-    """One operator as flops functions see it: shapes by argument name, output shapes, attributes."""
+    """One operator as flops functions see it; shapes are by argument name."""
 
     shapes: Mapping[str, tuple[int, ...]]
     outputs: tuple[tuple[int, ...], ...]
@@ -136,7 +136,7 @@ class NotCovered(ShardwiseError):
 
 def _load() -> None:
     # Descriptions register themselves on import; late, because they import this module.
-    import shardwise.tdl.descriptions  # noqa: F401, PLC0415
+    import shardwise.tdl.descriptions  # noqa: F401
 
 
 def _undescribed(operator: Operator) -> OperatorSemantics:
@@ -157,9 +157,7 @@ def _analyse(
     found: Description, operator: Operator, tensors: Mapping[str, Tensor]
 ) -> OperatorSemantics:
     names = _argument_names(found, operator)
-    handles = [
-        TensorHandle(i, tensors[name].shape) for i, name in enumerate(operator.inputs)
-    ]
+    handles = [TensorHandle(i, tensors[name].shape) for i, name in enumerate(operator.inputs)]
     shapes = tuple(tensors[name].shape for name in operator.outputs)
     splits = _splits(found, operator, names, handles, shapes)
     call = Call(
@@ -194,7 +192,7 @@ def _base(argument: str) -> str:
 def _argument_names(found: Description, operator: Operator) -> list[str]:
     named = operator.attributes.get("tensor_arguments")
     if named is None:
-        named = [p for p in inspect.signature(found.function).parameters][: len(operator.inputs)]
+        named = list(inspect.signature(found.function).parameters)[: len(operator.inputs)]
     if len(named) != len(operator.inputs):
         raise NotCovered(f"{operator.name}: tensor_arguments does not name every input")
     return [str(n) for n in named]

@@ -40,9 +40,10 @@ def scaled_dot_product_attention(
         batch, row = i[:-2], i[-2]
 
         def grouped(tensor: TensorHandle) -> tuple[Any, ...]:
-            return tuple(_grouped(x, q, t) for x, q, t in zip(
-                batch, query.shape[:-2], tensor.shape[:-2], strict=True
-            ))
+            return tuple(
+                _grouped(x, q, t)
+                for x, q, t in zip(batch, query.shape[:-2], tensor.shape[:-2], strict=True)
+            )
 
         parts = [
             query[(*batch, row, slice(None))],

@@ -15,9 +15,9 @@ def broadcast(*tensors: TensorHandle) -> Callable[..., Any]:
 
 
 def _register(saves: tuple[str, ...], per_element: float, *kinds: str, note: str = "") -> None:
-    op(
-        *kinds, category="elementwise", saves=saves, flops=pointwise(per_element), note=note
-    )(broadcast)
+    op(*kinds, category="elementwise", saves=saves, flops=pointwise(per_element), note=note)(
+        broadcast
+    )
 
 
 # What backward keeps follows PyTorch's derivatives (derivatives.yaml).

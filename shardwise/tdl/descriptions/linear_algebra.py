@@ -11,7 +11,7 @@ from shardwise.tdl.registry import Call, op
 
 def _both_gradients(call: Call, forward: float) -> tuple[float, float]:
     """Each differentiable factor's gradient is a product as large as the forward one."""
-    factors = [n for n in ("input", "weight", "self", "other", "mat1", "mat2", "batch1", "batch2")]
+    factors = ["input", "weight", "self", "other", "mat1", "mat2", "batch1", "batch2"]
     wanted = sum(n in call.differentiable for n in factors if n in call.shapes)
     return forward, forward * min(wanted, 2)
 
@@ -68,13 +68,9 @@ def addmm(self: TensorHandle, mat1: TensorHandle, mat2: TensorHandle) -> Callabl
 
 
 @op("aten.baddbmm.default", saves=("batch1", "batch2"), flops=_product_flops("batch1"))
-def baddbmm(
-    self: TensorHandle, batch1: TensorHandle, batch2: TensorHandle
-) -> Callable[..., Any]:
+def baddbmm(self: TensorHandle, batch1: TensorHandle, batch2: TensorHandle) -> Callable[..., Any]:
     """y[b, i, j] = Σ_k a[b, i, k] c[b, k, j] + bias[b, i, j]"""
-    return lambda b, i, j: (
-        Sum(lambda k: batch1[b, i, k] * batch2[b, k, j]) + self.at((b, i, j))
-    )
+    return lambda b, i, j: Sum(lambda k: batch1[b, i, k] * batch2[b, k, j]) + self.at((b, i, j))
 
 
 @op("aten.matmul.default", saves=("self", "other"), flops=_product_flops("self"))
@@ -105,5 +101,3 @@ def _batched(tensor: TensorHandle, batch: tuple[Any, ...], last: tuple[Any, ...]
         for index, size in zip(aligned, tensor.shape[:leading], strict=True)
     )
     return tensor[(*fixed, *last)]
-
-

@@ -85,8 +85,6 @@ def nll_loss(
     extents = (self.shape[0], *self.shape[2:])
 
     def row(b: Any, *s: Any) -> Any:
-        return apply(
-            Sum(lambda v: self[(b, v, *s)], (self.shape[1],)), target[(b, *s)]
-        )
+        return apply(Sum(lambda v: self[(b, v, *s)], (self.shape[1],)), target[(b, *s)])
 
     return lambda: Sum(row, extents)

@@ -114,5 +114,3 @@ def argmax(
         return best(self[tuple(places)])
 
     return output
-
-

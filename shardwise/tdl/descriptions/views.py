@@ -10,7 +10,7 @@ from shardwise.tdl.language import Opaque, TensorHandle
 from shardwise.tdl.registry import no_flops, op
 
 
-def _view(*kinds: str) -> Any:
+def _view(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return op(*kinds, category="view", saves=(), flops=no_flops)
 
 
@@ -112,9 +112,7 @@ def slice_(
     at = dim % self.rank
     first = start or 0
     first = first + self.shape[at] if first < 0 else first
-    return lambda *i: self[
-        tuple(x * step + first if d == at else x for d, x in enumerate(i))
-    ]
+    return lambda *i: self[tuple(x * step + first if d == at else x for d, x in enumerate(i))]
 
 
 @_view("aten.select.int")

@@ -60,24 +60,41 @@ impl Problem {
                 "memory_bytes and time_s need the shape (R, C, A), count the shape (R, C)",
             ));
         }
-        let mut table = core::Table {
+        if count.iter().any(|n| *n as usize > most) {
+            return Err(PyValueError::new_err(
+                "count is above the alternatives given",
+            ));
+        }
+        let filled = |from: numpy::ndarray::ArrayView3<f64>| -> Vec<f64> {
+            let cells = count.indexed_iter();
+            cells
+                .flat_map(|((r, c), &n)| (0..n as usize).map(move |a| from[(r, c, a)]))
+                .collect()
+        };
+        let (memory, time) = (filled(memory), filled(time));
+        let counts = count.iter().map(|n| u32::from(*n));
+        let table = core::Table::ragged(rows, columns, counts, memory, time).map_err(to_python)?;
+        self.inner.add_table(table).map_err(to_python)
+    }
+
+    fn add_ragged_table(
+        &mut self,
+        memory_bytes: PyReadonlyArray1<f64>,
+        time_s: PyReadonlyArray1<f64>,
+        count: PyReadonlyArray2<u32>,
+    ) -> PyResult<usize> {
+        let count = count.as_array();
+        let (rows, columns) = count.dim();
+        let table = core::Table::ragged(
             rows,
             columns,
-            starts: vec![0],
-            memory: Vec::new(),
-            time: Vec::new(),
-        };
-        for ((r, c), &n) in count.indexed_iter() {
-            if n as usize > most {
-                return Err(PyValueError::new_err("count is above the alternatives given"));
-            }
-            for a in 0..n as usize {
-                table.memory.push(memory[(r, c, a)]);
-                table.time.push(time[(r, c, a)]);
-            }
-            table.starts.push(table.memory.len() as u32);
-        }
-        self.inner.add_table(table).map_err(to_python)
+            count.iter().copied(),
+            memory_bytes.as_array().to_vec(),
+            time_s.as_array().to_vec(),
+        );
+        self.inner
+            .add_table(table.map_err(to_python)?)
+            .map_err(to_python)
     }
 
     fn add_edge(
@@ -218,20 +235,19 @@ fn solve(
         .build()
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
     let raised: Mutex<Option<PyErr>> = Mutex::new(None);
-    let listener = |stage: &str, fraction: f64| match &progress {
-        None => Python::attach(|py| py.check_signals().is_ok()),
-        Some(call) => Python::attach(|py| {
-            let answer = py
-                .check_signals()
-                .and_then(|()| call.call1(py, (stage, fraction)))
-                .and_then(|value| value.extract::<bool>(py));
+    let listener = |stage: &str, fraction: f64| {
+        Python::attach(|py| {
+            let answer = py.check_signals().and_then(|()| match &progress {
+                None => Ok(true),
+                Some(call) => call.call1(py, (stage, fraction))?.extract::<bool>(py),
+            });
             answer.unwrap_or_else(|error| {
                 if let Ok(mut slot) = raised.lock() {
                     *slot = Some(error);
                 }
                 false
             })
-        }),
+        })
     };
     let inner = &problem.inner;
     let solved = py.detach(|| pool.install(|| run(inner, settings, Some(&listener))));

@@ -22,7 +22,7 @@ pub fn enumerate(problem: &Problem, watch: &Watch) -> Result<Vec<Point>, SolveEr
     let mut best: Vec<Point> = Vec::new();
     let mut seen = 0.0;
     loop {
-        if (seen as u64).is_multiple_of(1024) {
+        if seen as u64 & 1023 == 0 {
             watch.poll("brute force", seen / strategies)?;
         }
         seen += 1.0;
@@ -69,7 +69,9 @@ fn alternatives(
 fn keep(best: &mut Vec<Point>, memory: f64, time: f64, choices: &[u32], picked: &[u32]) {
     let at = best.partition_point(|p| p.memory < memory);
     let beaten = best[..at].last().is_some_and(|p| p.time <= time)
-        || best.get(at).is_some_and(|p| p.memory == memory && p.time <= time);
+        || best
+            .get(at)
+            .is_some_and(|p| p.memory == memory && p.time <= time);
     if beaten {
         return;
     }

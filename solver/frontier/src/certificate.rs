@@ -45,7 +45,11 @@ impl Line {
 /// The corners of an answer: (memory, time, before which point), with infinite ends.
 fn corners(points: &[Point]) -> impl Iterator<Item = (f64, f64)> + '_ {
     (0..=points.len()).map(|i| {
-        let time = if i == 0 { f64::INFINITY } else { points[i - 1].time };
+        let time = if i == 0 {
+            f64::INFINITY
+        } else {
+            points[i - 1].time
+        };
         let memory = points.get(i).map_or(f64::INFINITY, |p| p.memory);
         (memory, time)
     })
@@ -79,11 +83,14 @@ pub fn certify(points: &[Point], lines: &[Line]) -> (f64, usize) {
     corners(points)
         .map(|(memory, time)| corner_gap(lines, memory, time))
         .enumerate()
-        .fold((0.0, 0), |worst, (i, gap)| {
-            if gap > worst.0 {
-                (gap, i)
-            } else {
-                worst
-            }
-        })
+        .fold(
+            (0.0, 0),
+            |worst, (i, gap)| {
+                if gap > worst.0 {
+                    (gap, i)
+                } else {
+                    worst
+                }
+            },
+        )
 }

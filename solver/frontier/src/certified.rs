@@ -13,7 +13,7 @@ use crate::error::SolveError;
 use crate::frontier::Thinning;
 use crate::problem::Problem;
 use crate::restricted::Kept;
-use crate::scalar::{Scalar, Weights};
+use crate::scalar::{self, Weights};
 use crate::tracking::{track, Point, Style};
 use crate::watch::Watch;
 
@@ -40,7 +40,6 @@ pub struct Certified {
 /// The bounding and the answer so far.
 struct Search<'p, 'w> {
     problem: &'p Problem,
-    scalar: Scalar<'p>,
     watch: &'w Watch<'w>,
     points: Vec<Point>,
     lines: Vec<Line>,
@@ -77,11 +76,9 @@ pub fn solve(
 impl<'p, 'w> Search<'p, 'w> {
     /// The two ends of the frontier.
     fn start(problem: &'p Problem, watch: &'w Watch<'w>) -> Result<Self, SolveError> {
-        let scalar = Scalar::new(problem, watch)?;
         let mut search = Self {
             kept: Kept::new(problem),
             problem,
-            scalar,
             watch,
             points: Vec::new(),
             lines: Vec::new(),
@@ -99,7 +96,7 @@ impl<'p, 'w> Search<'p, 'w> {
     /// A bound on one cost alone; its strategy may be far from the frontier and is not kept.
     fn pure(&mut self, memory: f64, time: f64) -> Result<Point, SolveError> {
         let weights = Weights { memory, time };
-        let (value, point) = self.scalar.minimise(weights, self.watch)?;
+        let (value, point) = scalar::minimise(self.problem, weights, self.watch)?;
         self.lines.push(Line { weights, value });
         self.insert(point.clone());
         Ok(point)
@@ -111,7 +108,7 @@ impl<'p, 'w> Search<'p, 'w> {
             memory: memory / self.scale.0,
             time: time / self.scale.1,
         };
-        let (value, point) = self.scalar.minimise(weights, self.watch)?;
+        let (value, point) = scalar::minimise(self.problem, weights, self.watch)?;
         self.lines.push(Line { weights, value });
         self.kept.add(&point);
         self.insert(point.clone());
@@ -231,12 +228,17 @@ impl<'p, 'w> Search<'p, 'w> {
             candidates: u64::MAX,
             watch: self.watch,
         };
-        let style = Style {
+        let style = |heuristic| Style {
             linear: true,
-            heuristic: true,
+            heuristic,
             widest: 512,
         };
-        for point in track(&problem, style, &limits)?.points {
+        // The points of a heuristic elimination are strategies too; the lines say how good.
+        let tracked = match track(&problem, style(false), &limits) {
+            Err(SolveError::OverBudget(_)) => track(&problem, style(true), &limits)?,
+            other => other?,
+        };
+        for point in tracked.points {
             self.insert(self.kept.widen(point));
         }
         Ok(())

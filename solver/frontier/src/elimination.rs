@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::error::SolveError;
 use crate::frontier::{
-    product, product_into, record, settle, union, Candidate, Frontier, Thinning, Tuple,
+    product, product_into, record, reduce, settle, union, Candidate, Frontier, Thinning, Tuple,
 };
 use crate::problem::Problem;
 use crate::trace::{Arena, EMPTY};
@@ -37,6 +37,11 @@ impl Matrix {
     }
 }
 
+/// Tuples remembered at once, of some 50 bytes each.
+const MOST_TUPLES: u64 = 50_000_000;
+/// Candidates are reduced when there are this many.
+const BUFFER: usize = 1 << 18;
+
 /// What one elimination may cost and how coarse its result may be.
 pub struct Limits<'a> {
     pub thinning: Thinning,
@@ -47,7 +52,7 @@ pub struct Limits<'a> {
 
 impl Limits<'_> {
     /// Count the tuples about to be considered; errs when that is too many.
-    fn spend(&self, candidates: usize) -> Result<(), SolveError> {
+    pub fn spend(&self, candidates: usize) -> Result<(), SolveError> {
         self.watch.count(candidates);
         if self.watch.candidates() > self.candidates {
             return Err(SolveError::OverBudget(format!(
@@ -56,6 +61,54 @@ impl Limits<'_> {
             )));
         }
         self.watch.poll("tracking", 0.5)
+    }
+
+    /// Count tuples that are kept; errs when they would fill the memory.
+    pub fn keep(&self, tuples: usize) -> Result<(), SolveError> {
+        if self.watch.keep(tuples) > MOST_TUPLES {
+            return Err(SolveError::OverBudget(format!(
+                "more than {MOST_TUPLES} partial strategies to remember"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The union of many products, reduced as it grows.
+pub struct Gather<'a> {
+    limits: &'a Limits<'a>,
+    candidates: Vec<Candidate>,
+    reduce_at: usize,
+}
+
+impl<'a> Gather<'a> {
+    pub fn new(limits: &'a Limits<'a>) -> Self {
+        Self {
+            limits,
+            candidates: Vec::new(),
+            reduce_at: BUFFER,
+        }
+    }
+
+    pub fn product(&mut self, a: &[Tuple], b: &[Tuple]) -> Result<(), SolveError> {
+        // A row of `a` at a time, so that the buffer stays near its size however long both are.
+        for x in a {
+            self.limits.spend(b.len())?;
+            let row = std::slice::from_ref(x);
+            let cap = self.limits.thinning.memory_cap;
+            product_into(row, b, cap, &mut self.candidates);
+            if self.candidates.len() >= self.reduce_at {
+                reduce(&mut self.candidates);
+                self.reduce_at = BUFFER.max(2 * self.candidates.len());
+            }
+        }
+        Ok(())
+    }
+
+    pub fn settle(self) -> Result<Vec<Candidate>, SolveError> {
+        let settled = settle(self.candidates, &self.limits.thinning);
+        self.limits.keep(settled.len())?;
+        Ok(settled)
     }
 }
 
@@ -191,7 +244,7 @@ impl Working {
     pub fn eliminate_node(&mut self, node: usize, limits: &Limits) -> Result<(), SolveError> {
         let ends: Vec<usize> = self.neighbours[node].iter().copied().collect();
         match ends[..] {
-            [only] => return self.absorb_leaf(node, only, limits),
+            [only] => self.absorb_leaf(node, only, limits),
             [h, j] => {
                 let into = self.oriented(h, node);
                 let out = self.with_node_cost(node, j, limits)?;
@@ -201,17 +254,11 @@ impl Working {
                     .into_par_iter()
                     .map(|cell| {
                         let (w, p) = (cell / columns, cell % columns);
-                        let mut candidates = Vec::new();
+                        let mut gather = Gather::new(limits);
                         for s in 0..k {
-                            product_into(
-                                &into.cells[w * k + s],
-                                &out.cells[s * columns + p],
-                                limits.thinning.memory_cap,
-                                &mut candidates,
-                            );
+                            gather.product(&into.cells[w * k + s], &out.cells[s * columns + p])?;
                         }
-                        limits.spend(candidates.len())?;
-                        Ok(settle(candidates, &limits.thinning))
+                        gather.settle()
                     })
                     .collect::<Result<_, SolveError>>()?;
                 self.remove_node(node);
@@ -245,12 +292,7 @@ impl Working {
     }
 
     /// Node elimination with one neighbour: the operator's best is added to it.
-    fn absorb_leaf(
-        &mut self,
-        node: usize,
-        only: usize,
-        limits: &Limits,
-    ) -> Result<(), SolveError> {
+    fn absorb_leaf(&mut self, node: usize, only: usize, limits: &Limits) -> Result<(), SolveError> {
         let through = self.with_node_cost(node, only, limits)?;
         let k = self.choices(node);
         let own = self.nodes[only].clone().unwrap_or_default();
@@ -258,13 +300,11 @@ impl Working {
             .par_iter()
             .enumerate()
             .map(|(p, there)| {
-                let mut candidates = Vec::new();
+                let mut gather = Gather::new(limits);
                 for s in 0..k {
-                    let cell = &through.cells[s * through.columns + p];
-                    product_into(there, cell, limits.thinning.memory_cap, &mut candidates);
+                    gather.product(there, &through.cells[s * through.columns + p])?;
                 }
-                limits.spend(candidates.len())?;
-                Ok(settle(candidates, &limits.thinning))
+                gather.settle()
             })
             .collect::<Result<_, SolveError>>()?;
         self.remove_node(node);
@@ -366,8 +406,7 @@ impl Working {
                 *frontier = product(frontier, edge, &limits.thinning, &mut self.arena);
                 if position == 0 {
                     // The operator's own cost is added once.
-                    *frontier =
-                        product(frontier, &own[fixed], &limits.thinning, &mut self.arena);
+                    *frontier = product(frontier, &own[fixed], &limits.thinning, &mut self.arena);
                 }
             }
             self.nodes[n] = Some(updated);

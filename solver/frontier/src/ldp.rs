@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 
-use crate::elimination::{Limits, Working};
+use crate::elimination::{Gather, Limits, Working};
 use crate::error::SolveError;
-use crate::frontier::{product_into, record, settle, union, Candidate, Frontier, Tuple};
+use crate::frontier::{record, union, Candidate, Frontier, Tuple};
 
 /// The cost frontier of the linear graph `chain`, whose operators leave the working graph.
 ///
@@ -16,9 +16,10 @@ pub fn run(
 ) -> Result<Frontier, SolveError> {
     let mut cumulative = working.nodes[chain[0]].take().unwrap_or_default();
     for (step, pair) in chain.windows(2).enumerate() {
-        limits
-            .watch
-            .poll("linear dynamic programming", step as f64 / chain.len() as f64)?;
+        limits.watch.poll(
+            "linear dynamic programming",
+            step as f64 / chain.len() as f64,
+        )?;
         cumulative = advance(working, &cumulative, pair[0], pair[1], limits)?;
     }
     let parts = cumulative.iter().map(|f| &f[..]);
@@ -47,21 +48,13 @@ fn advance(
     let arrived: Vec<Vec<Candidate>> = (0..own.len())
         .into_par_iter()
         .map(|p| {
-            let mut candidates = Vec::new();
+            let mut gather = Gather::new(limits);
             for (k, so_far) in cumulative.iter().enumerate() {
-                product_into(so_far, cell(k, p), limits.thinning.memory_cap, &mut candidates);
+                gather.product(so_far, cell(k, p))?;
             }
-            limits.watch.count(candidates.len());
-            limits.watch.poll("linear dynamic programming", 0.5)?;
-            Ok(settle(candidates, &limits.thinning))
+            gather.settle()
         })
         .collect::<Result<_, SolveError>>()?;
-    if limits.watch.candidates() > limits.candidates {
-        return Err(SolveError::OverBudget(format!(
-            "more than {} candidate strategies",
-            limits.candidates
-        )));
-    }
     let arrived: Vec<Vec<Tuple>> = arrived
         .into_iter()
         .map(|candidates| record(candidates, &mut working.arena))
@@ -70,11 +63,11 @@ fn advance(
         .par_iter()
         .zip(&arrived)
         .map(|(mine, so_far)| {
-            let mut candidates = Vec::new();
-            product_into(so_far, mine, limits.thinning.memory_cap, &mut candidates);
-            settle(candidates, &limits.thinning)
+            let mut gather = Gather::new(limits);
+            gather.product(so_far, mine)?;
+            gather.settle()
         })
-        .collect();
+        .collect::<Result<_, SolveError>>()?;
     Ok(settled
         .into_iter()
         .map(|candidates| record(candidates, &mut working.arena))

@@ -6,8 +6,10 @@
 //! `certified` answers with a proven gap. Memory is in bytes, time in seconds throughout.
 
 pub mod brute_force;
+pub mod bucket;
 pub mod certificate;
 pub mod certified;
+pub mod dead_end;
 pub mod elimination;
 pub mod error;
 pub mod frontier;

@@ -26,6 +26,30 @@ pub struct Table {
 }
 
 impl Table {
+    /// A table from the number of alternatives of each cell, row by row, and all their costs.
+    pub fn ragged(
+        rows: usize,
+        columns: usize,
+        counts: impl Iterator<Item = u32>,
+        memory: Vec<f64>,
+        time: Vec<f64>,
+    ) -> Result<Self, SolveError> {
+        let mut starts = vec![0u32];
+        for count in counts {
+            let next = starts[starts.len() - 1].checked_add(count).ok_or_else(|| {
+                SolveError::Invalid("a table holds at most 2^32 - 1 alternatives".into())
+            })?;
+            starts.push(next);
+        }
+        Ok(Self {
+            rows,
+            columns,
+            starts,
+            memory,
+            time,
+        })
+    }
+
     /// The alternatives of a cell as a range into `memory` and `time`.
     pub fn cell(&self, row: u32, column: u32) -> std::ops::Range<usize> {
         let at = row as usize * self.columns + column as usize;
@@ -91,8 +115,8 @@ impl Problem {
     }
 
     pub fn add_table(&mut self, table: Table) -> Result<usize, SolveError> {
-        check(&table.memory, "table memory_bytes")?;
-        check(&table.time, "table time_s")?;
+        check(&table.memory, "memory_bytes")?;
+        check(&table.time, "time_s")?;
         let cells = table.rows * table.columns;
         let sound = table.starts.len() == cells + 1
             && table.starts.windows(2).all(|w| w[0] < w[1])

@@ -7,6 +7,9 @@ use rayon::prelude::*;
 
 use crate::error::SolveError;
 
+/// Sums that differ by less (relative) are one time: rounding must not choose the path.
+const TIE: f64 = 1e-12;
+
 /// An arc from one layout to another with the time of its collective in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Arc {
@@ -90,14 +93,16 @@ fn from_one(from: usize, nodes: usize, arcs: &[Arc], out: &[Vec<u32>]) -> (Vec<f
     });
     while let Some(visit) = heap.pop() {
         let at = visit.node as usize;
-        if visit.distance > distance[at] || visit.arcs > count[at] {
+        if visit.distance > distance[at] * (1.0 + TIE) || visit.arcs > count[at] {
             continue;
         }
         for &i in &out[at] {
             let arc = arcs[i as usize];
             let to = arc.target as usize;
             let there = visit.distance + arc.weight;
-            if there < distance[to] || (there == distance[to] && visit.arcs + 1 < count[to]) {
+            let tie = (there - distance[to]).abs() <= TIE * there;
+            let shorter = !tie && there < distance[to];
+            if shorter || (tie && visit.arcs + 1 < count[to]) {
                 distance[to] = there;
                 count[to] = visit.arcs + 1;
                 last[to] = i as i32;

@@ -97,7 +97,9 @@ impl Kept {
 
     /// The mean number of kept choices per operator.
     pub fn mean(&self) -> f64 {
-        let total: usize = (0..self.class_of.len()).map(|o| self.choices(o).len()).sum();
+        let total: usize = (0..self.class_of.len())
+            .map(|o| self.choices(o).len())
+            .sum();
         total as f64 / self.class_of.len().max(1) as f64
     }
 
@@ -141,11 +143,7 @@ impl Kept {
     /// A strategy of the restricted problem as one of the full problem.
     pub fn widen(&self, mut point: Point) -> Point {
         for (o, choice) in point.choices.iter_mut().enumerate() {
-            *choice = *self
-                .choices(o)
-                .iter()
-                .nth(*choice as usize)
-                .unwrap_or(&0);
+            *choice = *self.choices(o).iter().nth(*choice as usize).unwrap_or(&0);
         }
         point
     }

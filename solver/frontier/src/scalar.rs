@@ -1,23 +1,27 @@
 //! Exact minimisation of one weighted sum of memory and time over all strategies.
 //!
-//! cost = w_memory * memory + w_time * time is minimised by min-plus variable elimination: an
-//! operator and all tables that touch it become one table over its neighbours. The order and
-//! the shapes do not depend on the weights and are found once; tables that are built alike
-//! (repeated layers) are one class and computed once per pair of weights.
+//! cost = w_memory * memory + w_time * time is minimised by min-plus variable elimination: choices
+//! that cannot be needed go first (`dead_end`), then an operator and all tables that touch it
+//! become one table over its neighbours, until none is left. Tables that are built alike
+//! (repeated layers) are one class and computed once.
 
 use std::collections::{BTreeSet, HashMap};
 
 use rayon::prelude::*;
 
+use crate::dead_end::{self, Kept};
 use crate::error::SolveError;
 use crate::problem::Problem;
 use crate::tracking::Point;
 use crate::watch::Watch;
 
 /// The most work (cells times choices) that one elimination may take.
-const WIDEST_STEP: f64 = 2e10;
-/// The most cells that one table may have.
-const LARGEST_TABLE: f64 = 2e8;
+const WIDEST_STEP: f64 = 5e10;
+/// The most cells that one table may have, and all tables of one minimisation together.
+const LARGEST_TABLE: f64 = 1e8;
+const ALL_TABLES: f64 = 2.5e8;
+/// A parallel task is at least so much work (cells times choices).
+const TASK: usize = 1 << 16;
 
 /// cost = `memory` * bytes + `time` * seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,14 +36,71 @@ impl Weights {
     }
 }
 
-/// A table over some operators' choices, as it is built; equal classes have equal contents.
+/// The strategy with the least weighted cost, and that cost.
+pub fn minimise(
+    problem: &Problem,
+    weights: Weights,
+    watch: &Watch,
+) -> Result<(f64, Point), SolveError> {
+    let own: Vec<Vec<f64>> = problem
+        .costs
+        .iter()
+        .map(|c| {
+            c.memory
+                .iter()
+                .zip(&c.time)
+                .map(|(m, t)| weights.of(*m, *t))
+                .collect()
+        })
+        .collect();
+    let tables: Vec<Vec<f64>> = (0..problem.tables.len())
+        .map(|t| best_alternatives(problem, t, weights))
+        .collect();
+    let kept = dead_end::eliminate(problem, &own, &tables, watch)?;
+    let plan = Plan::new(problem, &kept, watch)?;
+    let filled = plan.fill(&own, &tables, watch)?;
+    let value = plan
+        .steps
+        .iter()
+        .filter(|s| s.result.scope.is_empty())
+        .map(|s| filled[s.result.class][0])
+        .sum();
+    let choices = plan.trace_back(&filled, &own);
+    Ok((value, point(problem, choices, weights)))
+}
+
+/// Per cell of a table, the cost of its best alternative.
+fn best_alternatives(problem: &Problem, table: usize, weights: Weights) -> Vec<f64> {
+    let table = &problem.tables[table];
+    table
+        .starts
+        .windows(2)
+        .map(|w| {
+            (w[0] as usize..w[1] as usize)
+                .map(|at| weights.of(table.memory[at], table.time[at]))
+                .fold(f64::INFINITY, f64::min)
+        })
+        .collect()
+}
+
+/// A table over some operators' kept choices, as it is built; equal classes have equal contents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Class {
-    /// An edge's best alternative: table, row map, column map.
-    Edge(usize, usize, usize),
-    /// An eliminated operator: its costs, and each factor with the place of each of its axes
-    /// (`None`: the eliminated operator; else an axis of the result).
-    Step(usize, Vec<(usize, Vec<Option<usize>>)>),
+    /// An edge's best alternative.
+    Edge {
+        table: usize,
+        rows: usize,
+        columns: usize,
+        source_set: usize,
+        target_set: usize,
+    },
+    /// An eliminated operator, and each factor with the place of each of its axes (`None`: the
+    /// eliminated operator; else an axis of the result).
+    Step {
+        costs: usize,
+        set: usize,
+        factors: Vec<(usize, Vec<Option<usize>>)>,
+    },
 }
 
 /// A class used for concrete operators.
@@ -49,37 +110,81 @@ struct Factor {
     scope: Vec<usize>,
 }
 
-#[derive(Debug)]
 struct Step {
     operator: usize,
     factors: Vec<Factor>,
     result: Factor,
 }
 
-/// The elimination order of a problem, ready to be run with any weights.
-pub struct Scalar<'p> {
-    problem: &'p Problem,
+/// The order in which the operators of a problem are eliminated.
+struct Plan<'a> {
+    problem: &'a Problem,
+    kept: &'a Kept,
     classes: Vec<(Class, Vec<usize>)>,
+    known: HashMap<Class, usize>,
     steps: Vec<Step>,
+    /// Cells of all classes together.
+    cells: f64,
 }
 
-impl<'p> Scalar<'p> {
+impl<'a> Plan<'a> {
     /// Find the order: always the operator whose elimination is the least work.
     ///
     /// Errs with `OverBudget` when the graph is too wide for exact elimination.
-    pub fn new(problem: &'p Problem, watch: &Watch) -> Result<Self, SolveError> {
-        let mut scalar = Self {
+    fn new(problem: &'a Problem, kept: &'a Kept, watch: &Watch) -> Result<Self, SolveError> {
+        let mut plan = Self {
             problem,
+            kept,
             classes: Vec::new(),
+            known: HashMap::new(),
             steps: Vec::new(),
+            cells: 0.0,
         };
-        let mut known = HashMap::new();
-        let mut touching: Vec<Vec<Factor>> = vec![Vec::new(); problem.operators.len()];
-        for edge in &problem.edges {
+        let mut touching = plan.edge_factors();
+        let mut work: Vec<f64> = (0..problem.operators.len())
+            .map(|o| plan.work(o, &touching))
+            .collect();
+        // Work is positive, so that its bits are in its order.
+        let mut queue: BTreeSet<(u64, usize)> = work
+            .iter()
+            .enumerate()
+            .map(|(o, w)| (w.to_bits(), o))
+            .collect();
+        while let Some((_, operator)) = queue.pop_first() {
+            watch.poll("bounding", 0.5)?;
+            plan.check_width(operator, work[operator], &touching)?;
+            let factors = std::mem::take(&mut touching[operator]);
+            let result = plan.result(operator, &factors);
+            for &o in &result.scope {
+                touching[o].retain(|f| !f.scope.contains(&operator));
+                touching[o].push(result.clone());
+            }
+            for &o in &result.scope {
+                queue.remove(&(work[o].to_bits(), o));
+                work[o] = plan.work(o, &touching);
+                queue.insert((work[o].to_bits(), o));
+            }
+            plan.steps.push(Step {
+                operator,
+                factors,
+                result,
+            });
+        }
+        Ok(plan)
+    }
+
+    fn edge_factors(&mut self) -> Vec<Vec<Factor>> {
+        let mut touching: Vec<Vec<Factor>> = vec![Vec::new(); self.problem.operators.len()];
+        for edge in &self.problem.edges {
             let scope = vec![edge.source, edge.target];
-            let dims = scope.iter().map(|o| problem.choices(*o)).collect();
-            let class = Class::Edge(edge.table, edge.rows, edge.columns);
-            let class = scalar.intern(&mut known, class, dims);
+            let class = Class::Edge {
+                table: edge.table,
+                rows: edge.rows,
+                columns: edge.columns,
+                source_set: self.kept.of[edge.source],
+                target_set: self.kept.of[edge.target],
+            };
+            let class = self.intern(class, &scope);
             for o in [edge.source, edge.target] {
                 touching[o].push(Factor {
                     class,
@@ -87,237 +192,290 @@ impl<'p> Scalar<'p> {
                 });
             }
         }
-        let mut left: BTreeSet<usize> = (0..problem.operators.len()).collect();
-        let mut work: Vec<f64> = (0..problem.operators.len())
-            .map(|o| scalar.work(o, &touching))
-            .collect();
-        while let Some(&operator) = left
-            .iter()
-            .min_by(|a, b| work[**a].total_cmp(&work[**b]).then(a.cmp(b)))
-        {
-            watch.poll("ordering", 0.0)?;
-            let scope = scalar.scope(operator, &touching);
-            let dims: Vec<usize> = scope.iter().map(|o| problem.choices(*o)).collect();
-            let cells: f64 = dims.iter().map(|d| *d as f64).product();
-            if work[operator] > WIDEST_STEP || cells > LARGEST_TABLE {
-                return Err(SolveError::OverBudget(format!(
-                    "operator {} cannot be eliminated exactly: it has {} neighbours and a table of {cells:.2e} cells",
-                    problem.operators[operator].name,
-                    scope.len(),
-                )));
-            }
-            left.remove(&operator);
-            let factors = std::mem::take(&mut touching[operator]);
-            let places = factors
-                .iter()
-                .map(|f| {
-                    let axes = f.scope.iter().map(|o| scope.iter().position(|s| s == o));
-                    (f.class, axes.collect())
-                })
-                .collect();
-            let class = Class::Step(problem.operators[operator].costs, places);
-            let class = scalar.intern(&mut known, class, dims);
-            let result = Factor {
-                class,
-                scope: scope.clone(),
-            };
-            for &o in &scope {
-                touching[o].retain(|f| !f.scope.contains(&operator));
-                touching[o].push(result.clone());
-            }
-            for &o in &scope {
-                work[o] = scalar.work(o, &touching);
-            }
-            scalar.steps.push(Step {
-                operator,
-                factors,
-                result,
-            });
-        }
-        Ok(scalar)
+        touching
     }
 
-    fn intern(
-        &mut self,
-        known: &mut HashMap<Class, usize>,
-        class: Class,
-        dims: Vec<usize>,
-    ) -> usize {
-        if let Some(&id) = known.get(&class) {
+    fn choices(&self, operator: usize) -> usize {
+        self.kept.choices(operator).len()
+    }
+
+    /// The table that takes the place of an operator and its factors.
+    fn result(&mut self, operator: usize, factors: &[Factor]) -> Factor {
+        let mut scope = scope(operator, factors);
+        // The widest axis last: the innermost loop runs along it.
+        scope.sort_by_key(|o| (self.choices(*o), *o));
+        let places = factors
+            .iter()
+            .map(|f| {
+                let axes = f.scope.iter().map(|o| scope.iter().position(|s| s == o));
+                (f.class, axes.collect())
+            })
+            .collect();
+        let class = Class::Step {
+            costs: self.problem.operators[operator].costs,
+            set: self.kept.of[operator],
+            factors: places,
+        };
+        let class = self.intern(class, &scope);
+        Factor { class, scope }
+    }
+
+    fn intern(&mut self, class: Class, scope: &[usize]) -> usize {
+        if let Some(&id) = self.known.get(&class) {
             return id;
         }
+        let dims: Vec<usize> = scope.iter().map(|o| self.choices(*o)).collect();
+        self.cells += dims.iter().map(|d| *d as f64).product::<f64>();
         self.classes.push((class.clone(), dims));
-        known.insert(class, self.classes.len() - 1);
+        self.known.insert(class, self.classes.len() - 1);
         self.classes.len() - 1
     }
 
-    fn scope(&self, operator: usize, touching: &[Vec<Factor>]) -> Vec<usize> {
-        let mut scope: Vec<usize> = touching[operator]
-            .iter()
-            .flat_map(|f| f.scope.iter().copied())
-            .filter(|o| *o != operator)
-            .collect();
-        scope.sort_unstable();
-        scope.dedup();
-        scope
-    }
-
     fn work(&self, operator: usize, touching: &[Vec<Factor>]) -> f64 {
-        self.scope(operator, touching)
-            .iter()
-            .map(|o| self.problem.choices(*o) as f64)
-            .product::<f64>()
-            * self.problem.choices(operator) as f64
+        let scope = scope(operator, &touching[operator]);
+        let cells: f64 = scope.iter().map(|o| self.choices(*o) as f64).product();
+        cells * self.choices(operator) as f64
     }
 
-    /// The strategy with the least weighted cost, and that cost.
-    pub fn minimise(&self, weights: Weights, watch: &Watch) -> Result<(f64, Point), SolveError> {
-        let mut tables: Vec<Vec<f64>> = Vec::with_capacity(self.classes.len());
+    fn check_width(
+        &self,
+        operator: usize,
+        work: f64,
+        touching: &[Vec<Factor>],
+    ) -> Result<(), SolveError> {
+        let cells = work / self.choices(operator) as f64;
+        if work > WIDEST_STEP || cells > LARGEST_TABLE || self.cells + cells > ALL_TABLES {
+            return Err(SolveError::OverBudget(format!(
+                "operator {:?} is joined too widely to be eliminated exactly ({} neighbours left, a table of {cells:.1e} cells)",
+                self.problem.operators[operator].name,
+                scope(operator, &touching[operator]).len(),
+            )));
+        }
+        Ok(())
+    }
+
+    /// The contents of all classes, in their order.
+    fn fill(
+        &self,
+        own: &[Vec<f64>],
+        tables: &[Vec<f64>],
+        watch: &Watch,
+    ) -> Result<Vec<Vec<f64>>, SolveError> {
+        let mut filled: Vec<Vec<f64>> = Vec::with_capacity(self.classes.len());
         for (class, dims) in &self.classes {
             watch.poll("bounding", 0.5)?;
-            let table = match class {
-                Class::Edge(table, rows, columns) => {
-                    self.edge_table(*table, *rows, *columns, weights)
+            let cells = match class {
+                Class::Edge {
+                    table,
+                    rows,
+                    columns,
+                    source_set,
+                    target_set,
+                } => {
+                    let width = self.problem.tables[*table].columns;
+                    let at = |map: usize, set: usize| -> Vec<usize> {
+                        let map = &self.problem.maps[map];
+                        let set = self.kept.sets[set].iter();
+                        set.map(|k| map[*k as usize] as usize).collect()
+                    };
+                    let columns = at(*columns, *target_set);
+                    at(*rows, *source_set)
+                        .into_iter()
+                        .flat_map(|r| columns.iter().map(move |c| r * width + c))
+                        .map(|cell| tables[*table][cell])
+                        .collect()
                 }
-                Class::Step(costs, factors) => self.step_table(*costs, factors, dims, &tables, weights),
-            };
-            tables.push(table);
-        }
-        let value = self
-            .steps
-            .iter()
-            .filter(|s| s.result.scope.is_empty())
-            .map(|s| tables[s.result.class][0])
-            .sum();
-        Ok((value, self.trace_back(&tables, weights)))
-    }
-
-    fn operator_costs(&self, costs: usize, weights: Weights) -> Vec<f64> {
-        let costs = &self.problem.costs[costs];
-        let each = costs.memory.iter().zip(&costs.time);
-        each.map(|(m, t)| weights.of(*m, *t)).collect()
-    }
-
-    fn edge_table(&self, table: usize, rows: usize, columns: usize, weights: Weights) -> Vec<f64> {
-        let table = &self.problem.tables[table];
-        let best: Vec<f64> = table
-            .starts
-            .windows(2)
-            .map(|w| {
-                (w[0] as usize..w[1] as usize)
-                    .map(|at| weights.of(table.memory[at], table.time[at]))
-                    .fold(f64::INFINITY, f64::min)
-            })
-            .collect();
-        let columns = &self.problem.maps[columns];
-        let mut out = Vec::with_capacity(self.problem.maps[rows].len() * columns.len());
-        for &row in &self.problem.maps[rows] {
-            let row = &best[row as usize * table.columns..(row as usize + 1) * table.columns];
-            out.extend(columns.iter().map(|c| row[*c as usize]));
-        }
-        out
-    }
-
-    /// min over k of own(k) + the factors, for every cell of the neighbours' choices.
-    fn step_table(
-        &self,
-        costs: usize,
-        factors: &[(usize, Vec<Option<usize>>)],
-        dims: &[usize],
-        tables: &[Vec<f64>],
-        weights: Weights,
-    ) -> Vec<f64> {
-        let own = self.operator_costs(costs, weights);
-        let views: Vec<View> = factors
-            .iter()
-            .map(|(class, axes)| View::new(&tables[*class], &self.classes[*class].1, axes, dims))
-            .collect();
-        let Some((&inner, outer)) = dims.split_last() else {
-            let best = (0..own.len())
-                .map(|k| own[k] + views.iter().map(|v| v.data[k * v.eliminated]).sum::<f64>())
-                .fold(f64::INFINITY, f64::min);
-            return vec![best];
-        };
-        let last = dims.len() - 1;
-        let (with_inner, without): (Vec<&View>, Vec<&View>) =
-            views.iter().partition(|v| v.axes[last] > 0);
-        let (fixed, varying): (Vec<&View>, Vec<&View>) = with_inner
-            .into_iter()
-            .partition(|v| v.axes[..last].iter().all(|s| *s == 0));
-        // Factors of the eliminated operator and the innermost neighbour alone: summed once.
-        let mut shared = vec![0.0; own.len() * inner];
-        for view in fixed {
-            for (k, row) in shared.chunks_mut(inner).enumerate() {
-                for (j, cell) in row.iter_mut().enumerate() {
-                    *cell += view.data[k * view.eliminated + j * view.axes[last]];
-                }
-            }
-        }
-        let mut out = vec![f64::INFINITY; outer.iter().product::<usize>() * inner];
-        out.par_chunks_mut(inner).enumerate().for_each(|(row, best)| {
-            let place = unravel(row, outer);
-            for (k, mine) in own.iter().enumerate() {
-                let base = mine
-                    + without
+                Class::Step {
+                    costs,
+                    set,
+                    factors,
+                } => {
+                    let own: Vec<f64> = self.kept.sets[*set]
                         .iter()
-                        .map(|v| v.data[v.offset(&place) + k * v.eliminated])
-                        .sum::<f64>();
-                let cells = &shared[k * inner..(k + 1) * inner];
-                if varying.is_empty() {
-                    for (best, cell) in best.iter_mut().zip(cells) {
-                        *best = best.min(base + cell);
-                    }
-                } else {
-                    let starts: Vec<usize> = varying
-                        .iter()
-                        .map(|v| v.offset(&place) + k * v.eliminated)
+                        .map(|k| own[*costs][*k as usize])
                         .collect();
-                    for (j, (best, cell)) in best.iter_mut().zip(cells).enumerate() {
-                        let more: f64 = varying
-                            .iter()
-                            .zip(&starts)
-                            .map(|(v, start)| v.data[start + j * v.axes[last]])
-                            .sum();
-                        *best = best.min(base + cell + more);
-                    }
+                    let factors: Vec<Laid> = factors
+                        .iter()
+                        .map(|(class, places)| {
+                            let held = &filled[*class];
+                            Laid::new(held, &self.classes[*class].1, places, dims.len())
+                        })
+                        .collect();
+                    step_table(&own, &factors, dims, watch)?
                 }
-            }
-        });
-        out
+            };
+            filled.push(cells);
+        }
+        Ok(filled)
     }
 
     /// The choices behind the optimum, last eliminated first.
-    fn trace_back(&self, tables: &[Vec<f64>], weights: Weights) -> Point {
-        let mut choices = vec![0u32; self.problem.operators.len()];
+    fn trace_back(&self, filled: &[Vec<f64>], own: &[Vec<f64>]) -> Vec<u32> {
+        // Positions among the kept choices.
+        let mut at = vec![0usize; self.problem.operators.len()];
         for step in self.steps.iter().rev() {
-            let own = self.operator_costs(self.problem.operators[step.operator].costs, weights);
-            let best = (0..own.len())
-                .map(|k| {
-                    let around: f64 = step
-                        .factors
-                        .iter()
-                        .map(|f| {
-                            let dims = &self.classes[f.class].1;
-                            let at = f.scope.iter().zip(dims).fold(0, |at, (o, dim)| {
-                                let choice = if *o == step.operator {
-                                    k
-                                } else {
-                                    choices[*o] as usize
-                                };
-                                at * dim + choice
-                            });
-                            tables[f.class][at]
-                        })
-                        .sum();
-                    own[k] + around
-                })
+            let costs = &own[self.problem.operators[step.operator].costs];
+            let total = |position: usize, k: u32| {
+                let around: f64 = step
+                    .factors
+                    .iter()
+                    .map(|f| {
+                        let dims = &self.classes[f.class].1;
+                        let cell = f.scope.iter().zip(dims).fold(0, |cell, (o, dim)| {
+                            let mine = *o == step.operator;
+                            cell * dim + if mine { position } else { at[*o] }
+                        });
+                        filled[f.class][cell]
+                    })
+                    .sum();
+                costs[k as usize] + around
+            };
+            let best = self
+                .kept
+                .choices(step.operator)
+                .iter()
                 .enumerate()
-                .min_by(|a, b| a.1.total_cmp(&b.1))
-                .map_or(0, |(k, _)| k);
-            choices[step.operator] = best as u32;
+                .map(|(position, k)| (position, total(position, *k)))
+                .min_by(|a, b| a.1.total_cmp(&b.1));
+            at[step.operator] = best.map_or(0, |(position, _)| position);
         }
-        point(self.problem, choices, weights)
+        let each = at.iter().enumerate();
+        each.map(|(o, position)| self.kept.choices(o)[*position])
+            .collect()
     }
+}
+
+/// The other operators that factors of `operator` touch, ascending.
+fn scope(operator: usize, factors: &[Factor]) -> Vec<usize> {
+    let mut scope: Vec<usize> = factors
+        .iter()
+        .flat_map(|f| f.scope.iter().copied())
+        .filter(|o| *o != operator)
+        .collect();
+    scope.sort_unstable();
+    scope.dedup();
+    scope
+}
+
+/// min over k of own(k) + the factors, for every cell of the neighbours' choices.
+fn step_table(
+    own: &[f64],
+    factors: &[Laid],
+    dims: &[usize],
+    watch: &Watch,
+) -> Result<Vec<f64>, SolveError> {
+    let Some((&inner, outer)) = dims.split_last() else {
+        let alone = |k: usize| own[k] + factors.iter().map(|f| f.data[k]).sum::<f64>();
+        return Ok(vec![(0..own.len())
+            .map(alone)
+            .fold(f64::INFINITY, f64::min)]);
+    };
+    let (along, across): (Vec<&Laid>, Vec<&Laid>) = factors.iter().partition(|f| f.has_inner);
+    let mut out = vec![f64::INFINITY; outer.iter().product::<usize>() * inner];
+    let rows_per_task = (TASK / (inner * own.len()).max(1)).max(1);
+    out.par_chunks_mut(inner)
+        .enumerate()
+        .with_min_len(rows_per_task)
+        .try_for_each(|(row, best)| {
+            if row % rows_per_task == 0 {
+                watch.poll("bounding", 0.5)?;
+            }
+            let place = unravel(row, outer);
+            let starts: Vec<usize> = along.iter().map(|f| f.offset(&place)).collect();
+            let across: Vec<(&Laid, usize)> =
+                across.iter().map(|f| (*f, f.offset(&place))).collect();
+            for (k, mine) in own.iter().enumerate() {
+                let base = mine + across.iter().map(|(f, at)| f.data[at + k]).sum::<f64>();
+                let line = |f: usize| {
+                    let start = starts[f] + k * inner;
+                    &along[f].data[start..start + inner]
+                };
+                match along.len() {
+                    1 => lower(best, line(0).iter().map(|a| base + a)),
+                    2 => lower(best, line(0).iter().zip(line(1)).map(|(a, b)| base + a + b)),
+                    _ => {
+                        let mut sum = vec![base; inner];
+                        for f in 0..along.len() {
+                            for (sum, cell) in sum.iter_mut().zip(line(f)) {
+                                *sum += cell;
+                            }
+                        }
+                        lower(best, sum.into_iter());
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    Ok(out)
+}
+
+fn lower(best: &mut [f64], candidates: impl Iterator<Item = f64>) {
+    for (best, candidate) in best.iter_mut().zip(candidates) {
+        // Not f64::min: its care for NaN, which costs cannot be, keeps the loop from vectorising.
+        *best = if candidate < *best { candidate } else { *best };
+    }
+}
+
+/// A factor's table laid out for the loops: outer axes, then the eliminated operator, then the
+/// innermost axis if the factor has it.
+struct Laid<'a> {
+    data: std::borrow::Cow<'a, [f64]>,
+    /// Stride of each outer axis; 0 where the factor does not depend on it.
+    strides: Vec<usize>,
+    has_inner: bool,
+}
+
+impl<'a> Laid<'a> {
+    fn new(data: &'a [f64], dims: &[usize], places: &[Option<usize>], axes: usize) -> Self {
+        // Sorted by where each axis goes: the eliminated operator before the innermost only.
+        let rank = |place: &Option<usize>| match place {
+            None => 2 * axes.saturating_sub(1),
+            Some(axis) if axis + 1 == axes => 2 * axes,
+            Some(axis) => 2 * axis,
+        };
+        let mut order: Vec<usize> = (0..dims.len()).collect();
+        order.sort_by_key(|a| rank(&places[*a]));
+        let mut strides = vec![0; axes.saturating_sub(1)];
+        let mut stride = 1;
+        for &a in order.iter().rev() {
+            match places[a] {
+                Some(axis) if axis + 1 < axes => strides[axis] = stride,
+                _ => {}
+            }
+            stride *= dims[a];
+        }
+        let in_order = order.windows(2).all(|w| w[0] < w[1]);
+        Self {
+            data: if in_order {
+                data.into()
+            } else {
+                permuted(data, dims, &order).into()
+            },
+            strides,
+            has_inner: axes > 0 && places.contains(&Some(axes - 1)),
+        }
+    }
+
+    fn offset(&self, place: &[usize]) -> usize {
+        place.iter().zip(&self.strides).map(|(p, s)| p * s).sum()
+    }
+}
+
+/// `data` of shape `dims` with its axes in another order.
+fn permuted(data: &[f64], dims: &[usize], order: &[usize]) -> Vec<f64> {
+    let mut strides = vec![1; dims.len()];
+    for a in (1..dims.len()).rev() {
+        strides[a - 1] = strides[a] * dims[a];
+    }
+    let mut from = vec![0];
+    for &a in order {
+        let (dim, stride) = (dims[a], strides[a]);
+        from = from
+            .iter()
+            .flat_map(|start| (0..dim).map(move |i| start + i * stride))
+            .collect();
+    }
+    from.into_iter().map(|at| data[at]).collect()
 }
 
 /// The full strategy of some choices, each edge with its best alternative under the weights.
@@ -345,37 +503,6 @@ pub fn point(problem: &Problem, choices: Vec<u32>, weights: Weights) -> Point {
         time,
         choices,
         edge_choices,
-    }
-}
-
-/// A factor's table with its strides: of the eliminated operator and of each axis of the result.
-struct View<'a> {
-    data: &'a [f64],
-    eliminated: usize,
-    axes: Vec<usize>,
-}
-
-impl<'a> View<'a> {
-    fn new(data: &'a [f64], dims: &[usize], places: &[Option<usize>], result: &[usize]) -> Self {
-        let mut view = Self {
-            data,
-            eliminated: 0,
-            axes: vec![0; result.len()],
-        };
-        let mut stride = 1;
-        for (dim, place) in dims.iter().zip(places).rev() {
-            match place {
-                None => view.eliminated = stride,
-                // An axis of one choice moves nowhere; any stride but 0 marks it as present.
-                Some(axis) => view.axes[*axis] = stride,
-            }
-            stride *= dim;
-        }
-        view
-    }
-
-    fn offset(&self, place: &[usize]) -> usize {
-        place.iter().zip(&self.axes).map(|(p, s)| p * s).sum()
     }
 }
 

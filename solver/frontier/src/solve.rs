@@ -25,8 +25,7 @@ pub enum Method {
 }
 
 impl Method {
-    pub const NAMES: [&'static str; 5] =
-        ["auto", "elimination", "ldp", "heuristic", "brute-force"];
+    pub const NAMES: [&'static str; 5] = ["auto", "elimination", "ldp", "heuristic", "brute-force"];
 
     pub fn parse(name: &str) -> Option<Self> {
         let all = [
@@ -159,21 +158,25 @@ fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution
         .map(|e| problem.choices(e.source) * problem.choices(e.target))
         .sum();
     // A problem asked exactly gets more work before it is answered with a gap instead.
-    let patience = if settings.epsilon > 0.0 { 1 } else { 50 };
+    let patience = if settings.epsilon > 0.0 { 1 } else { 10 };
     if cells <= AUTO_CELLS * patience {
+        // Half of the time is left for an answer with a gap.
+        let half = watch.part(0.5);
         let limits = Limits {
             thinning: Thinning::EXACT,
             candidates: AUTO_CANDIDATES * patience as u64,
-            watch,
+            watch: &half,
         };
         let style = Style {
             linear: true,
             heuristic: false,
             widest: 256,
         };
-        match track(problem, style, &limits) {
+        let tracked = track(problem, style, &limits);
+        watch.count(half.candidates() as usize);
+        match tracked {
             Ok(tracked) => return Ok(exact(tracked.points, "ldp", watch)),
-            Err(SolveError::OverBudget(_)) => {}
+            Err(SolveError::OverBudget(_) | SolveError::OutOfTime) => {}
             Err(other) => return Err(other),
         }
     }

@@ -1,5 +1,6 @@
 //! Frontier Tracking (TensorOpt Algorithm 2).
 
+use crate::bucket;
 use crate::elimination::{Limits, Working};
 use crate::error::SolveError;
 use crate::frontier::{product, unit, Frontier};
@@ -11,7 +12,8 @@ use crate::problem::Problem;
 pub struct Style {
     /// Leave a linear graph for LDP (FT-LDP); otherwise eliminate down to two operators (FT-Elimination).
     pub linear: bool,
-    /// Fall back to heuristic elimination where exact elimination is too wide.
+    /// Where none of the paper's exact eliminations applies, use its heuristic elimination;
+    /// otherwise exact bucket elimination.
     pub heuristic: bool,
     /// The most choices that branch elimination may give an operator.
     pub widest: usize,
@@ -34,13 +36,17 @@ pub struct Tracked {
 }
 
 /// Algorithm 2: simplify, LDP, unroll.
+///
+/// Errs with `OverBudget` when exact elimination is too wide, or at the limits.
 pub fn track(problem: &Problem, style: Style, limits: &Limits) -> Result<Tracked, SolveError> {
+    limits.watch.forget();
     let mut working = Working::new(problem, limits)?;
     let rank = topological_rank(problem);
     let mut marks = Marks::new(&rank, style.linear);
     let mut heuristic = false;
+    let mut stuck = false;
     let total = problem.operators.len().max(1);
-    loop {
+    while !stuck {
         let left = working.nodes.iter().flatten().count();
         limits
             .watch
@@ -52,16 +58,18 @@ pub fn track(problem: &Problem, style: Style, limits: &Limits) -> Result<Tracked
         if marks.is_linear(&working) {
             break;
         }
-        if !style.heuristic {
-            return Err(SolveError::OverBudget(format!(
-                "no exact elimination with at most {} choices for an operator",
-                style.widest
-            )));
+        if style.heuristic {
+            heuristic = true;
+            heuristic_eliminate(&mut working, limits)?;
+        } else {
+            stuck = true;
         }
-        heuristic = true;
-        heuristic_eliminate(&mut working, limits)?;
     }
-    let frontier = solve_components(&mut working, &rank, limits)?;
+    let frontier = if stuck {
+        bucket::run(&mut working, limits)?
+    } else {
+        solve_components(&mut working, &rank, limits)?
+    };
     let points = unroll(problem, &working, &frontier);
     Ok(Tracked { points, heuristic })
 }
@@ -96,14 +104,10 @@ impl<'a> Marks<'a> {
                 .iter()
                 .filter(|n| self.rank[**n] > self.rank[last]);
             match (downstream.next(), downstream.next()) {
-                (Some(&only), None) => {
-                    // It belongs to the chain only if nothing else can still come in before it.
-                    if self.feeds_only_from(working, only, last) {
-                        self.marked[only] = true;
-                        self.last = Some(only);
-                    } else {
-                        return;
-                    }
+                // It belongs to the chain only if nothing else can still come in before it.
+                (Some(&only), None) if self.feeds_only_from(working, only, last) => {
+                    self.marked[only] = true;
+                    self.last = Some(only);
                 }
                 _ => return,
             }
@@ -118,7 +122,11 @@ impl<'a> Marks<'a> {
 
     /// Whether every component is a path.
     fn is_linear(&self, working: &Working) -> bool {
-        let ends = working.nodes.iter().enumerate().filter(|(_, n)| n.is_some());
+        let ends = working
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| n.is_some());
         let mut nodes = 0;
         for (o, _) in ends {
             nodes += 1;
@@ -243,7 +251,10 @@ fn chain_order(working: &Working, component: &[usize], rank: &[usize]) -> Vec<us
     while chain.len() < component.len() {
         let last = chain[chain.len() - 1];
         let before = chain.len().checked_sub(2).map(|i| chain[i]);
-        match working.neighbours[last].iter().find(|n| Some(**n) != before) {
+        match working.neighbours[last]
+            .iter()
+            .find(|n| Some(**n) != before)
+        {
             Some(&next) => chain.push(next),
             None => break,
         }
@@ -252,8 +263,11 @@ fn chain_order(working: &Working, component: &[usize], rank: &[usize]) -> Vec<us
 }
 
 /// Line 14: the strategies behind the tuples.
+///
+/// Costs are added up anew in the order of the problem, so that they do not depend on the order
+/// of elimination; strategies that rounding alone had kept apart fall together.
 fn unroll(problem: &Problem, working: &Working, frontier: &Frontier) -> Vec<Point> {
-    frontier
+    let mut points: Vec<Point> = frontier
         .iter()
         .map(|tuple| {
             let mut choices = vec![0; problem.operators.len()];
@@ -261,14 +275,23 @@ fn unroll(problem: &Problem, working: &Working, frontier: &Frontier) -> Vec<Poin
             working
                 .arena
                 .unroll(tuple.trace, &mut choices, &mut edge_choices);
+            let (memory, time) = problem.evaluate(&choices, &edge_choices);
             Point {
-                memory: tuple.memory,
-                time: tuple.time,
+                memory,
+                time,
                 choices,
                 edge_choices,
             }
         })
-        .collect()
+        .collect();
+    points.sort_by(|a, b| {
+        a.memory
+            .total_cmp(&b.memory)
+            .then(a.time.total_cmp(&b.time))
+    });
+    let mut best = f64::INFINITY;
+    points.retain(|p| p.time < std::mem::replace(&mut best, best.min(p.time)));
+    points
 }
 
 /// Position of each operator in a topological order; operators on a cycle come last, by index.

@@ -9,7 +9,7 @@ use crate::error::SolveError;
 /// Told (stage, fraction done); answering false cancels.
 pub type Listener<'a> = dyn Fn(&str, f64) -> bool + Sync + 'a;
 
-const BETWEEN_CALLS: Duration = Duration::from_millis(50);
+const BETWEEN_CALLS: Duration = Duration::from_millis(100);
 
 /// One solve's clock and ears. Shared by all threads of the solve.
 pub struct Watch<'a> {
@@ -19,6 +19,7 @@ pub struct Watch<'a> {
     last_call: Mutex<Instant>,
     cancelled: AtomicBool,
     candidates: AtomicU64,
+    kept: AtomicU64,
 }
 
 impl<'a> Watch<'a> {
@@ -31,6 +32,7 @@ impl<'a> Watch<'a> {
             last_call: Mutex::new(now),
             cancelled: AtomicBool::new(false),
             candidates: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
         }
     }
 
@@ -47,6 +49,25 @@ impl<'a> Watch<'a> {
     pub fn count(&self, candidates: usize) {
         self.candidates
             .fetch_add(candidates as u64, Ordering::Relaxed);
+    }
+
+    /// Count tuples that are remembered; answers how many there are since [`Watch::forget`].
+    pub fn keep(&self, tuples: usize) -> u64 {
+        let tuples = tuples as u64;
+        self.kept.fetch_add(tuples, Ordering::Relaxed) + tuples
+    }
+
+    /// A tracking has ended, its tuples are gone.
+    pub fn forget(&self) {
+        self.kept.store(0, Ordering::Relaxed);
+    }
+
+    /// A watch of the same listener that ends after `share` of the time that is left.
+    pub fn part(&self, share: f64) -> Self {
+        let left = self
+            .deadline
+            .map(|d| d.saturating_duration_since(Instant::now()));
+        Self::new(left.map(|left| left.mul_f64(share)), self.listener)
     }
 
     /// Errs when the solve is to stop. Cheap; call it every millisecond or so.

@@ -1,0 +1,53 @@
+# Everything installs itself: a clean machine needs Python >= 3.11, Rust, a C compiler and make.
+# Stamps under .venv/ make a second call fast.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
+
+.PHONY: demo test check serve bench clean
+.DEFAULT_GOAL := demo
+
+$(VENV)/.made:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/.base: $(VENV)/.made pyproject.toml $(SOLVER)
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+# The ordinary torch wheel (2.6 GB with CUDA libraries; it runs on CPU). Only tests and captures need it.
+$(VENV)/.torch: $(VENV)/.dev
+	$(BIN)/pip install --quiet --editable '.[dev,torch]'
+	touch $@
+
+demo: $(VENV)/.base
+	PATH="$(abspath $(BIN)):$$PATH" sh examples/demo.sh out/demo
+
+test: $(VENV)/.torch
+	cd solver && cargo test --release --package frontier
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest shardwise._core
+	cd solver && cargo fmt --check
+	cd solver && cargo clippy --release --all-targets -- -D warnings
+
+serve:
+	@echo "not yet: the service comes with a later release"
+
+bench: $(VENV)/.base
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) out build dist solver/target

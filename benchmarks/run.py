@@ -1,0 +1,59 @@
+"""Run every benchmark: a table on stdout, JSON with the machine under out/bench/.
+
+Figures are medians; compare ratios within one run, these machines are noisy.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    model = "unknown"
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def main() -> None:
+    results: dict[str, Any] = {
+        "schema": "shardwise.bench/1",
+        "when": datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+    }
+    for path in sorted(HERE.glob("bench_*.py")):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        results[path.stem] = module.run()
+    folder = Path("out/bench")
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "bench.json"
+    target.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"machine: {results['machine']['cpu']}, {results['machine']['cores']} cores")
+    print(f"wrote {target}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
