@@ -32,6 +32,14 @@ class Problem:
     ) -> int:
         """Edge costs of shape (R, C, A); the first `count[r, c]` alternatives (1 or more) count."""
 
+    def add_ragged_table(
+        self,
+        memory_bytes: NDArray[np.float64],
+        time_s: NDArray[np.float64],
+        count: NDArray[np.uint32],
+    ) -> int:
+        """Edge costs of shape (N,), cell by cell; `count[r, c]` (at least 1) belong to each cell."""
+
     def add_edge(
         self,
         source: int,
@@ -96,7 +104,8 @@ def solve(
     """Track the frontier (TensorOpt Section 3).
 
     `memory_target_bytes` asks only for the neighbourhood of that memory. `progress` gets a stage
-    and a fraction about 20 times a second; answering False cancels. Raises `ValueError` for a
+    and a fraction at most 10 times a second; answering False cancels, an exception that it raises
+    (and a KeyboardInterrupt) ends the search and comes through. Raises `ValueError` for a
     setting out of range, `TimeoutError` when the time limit passes before any answer,
     `RuntimeError` when cancelled or over budget before any answer.
     """
@@ -107,7 +116,12 @@ def shortest_paths(
     targets: NDArray[np.uint32],
     weights: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """All shortest paths over arcs; distance (N, N) and the last arc of each path (-1: none)."""
+    """All shortest paths over arcs of `weights` seconds (finite, not negative).
+
+    Answers the distance (N, N), infinite where there is no path, and the last arc of the path
+    from row to column (-1: none). Ties go to fewer arcs, then to the arc found first in the order
+    of Dijkstra's algorithm, which is the same on every run.
+    """
 
 def version() -> str:
     """The solver's version."""

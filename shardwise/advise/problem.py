@@ -1,11 +1,21 @@
-"""Problem files, `shardwise.problem/1`: a cost-annotated graph without model or hardware."""
+"""The bare solver on a file: a cost-annotated graph in, its frontier out.
+
+A problem (`shardwise.problem/1`, CONTRACT.md) holds operators with the memory (bytes) and time
+(seconds) of each choice, and edges with the alternatives for every pair of choices. Models and
+hardware play no part. A strategy takes one choice per operator and one alternative per edge; its
+cost is the sum over all of them (TensorOpt Eq. 3).
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import re
 import resource
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,193 +23,248 @@ import msgspec
 import numpy as np
 
 from shardwise import _core
-from shardwise.advise.options import Progress
+from shardwise.advise.options import METHODS, Progress
 from shardwise.errors import BadInput, SolverError
+from shardwise.graph.files import LIMIT_VARIABLE, max_file_bytes
 
-PROBLEM_SCHEMA = "shardwise.problem/1"
+SCHEMA = "shardwise.problem/1"
 FRONTIER_SCHEMA = "shardwise.frontier/1"
-DEFAULT_MAX_BYTES = 256 * 2**20
+
+_DETAIL = re.compile(r"(?P<problem>.*?)(?: - at `(?P<path>.*)`)?$", re.DOTALL)
 
 
-class _Cost(msgspec.Struct):
+class Cost(msgspec.Struct, frozen=True, gc=False):
+    """Memory in bytes and time in seconds of one choice or alternative."""
+
     memory_bytes: float
     time_s: float
 
 
-class _Operator(msgspec.Struct):
+class ProblemOperator(msgspec.Struct, frozen=True):
+    """An operator and its choices."""
+
     name: str
-    choices: list[_Cost]
+    choices: list[Cost]
 
 
-class _Edge(msgspec.Struct):
+class ProblemEdge(msgspec.Struct, frozen=True):
+    """`choices[i][j]`: the alternatives when source takes choice i and target takes choice j."""
+
     source: str
     target: str
-    choices: list[list[list[_Cost]]]
+    choices: list[list[list[Cost]]]
 
 
-class _Document(msgspec.Struct):
+class _Document(msgspec.Struct, frozen=True):
+    operators: list[ProblemOperator]
+    edges: list[ProblemEdge] = []
+
+
+class _Header(msgspec.Struct, frozen=True):
     schema: str
-    operators: list[_Operator]
-    edges: list[_Edge] = []
 
 
 @dataclass(frozen=True)
 class ProblemFile:
-    """A checked problem and the solver's form of it."""
+    """A problem that has been checked: names are unique and every cost is finite and >= 0."""
 
-    operator_names: tuple[str, ...]
-    edge_count: int
-    core: _core.Problem
+    operators: tuple[ProblemOperator, ...]
+    edges: tuple[ProblemEdge, ...]
 
 
-def read_problem(path: str | Path) -> ProblemFile:
-    """Read and check a problem file; `BadInput` names file and field."""
-    file = str(path)
-    limit = int(os.environ.get("SHARDWISE_MAX_FILE_BYTES", DEFAULT_MAX_BYTES))
+def read_problem(path: str | os.PathLike[str]) -> ProblemFile:
+    """Read and check a problem file.
+
+    Raises `BadInput` with the file, the field and what was expected. Files above the limit of
+    `SHARDWISE_MAX_FILE_BYTES` are refused.
+    """
+    file = os.fspath(path)
+    return problem_from_json(_read(Path(file), file), file)
+
+
+def _read(path: Path, file: str) -> bytes:
+    limit = max_file_bytes()
     try:
-        size = Path(path).stat().st_size
-        if size > limit:
-            raise BadInput(f"the file has {size:,} bytes", file=file, expected=f"at most {limit:,}")
-        text = Path(path).read_bytes()
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            # One byte over the limit is asked for: a pipe has no size to look at beforehand.
+            data = stream.read(limit + 1) if size <= limit else b""
     except OSError as error:
-        raise BadInput(error.strerror or "cannot be read", file=file) from None
-    try:
-        raw = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"not JSON: {error}", file=file) from None
-    return problem_from_document(raw, file)
-
-
-def problem_from_document(raw: Any, file: str | None = None) -> ProblemFile:
-    """Check a decoded problem document."""
-    if not isinstance(raw, dict):
-        raise BadInput("not an object", file=file, expected=f"an object of {PROBLEM_SCHEMA}")
-    if raw.get("schema") != PROBLEM_SCHEMA:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(reason, file=file, expected=f"a {SCHEMA} file") from None
+    if size > limit or len(data) > limit:
         raise BadInput(
-            f"unknown schema {raw.get('schema')!r}",
+            f"the file has {max(size, len(data))} bytes or more",
             file=file,
-            field="schema",
-            expected=PROBLEM_SCHEMA,
+            expected=f"at most {limit} bytes; {LIMIT_VARIABLE} raises the limit",
         )
+    return data
+
+
+def problem_from_json(data: bytes, file: str | None = None) -> ProblemFile:
+    """Decode and check the JSON of a problem; `file` is named in errors."""
     try:
-        document = msgspec.convert(raw, _Document)
+        return _check(_decode(data))
     except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
+        match = _DETAIL.match(str(error))
+        path = (match["path"] if match else None) or ""
+        problem = (match["problem"] if match else str(error)).replace("`", "'")
+        field = path.removeprefix("$").removeprefix(".") or None
+        raise BadInput(problem, file=file, field=field) from None
+    except BadInput as error:
+        raise (error.in_file(file) if file and not error.file else error) from None
+
+
+def _decode(data: bytes) -> _Document:
+    try:
+        _check_schema(msgspec.json.decode(data, type=_Header).schema)
+        return msgspec.json.decode(data, type=_Document)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Python's reader names line and column. It also takes NaN and 1e999, which are no JSON,
+        # but what the user needs to hear is which field holds one.
+        document = _decode_leniently(data)
+        _check_schema(document.get("schema"))
+        return msgspec.convert(document, _Document)
+
+
+def _decode_leniently(data: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except UnicodeDecodeError as error:
         raise BadInput(
-            message, file=file, field=where.strip("`").removeprefix("$.") or None
+            f"byte {error.start} is not UTF-8 text", expected=f"{SCHEMA} in JSON"
         ) from None
-    return _build(document, file)
+    except json.JSONDecodeError as error:
+        raise BadInput(
+            f"malformed JSON in line {error.lineno}, column {error.colno}: {error.msg.lower()}",
+            expected=SCHEMA,
+        ) from None
+    except (RecursionError, ValueError) as error:
+        raise BadInput(f"not readable as JSON: {error}", expected=SCHEMA) from None
+    if not isinstance(document, dict):
+        raise BadInput("the document is not an object", expected=SCHEMA)
+    return document
 
 
-def _build(document: _Document, file: str | None) -> ProblemFile:
-    core = _core.Problem()
-    index: dict[str, int] = {}
-    counts: list[int] = []
+def _check_schema(schema: object) -> None:
+    if schema != SCHEMA:
+        raise BadInput(f"unknown schema {schema!r}", field="schema", expected=SCHEMA)
+
+
+def _check(document: _Document) -> ProblemFile:
+    choices: dict[str, int] = {}
     for i, operator in enumerate(document.operators):
-        at = f"operators[{i}]"
-        if operator.name in index:
+        field = f"operators[{i}]"
+        if operator.name in choices:
             raise BadInput(
-                f"the name {operator.name!r} is taken",
-                file=file,
-                field=f"{at}.name",
-                expected="a name of its own",
+                f"two operators are called {operator.name!r}",
+                field=f"{field}.name",
+                expected="unique names",
             )
         if not operator.choices:
-            raise BadInput(
-                "no choices", file=file, field=f"{at}.choices", expected="at least one choice"
-            )
+            raise BadInput("no choices", field=f"{field}.choices", expected="at least one")
+        choices[operator.name] = len(operator.choices)
         for k, cost in enumerate(operator.choices):
-            _check(cost, file, f"{at}.choices[{k}]")
-        costs = core.add_costs(
-            np.array([c.memory_bytes for c in operator.choices]),
-            np.array([c.time_s for c in operator.choices]),
-        )
-        index[operator.name] = core.add_operator(operator.name, costs)
-        counts.append(len(operator.choices))
+            _check_cost(cost, f"{field}.choices[{k}]")
     for e, edge in enumerate(document.edges):
-        _add_edge(core, index, counts, edge, file, f"edges[{e}]")
-    return ProblemFile(tuple(index), len(document.edges), core)
+        _check_edge(edge, f"edges[{e}]", choices)
+    return ProblemFile(tuple(document.operators), tuple(document.edges))
 
 
-def _add_edge(
-    core: _core.Problem,
-    index: dict[str, int],
-    counts: list[int],
-    edge: _Edge,
-    file: str | None,
-    at: str,
-) -> None:
-    for end in ("source", "target"):
-        if getattr(edge, end) not in index:
+def _check_edge(edge: ProblemEdge, field: str, choices: dict[str, int]) -> None:
+    for end, name in (("source", edge.source), ("target", edge.target)):
+        if name not in choices:
             raise BadInput(
-                f"no operator is named {getattr(edge, end)!r}",
-                file=file,
-                field=f"{at}.{end}",
+                f"there is no operator {name!r}",
+                field=f"{field}.{end}",
                 expected="the name of an operator",
             )
     if edge.source == edge.target:
         raise BadInput(
-            "an edge from an operator to itself",
-            file=file,
-            field=f"{at}.target",
-            expected="another operator than the source",
+            f"the edge joins {edge.source!r} to itself",
+            field=f"{field}.target",
+            expected="another operator",
         )
-    source, target = index[edge.source], index[edge.target]
-    rows, columns = counts[source], counts[target]
-    if len(edge.choices) != rows:
-        raise BadInput(
-            f"{len(edge.choices)} rows",
-            file=file,
-            field=f"{at}.choices",
-            expected=f"{rows}, one per choice of {edge.source}",
-        )
-    most = 1
+    rows, columns = choices[edge.source], choices[edge.target]
+    _check_length(edge.choices, rows, f"{field}.choices", edge.source)
     for i, row in enumerate(edge.choices):
-        if len(row) != columns:
-            raise BadInput(
-                f"{len(row)} columns",
-                file=file,
-                field=f"{at}.choices[{i}]",
-                expected=f"{columns}, one per choice of {edge.target}",
-            )
-        for j, cell in enumerate(row):
-            if not 1 <= len(cell) <= 255:
+        _check_length(row, columns, f"{field}.choices[{i}]", edge.target)
+        for j, alternatives in enumerate(row):
+            if not alternatives:
                 raise BadInput(
-                    f"{len(cell)} alternatives",
-                    file=file,
-                    field=f"{at}.choices[{i}][{j}]",
-                    expected="1 to 255",
+                    "no alternatives",
+                    field=f"{field}.choices[{i}][{j}]",
+                    expected="at least one",
                 )
-            most = max(most, len(cell))
-            for a, cost in enumerate(cell):
-                _check(cost, file, f"{at}.choices[{i}][{j}][{a}]")
-    memory, time = np.zeros((rows, columns, most)), np.zeros((rows, columns, most))
-    count = np.zeros((rows, columns), dtype=np.uint8)
-    for i, row in enumerate(edge.choices):
-        for j, cell in enumerate(row):
-            count[i, j] = len(cell)
-            for a, cost in enumerate(cell):
-                memory[i, j, a], time[i, j, a] = cost.memory_bytes, cost.time_s
-    table = core.add_table(memory, time, count)
-    core.add_edge(
-        source,
-        target,
-        table,
-        np.arange(rows, dtype=np.uint32),
-        np.arange(columns, dtype=np.uint32),
-    )
+            for a, cost in enumerate(alternatives):
+                _check_cost(cost, f"{field}.choices[{i}][{j}][{a}]")
 
 
-def _check(cost: _Cost, file: str | None, at: str) -> None:
-    for name in ("memory_bytes", "time_s"):
-        value = getattr(cost, name)
-        if not isfinite(value) or value < 0:
+def _check_length(given: list[Any], needed: int, field: str, operator: str) -> None:
+    if len(given) != needed:
+        raise BadInput(
+            f"{len(given)} entries",
+            field=field,
+            expected=f"{needed}, one per choice of {operator!r}",
+        )
+
+
+def _check_cost(cost: Cost, field: str) -> None:
+    for name, value in (("memory_bytes", cost.memory_bytes), ("time_s", cost.time_s)):
+        if not (math.isfinite(value) and value >= 0):
             raise BadInput(
                 f"{value} is no cost",
-                file=file,
-                field=f"{at}.{name}",
+                field=f"{field}.{name}",
                 expected="a finite number that is not negative",
             )
+
+
+def build(problem: ProblemFile) -> _core.Problem:
+    """The solver's form. Equal costs and tables get one id, so that equal layers are recognised."""
+    core = _core.Problem()
+    costs: dict[bytes, int] = {}
+    tables: dict[tuple[int, bytes, bytes], int] = {}
+    numbers: dict[str, int] = {}
+    for operator in problem.operators:
+        memory, time = _arrays(operator.choices)
+        key = memory.tobytes() + time.tobytes()
+        if key not in costs:
+            costs[key] = core.add_costs(memory, time)
+        numbers[operator.name] = core.add_operator(operator.name, costs[key])
+    for edge in problem.edges:
+        rows, columns = len(edge.choices), len(edge.choices[0])
+        count = np.array([[len(cell) for cell in row] for row in edge.choices], dtype=np.uint32)
+        memory, time = _arrays([cost for cell in _cells(edge) for cost in cell])
+        shape = (rows, count.tobytes(), memory.tobytes() + time.tobytes())
+        if shape not in tables:
+            tables[shape] = core.add_ragged_table(memory, time, count)
+        core.add_edge(
+            numbers[edge.source],
+            numbers[edge.target],
+            tables[shape],
+            np.arange(rows, dtype=np.uint32),
+            np.arange(columns, dtype=np.uint32),
+        )
+    return core
+
+
+def _cells(edge: ProblemEdge) -> Iterator[list[Cost]]:
+    for row in edge.choices:
+        yield from row
+
+
+def _arrays(
+    costs: list[Cost],
+) -> tuple[
+    np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]
+]:
+    count = len(costs)
+    return (
+        np.fromiter((cost.memory_bytes for cost in costs), np.float64, count),
+        np.fromiter((cost.time_s for cost in costs), np.float64, count),
+    )
 
 
 def solve_problem(
@@ -210,58 +275,81 @@ def solve_problem(
     time_limit_s: float | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The frontier of a problem, as the document `shardwise.frontier/1`.
+    """The frontier of a problem as a `shardwise.frontier/1` document.
 
-    Raises `SolverError` when the method gives up before any answer (too wide, too many
-    strategies for brute force, out of time), `BadInput` for settings out of range.
+    `certificate.epsilon` is null when nothing is proven (the paper's heuristic elimination was
+    used, or the search was stopped early). Raises `BadInput` for an unknown method or an epsilon
+    or limit out of range, `SolverError` when a limit is met before there is any answer.
     """
-    if not (isfinite(epsilon) and epsilon >= 0):
-        raise BadInput(f"{epsilon}", field="epsilon", expected="a finite number from 0")
-    if time_limit_s is not None and not (isfinite(time_limit_s) and time_limit_s > 0):
-        raise BadInput(f"{time_limit_s}", field="time-limit", expected="seconds above 0")
+    _check_settings(method, epsilon, time_limit_s)
     try:
         solution = _core.solve(
-            problem.core,
+            build(problem),
             method=method,
             epsilon=epsilon,
             time_limit_s=time_limit_s,
             progress=progress,
         )
-    except (RuntimeError, TimeoutError) as error:
+    except (TimeoutError, RuntimeError) as error:
         raise SolverError(str(error)) from None
-    names = problem.operator_names
+    return _document(problem, solution)
+
+
+def _check_settings(method: str, epsilon: float, time_limit_s: float | None) -> None:
+    if method not in METHODS:
+        raise BadInput(f"unknown method {method!r}", field="method", expected=", ".join(METHODS))
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise BadInput(
+            f"{epsilon} is out of range", field="epsilon", expected="a number of at least 0"
+        )
+    if time_limit_s is not None and not (math.isfinite(time_limit_s) and time_limit_s > 0):
+        raise BadInput(
+            f"{time_limit_s} is out of range", field="time_limit_s", expected="seconds above 0"
+        )
+
+
+def _document(problem: ProblemFile, solution: _core.Solution) -> dict[str, Any]:
+    names = [operator.name for operator in problem.operators]
     points = [
         {
             "memory_bytes": _plain(memory),
-            "time_s": float(time),
-            "choices": dict(zip(names, (int(c) for c in choices), strict=True)),
-            "edge_choices": [int(a) for a in alternatives],
+            "time_s": time,
+            "choices": dict(zip(names, choices, strict=True)),
+            "edge_choices": alternatives,
         }
         for memory, time, choices, alternatives in zip(
-            solution.memory_bytes,
-            solution.time_s,
-            solution.choices,
-            solution.edge_choices,
+            solution.memory_bytes.tolist(),
+            solution.time_s.tolist(),
+            solution.choices.tolist(),
+            solution.edge_choices.tolist(),
             strict=True,
         )
     ]
-    proven = isfinite(solution.epsilon)
+    epsilon = float(solution.epsilon)
     return {
         "schema": FRONTIER_SCHEMA,
         "points": points,
         "certificate": {
-            "exact": bool(solution.exact),
-            "epsilon": float(solution.epsilon) if proven else None,
+            "exact": solution.exact,
+            "epsilon": epsilon if math.isfinite(epsilon) else None,
             "status": solution.status,
         },
         "search": {
-            "seconds": float(solution.seconds),
-            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "seconds": solution.seconds,
+            "peak_rss_bytes": peak_rss_bytes(),
             "method": solution.method,
+            "status": solution.status,
         },
     }
 
 
-def _plain(value: float) -> int | float:
+def _plain(memory: float) -> int | float:
     """A whole number of bytes as such."""
-    return int(value) if float(value).is_integer() else float(value)
+    return int(memory) if memory.is_integer() else memory
+
+
+def peak_rss_bytes() -> int:
+    """The most memory this process has held so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # POSIX leaves the unit open: macOS counts bytes, Linux KiB.
+    return peak if sys.platform == "darwin" else peak * 1024

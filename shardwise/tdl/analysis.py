@@ -276,7 +276,7 @@ def _access(
     if second[dim][0] > middle:
         # The second share starts late: rank 0 would have to read beyond its even share.
         after = max(after, 0)
-    if (before + after) * 4 > size:
+    if (before + after) * 4 >= size:
         return None
     return Access(dim, before, after, _granularity(handle, dim, loop, seen))
 

@@ -143,5 +143,8 @@ def test_variables_are_tied_through_tensors_and_named_in_output_order() -> None:
         ]
     )
     coarsened = _coarsen(graph)
-    assert [g.variables for g in coarsened.groups] == [("b", "o", "i"), ("b", "h")]
+    assert [g.variables for g in coarsened.groups] == [
+        ("batch", "o", "i"),
+        ("batch", "h"),
+    ]
     assert all(m.variables == (0, 1, 2) for m in coarsened.groups[0].members)

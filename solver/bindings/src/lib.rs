@@ -220,6 +220,9 @@ fn solve(
     if !(epsilon >= 0.0 && epsilon.is_finite()) {
         return Err(PyValueError::new_err("epsilon is finite and not negative"));
     }
+    if memory_target_bytes.is_some_and(|target| target.is_nan() || target < 0.0) {
+        return Err(PyValueError::new_err("memory_target_bytes is not negative"));
+    }
     let time_limit = time_limit_s
         .map(Duration::try_from_secs_f64)
         .transpose()

@@ -158,8 +158,8 @@ fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution
         .map(|e| problem.choices(e.source) * problem.choices(e.target))
         .sum();
     // A problem asked exactly gets more work before it is answered with a gap instead.
-    let patience = if settings.epsilon > 0.0 { 1 } else { 10 };
-    if cells <= AUTO_CELLS * patience {
+    let patience = if settings.epsilon > 0.0 { 1 } else { 40 };
+    if cells <= AUTO_CELLS * patience.min(10) {
         // Half of the time is left for an answer with a gap.
         let half = watch.part(0.5);
         let limits = Limits {

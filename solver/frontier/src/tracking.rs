@@ -290,7 +290,11 @@ fn unroll(problem: &Problem, working: &Working, frontier: &Frontier) -> Vec<Poin
             .then(a.time.total_cmp(&b.time))
     });
     let mut best = f64::INFINITY;
-    points.retain(|p| p.time < std::mem::replace(&mut best, best.min(p.time)));
+    points.retain(|p| {
+        let keep = p.time < best;
+        best = best.min(p.time);
+        keep
+    });
     points
 }
 

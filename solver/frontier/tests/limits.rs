@@ -1,0 +1,133 @@
+//! Cancelling, time limits, budgets and refusals.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use frontier::error::SolveError;
+use frontier::problem::{Problem, Table};
+use frontier::solve::{solve, Method, Settings, Status};
+
+/// A chain of `n` operators with `k` choices each and costs that make nearly all sums unique.
+fn chain(n: usize, k: usize) -> Problem {
+    let mut state = 1u64;
+    let mut random = move || {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (state >> 40) as f64
+    };
+    let mut problem = Problem::default();
+    for o in 0..n {
+        let memory = (0..k).map(|_| random()).collect();
+        let time = (0..k).map(|_| random()).collect();
+        let costs = problem.add_costs(memory, time).unwrap();
+        problem.add_operator(format!("{o}"), costs).unwrap();
+    }
+    for o in 1..n {
+        let costs = |random: &mut dyn FnMut() -> f64| (0..k * k).map(|_| random()).collect();
+        let (memory, time) = (costs(&mut random), costs(&mut random));
+        let counts = std::iter::repeat_n(1, k * k);
+        let table = Table::ragged(k, k, counts, memory, time).unwrap();
+        let table = problem.add_table(table).unwrap();
+        let all: Vec<u32> = (0..k as u32).collect();
+        problem.add_edge(o - 1, o, table, all.clone(), all).unwrap();
+    }
+    problem
+}
+
+fn settings(method: Method) -> Settings {
+    Settings {
+        method,
+        epsilon: 0.0,
+        memory_target: None,
+        time_limit: None,
+    }
+}
+
+#[test]
+fn cancelling_stops_soon() {
+    let problem = chain(300, 30);
+    let calls = AtomicUsize::new(0);
+    let listener = |_: &str, fraction: f64| {
+        assert!((0.0..=1.0).contains(&fraction));
+        calls.fetch_add(1, Ordering::Relaxed) < 2
+    };
+    let started = std::time::Instant::now();
+    let found = solve(&problem, settings(Method::Ldp), Some(&listener));
+    assert_eq!(found.err(), Some(SolveError::Cancelled));
+    assert!(calls.load(Ordering::Relaxed) <= 3);
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_time_limit_leaves_a_certified_answer() {
+    let problem = chain(200, 12);
+    let limited = Settings {
+        time_limit: Some(Duration::from_secs(2)),
+        ..settings(Method::Auto)
+    };
+    let started = std::time::Instant::now();
+    let found = solve(&problem, limited, None).unwrap();
+    assert!(started.elapsed() < Duration::from_secs(4));
+    assert_eq!(found.status, Status::Budget);
+    assert!(found.epsilon.is_finite() && found.epsilon > 0.0);
+    for point in &found.points {
+        let (memory, time) = problem.evaluate(&point.choices, &point.edge_choices);
+        assert_eq!((memory, time), (point.memory, point.time));
+    }
+}
+
+#[test]
+fn an_exact_method_says_that_time_is_up() {
+    let limited = Settings {
+        time_limit: Some(Duration::from_millis(200)),
+        ..settings(Method::Elimination)
+    };
+    let found = solve(&chain(300, 30), limited, None);
+    assert_eq!(found.err(), Some(SolveError::OutOfTime));
+}
+
+#[test]
+fn deep_problems_are_solved_within_epsilon() {
+    let asked = Settings {
+        epsilon: 0.01,
+        ..settings(Method::Auto)
+    };
+    let found = solve(&chain(200, 8), asked, None).unwrap();
+    assert_eq!(found.status, Status::WithinEpsilon);
+    assert!(found.epsilon <= 0.01);
+}
+
+#[test]
+fn brute_force_refuses_what_it_cannot_enumerate() {
+    let found = solve(&chain(30, 4), settings(Method::BruteForce), None);
+    assert!(
+        matches!(found.err(), Some(SolveError::OverBudget(text)) if text.contains("brute force"))
+    );
+}
+
+#[test]
+fn bad_costs_and_edges_are_refused() {
+    let mut problem = Problem::default();
+    for bad in [f64::NAN, f64::INFINITY, -1.0] {
+        assert!(problem.add_costs(vec![bad], vec![1.0]).is_err());
+        assert!(problem.add_costs(vec![1.0], vec![bad]).is_err());
+    }
+    assert!(problem.add_costs(vec![], vec![]).is_err());
+    let costs = problem.add_costs(vec![1.0], vec![1.0]).unwrap();
+    assert!(problem.add_operator("a".into(), costs + 1).is_err());
+    let a = problem.add_operator("a".into(), costs).unwrap();
+    let b = problem.add_operator("b".into(), costs).unwrap();
+    let cell = |count| Table::ragged(1, 1, std::iter::once(count), vec![1.0], vec![1.0]).unwrap();
+    assert!(problem.add_table(cell(0)).is_err());
+    assert!(problem.add_table(cell(2)).is_err());
+    let table = problem.add_table(cell(1)).unwrap();
+    assert!(problem.add_edge(a, a, table, vec![0], vec![0]).is_err());
+    assert!(problem.add_edge(a, 2, table, vec![0], vec![0]).is_err());
+    assert!(problem.add_edge(a, b, table, vec![1], vec![0]).is_err());
+    assert!(problem.add_edge(a, b, table, vec![0, 0], vec![0]).is_err());
+    assert!(problem.add_edge(a, b, table + 1, vec![0], vec![0]).is_err());
+    assert!(problem.add_edge(a, b, table, vec![0], vec![0]).is_ok());
+}

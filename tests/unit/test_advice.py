@@ -1,0 +1,278 @@
+"""Advice on captured graphs: what the papers found, laws, and documents that add up."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardwise.advise import Infeasible, Options, curve, explain, frontier, plan, quote
+from shardwise.advise.layout import local_elements
+from shardwise.advise.search import Search, Subject, search
+from shardwise.capture import shipped_graph
+from shardwise.errors import BadInput
+from shardwise.graph import DTYPE_BYTES, Graph, Operator, Tensor, read_graph
+from shardwise.hardware import Mesh, load_hardware, read_offers
+
+
+@pytest.fixture(scope="module")
+def vgg16() -> Graph:
+    return read_graph(shipped_graph("vgg16"))
+
+
+@pytest.fixture(scope="module")
+def llama() -> Graph:
+    return read_graph(shipped_graph("llama-8b"))
+
+
+@pytest.fixture(scope="module")
+def vgg_search(vgg16: Graph) -> Search:
+    return search(Subject.of(vgg16), load_hardware("dgx-v100-16gb"), 4, Options())
+
+
+def mlp(batch: int = 8, width: int = 32) -> Graph:
+    tensors = {
+        "x": Tensor("x", (batch, width), "float32", "input", 0),
+        "w1": Tensor("w1", (4 * width, width), "float32", "parameter"),
+        "h": Tensor("h", (batch, 4 * width), "float32", "activation"),
+        "a": Tensor("a", (batch, 4 * width), "float32", "activation"),
+        "w2": Tensor("w2", (width, 4 * width), "float32", "parameter"),
+        "y": Tensor("y", (batch, width), "float32", "output"),
+    }
+    linear = {"tensor_arguments": ["input", "weight"]}
+    operators = (
+        Operator("one", "aten.linear.default", ("x", "w1"), ("h",), linear, "one"),
+        Operator("act", "aten.relu.default", ("h",), ("a",), {"tensor_arguments": ["self"]}, ""),
+        Operator("two", "aten.linear.default", ("a", "w2"), ("y",), linear, "two"),
+    )
+    return Graph("mlp", tensors, operators)
+
+
+def test_vgg16_splits_its_large_layers_and_its_batch(vgg16: Graph) -> None:
+    """OptCNN's and one-weird-trick's finding, on TensorOpt's cluster."""
+    document = plan(vgg16, load_hardware("dgx-v100-16gb"), 16)
+    split = {g["operators"][0]["name"]: g["split"] for g in document["groups"]}
+    heavy = [name for name in split if name.endswith("conv2d")][:8]
+    for name in heavy:
+        assert set(split[name].values()) == {"batch"}, name
+    first = set(split["classifier.0.linear"].values())
+    assert first <= {"in", "out", None}
+    assert first & {"in", "out"}
+
+
+def test_one_device_costs_the_whole_model() -> None:
+    """On one device: 16 bytes per float32 parameter with Adam, activations kept, no network."""
+    graph = mlp()
+    found = search(Subject.of(graph), load_hardware("l4"), 1, Options())
+    parameters = 2 * 32 * 128 * 16
+    # x is kept by the first product; relu's output serves relu and the second product.
+    activations = (8 * 32 + 8 * 128) * 4
+    assert found.memory_bytes.tolist() == [parameters + activations]
+    assert found.compute_s(0) == pytest.approx(float(found.time_s[0]))
+    assert found.solution.exact
+
+
+def test_data_parallelism_is_priced_by_hand() -> None:
+    """Two devices, batch split everywhere: half the activations, one all_reduce per weight."""
+    from shardwise.hardware import collective_time
+
+    graph = mlp()
+    hardware = load_hardware("l4")
+    found = search(Subject.of(graph), hardware, 2, Options())
+    problem = found.problem
+    shape = Mesh.build(hardware, 2).group_shape((0,))
+    for index, weight in ((0, "w1"), (2, "w2")):
+        cost = problem.costs[index]
+        names = problem.patterns[index].group.variables
+        row = next(
+            k
+            for k, a in enumerate(cost.assignment)
+            if a[0] >= 0 and names[a[0]] == "batch"
+        )
+        size = graph.tensors[weight].size_bytes
+        expected = collective_time(hardware, "all_reduce", size, shape).time_s
+        assert cost.communication_s[row] == pytest.approx(expected)
+        assert cost.parameter_bytes[row] == graph.tensors[weight].elements * 16
+        split = next(k for k, a in enumerate(cost.assignment) if names[a[0]] == "out")
+        assert cost.communication_s[split] == 0
+        assert cost.parameter_bytes[split] == graph.tensors[weight].elements * 8
+
+
+def test_points_ascend_and_descend(vgg_search: Search) -> None:
+    assert (np.diff(vgg_search.memory_bytes) > 0).all()
+    assert (np.diff(vgg_search.time_s) < 0).all()
+
+
+def test_more_memory_is_never_slower(vgg_search: Search) -> None:
+    limits = np.linspace(vgg_search.memory_bytes[0], vgg_search.memory_bytes[-1] * 1.1, 30)
+    times = [vgg_search.time_s[vgg_search.fastest_within(limit)] for limit in limits]
+    assert all(a >= b for a, b in itertools.pairwise(times))
+    assert vgg_search.fastest_within(float(vgg_search.memory_bytes[0]) * 0.9) is None
+
+
+def test_shards_of_every_configuration_cover_their_tensor(vgg_search: Search) -> None:
+    """All shares together hold at least the tensor, and no less on any device than a share."""
+    problem = vgg_search.problem
+    sizes = problem.context.mesh.sizes
+    for pattern, cost in zip(problem.patterns, problem.costs, strict=True):
+        for name, port in zip(pattern.exits, cost.exits, strict=True):
+            shape = vgg_search.subject.graph.tensors[name].shape
+            local = local_elements(shape, port.forward, sizes)
+            for dim, extent in enumerate(shape):
+                parts = np.where(port.forward == dim, sizes, 1).prod(axis=1)
+                assert (parts <= extent).all()
+                assert ((parts - 1) * np.ceil(extent / parts) < extent).all()
+            spread = np.where(port.forward >= 0, sizes, 1).prod(axis=1)
+            assert (local * spread >= np.prod(shape)).all()
+
+
+def test_uneven_shards_are_priced_at_their_ceiling() -> None:
+    found = search(Subject.of(mlp(batch=8)), load_hardware("dgx-h100"), 3, Options())
+    cost = found.problem.costs[0]
+    names = found.problem.patterns[0].group.variables
+    row = next(
+        k for k, a in enumerate(cost.assignment) if a[0] >= 0 and names[a[0]] == "batch"
+    )
+    # Three shares of eight rows: the largest has three.
+    assert cost.activation_bytes[row] == 3 * 32 * 4
+
+
+def test_a_plan_adds_up(vgg16: Graph) -> None:
+    document = plan(vgg16, load_hardware("dgx-v100-16gb"), 8, objective="turning-point")
+    explanation = explain(document)
+    totals, predicted = explanation["totals"], document["predicted"]
+    assert totals["memory_bytes"] == pytest.approx(predicted["memory_bytes"], rel=1e-9)
+    assert totals["time_s"] == pytest.approx(predicted["time_s"], rel=1e-9)
+    assert totals["compute_s"] == pytest.approx(predicted["compute_s"], rel=1e-9)
+    for edge in document["edges"]:
+        # What is executed is what was priced: a rebuilt copy pays its path once more.
+        steps = sum(s["time_s"] for s in [*edge["forward"], *edge["backward"]])
+        steps *= len(edge["tensors"])
+        if edge["kept"] in ("one", "both") or not edge["forward"]:
+            assert edge["time_s"] == pytest.approx(steps)
+        else:
+            assert edge["time_s"] >= steps * (1 - 1e-9)
+
+
+def test_every_operator_is_in_the_plan(llama: Graph) -> None:
+    document = plan(llama, load_hardware("dgx-h100"), 64)
+    planned = {op["name"] for g in document["groups"] for op in g["operators"]}
+    replicated = {op["name"] for op in document["replicated_operators"]}
+    assert planned | replicated == {op.name for op in llama.operators}
+    assert document["certificate"]["status"] in ("exact", "within_epsilon")
+    assert document["predicted"]["gap"] <= 0.01 + 1e-9
+
+
+def test_objectives_order_as_they_should(vgg16: Graph) -> None:
+    hardware = load_hardware("dgx-v100-16gb")
+    by = {
+        objective: plan(vgg16, hardware, 4, objective=objective)["predicted"]
+        for objective in ("mini-time", "turning-point", "mini-memory")
+    }
+    assert by["mini-time"]["time_s"] <= by["turning-point"]["time_s"]
+    assert by["turning-point"]["time_s"] <= by["mini-memory"]["time_s"]
+    assert by["mini-memory"]["memory_bytes"] <= by["turning-point"]["memory_bytes"]
+
+
+def test_what_does_not_fit_says_why(llama: Graph) -> None:
+    with pytest.raises(Infeasible, match=r"needs .* GiB per GPU"):
+        plan(llama, load_hardware("dgx-h100"), 8)
+    with pytest.raises(Infeasible, match="has 8 devices"):
+        plan(llama, load_hardware("dgx-h100*1"), 9)
+
+
+def test_a_curve_has_a_point_or_a_reason_for_every_count(vgg16: Graph) -> None:
+    document = curve(vgg16, load_hardware("p2.8xlarge*1"), 9)
+    points = document["points"]
+    assert [p["gpus"] for p in points] == list(range(1, 10))
+    for point in points:
+        assert point["feasible"] == (point["time_s"] is not None)
+        assert point["feasible"] or point["reason"]
+    assert "has 8 devices" in points[-1]["reason"]
+    best = [p["best_time_s"] for p in points if p["best_time_s"] is not None]
+    assert all(a >= b for a, b in itertools.pairwise(best))
+    eight, four = points[7], points[3]
+    assert eight["feasible"]
+    assert not four["feasible"] or eight["time_s"] < four["time_s"]
+
+
+def test_llama_becomes_feasible_and_faster(llama: Graph) -> None:
+    hardware = load_hardware("dgx-h100")
+    subject = Subject.of(llama)
+    from shardwise.advise.curve import curve_point
+
+    points = {n: curve_point(subject, hardware, n, Options())[0] for n in (8, 24, 32, 48, 64)}
+    assert [points[n]["feasible"] for n in (8, 24, 32, 48, 64)] == [False, False, True, True, True]
+    times = [points[n]["time_s"] for n in (32, 48, 64)]
+    assert times == sorted(times, reverse=True)
+    # It flattens: the second step buys less than the first.
+    assert times[0] - times[1] > times[1] - times[2]
+
+
+def test_a_quote_ranks_by_price(vgg16: Graph) -> None:
+    offers = [o for o in read_offers() if o.gpu_kind in ("V100", "L4") and not o.spot]
+    document = quote(vgg16, offers, steps=1000, deadline_s=1e6, max_instances=2)
+    prices = [row["usd_total"] for row in document["offers"]]
+    assert prices
+    assert prices == sorted(prices)
+    for row in document["offers"]:
+        expected = row["usd_per_hour"] * row["time_s"] * 1000 / 3600
+        assert row["usd_total"] == pytest.approx(expected)
+        assert row["meets_deadline"]
+        assert row["price_source"]
+    cheap = quote(vgg16, offers, steps=1000, budget_usd=min(prices) / 2, max_instances=2)
+    assert cheap["offers"] == []
+    assert "over the budget" in cheap["not_offered"][0]["reason"]
+
+
+def test_an_offer_without_a_profile_is_named(vgg16: Graph) -> None:
+    unknown = replace(read_offers()[0], gpu_kind="MI300X", hardware=None)
+    document = quote(vgg16, [unknown], max_instances=1)
+    assert "no hardware profile for MI300X" in document["not_offered"][0]["reason"]
+
+
+def test_an_undescribed_operator_is_replicated_and_named() -> None:
+    graph = mlp()
+    strange = replace(graph.operators[1], kind="mylib.mystery.default")
+    graph = replace(graph, operators=(graph.operators[0], strange, graph.operators[2]))
+    document = frontier(graph, load_hardware("l4"), 4)
+    assert document["undescribed_operators"] == [{"name": "act", "kind": "mylib.mystery.default"}]
+    assert any("mylib.mystery" in warning for warning in document["warnings"])
+    chosen = plan(graph, load_hardware("l4"), 4)
+    group = next(g for g in chosen["groups"] if g["name"] == "act")
+    assert set(group["split"].values()) == {None}
+
+
+def test_the_optimizer_is_in_the_memory() -> None:
+    hardware = load_hardware("l4")
+    least: dict[str, Any] = {}
+    for optimizer in ("sgd", "momentum", "adam"):
+        document = frontier(mlp(), hardware, 1, Options(optimizer=optimizer))
+        least[optimizer] = document["points"][0]["memory_bytes"]
+    elements = 2 * 32 * 128
+    assert least["momentum"] - least["sgd"] == 4 * elements
+    assert least["adam"] - least["momentum"] == 4 * elements
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"epsilon": -1}, {"optimizer": "lion"}, {"method": "magic"}, {"memory_limit_bytes": 0}],
+)
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        Options(**options)
+
+
+def test_a_cancelled_search_stops(llama: Graph) -> None:
+    def stop(stage: str, fraction: float) -> bool:
+        return False
+
+    with pytest.raises((KeyboardInterrupt, RuntimeError)):
+        curve(llama, load_hardware("dgx-h100"), 4, progress=stop)
+
+
+def test_dtype_sizes_are_known() -> None:
+    assert DTYPE_BYTES["bfloat16"] == 2

@@ -1,0 +1,70 @@
+"""Offers: by header, refused by row and column."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from shardwise.errors import BadInput
+from shardwise.hardware import read_offers, stale
+
+SKYPILOT = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice
+cpu_4x,,,4.0,16.0,0.2,eu,,
+gpu_8x,H100,8.0,128,1600,23.6,eu,"{'Gpus': []}",10.0
+gpu_1x,MI300X,1,16,200,2.0,eu,,
+"""
+
+
+def test_the_shipped_offers_are_sourced_and_dated() -> None:
+    offers = read_offers()
+    assert {o.gpu_kind for o in offers} == {"V100", "A100-80GB", "H100", "H200", "L4"}
+    assert len({o.provider for o in offers}) >= 3
+    for offer in offers:
+        datetime.date.fromisoformat(offer.price_as_of)
+        assert offer.price_source
+        assert offer.region
+        assert offer.profile().per_node == offer.gpus_per_instance
+
+
+def test_a_skypilot_catalog_is_read_by_header(tmp_path: Path) -> None:
+    path = tmp_path / "somecloud.csv"
+    path.write_text(SKYPILOT)
+    offers = read_offers(path)
+    assert [(o.gpu_kind, o.spot, o.usd_per_hour) for o in offers] == [
+        ("H100", False, 23.6),
+        ("H100", True, 10.0),
+        ("MI300X", False, 2.0),
+    ]
+    assert offers[0].provider == "somecloud"
+    assert offers[0].hardware == "dgx-h100"
+    assert offers[2].hardware is None
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("A,B\n1,2\n", "no column InstanceType"),
+        (SKYPILOT.replace("23.6", "free"), "row 3: Price"),
+        (SKYPILOT.replace("23.6", "-1"), "row 3: Price"),
+        (SKYPILOT.replace("23.6", "nan"), "row 3: Price"),
+        (SKYPILOT.replace("8.0,128", "0.5,128"), "row 3: AcceleratorCount"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, text: str, where: str) -> None:
+    path = tmp_path / "offers.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=where):
+        read_offers(path)
+
+
+def test_old_and_undated_prices_are_stale(tmp_path: Path) -> None:
+    path = tmp_path / "offers.csv"
+    path.write_text(SKYPILOT)
+    undated = read_offers(path)[0]
+    assert stale(undated, datetime.date(2026, 1, 1))
+    dated = read_offers()[0]
+    as_of = datetime.date.fromisoformat(dated.price_as_of)
+    assert not stale(dated, as_of + datetime.timedelta(days=90))
+    assert stale(dated, as_of + datetime.timedelta(days=91))
