@@ -21,6 +21,7 @@ from shardwise.advise.reschedule import Step
 from shardwise.advise.search import Infeasible, Search, Subject, search
 from shardwise.advise.turning_point import turning_point
 from shardwise.errors import BadInput
+from shardwise.files import read_bounded
 from shardwise.graph import DTYPE_BYTES, Graph
 from shardwise.graph.coarsen import Member
 from shardwise.hardware import Hardware
@@ -198,12 +199,9 @@ def _step(found: Search, step: Step) -> dict[str, Any]:
 
 def read_plan(path: str | Path) -> dict[str, Any]:
     """A plan file, checked as far as `explain` relies on it; `BadInput` names file and field."""
-    file = Path(path)
     try:
-        document = msgspec.json.decode(file.read_bytes())
-    except OSError as error:
-        raise BadInput(error.strerror or "cannot be read", file=str(path)) from None
-    except (msgspec.DecodeError, RecursionError) as error:
+        document = msgspec.json.decode(read_bounded(path, f"a {PLAN_SCHEMA} file"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"not JSON: {error}", file=str(path), expected=PLAN_SCHEMA) from None
     if not isinstance(document, dict):
         raise BadInput("not an object", file=str(path), expected=PLAN_SCHEMA)

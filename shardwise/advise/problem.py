@@ -16,7 +16,6 @@ import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,7 +24,7 @@ import numpy as np
 from shardwise import _core
 from shardwise.advise.options import METHODS, Progress
 from shardwise.errors import BadInput, SolverError
-from shardwise.graph.files import LIMIT_VARIABLE, max_file_bytes
+from shardwise.files import read_bounded
 
 SCHEMA = "shardwise.problem/1"
 FRONTIER_SCHEMA = "shardwise.frontier/1"
@@ -79,26 +78,7 @@ def read_problem(path: str | os.PathLike[str]) -> ProblemFile:
     `SHARDWISE_MAX_FILE_BYTES` are refused.
     """
     file = os.fspath(path)
-    return problem_from_json(_read(Path(file), file), file)
-
-
-def _read(path: Path, file: str) -> bytes:
-    limit = max_file_bytes()
-    try:
-        with path.open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            # One byte over the limit is asked for: a pipe has no size to look at beforehand.
-            data = stream.read(limit + 1) if size <= limit else b""
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise BadInput(reason, file=file, expected=f"a {SCHEMA} file") from None
-    if size > limit or len(data) > limit:
-        raise BadInput(
-            f"the file has {max(size, len(data))} bytes or more",
-            file=file,
-            expected=f"at most {limit} bytes; {LIMIT_VARIABLE} raises the limit",
-        )
-    return data
+    return problem_from_json(read_bounded(path, f"a {SCHEMA} file"), file)
 
 
 def problem_from_json(data: bytes, file: str | None = None) -> ProblemFile:

@@ -11,7 +11,17 @@ import click
 
 from shardwise.cli import plots
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
-from shardwise.cli.output import console, emit, gib, note, progress, seconds, table, write_json
+from shardwise.cli.output import (
+    check_folder,
+    console,
+    emit,
+    gib,
+    note,
+    progress,
+    seconds,
+    table,
+    write_json,
+)
 from shardwise.errors import BadInput
 
 MOST_ROWS = 24
@@ -35,6 +45,7 @@ def frontier(
 
     if plot:
         plots.check_suffix(plot)
+        check_folder(plot)
     options = options_from(search)
     with progress(search["quiet"] or as_json) as listener:
         document = track(load_graph(graph), load_hardware(hardware), gpus, options, listener)
@@ -92,6 +103,7 @@ def curve(
         raise BadInput(f"not yet: curves for {form}", field="format", expected="json or csv")
     if plot:
         plots.check_suffix(plot)
+        check_folder(plot)
     options = options_from(search)
     with progress(search["quiet"] or as_json or form is not None) as listener:
         document = profile(load_graph(graph), load_hardware(hardware), max_gpus, options, listener)
@@ -189,6 +201,7 @@ def plan(
 
     if pin:
         raise BadInput("not yet: pinned splits", field="pin")
+    check_folder(output)
     options = options_from(search)
     with progress(search["quiet"] or as_json) as listener:
         document = choose(

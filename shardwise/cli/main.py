@@ -37,9 +37,9 @@ def main() -> None:
     if os.environ.get("SHARDWISE_DEBUG") != "1":
         sys.excepthook = _internal_error
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        # Without click's own handling a command that exits early returns its code.
+        code = cli.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
     except click.Abort:
         _fail("interrupted", 130)
     except click.ClickException as error:

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from shardwise.advise.options import Progress as Listener
 from shardwise.errors import BadInput
+from shardwise.files import write_whole
 
 UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGTP", start=1):
@@ -135,5 +136,10 @@ def written(path: str) -> Iterator[Path]:
 
 def write_json(document: Any, path: str) -> None:
     """Write a document, whole or not at all."""
-    with written(path) as temporary:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+
+
+def check_folder(path: str | None) -> None:
+    """Refuse an output whose folder is missing before the work is done, not after."""
+    if path is not None and not Path(path).parent.is_dir():
+        raise BadInput("no such folder", file=str(Path(path).parent), field="output")

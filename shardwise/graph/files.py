@@ -1,29 +1,19 @@
-"""Graph files: `.json` and `.json.gz`, read within limits and written whole or not at all."""
+"""Graph files: `.json` and `.json.gz`."""
 
 from __future__ import annotations
 
 import gzip
 import os
-import tempfile
-import zlib
 from pathlib import Path
 
-from shardwise.errors import BadInput
+from shardwise.files import read_bounded, write_whole
 from shardwise.graph.document import SCHEMA, canonical_json, graph_from_json
 from shardwise.graph.graph import Graph
-
-MAX_FILE_BYTES = 256 * 2**20
-"""Largest graph file that is read, before and after decompression, in bytes."""
-
-LIMIT_VARIABLE = "SHARDWISE_MAX_FILE_BYTES"
-_GZIP_MAGIC = b"\x1f\x8b"
-_CHUNK_BYTES = 2**20
 
 
 def read_graph(path: str | os.PathLike[str]) -> Graph:
     """Read and validate a graph file; gzip is recognised by content. Raises BadInput."""
-    file = os.fspath(path)
-    return graph_from_json(_read_bounded(Path(file), file), file)
+    return graph_from_json(read_bounded(path, f"a {SCHEMA} file"), os.fspath(path))
 
 
 def write_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
@@ -32,84 +22,7 @@ def write_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     The file appears under its name only when it is complete. Raises BadInput where the folder
     cannot be written.
     """
-    target = Path(path)
     data = canonical_json(graph) + b"\n"
-    if target.suffix == ".gz":
+    if Path(path).suffix == ".gz":
         data = gzip.compress(data, compresslevel=9, mtime=0)
-    try:
-        _write_atomically(target, data)
-    except OSError as error:
-        raise BadInput(
-            _reason(error), file=str(path), expected="a file that can be written"
-        ) from None
-
-
-def max_file_bytes() -> int:
-    """The limit in force: `SHARDWISE_MAX_FILE_BYTES`, else `MAX_FILE_BYTES`."""
-    text = os.environ.get(LIMIT_VARIABLE, "")
-    if not text:
-        return MAX_FILE_BYTES
-    if not text.isdecimal() or int(text) == 0:
-        raise BadInput(f"{text!r} is no limit", field=LIMIT_VARIABLE, expected="a number of bytes")
-    return int(text)
-
-
-def _read_bounded(path: Path, file: str) -> bytes:
-    limit = max_file_bytes()
-    expected = f"at most {limit} bytes; {LIMIT_VARIABLE} raises the limit"
-    try:
-        with path.open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size > limit:
-                raise BadInput(f"the file has {size} bytes", file=file, expected=expected)
-            # One byte over the limit is asked for: a pipe has no size to look at beforehand.
-            data = stream.read(limit + 1)
-    except OSError as error:
-        raise BadInput(_reason(error), file=file, expected=f"a {SCHEMA} file") from None
-    if data.startswith(_GZIP_MAGIC):
-        data = _decompress(data, limit, file)
-    if len(data) > limit:
-        raise BadInput(f"more than {limit} bytes", file=file, expected=expected)
-    return data
-
-
-def _decompress(data: bytes, limit: int, file: str) -> bytes:
-    """At most `limit` + 1 bytes of a gzip file of one or more members."""
-    parts: list[bytes] = []
-    total = 0
-    rest = data
-    try:
-        while rest.startswith(_GZIP_MAGIC) and total <= limit:
-            inflate = zlib.decompressobj(wbits=31)
-            while not inflate.eof and total <= limit:
-                part = inflate.decompress(rest, min(_CHUNK_BYTES, limit + 1 - total))
-                if not part and not inflate.eof:
-                    raise BadInput("the gzip data ends early", file=file)
-                parts.append(part)
-                total += len(part)
-                rest = inflate.unconsumed_tail
-            rest = inflate.unused_data
-    except zlib.error as error:
-        raise BadInput(f"broken gzip data: {error}", file=file) from None
-    return b"".join(parts)
-
-
-def _write_atomically(target: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes files that only their owner may read; a graph is no secret.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+    write_whole(path, data)

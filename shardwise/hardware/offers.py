@@ -14,10 +14,10 @@ from importlib import resources
 from pathlib import Path
 
 from shardwise.errors import BadInput
+from shardwise.files import read_bounded
 from shardwise.hardware.hardware import Hardware
 from shardwise.hardware.profiles import load_hardware
 
-MAX_FILE_BYTES = 64 * 2**20
 NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region")
 
 PROFILE_OF_ACCELERATOR = {
@@ -64,15 +64,8 @@ def read_offers(path: str | Path | None = None) -> list[Offer]:
     if path is None:
         text = (resources.files("shardwise") / "data" / "offers.csv").read_text("utf-8")
         return _parse(text, "offers.csv")
-    file = Path(path)
     try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise BadInput(
-                f"{file.stat().st_size} bytes", file=str(path), expected=f"at most {MAX_FILE_BYTES}"
-            )
-        text = file.read_text("utf-8")
-    except OSError as error:
-        raise BadInput(error.strerror or "cannot be read", file=str(path)) from None
+        text = read_bounded(path, "a CSV file").decode("utf-8")
     except UnicodeDecodeError:
         raise BadInput("not UTF-8", file=str(path), expected="a CSV file") from None
     return _parse(text, str(path))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib import resources
-from pathlib import Path
 
 import msgspec
 
 from shardwise.errors import BadInput
-from shardwise.hardware.hardware import Hardware, hardware_from_document
-
-MAX_FILE_BYTES = 64 * 2**20
+from shardwise.files import read_bounded
+from shardwise.hardware.hardware import SCHEMA, Hardware, hardware_from_document
 
 
 def list_builtin() -> list[str]:
@@ -56,15 +54,7 @@ def _one(spec: str) -> Hardware:
             field="hardware",
             expected=f"a profile file or one of {', '.join(list_builtin())}",
         )
-    path = Path(spec)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise BadInput(
-                f"{path.stat().st_size} bytes", file=spec, expected=f"at most {MAX_FILE_BYTES}"
-            )
-        text = path.read_bytes()
-    except OSError as error:
-        raise BadInput(error.strerror or "cannot be read", file=spec) from None
+    text = read_bounded(spec, f"a {SCHEMA} file")
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -79,8 +79,13 @@ CASES: list[Case] = [
         F.scaled_dot_product_attention,
         {"is_causal": False},
     ),
-    ("aten.cat.default", [(4, 6), (4, 2)], ["tensors.0", "tensors.1"],
-     lambda a, b: torch.cat([a, b], 1), {"dim": 1}),
+    (
+        "aten.cat.default",
+        [(4, 6), (4, 2)],
+        ["tensors.0", "tensors.1"],
+        lambda a, b: torch.cat([a, b], 1),
+        {"dim": 1},
+    ),
 ]
 
 

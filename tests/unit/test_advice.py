@@ -87,11 +87,7 @@ def test_data_parallelism_is_priced_by_hand() -> None:
     for index, weight in ((0, "w1"), (2, "w2")):
         cost = problem.costs[index]
         names = problem.patterns[index].group.variables
-        row = next(
-            k
-            for k, a in enumerate(cost.assignment)
-            if a[0] >= 0 and names[a[0]] == "batch"
-        )
+        row = next(k for k, a in enumerate(cost.assignment) if a[0] >= 0 and names[a[0]] == "batch")
         size = graph.tensors[weight].size_bytes
         expected = collective_time(hardware, "all_reduce", size, shape).time_s
         assert cost.communication_s[row] == pytest.approx(expected)
@@ -133,9 +129,7 @@ def test_uneven_shards_are_priced_at_their_ceiling() -> None:
     found = search(Subject.of(mlp(batch=8)), load_hardware("dgx-h100"), 3, Options())
     cost = found.problem.costs[0]
     names = found.problem.patterns[0].group.variables
-    row = next(
-        k for k, a in enumerate(cost.assignment) if a[0] >= 0 and names[a[0]] == "batch"
-    )
+    row = next(k for k, a in enumerate(cost.assignment) if a[0] >= 0 and names[a[0]] == "batch")
     # Three shares of eight rows: the largest has three.
     assert cost.activation_bytes[row] == 3 * 32 * 4
 

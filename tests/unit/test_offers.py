@@ -10,9 +10,12 @@ import pytest
 from shardwise.errors import BadInput
 from shardwise.hardware import read_offers, stale
 
-SKYPILOT = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice
+HEADER = (
+    "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice"
+)
+SKYPILOT = f"""{HEADER}
 cpu_4x,,,4.0,16.0,0.2,eu,,
-gpu_8x,H100,8.0,128,1600,23.6,eu,"{'Gpus': []}",10.0
+gpu_8x,H100,8.0,128,1600,23.6,eu,"gpus",10.0
 gpu_1x,MI300X,1,16,200,2.0,eu,,
 """
 

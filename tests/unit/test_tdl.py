@@ -52,8 +52,8 @@ def test_conv1d_of_the_paper() -> None:
     splits = _splits(
         [(8, 16, 34), (16, 32, 3)],
         (8, 32, 32),
-        lambda data, filters: lambda b, co, x: Sum(
-            lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx]
+        lambda data, filters: (
+            lambda b, co, x: Sum(lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx])
         ),
     )
     assert [(v.name, v.extent, v.reducer) for v in splits.variables] == [
@@ -187,9 +187,7 @@ def test_merging_batch_and_sequence_keeps_the_batch_splittable() -> None:
 
 
 def test_half_of_a_dimension_is_no_even_share() -> None:
-    sem = _operator(
-        "aten.slice.Tensor", [(4, 128)], [(4, 64)], dim=1, start=0, end=64, step=1
-    )
+    sem = _operator("aten.slice.Tensor", [(4, 128)], [(4, 64)], dim=1, start=0, end=64, step=1)
     assert _axes(sem, 0) == {"d0": 0}
 
 
@@ -229,7 +227,10 @@ def test_a_split_vocabulary_gives_partial_rows() -> None:
 
 def test_linear_flops() -> None:
     sem = _operator(
-        "aten.linear.default", [(4, 6, 8), (16, 8)], [(4, 6, 16)], tensor_arguments=["input", "weight"]
+        "aten.linear.default",
+        [(4, 6, 8), (16, 8)],
+        [(4, 6, 16)],
+        tensor_arguments=["input", "weight"],
     )
     assert sem.forward_flops == 2 * 4 * 6 * 8 * 16
     assert sem.backward_flops == 2 * sem.forward_flops

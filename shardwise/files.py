@@ -1,0 +1,106 @@
+"""Files: read within a limit, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from pathlib import Path
+
+from shardwise.errors import BadInput
+
+MAX_FILE_BYTES = 256 * 2**20
+"""Largest file that is read, before and after decompression, in bytes."""
+
+LIMIT_VARIABLE = "SHARDWISE_MAX_FILE_BYTES"
+_GZIP_MAGIC = b"\x1f\x8b"
+_CHUNK_BYTES = 2**20
+
+
+def max_file_bytes() -> int:
+    """The limit in force: `SHARDWISE_MAX_FILE_BYTES`, else `MAX_FILE_BYTES`."""
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    if not text:
+        return MAX_FILE_BYTES
+    if not text.isdecimal() or int(text) == 0:
+        raise BadInput(f"{text!r} is no limit", field=LIMIT_VARIABLE, expected="a number of bytes")
+    return int(text)
+
+
+def read_bounded(path: str | os.PathLike[str], kind: str) -> bytes:
+    """The content of a file, gzip undone; `kind` says in errors what was expected.
+
+    Raises `BadInput` for a file that cannot be read or is above the limit.
+    """
+    file = os.fspath(path)
+    limit = max_file_bytes()
+    expected = f"at most {limit} bytes; {LIMIT_VARIABLE} raises the limit"
+    try:
+        with Path(path).open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size > limit:
+                raise BadInput(f"the file has {size} bytes", file=file, expected=expected)
+            # One byte over the limit is asked for: a pipe has no size to look at beforehand.
+            data = stream.read(limit + 1)
+    except OSError as error:
+        raise BadInput(_reason(error), file=file, expected=kind) from None
+    if data.startswith(_GZIP_MAGIC):
+        data = _decompress(data, limit, file)
+    if len(data) > limit:
+        raise BadInput(f"more than {limit} bytes", file=file, expected=expected)
+    return data
+
+
+def _decompress(data: bytes, limit: int, file: str) -> bytes:
+    """At most `limit` + 1 bytes of a gzip file of one or more members."""
+    parts: list[bytes] = []
+    total = 0
+    rest = data
+    try:
+        while rest.startswith(_GZIP_MAGIC) and total <= limit:
+            inflate = zlib.decompressobj(wbits=31)
+            while not inflate.eof and total <= limit:
+                part = inflate.decompress(rest, min(_CHUNK_BYTES, limit + 1 - total))
+                if not part and not inflate.eof:
+                    raise BadInput("the gzip data ends early", file=file)
+                parts.append(part)
+                total += len(part)
+                rest = inflate.unconsumed_tail
+            rest = inflate.unused_data
+    except zlib.error as error:
+        raise BadInput(f"broken gzip data: {error}", file=file) from None
+    return b"".join(parts)
+
+
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file that appears under its name only when it is complete.
+
+    Raises `BadInput` where the folder cannot be written.
+    """
+    try:
+        _write_atomically(Path(path), data)
+    except OSError as error:
+        raise BadInput(
+            _reason(error), file=os.fspath(path), expected="a file that can be written"
+        ) from None
+
+
+def _write_atomically(target: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files that only their owner may read; a graph is no secret.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,351 @@
+"""The command line as a user meets it: real processes, exit codes, one line per error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BAD = 2
+INFEASIBLE = 1
+
+
+def shardwise(
+    *arguments: str, cwd: Path | None = None, columns: int = 80
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": str(columns)}
+    environment.pop("SHARDWISE_DEBUG", None)
+    return subprocess.run(
+        [sys.executable, "-m", "shardwise.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        timeout=300,
+        check=False,
+    )
+
+
+def one_document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    document: dict[str, Any] = json.loads(line)
+    assert document["schema"].startswith("shardwise.")
+    return document
+
+
+def refused(done: subprocess.CompletedProcess[str], *parts: str, code: int = BAD) -> None:
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("note:")]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("shardwise: error: ")
+    for part in parts:
+        assert part in lines[0], lines[0]
+
+
+VGG = ("shipped:vgg16", "--hardware", "dgx-v100-16gb")
+PROBLEM = {
+    "schema": "shardwise.problem/1",
+    "operators": [
+        {
+            "name": "a",
+            "choices": [
+                {"memory_bytes": 10, "time_s": 1.5},
+                {"memory_bytes": 4, "time_s": 2.0},
+            ],
+        },
+        {"name": "b", "choices": [{"memory_bytes": 1, "time_s": 1.0}] * 2},
+    ],
+    "edges": [
+        {
+            "source": "a",
+            "target": "b",
+            "choices": [
+                [
+                    [{"memory_bytes": 0, "time_s": 0.1}],
+                    [{"memory_bytes": 3, "time_s": 0.0}, {"memory_bytes": 0, "time_s": 0.4}],
+                ],
+                [[{"memory_bytes": 0, "time_s": 0.2}], [{"memory_bytes": 0, "time_s": 0.2}]],
+            ],
+        }
+    ],
+}
+
+
+def test_frontier_json_and_table() -> None:
+    document = one_document(shardwise("frontier", *VGG, "--gpus", "2", "--json"))
+    for key in ("graph", "hardware", "gpus", "turning_point", "provenance", "certificate"):
+        assert key in document
+    for point in document["points"]:
+        assert point["compute_s"] + point["communication_s"] == pytest.approx(point["time_s"])
+        assert point["plan_id"].startswith("sha256:")
+    done = shardwise("frontier", *VGG, "--gpus", "2", "--quiet")
+    assert done.returncode == 0
+    assert "turning point" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_plan_file_and_explain(tmp_path: Path) -> None:
+    output = tmp_path / "plan.json"
+    done = shardwise("plan", *VGG, "--gpus", "4", "-o", str(output), "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    explanation = one_document(shardwise("explain", str(output), "--json"))
+    plan = json.loads(output.read_text())
+    assert explanation["plan"] == plan["id"]
+    assert explanation["totals"]["time_s"] == pytest.approx(plan["predicted"]["time_s"])
+    again = one_document(shardwise("plan", *VGG, "--gpus", "4", "--json"))
+    assert again["id"] == plan["id"]
+
+
+def test_curve_formats() -> None:
+    arguments = ("curve", *VGG, "--max-gpus", "3")
+    document = one_document(shardwise(*arguments, "--json"))
+    assert [p["gpus"] for p in document["points"]] == [1, 2, 3]
+    table = shardwise(*arguments, "--format", "csv")
+    header, *rows = table.stdout.splitlines()
+    assert header.startswith("gpus,nodes,feasible,time_s")
+    assert len(rows) == 3
+    refused(shardwise(*arguments, "--format", "gavel"), "not yet")
+
+
+def test_quote_table_and_json(tmp_path: Path) -> None:
+    offers = tmp_path / "offers.csv"
+    offers.write_text(
+        "InstanceType,AcceleratorName,AcceleratorCount,Price,Region\ng2,L4,8,8.0,here\n"
+    )
+    arguments = ("quote", "shipped:vgg16", "--offers", str(offers), "--max-instances", "1")
+    document = one_document(shardwise(*arguments, "--steps", "100", "--json"))
+    assert document["minimum_gpus"] == 8
+    assert document["stale"]
+    done = shardwise(*arguments, "--quiet")
+    assert "g2" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_solve_and_its_methods(tmp_path: Path) -> None:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM))
+    answers = []
+    for method in ("auto", "elimination", "ldp", "brute-force"):
+        document = one_document(shardwise("solve", str(path), "--method", method, "--json"))
+        assert document["certificate"]["exact"]
+        answers.append([(p["memory_bytes"], p["time_s"]) for p in document["points"]])
+    assert answers == [[(5, 3.2), (11, 2.6), (14, 2.5)]] * 4
+
+
+def test_inspect_and_lists() -> None:
+    document = one_document(shardwise("inspect", "shipped:vgg16", "--json"))
+    assert document["parameters"]["elements"] == 138_357_544
+    assert document["undescribed_operators"] == []
+    assert "dgx-h100" in shardwise("hardware", "list").stdout
+    assert "InfiniBand" in shardwise("hardware", "show", "dgx-h100").stdout
+    assert "p5.48xlarge" in shardwise("offers", "list").stdout
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".html"])
+def test_plots(tmp_path: Path, suffix: str) -> None:
+    frontier, curve = tmp_path / f"f{suffix}", tmp_path / f"c{suffix}"
+    done = shardwise("frontier", *VGG, "--gpus", "2", "--plot", str(frontier), "--quiet")
+    assert done.returncode == 0, done.stderr
+    done = shardwise("curve", *VGG, "--max-gpus", "2", "--plot", str(curve), "--quiet")
+    assert done.returncode == 0, done.stderr
+    starts = {".png": b"\x89PNG", ".svg": b"<?xml", ".html": b"<!doctype html>"}
+    for picture in (frontier, curve):
+        assert picture.read_bytes().lstrip().startswith(starts[suffix])
+    assert {p.name for p in tmp_path.iterdir()} == {frontier.name, curve.name}
+
+
+def test_a_name_that_does_not_exist_is_exit_code_one() -> None:
+    done = shardwise("frontier", "shipped:nosuch", "--hardware", "l4", "--gpus", "1")
+    refused(done, "nosuch", "vgg16", code=INFEASIBLE)
+
+
+def test_infeasible_is_exit_code_one() -> None:
+    tight = ("--memory", "100MB")
+    refused(
+        shardwise("plan", *VGG, "--gpus", "1", *tight, "--quiet"),
+        "GiB per GPU",
+        code=INFEASIBLE,
+    )
+    done = shardwise("curve", *VGG, "--max-gpus", "1", *tight, "--quiet")
+    assert done.returncode == INFEASIBLE
+    assert "does not fit: needs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("frontier", "nosuch.json", "--hardware", "l4", "--gpus", "1"), ["nosuch.json"]),
+        (("frontier", "shipped:vgg16", "--hardware", "abacus", "--gpus", "1"), ["abacus", "l4"]),
+        (("frontier", *VGG, "--gpus", "0"), ["gpus"]),
+        (("frontier", *VGG, "--gpus", "many"), ["gpus"]),
+        (("frontier", *VGG), ["--gpus"]),
+        (("frontier", *VGG, "--gpus", "1", "--memory", "lots"), ["memory", "lots"]),
+        (("frontier", *VGG, "--gpus", "1", "--epsilon", "-1"), ["epsilon"]),
+        (("frontier", *VGG, "--gpus", "1", "--plot", "f.gif"), ["f.gif", ".png"]),
+        (("frontier", *VGG, "--gpus", "1", "--plot", "no/such/f.png"), ["no/such"]),
+        (("plan", *VGG, "--gpus", "1", "-o", "no/such/p.json"), ["no/such"]),
+        (("plan", *VGG, "--gpus", "1", "--objective", "max-fun"), ["objective"]),
+        (("plan", *VGG, "--gpus", "1", "--pin", "x"), ["not yet"]),
+        (("quote", "shipped:vgg16", "--budget", "5"), ["steps"]),
+        (("serve",), ["not yet"]),
+        (("nosuchcommand",), ["nosuchcommand"]),
+        (("solve", "."), ["."]),
+        (("capture", "model.onnx", "-o", "g.json"), ["ONNX"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_arguments_are_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], parts: list[str]
+) -> None:
+    refused(shardwise(*arguments, cwd=tmp_path), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _broken(change: str) -> str:
+    document = json.loads(json.dumps(PROBLEM))
+    if change == "nan":
+        return json.dumps(document).replace("0.4", "NaN")
+    if change == "infinite":
+        return json.dumps(document).replace("0.4", "1e999")
+    if change == "negative":
+        document["edges"][0]["choices"][0][1][1]["time_s"] = -1
+    elif change == "schema":
+        document["schema"] = "shardwise.problem/7"
+    elif change == "name":
+        document["edges"][0]["target"] = "c"
+    elif change == "loop":
+        document["edges"][0]["target"] = "a"
+    elif change == "rows":
+        document["edges"][0]["choices"].pop()
+    elif change == "columns":
+        document["edges"][0]["choices"][1].pop()
+    elif change == "alternatives":
+        document["edges"][0]["choices"][1][0] = []
+    elif change == "choices":
+        document["operators"][1]["choices"] = []
+    elif change == "twice":
+        document["operators"][1]["name"] = "a"
+    elif change == "text":
+        document["operators"][0]["choices"][1]["memory_bytes"] = "4"
+    elif change == "deep":
+        return "[" * 100_000
+    elif change == "cut":
+        return json.dumps(document)[:100]
+    elif change == "list":
+        return "[]"
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ("nan", "edges[0].choices[0][1][1].time_s"),
+        ("infinite", "edges[0].choices[0][1][1].time_s"),
+        ("negative", "edges[0].choices[0][1][1].time_s"),
+        ("schema", "schema"),
+        ("name", "edges[0].target"),
+        ("loop", "edges[0].target"),
+        ("rows", "edges[0].choices"),
+        ("columns", "edges[0].choices[1]"),
+        ("alternatives", "edges[0].choices[1][0]"),
+        ("choices", "operators[1].choices"),
+        ("twice", "operators[1].name"),
+        ("text", "operators[0].choices[1].memory_bytes"),
+        ("deep", "object"),
+        ("cut", "JSON"),
+        ("list", "object"),
+    ],
+)
+def test_bad_problems_name_file_and_field(tmp_path: Path, change: str, where: str) -> None:
+    path = tmp_path / "problem.json"
+    path.write_text(_broken(change))
+    refused(shardwise("solve", str(path)), str(path), where)
+
+
+@pytest.mark.parametrize("command", ["solve", "inspect", "explain"])
+def test_a_huge_file_is_refused_by_its_size(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "huge.json"
+    with path.open("wb") as file:
+        file.truncate(2**30)
+    refused(shardwise(command, str(path)), "huge.json", "at most")
+
+
+def test_bad_graphs_name_file_and_field(tmp_path: Path) -> None:
+    graph = {
+        "schema": "shardwise.graph/1",
+        "name": "g",
+        "tensors": [
+            {"name": "x", "shape": [4, 8], "dtype": "float32", "role": "input", "batch_dim": 0},
+            {"name": "w", "shape": [6, 9], "dtype": "float32", "role": "parameter"},
+            {"name": "y", "shape": [4, 6], "dtype": "float32", "role": "output"},
+        ],
+        "operators": [
+            {
+                "name": "l",
+                "kind": "aten.linear.default",
+                "inputs": ["x", "w"],
+                "outputs": ["y"],
+                "attributes": {"tensor_arguments": ["input", "weight"]},
+                "scope": "",
+            }
+        ],
+    }
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(graph))
+    arguments = ("frontier", str(path), "--hardware", "l4", "--gpus", "1")
+    refused(shardwise(*arguments), "graph.json", "operators[0]")
+    graph["tensors"][1]["shape"] = [6, 8]
+    path.write_text(json.dumps(graph))
+    assert shardwise(*arguments, "--quiet").returncode == 0
+    graph["operators"][0]["inputs"] = ["x", "nowhere"]
+    path.write_text(json.dumps(graph))
+    refused(shardwise(*arguments), "operators[0].inputs[1]", "nowhere")
+
+
+def test_a_broken_plan_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text('{"schema": "shardwise.plan/1", "id": 3}')
+    refused(shardwise("explain", str(path)), "plan.json")
+    path.write_text('{"schema": "shardwise.plan/9"}')
+    refused(shardwise("explain", str(path)), "schema", "shardwise.plan/1")
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_captured_model_goes_all_the_way(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    output = tmp_path / "bert.json.gz"
+    source = "hf:BertConfig:num_hidden_layers=2,hidden_size=256,num_attention_heads=4"
+    done = shardwise("capture", source, "--batch", "32", "--seq", "128", "-o", str(output))
+    assert done.returncode == 0, done.stderr
+    document = one_document(
+        shardwise("frontier", str(output), "--hardware", "dgx-a100-80gb", "--gpus", "4", "--json")
+    )
+    assert document["undescribed_operators"] == []
+    assert document["certificate"]["status"] in ("exact", "within_epsilon")
+    assert len(document["points"]) > 3
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_failing_export_says_what_to_do(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "mymodel.py").write_text(
+        "import torch\n"
+        "class M(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x.sum() if x.sum().item() > 0 else x.mean()\n"
+        "def make():\n"
+        "    return M(), (torch.ones(4, 4),)\n"
+    )
+    refused(shardwise("capture", "mymodel:make", "-o", "g.json", cwd=tmp_path), "mymodel")
+    assert not (tmp_path / "g.json").exists()
