@@ -38,7 +38,7 @@ class Problem:
         time_s: NDArray[np.float64],
         count: NDArray[np.uint32],
     ) -> int:
-        """Edge costs of shape (N,), cell by cell; `count[r, c]` (at least 1) belong to each cell."""
+        """Edge costs of shape (N,), cell by cell; `count[r, c]` (1 or more) belong to each cell."""
 
     def add_edge(
         self,

@@ -74,14 +74,13 @@ class _Seen:
 def analyse_lambdas(
     handles: Sequence[TensorHandle],
     outputs: Sequence[tuple[Callable[..., object], tuple[int, ...]]],
-    *,
-    keep_unread: bool = False,
 ) -> Splits:
     """The splits of an operator given one lambda and shape per output.
 
-    `keep_unread` keeps output variables that index no input (an expanded dimension); elsewhere
-    such a variable would share no work. Raises `NotAffine` for index expressions that interval
-    analysis cannot follow.
+    An output variable that no even share of any input follows (an expanded dimension, half of
+    a dimension) is left out: splitting it would share no work, and a replicated output can be
+    cut locally for free. Raises `NotAffine` for index expressions that interval analysis cannot
+    follow.
     """
     loops: list[_Loop] = []
     seen: list[_Seen] = []
@@ -103,7 +102,7 @@ def analyse_lambdas(
             if access is not None:
                 inputs[handle.position][v] = access
     read = {v for by_variable in inputs for v in by_variable}
-    kept = [v for v in range(len(loops)) if keep_unread or not handles or v in read]
+    kept = [v for v in range(len(loops)) if not handles or v in read]
     return _splits(loops, kept, inputs, len(outputs))
 
 

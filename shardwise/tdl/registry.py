@@ -231,11 +231,7 @@ def _splits(
     lambdas = described if isinstance(described, tuple | list) else (described,)
     if len(lambdas) != len(shapes):
         raise NotCovered(f"{operator.kind} describes {len(lambdas)} outputs, not {len(shapes)}")
-    return analyse_lambdas(
-        handles,
-        list(zip(lambdas, shapes, strict=True)),
-        keep_unread=found.category == "view",
-    )
+    return analyse_lambdas(handles, list(zip(lambdas, shapes, strict=True)))
 
 
 def table() -> list[dict[str, Any]]:

@@ -191,11 +191,10 @@ def test_half_of_a_dimension_is_no_even_share() -> None:
     assert _axes(sem, 0) == {"d0": 0}
 
 
-def test_pieces_of_a_split_share_their_loops() -> None:
+def test_the_pieces_of_a_split_need_their_dimension_whole() -> None:
     sem = _operator("aten.split.Tensor", [(4, 24)], [(4, 8)] * 3, dim=1, split_size=8)
-    assert [v.extent for v in sem.variables] == [4, 8]
-    assert all(out[0] == Access(0) for out in sem.outputs)
-    assert 1 not in sem.inputs[0]
+    assert [v.extent for v in sem.variables] == [4]
+    assert all(out == {0: Access(0)} for out in sem.outputs)
 
 
 def test_grouped_query_heads_split_in_whole_groups() -> None:
@@ -258,7 +257,7 @@ def test_products_and_comparisons_of_indices_are_refused() -> None:
     with pytest.raises(NotAffine):
         _splits([(16,)], (4,), lambda a: lambda i: a[i * i])
     with pytest.raises(NotAffine):
-        _splits([(16,)], (4,), lambda a: lambda i: a[i] if i < 2 else a[i])
+        _splits([(16,)], (4,), lambda a: lambda i: a[i] if i < 2 else a[i + 1])
 
 
 def test_the_registry_covers_what_the_models_need() -> None:
