@@ -1,0 +1,68 @@
+"""What TensorOpt found, on its cluster and models (Fig. 6 and Fig. 8), from shipped graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardwise.advise import Options, turning_point
+from shardwise.advise.search import Search, Subject, search
+from shardwise.capture import shipped_graph
+from shardwise.graph import read_graph
+from shardwise.hardware import load_hardware
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def transformer() -> Subject:
+    return Subject.of(read_graph(shipped_graph("transformer")))
+
+
+def _data_parallel_bytes(found: Search) -> float:
+    """Memory of splitting the batch over all axes, everywhere that has a batch."""
+    total = found.problem.fixed_memory_bytes
+    for pattern, cost in zip(found.problem.patterns, found.problem.costs, strict=True):
+        names = pattern.group.variables
+        batch = names.index("batch") if "batch" in names else None
+        rows = [k for k, a in enumerate(cost.assignment) if batch is not None and (a == batch).all()]
+        total += float(cost.memory_bytes[rows[0] if rows else 0])
+    return total
+
+
+def test_fig_6_the_transformer_on_16_gpus(transformer: Subject) -> None:
+    found = search(transformer, load_hardware("dgx-v100-16gb"), 16, Options())
+    memory, time = found.memory_bytes, found.time_s
+    compute = np.array([found.compute_s(i) for i in range(len(memory))])
+    communication = time - compute
+    # Computation is nearly flat, communication falls as memory grows.
+    assert compute.max() / compute.min() < 1.05
+    assert communication[0] > 3 * communication[-1]
+    # A sharp turning point: below it time rises fast, above it memory buys little.
+    knee = turning_point(memory, time)
+    assert knee is not None
+    assert 0 < knee < len(memory) - 1
+    below = (time[0] - time[knee]) / (memory[knee] - memory[0])
+    above = (time[knee] - time[-1]) / (memory[-1] - memory[knee])
+    assert below > 10 * above
+    assert found.solution.epsilon <= 0.01
+
+
+def test_fig_8_eight_gpus_where_data_parallelism_does_not_fit(transformer: Subject) -> None:
+    found = search(
+        transformer, load_hardware("dgx-v100-16gb"), 8, Options(), near_limit=True
+    )
+    chosen = found.fastest_within(found.limit_bytes)
+    assert chosen is not None
+    assert _data_parallel_bytes(found) > found.limit_bytes
+
+
+def test_the_data_parallel_strategy_is_counted_right() -> None:
+    """VGG16 on two GPUs: all state on each, half of the activations."""
+    subject = Subject.of(read_graph(shipped_graph("vgg16")))
+    one = search(subject, load_hardware("dgx-v100-16gb"), 1, Options())
+    two = search(subject, load_hardware("dgx-v100-16gb"), 2, Options())
+    state = 16 * subject.graph.parameter_count
+    assert _data_parallel_bytes(two) >= state
+    kept_in_groups = _data_parallel_bytes(two) - state
+    assert kept_in_groups < (float(one.memory_bytes[0]) - state) * 0.55
