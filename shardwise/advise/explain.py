@@ -28,7 +28,6 @@ def explain(plan: dict[str, Any]) -> dict[str, Any]:
         "groups": groups,
         "edges": edges,
         "totals": _totals(plan),
-        "alternatives": plan.get("alternatives", []),
         "text": _text(plan, groups, edges),
     }
 
@@ -58,10 +57,18 @@ def _folded_groups(plan: dict[str, Any], axes: list[dict[str, Any]]) -> list[dic
                 "activation_bytes": group["activation_bytes"],
                 "compute_s": group["compute_s"],
                 "communication_s": group["communication_s"],
+                "next_best": _next_best(group.get("next_best"), axes),
             },
         )
         row["repeats"] += 1
     return list(rows.values())
+
+
+def _next_best(other: dict[str, Any] | None, axes: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The best other split of a group, everything else as it is."""
+    if other is None:
+        return None
+    return {**other, "split": split_text(other["split"], axes)}
 
 
 def split_text(split: dict[str, str | None], axes: list[dict[str, Any]]) -> str:

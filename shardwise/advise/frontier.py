@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from math import isfinite
 from typing import Any
 
 from shardwise.advise.options import Options, Progress, quiet
@@ -67,6 +68,8 @@ def heading(found: Search) -> dict[str, Any]:
     if undescribed:
         kinds = ", ".join(sorted({op["kind"] for op in undescribed}))
         warnings.append(f"operators without a description are replicated: {kinds}")
+    if len(hardware.devices) > 1:
+        warnings.append(f"of several device kinds only {hardware.devices[0].kind} is used")
     if not hardware.collectives:
         warnings.append(
             f"communication times of {hardware.name} are modelled from data sheets, not measured"
@@ -112,7 +115,7 @@ def certificate(found: Search) -> dict[str, Any]:
     solution = found.solution
     document: dict[str, Any] = {
         "exact": bool(solution.exact),
-        "epsilon": float(solution.epsilon),
+        "epsilon": float(solution.epsilon) if isfinite(solution.epsilon) else None,
         "status": solution.status,
     }
     if solution.time_lower_bound_s is not None:

@@ -58,6 +58,10 @@ class Options:
             raise BadInput(
                 f"unknown method {self.method!r}", field="method", expected=", ".join(METHODS)
             )
+        if self.time_limit_s is not None and not self.time_limit_s > 0:
+            raise BadInput(
+                f"{self.time_limit_s} is not positive", field="time-limit", expected="seconds"
+            )
         limit = self.memory_limit_bytes
         if limit is not None and not limit > 0:
             raise BadInput(f"{limit} is not positive", field="memory", expected="a size above 0")

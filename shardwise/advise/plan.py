@@ -16,6 +16,7 @@ from shardwise.advise.assemble import ALTERNATIVES, SearchEdge
 from shardwise.advise.curve import time_gap, too_large
 from shardwise.advise.frontier import certificate, heading, search_report
 from shardwise.advise.layout import describe
+from shardwise.advise.next_best import NextBest, next_best
 from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.reschedule import Step
 from shardwise.advise.search import Infeasible, Search, Subject, search
@@ -81,6 +82,7 @@ def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
     edges = [_edge_document(found, edge, point, e) for e, edge in enumerate(found.problem.edges)]
     compute = found.compute_s(point)
     time = float(found.time_s[point])
+    others = next_best(found, point)
     return {
         "schema": PLAN_SCHEMA,
         "id": found.plan_id(point),
@@ -99,7 +101,8 @@ def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
             "gap": time_gap(found, point),
         },
         "groups": [
-            _group_document(found, index, point, names) for index in range(len(found.problem.costs))
+            _group_document(found, index, point, names, others[index])
+            for index in range(len(found.problem.costs))
         ],
         "edges": edges,
         "order": [op.name for op in found.subject.graph.operators],
@@ -109,24 +112,34 @@ def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
 
 
 def _group_document(
-    found: Search, index: int, point: int, names: tuple[str, ...]
+    found: Search, index: int, point: int, names: tuple[str, ...], other: NextBest | None
 ) -> dict[str, Any]:
     pattern, cost = found.problem.patterns[index], found.problem.costs[index]
     choice = int(found.solution.choices[point, index])
-    assignment = cost.assignment[choice]
     variables = pattern.group.variables
+
+    def split(k: int) -> dict[str, str | None]:
+        return {
+            axis: (variables[v] if v >= 0 else None)
+            for axis, v in zip(names, cost.assignment[k].tolist(), strict=True)
+        }
+
     return {
         "name": pattern.group.name,
         "choice": choice,
-        "split": {
-            axis: (variables[v] if v >= 0 else None)
-            for axis, v in zip(names, assignment.tolist(), strict=True)
-        },
+        "split": split(choice),
         "parameter_bytes": float(cost.parameter_bytes[choice]),
         "activation_bytes": float(cost.activation_bytes[choice]),
         "compute_s": float(cost.compute_s[choice]),
         "communication_s": float(cost.communication_s[choice]),
-        "operators": [_operator_document(m, assignment) for m in pattern.members],
+        "next_best": None
+        if other is None
+        else {
+            "split": split(other.choice),
+            "added_time_s": other.time_s,
+            "added_memory_bytes": other.memory_bytes,
+        },
+        "operators": [_operator_document(m, cost.assignment[choice]) for m in pattern.members],
     }
 
 

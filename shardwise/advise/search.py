@@ -11,7 +11,7 @@ from shardwise import _core
 from shardwise.advise.assemble import SearchProblem, assemble
 from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.pattern import Patterns
-from shardwise.errors import BadInput, NotFound
+from shardwise.errors import BadInput, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
 from shardwise.graph.coarsen import Coarsened, coarsen
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
@@ -97,7 +97,8 @@ def search(
 
     With `near_limit` only the neighbourhood of the memory limit is searched, which is all that
     the shortest time under that limit needs. Raises `Infeasible` when the hardware has fewer
-    devices, `BadInput` for a count below 1.
+    devices, `BadInput` for a count below 1, `SolverError` when the solver gives up before any
+    answer.
     """
     if gpus < 1:
         raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number of at least 1")
@@ -110,13 +111,16 @@ def search(
     if near_limit:
         limit = options.limit_for(hardware.devices[0].memory_bytes)
         target = max(limit - problem.fixed_memory_bytes, 0.0)
-    solution = _core.solve(
-        problem.problem,
-        method=options.method,
-        epsilon=options.epsilon,
-        memory_target_bytes=target,
-        time_limit_s=options.time_limit_s,
-        threads=options.threads,
-        progress=progress,
-    )
+    try:
+        solution = _core.solve(
+            problem.problem,
+            method=options.method,
+            epsilon=options.epsilon,
+            memory_target_bytes=target,
+            time_limit_s=options.time_limit_s,
+            threads=options.threads,
+            progress=progress,
+        )
+    except (RuntimeError, TimeoutError) as error:
+        raise SolverError(str(error)) from None
     return Search(subject, hardware, mesh, options, problem, solution)

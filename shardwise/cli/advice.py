@@ -25,6 +25,7 @@ from shardwise.cli.output import (
 from shardwise.errors import BadInput
 
 MOST_ROWS = 24
+MOST_OTHERS = 5
 CURVE_FORMATS = ("json", "csv")
 LATER_FORMATS = ("gavel", "adaptdl", "sbatch", "skypilot", "kueue")
 
@@ -260,6 +261,22 @@ def _explanation(document: dict[str, Any]) -> None:
             for g in groups[:MOST_ROWS]
         ],
     )
+    others = [g for g in groups if g["next_best"] is not None]
+    if others:
+        console().print()
+        table(
+            "next best splits, all else as it is",
+            ("group", "split", "added time", "added GiB"),
+            [
+                (
+                    g["name"],
+                    g["next_best"]["split"],
+                    seconds(g["next_best"]["added_time_s"]),
+                    gib(g["next_best"]["added_memory_bytes"]),
+                )
+                for g in others[:MOST_OTHERS]
+            ],
+        )
     edges = [e for e in document["edges"] if e["time_s"] > 0]
     if edges:
         console().print()
@@ -369,7 +386,12 @@ def _warn(document: dict[str, Any]) -> None:
 
 def _certificate(document: dict[str, Any]) -> None:
     proof, search = document["certificate"], document["search"]
-    worth = "exact" if proof["exact"] else f"certified within {proof['epsilon']:.2%}"
+    if proof["exact"]:
+        worth = "exact"
+    elif proof["epsilon"] is None:
+        worth = "nothing proven"
+    else:
+        worth = f"certified within {proof['epsilon']:.2%}"
     if proof["status"] in ("heuristic", "budget", "cancelled"):
         worth += f" ({proof['status']})"
     console().print(

@@ -65,7 +65,7 @@ def seconds(value: float | None) -> str:
     """Seconds with four significant digits, in ms below one."""
     if value is None:
         return "-"
-    return f"{value * 1e3:.4g} ms" if value < 1 else f"{value:.4g} s"
+    return f"{value * 1e3:.4g} ms" if abs(value) < 1 else f"{value:.4g} s"
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -25,7 +25,9 @@ def _data_parallel_bytes(found: Search) -> float:
     for pattern, cost in zip(found.problem.patterns, found.problem.costs, strict=True):
         names = pattern.group.variables
         batch = names.index("batch") if "batch" in names else None
-        rows = [k for k, a in enumerate(cost.assignment) if batch is not None and (a == batch).all()]
+        rows = [
+            k for k, a in enumerate(cost.assignment) if batch is not None and (a == batch).all()
+        ]
         total += float(cost.memory_bytes[rows[0] if rows else 0])
     return total
 
@@ -49,9 +51,7 @@ def test_fig_6_the_transformer_on_16_gpus(transformer: Subject) -> None:
 
 
 def test_fig_8_eight_gpus_where_data_parallelism_does_not_fit(transformer: Subject) -> None:
-    found = search(
-        transformer, load_hardware("dgx-v100-16gb"), 8, Options(), near_limit=True
-    )
+    found = search(transformer, load_hardware("dgx-v100-16gb"), 8, Options(), near_limit=True)
     chosen = found.fastest_within(found.limit_bytes)
     assert chosen is not None
     assert _data_parallel_bytes(found) > found.limit_bytes

@@ -13,7 +13,7 @@ from shardwise.advise import Infeasible, Options, curve, explain, frontier, plan
 from shardwise.advise.layout import local_elements
 from shardwise.advise.search import Search, Subject, search
 from shardwise.capture import shipped_graph
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, SolverError
 from shardwise.graph import DTYPE_BYTES, Graph, Operator, Tensor, read_graph
 from shardwise.hardware import Mesh, load_hardware, read_offers
 
@@ -149,6 +149,39 @@ def test_a_plan_adds_up(vgg16: Graph) -> None:
             assert edge["time_s"] == pytest.approx(steps)
         else:
             assert edge["time_s"] >= steps * (1 - 1e-9)
+
+
+def test_the_next_best_split_costs_what_it_says(vgg_search: Search) -> None:
+    from shardwise.advise.next_best import next_best
+
+    problem = vgg_search.problem
+    point = len(vgg_search.time_s) - 1
+    chosen = vgg_search.solution.choices[point]
+
+    def total(choices: np.ndarray) -> float:
+        time = problem.fixed_time_s
+        time += sum(float(c.time_s[k]) for c, k in zip(problem.costs, choices, strict=True))
+        for edge in problem.edges:
+            table = edge.table
+            cell = (table.rows[choices[edge.source]], table.columns[choices[edge.target]])
+            time += float(table.time_s[cell][: table.count[cell]].min())
+        return time
+
+    assert total(chosen) == pytest.approx(float(vgg_search.time_s[point]))
+    for group, other in enumerate(next_best(vgg_search, point)):
+        if other is None:
+            continue
+        changed = chosen.copy()
+        changed[group] = other.choice
+        assert other.choice != chosen[group]
+        # The fastest point: nothing else is faster.
+        assert other.time_s >= -1e-12
+        assert total(changed) - total(chosen) == pytest.approx(other.time_s, abs=1e-9)
+
+
+def test_a_method_that_gives_up_says_so(llama: Graph) -> None:
+    with pytest.raises(SolverError, match="brute force"):
+        frontier(llama, load_hardware("dgx-h100"), 2, Options(method="brute-force"))
 
 
 def test_every_operator_is_in_the_plan(llama: Graph) -> None:
