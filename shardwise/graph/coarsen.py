@@ -274,6 +274,7 @@ def _group(
             for v, access in sem.outputs[position].items():
                 links.tie((op.name, v), (name, access.dim))
     _tie_positions(graph, operators, semantics, links)
+    _tie_alike(operators, graph, semantics, links)
     order = _variable_order(graph, operators, semantics, links)
     number = {root: position for position, root in enumerate(order)}
     members = tuple(
@@ -354,6 +355,33 @@ def _tie_positions(
             owned = {links.find((first.name, u)) for u in range(len(sem.variables)) if u != v}
             if links.find((first.name, v)) not in taken and links.find((op.name, w)) not in owned:
                 links.join((first.name, v), (op.name, w))
+
+
+def _tie_alike(
+    operators: list[Operator],
+    graph: Graph,
+    semantics: dict[str, OperatorSemantics],
+    links: _VariableLinks,
+) -> None:
+    """Operators of one kind and output shape share their variables (unrolled time steps).
+
+    Tensors tie most of them already; what they do not reach (gates that are cut in pieces in
+    every step) would be a variable of its own per step. Left apart where it would make two
+    variables of one operator the same.
+    """
+    first: dict[tuple[object, ...], str] = {}
+    for op in operators:
+        shape = (op.kind, *(graph.tensors[o].shape for o in op.outputs))
+        alike = first.setdefault(shape, op.name)
+        count = len(semantics[op.name].variables)
+        if alike == op.name or count != len(semantics[alike].variables):
+            continue
+        for v in range(count):
+            mine, theirs = links.find((op.name, v)), links.find((alike, v))
+            others = {links.find((op.name, u)) for u in range(count) if u != v}
+            others_there = {links.find((alike, u)) for u in range(count) if u != v}
+            if theirs not in others and mine not in others_there:
+                links.join((alike, v), (op.name, v))
 
 
 def _output_dims(sem: OperatorSemantics) -> dict[int, int]:

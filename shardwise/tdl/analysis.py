@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil, gcd
+from math import ceil, floor, gcd
 
 from shardwise.tdl.intervals import Interval, NotAffine
 from shardwise.tdl.language import (
@@ -38,6 +38,10 @@ from shardwise.tdl.semantics import Access, IndexVariable, Statistic
 
 HALF = Fraction(1, 2)
 WHOLE = (Fraction(0), Fraction(1))
+FIRST_HALF, SECOND_HALF = (Fraction(0), HALF), (HALF, Fraction(1))
+
+Region = tuple[tuple[int, int], ...]
+"""First and last element of every dimension that a worker reads."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,8 @@ def _output_loops(
 def _linear_reductions(body: Expression) -> list[Reduction]:
     """The reductions that a sum of partial outputs passes through (case 2)."""
     if isinstance(body, Reduction):
-        return [body]
+        inner = _linear_reductions(body.body)
+        return [body, *(r for r in inner if r.reducer == body.reducer)]
     found = []
     if isinstance(body, Combination) and body.linear:
         for child in body.children:
@@ -231,74 +236,103 @@ def _region(
     loop: _Loop,
     seen: list[_Seen],
     extents: dict[int, int],
-) -> list[tuple[Fraction, Fraction]]:
+) -> Region:
     """The hull of all accesses to a tensor while `loop` runs over `part` of its range."""
     ranges = {
         number: Interval.of_variable(number, *(part if number in loop.numbers else WHOLE))
         for number in extents
     }
-    hull: list[tuple[Fraction, Fraction]] = []
+    hull: list[tuple[int, int]] = []
     for s in seen:
         if s.element.tensor.position != handle.position:
             continue
         bounds = []
-        for dim, index in enumerate(s.element.indices):
-            size = Fraction(handle.shape[dim])
+        for index, size in zip(s.element.indices, handle.shape, strict=True):
             if index is None:
-                low, high = Fraction(0), size - 1
+                low, high = 0, size - 1
             elif isinstance(index, int):
-                low = high = Fraction(index)
+                low = high = index
             else:
-                low, high = index.interval(ranges).bounds(extents)
-            bounds.append((max(low, Fraction(0)), min(high, size - 1)))
+                ends = index.interval(ranges).bounds(extents)
+                low, high = ceil(ends[0]), floor(ends[1])
+            bounds.append((max(low, 0), min(high, size - 1)))
         if not hull:
             hull = bounds
         else:
             hull = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(hull, bounds, strict=True)]
-    return hull
+    return tuple(hull)
 
 
 def _access(
     handle: TensorHandle, loop: _Loop, seen: list[_Seen], extents: dict[int, int]
 ) -> Access | None:
-    """How the split of a loop shows on one input, from the regions of two workers."""
-    first = _region(handle, (Fraction(0), HALF), loop, seen, extents)
-    second = _region(handle, (HALF, Fraction(1)), loop, seen, extents)
+    """How the split of a loop shows on one input, from the regions of two workers.
+
+    The tensor is needed whole (None) if no dimension or several move along, and if half of the
+    loop does not mainly read its own half of the dimension.
+    """
+    first = _region(handle, FIRST_HALF, loop, seen, extents)
+    second = _region(handle, SECOND_HALF, loop, seen, extents)
     moving = [d for d in range(len(first)) if first[d] != second[d]]
     if len(moving) != 1:
         return None
     dim = moving[0]
     size = handle.shape[dim]
-    middle = Fraction(size, 2)
-    before = max(0, ceil(middle - second[dim][0]))
-    after = max(0, ceil(first[dim][1] - (middle - 1)))
-    if second[dim][0] > middle:
-        # The second share starts late: rank 0 would have to read beyond its even share.
-        after = max(after, 0)
-    if (before + after) * 4 >= size:
+    if not _follows(first[dim], second[dim], size):
         return None
-    return Access(dim, before, after, _granularity(handle, dim, loop, seen))
+    granularity = _granularity(handle, dim, loop, seen)
+    if granularity == 1:
+        return None
+    # A boundary between shares moves evenly over the tensor and so does what is read around it:
+    # the halo is largest at the first or at the last boundary of the finest split.
+    share = Fraction(1, granularity or 2)
+    starts = {share, 1 - share}
+    before = after = 0
+    for start in starts:
+        low, _ = _region(handle, (start, start + share), loop, seen, extents)[dim]
+        _, high = _region(handle, (start - share, start), loop, seen, extents)[dim]
+        before = max(before, ceil(start * size - low))
+        after = max(after, ceil(high + 1 - start * size))
+    return Access(dim, before, after, granularity)
+
+
+def _follows(first: tuple[int, int], second: tuple[int, int], size: int) -> bool:
+    """Whether two workers mainly read their own halves: a halo, not most of the tensor."""
+    middle = Fraction(size, 2)
+    halo = 0
+    for (low, high), (start, end) in (
+        (first, (Fraction(0), middle)),
+        (second, (middle, Fraction(size))),
+    ):
+        needed = high + 1 - low
+        own = min(end, Fraction(high + 1)) - max(start, Fraction(low))
+        if needed <= 0 or 2 * own < needed:
+            return False
+        halo += ceil(needed - own)
+    return 2 * halo < size
 
 
 def _granularity(handle: TensorHandle, dim: int, loop: _Loop, seen: list[_Seen]) -> int:
-    """Shares of a dimension map are whole only if their number divides both extents."""
-    size = handle.shape[dim]
+    """0 where any number of shares fits, else what the number of shares must divide.
+
+    Even shares of the loop and of the dimension stay a constant halo apart if both have one
+    length and step by one. If not (strides, dimension maps, windows without padding), only a
+    number of shares that divides both extents leaves whole shares of known regions.
+    """
+    common = gcd(loop.extent, handle.shape[dim])
+    if loop.extent != handle.shape[dim]:
+        return common
     for s in seen:
-        if s.element.tensor.position != handle.position:
-            continue
-        index = s.element.indices[dim]
-        if not isinstance(index, IndexExpression):
-            continue
-        unit = {number: Interval.of_variable(number) for number in _numbers_of(index)}
-        interval = index.interval(unit)
-        step = sum((c for v, c in interval.upper if v in loop.numbers), Fraction(0))
-        if step not in (0, 1):
-            return gcd(loop.extent, size)
+        index = s.element.indices[dim] if s.element.tensor.position == handle.position else None
+        if isinstance(index, IndexExpression):
+            unit = {
+                variable.number: Interval.of_variable(variable.number)
+                for variable in index.variables()
+            }
+            upper = index.interval(unit).upper
+            if sum((c for v, c in upper if v in loop.numbers), Fraction(0)) not in (0, 1):
+                return common
     return 0
-
-
-def _numbers_of(index: IndexExpression) -> set[int]:
-    return {variable.number for variable in index.variables()}
 
 
 def _statistics(loops: list[_Loop], place: dict[int, int]) -> tuple[Statistic, ...]:

@@ -7,6 +7,10 @@ An interval is an affine function of the symbolic extents X_i of all index varia
 Tofu has one constant c for both ends and ranges [0, X]; here the ends have one each, so that
 ranges are exact on integers ([0, X - 1]) and the range of `x mod k`, [0, k - 1], can be said.
 Products and comparisons of intervals are refused, as in the paper.
+
+Two operations are added for dimension maps, by constants k > 0 and on integers alone:
+`floor_divide`, ⌊n/k⌋ ∈ [(n - k + 1)/k, n/k], whose integers are exact where n + 1 or n is a multiple
+of k, and `modulo`, which keeps nothing but [0, k - 1].
 """
 
 from __future__ import annotations
@@ -68,6 +72,17 @@ class Interval:
             self.lower_constant + other.lower_constant,
             self.upper_constant + other.upper_constant,
         )
+
+    def floor_divide(self, k: int) -> Interval:
+        """⌊I / k⌋ for an interval of integers."""
+        real = self.scale(Fraction(1, k))
+        slack = Fraction(k - 1, k)
+        return Interval(real.lower, real.upper, real.lower_constant - slack, real.upper_constant)
+
+    @classmethod
+    def modulo(cls, k: int) -> Interval:
+        """I mod k, whatever I is."""
+        return cls((), (), Fraction(0), Fraction(k - 1))
 
     def bounds(self, extents: Mapping[int, int]) -> tuple[Fraction, Fraction]:
         """The two ends for concrete extents."""

@@ -12,13 +12,20 @@ dimensions. What cannot be said is an opaque function: `Opaque()(matrix[b, :, :]
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from shardwise.errors import ShardwiseError
 from shardwise.tdl.intervals import Interval, NotAffine
 from shardwise.tdl.semantics import Reducer
+
+
+class NotCovered(ShardwiseError):
+    """A description that does not cover the arguments it was given."""
 
 
 class Expression:
@@ -112,16 +119,26 @@ class IndexExpression(Expression):
     def __mod__(self, other: int) -> Remainder:
         return Remainder(self, _positive(other))
 
+    def __eq__(self, other: object) -> bool:
+        raise NotAffine("an index expression is compared")
+
     def __lt__(self, other: Any) -> bool:
-        raise NotAffine("an index expression compares index variables")
+        raise NotAffine("an index expression is compared")
 
+    __ne__ = __eq__
     __le__ = __gt__ = __ge__ = __lt__
+    __hash__ = object.__hash__
 
-    def interval(self, ranges: dict[int, Interval]) -> Interval:
-        raise NotImplementedError
+    def __bool__(self) -> bool:
+        raise NotAffine("an index expression decides a condition")
 
+    @abstractmethod
+    def interval(self, ranges: Mapping[int, Interval]) -> Interval:
+        """The symbolic interval, given those of the variables by number."""
+
+    @abstractmethod
     def variables(self) -> Iterator[Index]:
-        raise NotImplementedError
+        """Every index variable inside, as often as it stands there."""
 
 
 def _positive(k: int) -> int:
@@ -138,7 +155,7 @@ class Index(IndexExpression):
     number: int
     extent: int | None = None
 
-    def interval(self, ranges: dict[int, Interval]) -> Interval:
+    def interval(self, ranges: Mapping[int, Interval]) -> Interval:
         return ranges[self.number]
 
     def variables(self) -> Iterator[Index]:
@@ -152,7 +169,7 @@ class Affine(IndexExpression):
     terms: tuple[tuple[IndexExpression, Fraction], ...]
     constant: int
 
-    def interval(self, ranges: dict[int, Interval]) -> Interval:
+    def interval(self, ranges: Mapping[int, Interval]) -> Interval:
         total = Interval.constant(self.constant)
         for term, coefficient in self.terms:
             total = total.plus(term.interval(ranges).scale(coefficient))
@@ -165,19 +182,13 @@ class Affine(IndexExpression):
 
 @dataclass(frozen=True, eq=False)
 class Divided(IndexExpression):
-    """⌊term / k⌋; the interval is that of the real quotient, which holds the floor's start."""
+    """⌊term / k⌋."""
 
     term: IndexExpression
     k: int
 
-    def interval(self, ranges: dict[int, Interval]) -> Interval:
-        inner = self.term.interval(ranges)
-        scaled = inner.scale(Fraction(1, self.k))
-        # The last element a of a range gives ⌊a/k⌋; a + 1 is a multiple of k when shares align.
-        slack = 1 - Fraction(1, self.k)
-        return Interval(
-            scaled.lower, scaled.upper, scaled.lower_constant, scaled.upper_constant - slack
-        )
+    def interval(self, ranges: Mapping[int, Interval]) -> Interval:
+        return self.term.interval(ranges).floor_divide(self.k)
 
     def variables(self) -> Iterator[Index]:
         yield from self.term.variables()
@@ -185,13 +196,13 @@ class Divided(IndexExpression):
 
 @dataclass(frozen=True, eq=False)
 class Remainder(IndexExpression):
-    """term mod k: anything in [0, k - 1]."""
+    """term mod k."""
 
     term: IndexExpression
     k: int
 
-    def interval(self, ranges: dict[int, Interval]) -> Interval:
-        return Interval((), (), Fraction(0), Fraction(self.k - 1))
+    def interval(self, ranges: Mapping[int, Interval]) -> Interval:
+        return Interval.modulo(self.k)
 
     def variables(self) -> Iterator[Index]:
         yield from self.term.variables()
@@ -249,11 +260,27 @@ class TensorHandle:
     def __getitem__(self, indices: Any) -> Element:
         given = indices if isinstance(indices, tuple) else (indices,)
         if len(given) != self.rank:
-            raise NotAffine(f"{len(given)} indices for a tensor of {self.rank} dimensions")
-        for dim, index in enumerate(given):
+            raise NotCovered(f"{len(given)} indices for a tensor of {self.rank} dimensions")
+        return Element(self, tuple(self._place(dim, index) for dim, index in enumerate(given)))
+
+    def _place(self, dim: int, index: Any) -> IndexExpression | int | None:
+        size = self.shape[dim]
+        if isinstance(index, IndexExpression):
             if isinstance(index, Index) and index.extent is None:
-                index.extent = self.shape[dim]
-        return Element(self, tuple(None if i == slice(None) else i for i in given))
+                index.extent = size
+            return index
+        if isinstance(index, slice):
+            if index == slice(None):
+                return None
+            raise NotAffine("a slice is either whole (`:`) or said with an index variable")
+        if isinstance(index, int):
+            if not -size <= index < size:
+                raise NotCovered(f"index {index} in a dimension of {size}")
+            return index % size
+        raise NotAffine(
+            "an index is an affine expression of index variables, a number or `:`; "
+            "indices that depend on data need an opaque function"
+        )
 
     def at(self, indices: Sequence[IndexExpression]) -> Element:
         """The element that broadcasting aligns with these output indices."""
@@ -274,20 +301,12 @@ def apply(*arguments: Any) -> Expression:
     return Combination(tuple(as_expression(a) for a in arguments))
 
 
-@dataclass
-class _Numbers:
-    """Gives every index variable of one description its own number."""
-
-    next: int = 0
-
-
-_numbers = _Numbers()
+_numbers = itertools.count(1)
 
 
 def fresh(name: str, extent: int | None = None) -> Index:
-    """A new index variable."""
-    _numbers.next += 1
-    return Index(name, _numbers.next, extent)
+    """A new index variable, with a number that no other one has."""
+    return Index(name, next(_numbers), extent)
 
 
 def named(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
@@ -312,7 +331,7 @@ def indices_of(function: Callable[..., Any], extents: Sequence[int | None]) -> l
         else:
             names.append(parameter.name)
     if len(names) != len(extents):
-        raise NotAffine(f"a lambda of {len(names)} indices describes {len(extents)} dimensions")
+        raise NotCovered(f"a lambda of {len(names)} indices describes {len(extents)} dimensions")
     return [fresh(name, extent) for name, extent in zip(names, extents, strict=True)]
 
 

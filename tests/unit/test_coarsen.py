@@ -117,7 +117,11 @@ def test_a_shared_parameter_joins_time_steps_and_their_cells() -> None:
             ("h2", "tanh", ["a2"], "m", (8, 16)),
         ]
     )
-    assert _groups(_coarsen(graph)) == [{"a1", "a2"}, {"h1", "h2"}]
+    coarsened = _coarsen(graph)
+    assert _groups(coarsened) == [{"a1", "a2"}, {"h1", "h2"}]
+    # No tensor joins the cells, yet they share their variables.
+    assert coarsened.groups[1].variables == ("batch", "h")
+    assert [m.variables for m in coarsened.groups[1].members] == [(0, 1), (0, 1)]
 
 
 def test_constants_are_in_no_group() -> None:

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::error::SolveError;
 use crate::frontier::{
-    product, product_into, record, reduce, settle, union, Candidate, Frontier, Thinning, Tuple,
+    product, record, reduce, settle, union, Candidate, Frontier, Thinning, Tuple,
 };
 use crate::problem::Problem;
 use crate::trace::{Arena, EMPTY};
@@ -39,8 +39,8 @@ impl Matrix {
 
 /// Tuples remembered at once, of some 50 bytes each.
 const MOST_TUPLES: u64 = 50_000_000;
-/// Candidates are reduced when there are this many.
-const BUFFER: usize = 1 << 18;
+/// Sums are merged into the front when there are this many, or as many as the front has.
+const BUFFER: usize = 1 << 11;
 
 /// What one elimination may cost and how coarse its result may be.
 pub struct Limits<'a> {
@@ -75,41 +75,86 @@ impl Limits<'_> {
 }
 
 /// The union of many products, reduced as it grows.
+///
+/// Most sums are beaten by what is there already; they are dropped before they are sorted.
 pub struct Gather<'a> {
     limits: &'a Limits<'a>,
-    candidates: Vec<Candidate>,
-    reduce_at: usize,
+    /// A staircase: what is left of all sums but the pending ones.
+    front: Vec<Candidate>,
+    pending: Vec<Candidate>,
 }
 
 impl<'a> Gather<'a> {
     pub fn new(limits: &'a Limits<'a>) -> Self {
         Self {
             limits,
-            candidates: Vec::new(),
-            reduce_at: BUFFER,
+            front: Vec::new(),
+            pending: Vec::new(),
         }
     }
 
     pub fn product(&mut self, a: &[Tuple], b: &[Tuple]) -> Result<(), SolveError> {
-        // A row of `a` at a time, so that the buffer stays near its size however long both are.
+        self.limits.spend(a.len() * b.len())?;
+        // Long rows: the front is walked once per row.
+        let (a, b) = if a.len() <= b.len() { (a, b) } else { (b, a) };
         for x in a {
-            self.limits.spend(b.len())?;
-            let row = std::slice::from_ref(x);
-            let cap = self.limits.thinning.memory_cap;
-            product_into(row, b, cap, &mut self.candidates);
-            if self.candidates.len() >= self.reduce_at {
-                reduce(&mut self.candidates);
-                self.reduce_at = BUFFER.max(2 * self.candidates.len());
+            self.row(x, b);
+            if self.pending.len() >= BUFFER.max(self.front.len()) {
+                self.limits.spend(0)?;
+                self.merge();
             }
         }
         Ok(())
     }
 
-    pub fn settle(self) -> Result<Vec<Candidate>, SolveError> {
-        let settled = settle(self.candidates, &self.limits.thinning);
+    /// x + every tuple of b that the front does not beat. Both ascend in memory.
+    fn row(&mut self, x: &Tuple, b: &[Tuple]) {
+        let thinning = &self.limits.thinning;
+        // A part of what thinning takes anyway, before it costs a place in the sort.
+        let (spare_memory, spare_time) = (thinning.memory_bytes / 4.0, thinning.time_s / 4.0);
+        let nothing_yet = self.front.is_empty() && self.pending.is_empty();
+        let mut passed = 0;
+        for (i, y) in b.iter().enumerate() {
+            let (memory, time) = (x.memory + y.memory, x.time + y.time);
+            // The first sum stays, so that an answer above the cap still says how much is needed.
+            if memory > thinning.memory_cap && !(nothing_yet && i == 0) {
+                break;
+            }
+            let within = memory + spare_memory;
+            passed += count_within(&self.front[passed..], within);
+            let beaten = passed > 0 && self.front[passed - 1].time <= time + spare_time;
+            if !beaten {
+                self.pending.push(Candidate {
+                    memory,
+                    time,
+                    left: x.trace,
+                    right: y.trace,
+                });
+            }
+        }
+    }
+
+    fn merge(&mut self) {
+        self.front.append(&mut self.pending);
+        reduce(&mut self.front);
+    }
+
+    pub fn settle(mut self) -> Result<Vec<Candidate>, SolveError> {
+        self.merge();
+        let settled = settle(self.front, &self.limits.thinning);
         self.limits.keep(settled.len())?;
         Ok(settled)
     }
+}
+
+/// How many tuples of a staircase need at most this memory; quick where that is few.
+fn count_within(front: &[Candidate], memory: f64) -> usize {
+    let mut reach = 1;
+    while reach <= front.len() && front[reach - 1].memory <= memory {
+        reach *= 2;
+    }
+    let (from, to) = (reach / 2, front.len().min(reach));
+    from + front[from..to].partition_point(|f| f.memory <= memory)
 }
 
 /// The graph as it is being simplified.
