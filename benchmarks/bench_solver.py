@@ -74,12 +74,12 @@ def _measured(
 def _costs(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Memory and time (first axis) that trade against each other, with noise."""
     memory = rng.uniform(1.0, 9.0, shape)
-    return np.stack([memory, 10.0 - memory + rng.uniform(0.0, 2.0, shape)])
+    return np.stack([memory, 10.0 - memory + rng.exponential(4.0, shape)])
 
 
 def _layouts(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:
     """Time to move between layouts that lie on a plane: it obeys the triangle inequality."""
-    here, there = rng.uniform(0.0, 2.0, (rows, 1, 2)), rng.uniform(0.0, 2.0, (1, columns, 2))
+    here, there = rng.uniform(0.0, 9.0, (rows, 1, 2)), rng.uniform(0.0, 9.0, (1, columns, 2))
     distance = np.linalg.norm(here - there, axis=2)
     return np.stack([np.zeros_like(distance), distance])
 

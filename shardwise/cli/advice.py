@@ -11,16 +11,18 @@ import click
 
 from shardwise.cli import plots
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
+from shardwise.cli.outfiles import check_output, write_json
 from shardwise.cli.output import (
-    check_folder,
-    console,
+    counted,
     emit,
     gib,
     note,
     progress,
+    proven,
+    say,
     seconds,
     table,
-    write_json,
+    warn,
 )
 from shardwise.errors import BadInput
 
@@ -46,7 +48,7 @@ def frontier(
 
     if plot:
         plots.check_suffix(plot)
-        check_folder(plot)
+        check_output(plot, "plot")
     options = options_from(search)
     with progress(search["quiet"] or as_json) as listener:
         document = track(load_graph(graph), load_hardware(hardware), gpus, options, listener)
@@ -55,7 +57,7 @@ def frontier(
     if as_json:
         emit(document)
         return
-    _warn(document)
+    warn(document)
     points = document["points"]
     knee = document["turning_point"]
     shown = _thin(len(points), knee)
@@ -71,7 +73,7 @@ def frontier(
         for i in shown
     ]
     table(
-        f"{document['graph_name']} on {gpus} GPUs of {document['hardware']} "
+        f"{document['graph_name']} on {counted(gpus, 'GPU')} of {document['hardware']} "
         f"({len(points)} points, {len(shown)} shown; → turning point)",
         ("point", "GiB/GPU", "time", "compute", "communication", "fits"),
         rows,
@@ -104,7 +106,7 @@ def curve(
         raise BadInput(f"not yet: curves for {form}", field="format", expected="json or csv")
     if plot:
         plots.check_suffix(plot)
-        check_folder(plot)
+        check_output(plot, "plot")
     options = options_from(search)
     with progress(search["quiet"] or as_json or form is not None) as listener:
         document = profile(load_graph(graph), load_hardware(hardware), max_gpus, options, listener)
@@ -115,7 +117,7 @@ def curve(
     elif form == "csv":
         sys.stdout.write(_csv(document["points"]))
     else:
-        _warn(document)
+        warn(document)
         _curve_table(document)
     if not any(p["feasible"] for p in document["points"]):
         raise click.exceptions.Exit(1)
@@ -141,8 +143,8 @@ def _curve_table(document: dict[str, Any]) -> None:
             )
         )
     for first, last, reason in _runs(reasons):
-        count = str(first) if first == last else f"{first} to {last}"
-        console().print(f"{count} GPUs: does not fit: {reason}")
+        count = counted(first, "GPU") if first == last else f"{first} to {last} GPUs"
+        say(f"{count}: does not fit: {reason}")
     if rows:
         table(
             f"{document['graph_name']} on {document['hardware']}",
@@ -202,7 +204,7 @@ def plan(
 
     if pin:
         raise BadInput("not yet: pinned splits", field="pin")
-    check_folder(output)
+    check_output(output)
     options = options_from(search)
     with progress(search["quiet"] or as_json) as listener:
         document = choose(
@@ -218,7 +220,7 @@ def plan(
     if as_json:
         emit(document)
         return
-    _warn(document)
+    warn(document)
     _explanation(why(document))
     if output:
         note(f"wrote {output}")
@@ -241,8 +243,8 @@ def explain(plan: str, as_json: bool) -> None:
 
 def _explanation(document: dict[str, Any]) -> None:
     for line in document["text"]:
-        console().print(line, soft_wrap=False)
-    console().print()
+        say(line)
+    say("")
     groups = sorted(
         document["groups"], key=lambda g: -(g["compute_s"] + g["communication_s"]) * g["repeats"]
     )
@@ -263,7 +265,7 @@ def _explanation(document: dict[str, Any]) -> None:
     )
     others = [g for g in groups if g["next_best"] is not None]
     if others:
-        console().print()
+        say("")
         table(
             "next best splits, all else as it is",
             ("group", "split", "added time", "added GiB"),
@@ -279,7 +281,7 @@ def _explanation(document: dict[str, Any]) -> None:
         )
     edges = [e for e in document["edges"] if e["time_s"] > 0]
     if edges:
-        console().print()
+        say("")
         table(
             f"re-scheduling by time, {min(len(edges), 10)} of {len(edges)}",
             ("from → to", "×", "forward", "keeps", "time"),
@@ -345,9 +347,8 @@ def quote(
 
 def _quote_table(document: dict[str, Any]) -> None:
     if document["minimum_gpus"] is not None:
-        console().print(
-            f"{document['graph_name']}: fits on {document['minimum_gpus']} GPUs at the fewest."
-        )
+        fewest = counted(document["minimum_gpus"], "GPU")
+        say(f"{document['graph_name']}: fits on {fewest} at the fewest.")
     if document["stale"]:
         note("some prices are older than 90 days: see price_as_of in --json")
     rows = [
@@ -370,7 +371,7 @@ def _quote_table(document: dict[str, Any]) -> None:
             rows,
         )
     for row in document["not_offered"]:
-        console().print(f"not offered: {row['provider']} {row['instance_type']}: {row['reason']}")
+        say(f"not offered: {row['provider']} {row['instance_type']}: {row['reason']}")
 
 
 def _money(row: dict[str, Any]) -> str:
@@ -379,23 +380,10 @@ def _money(row: dict[str, Any]) -> str:
     return "-" if value is None else f"{value:,.2f}{late}"
 
 
-def _warn(document: dict[str, Any]) -> None:
-    for warning in document.get("warnings", []):
-        note(f"note: {warning}")
-
-
 def _certificate(document: dict[str, Any]) -> None:
     proof, search = document["certificate"], document["search"]
-    if proof["exact"]:
-        worth = "exact"
-    elif proof["epsilon"] is None:
-        worth = "nothing proven"
-    else:
-        worth = f"certified within {proof['epsilon']:.2%}"
-    if proof["status"] in ("heuristic", "budget", "cancelled"):
-        worth += f" ({proof['status']})"
-    console().print(
-        f"{worth}; {search['groups']} groups of {search['operators']} operators, up to "
+    say(
+        f"{proven(proof)}; {search['groups']} groups of {search['operators']} operators, up to "
         f"{search['configurations_max']} configurations, {search['seconds']:.2f} s, "
         f"{search['peak_rss_bytes'] / 2**30:.2f} GiB"
     )

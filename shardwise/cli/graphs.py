@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from shardwise.cli.arguments import json_option, load_graph
+from shardwise.cli.outfiles import check_output
 from shardwise.cli.output import console, emit, gib, note, table
 
 MOST_KINDS = 20
@@ -34,6 +35,7 @@ def capture(
     from shardwise.capture import capture as take
     from shardwise.graph import graph_id, write_graph
 
+    check_output(output)
     graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name)
     write_graph(graph, output)
     summary = {

@@ -1,48 +1,79 @@
-"""What every command shares: where output goes, how errors end, how sizes are said."""
+"""What commands say and where: tables and answers on stdout, notes and progress on stderr."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from shardwise.advise.options import Progress as Listener
 from shardwise.errors import BadInput
-from shardwise.files import write_whole
 
 UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGTP", start=1):
     UNITS[f"{_letter}B"] = 1000**_power
     UNITS[f"{_letter}IB"] = 1024**_power
 
+PIPE_COLUMNS = 100
+LEFT_ALIGNED = ("split", "note", "instance", "region", "forward")
+PROGRESS_PERIOD_S = 5.0
+
+
+class _Console(Console):
+    """A console for names that others chose: no markup in them, no control characters."""
+
+    def render_str(self, text: str, **keywords: Any) -> Text:
+        return super().render_str(printable(text), **keywords)
+
+    def on_broken_pipe(self) -> None:
+        # Rich would exit with 1, which means "infeasible" here.
+        raise BrokenPipeError
+
+
+def printable(text: str) -> str:
+    """`text` with everything that a terminal would obey instead of show replaced."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
 
 def console() -> Console:
-    """Standard output, as wide as the terminal; 100 columns in a pipe."""
-    width = os.environ.get("COLUMNS")
-    if width and width.isdigit():
-        return Console(width=int(width), highlight=False)
-    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    """Standard output, as wide as the terminal (`COLUMNS` wins); 100 columns in a pipe."""
+    text = os.environ.get("COLUMNS", "")
+    width = int(text) if text.isdecimal() and int(text) > 0 else None
+    if width is None and not sys.stdout.isatty():
+        width = PIPE_COLUMNS
+    return _Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 def emit(document: Any) -> None:
-    """The one JSON document of `--json`."""
-    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+    """The one JSON document of `--json`: one line of UTF-8, whatever the locale."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+
+
+def say(text: str) -> None:
+    """A line of the answer, on standard output."""
+    console().print(text)
 
 
 def note(text: str) -> None:
     """A line for the person, on standard error."""
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
+
+
+def warn(document: dict[str, Any]) -> None:
+    """What a document says about its own limits."""
+    for warning in document.get("warnings", []):
+        note(f"note: {warning}")
 
 
 def parse_bytes(text: str, field: str) -> float:
@@ -68,11 +99,28 @@ def seconds(value: float | None) -> str:
     return f"{value * 1e3:.4g} ms" if abs(value) < 1 else f"{value:.4g} s"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 GPU`, `2 GPUs`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def proven(certificate: dict[str, Any]) -> str:
+    """A certificate in words."""
+    if certificate["exact"]:
+        text = "exact"
+    elif certificate["epsilon"] is None:
+        text = "nothing proven"
+    else:
+        text = f"certified within {certificate['epsilon']:.2%}"
+    status = certificate.get("status")
+    return f"{text} ({status})" if status in ("heuristic", "budget", "cancelled") else text
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A text table that fits the terminal; all but the first column are right-aligned."""
+    """A text table that fits the terminal; numbers are right-aligned."""
     shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for position, name in enumerate(columns):
-        left = position == 0 or name in ("split", "reason", "instance", "region", "forward")
+        left = position == 0 or name in LEFT_ALIGNED
         shown.add_column(name, justify="left" if left else "right", overflow="fold")
     for row in rows:
         shown.add_row(*(str(cell) for cell in row))
@@ -84,62 +132,39 @@ def progress(quiet: bool) -> Iterator[Listener | None]:
     """Progress on standard error: a bar on a terminal, a line every few seconds elsewhere."""
     if quiet:
         yield None
-        return
-    if sys.stderr.isatty():
-        screen = Console(stderr=True)
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=screen,
-            transient=True,
-        ) as bar:
-            task = bar.add_task("", total=1.0)
+    elif sys.stderr.isatty():
+        with _bar() as listener:
+            yield listener
+    else:
+        yield _lines()
 
-            def show(stage: str, fraction: float) -> bool:
-                bar.update(task, description=stage, completed=fraction)
-                return True
 
-            yield show
-        return
+@contextmanager
+def _bar() -> Iterator[Listener]:
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def show(stage: str, fraction: float) -> bool:
+            bar.update(task, description=printable(stage), completed=fraction)
+            return True
+
+        yield show
+
+
+def _lines() -> Listener:
     last = time.monotonic()
 
-    def say(stage: str, fraction: float) -> bool:
+    def tell(stage: str, fraction: float) -> bool:
         nonlocal last
-        if time.monotonic() - last > 5:
+        if time.monotonic() - last > PROGRESS_PERIOD_S:
             last = time.monotonic()
             note(f"… {stage}: {fraction:.0%}")
         return True
 
-    yield say
-
-
-@contextmanager
-def written(path: str) -> Iterator[Path]:
-    """A temporary path that becomes `path` when the block succeeds; nothing is half-written."""
-    target = Path(path)
-    folder = target.parent
-    if not folder.is_dir():
-        raise BadInput("no such folder", file=str(folder), field="output")
-    handle, name = tempfile.mkstemp(dir=folder, prefix=".", suffix=target.suffix)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(document: Any, path: str) -> None:
-    """Write a document, whole or not at all."""
-    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
-
-
-def check_folder(path: str | None) -> None:
-    """Refuse an output whose folder is missing before the work is done, not after."""
-    if path is not None and not Path(path).parent.is_dir():
-        raise BadInput("no such folder", file=str(Path(path).parent), field="output")
+    return tell

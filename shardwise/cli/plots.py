@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shardwise.cli.output import written
+from shardwise.cli.outfiles import written
 from shardwise.errors import BadInput
 
 SUFFIXES = (".html", ".svg", ".png")

@@ -6,7 +6,7 @@ import click
 
 from shardwise.advise.options import METHODS
 from shardwise.cli.arguments import json_option
-from shardwise.cli.output import console, emit, progress, table
+from shardwise.cli.output import emit, progress, proven, say, table
 
 MOST_ROWS = 24
 
@@ -46,9 +46,9 @@ def solve(
         ],
     )
     if len(points) > MOST_ROWS:
-        console().print(f"… {len(points) - MOST_ROWS} more: see --json")
+        say(f"… {len(points) - MOST_ROWS} more: see --json")
     proof = document["certificate"]
-    console().print("exact" if proof["exact"] else f"certificate: {proof}")
+    say(proven(proof))
 
 
 COMMANDS = (solve,)

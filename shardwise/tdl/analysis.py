@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil, floor, gcd
+from math import ceil, floor, gcd, isqrt
 
 from shardwise.tdl.intervals import Interval, NotAffine
 from shardwise.tdl.language import (
@@ -28,7 +28,6 @@ from shardwise.tdl.language import (
     Expression,
     Index,
     IndexExpression,
-    OpaqueResult,
     Reduction,
     TensorHandle,
     as_expression,
@@ -72,7 +71,6 @@ class _Seen:
 
     element: Element
     nested: tuple[Reduction, ...]
-    opaque: bool
 
 
 def analyse_lambdas(
@@ -95,7 +93,7 @@ def analyse_lambdas(
         reductions = _linear_reductions(body)
         for reduction in reductions:
             _reduction_loops(loops, reduction)
-        _collect(body, (), False, set(map(id, reductions)), seen)
+        _collect(body, (), set(map(id, reductions)), seen)
     _pair_nested(loops, seen)
     loops = [loop for loop in loops if loop.extent > 1]
     extents = _extents(seen, loops)
@@ -172,18 +170,16 @@ def _reduction_loops(loops: list[_Loop], reduction: Reduction) -> None:
 def _collect(
     node: Expression,
     nested: tuple[Reduction, ...],
-    opaque: bool,
     linear: set[int],
     seen: list[_Seen],
 ) -> None:
     if isinstance(node, Element):
-        seen.append(_Seen(node, nested, opaque))
+        seen.append(_Seen(node, nested))
         return
     if isinstance(node, Reduction) and id(node) not in linear:
         nested = (*nested, node)
-    opaque = opaque or isinstance(node, OpaqueResult)
     for child in node.children:
-        _collect(child, nested, opaque, linear, seen)
+        _collect(child, nested, linear, seen)
 
 
 def _pair_nested(loops: list[_Loop], seen: list[_Seen]) -> None:
@@ -253,7 +249,7 @@ def _region(
             elif isinstance(index, int):
                 low = high = index
             else:
-                ends = index.interval(ranges).bounds(extents)
+                ends = index.interval(ranges, extents).bounds(extents)
                 low, high = ceil(ends[0]), floor(ends[1])
             bounds.append((max(low, 0), min(high, size - 1)))
         if not hull:
@@ -271,6 +267,8 @@ def _access(
     The tensor is needed whole (None) if no dimension or several move along, and if half of the
     loop does not mainly read its own half of the dimension.
     """
+    if not _indexes(handle, loop, seen):
+        return None
     first = _region(handle, FIRST_HALF, loop, seen, extents)
     second = _region(handle, SECOND_HALF, loop, seen, extents)
     moving = [d for d in range(len(first)) if first[d] != second[d]]
@@ -280,20 +278,47 @@ def _access(
     size = handle.shape[dim]
     if not _follows(first[dim], second[dim], size):
         return None
-    granularity = _granularity(handle, dim, loop, seen)
-    if granularity == 1:
+    common = _common_shares(handle, dim, loop, seen)
+    if common == 1:
         return None
-    # A boundary between shares moves evenly over the tensor and so does what is read around it:
-    # the halo is largest at the first or at the last boundary of the finest split.
-    share = Fraction(1, granularity or 2)
-    starts = {share, 1 - share}
-    before = after = 0
-    for start in starts:
-        low, _ = _region(handle, (start, start + share), loop, seen, extents)[dim]
-        _, high = _region(handle, (start - share, start), loop, seen, extents)[dim]
-        before = max(before, ceil(start * size - low))
-        after = max(after, ceil(high + 1 - start * size))
-    return Access(dim, before, after, granularity)
+
+    def halo(shares: int) -> tuple[int, int]:
+        # What is read around a boundary between shares moves evenly over the tensor, so it
+        # reaches farthest beyond its share at the first or at the last boundary.
+        share = Fraction(1, shares)
+        before = after = 0
+        for start in {share, 1 - share}:
+            low, _ = _region(handle, (start, start + share), loop, seen, extents)[dim]
+            _, high = _region(handle, (start - share, start), loop, seen, extents)[dim]
+            before = max(before, ceil(start * size - low))
+            after = max(after, ceil(high + 1 - start * size))
+        return before, after
+
+    if common == 0:
+        return Access(dim, *halo(2))
+    finest = halo(common)
+    if finest != (0, 0) and common % 2 == 0 and halo(2) == (0, 0):
+        # Whole elements of the outer part of a dimension map (a group of channels) need no halo.
+        common = next(n for n in _divisors(common) if halo(n) == (0, 0))
+        finest = (0, 0)
+    return Access(dim, *finest, common)
+
+
+def _divisors(n: int) -> list[int]:
+    """Largest first."""
+    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return sorted({n // d for d in small} | set(small), reverse=True)
+
+
+def _indexes(handle: TensorHandle, loop: _Loop, seen: list[_Seen]) -> bool:
+    return any(
+        variable.number in loop.numbers
+        for s in seen
+        if s.element.tensor.position == handle.position
+        for index in s.element.indices
+        if isinstance(index, IndexExpression)
+        for variable in index.variables()
+    )
 
 
 def _follows(first: tuple[int, int], second: tuple[int, int], size: int) -> bool:
@@ -312,27 +337,21 @@ def _follows(first: tuple[int, int], second: tuple[int, int], size: int) -> bool
     return 2 * halo < size
 
 
-def _granularity(handle: TensorHandle, dim: int, loop: _Loop, seen: list[_Seen]) -> int:
+def _common_shares(handle: TensorHandle, dim: int, loop: _Loop, seen: list[_Seen]) -> int:
     """0 where any number of shares fits, else what the number of shares must divide.
 
     Even shares of the loop and of the dimension stay a constant halo apart if both have one
     length and step by one. If not (strides, dimension maps, windows without padding), only a
     number of shares that divides both extents leaves whole shares of known regions.
     """
-    common = gcd(loop.extent, handle.shape[dim])
-    if loop.extent != handle.shape[dim]:
-        return common
-    for s in seen:
-        index = s.element.indices[dim] if s.element.tensor.position == handle.position else None
-        if isinstance(index, IndexExpression):
-            unit = {
-                variable.number: Interval.of_variable(variable.number)
-                for variable in index.variables()
-            }
-            upper = index.interval(unit).upper
-            if sum((c for v, c in upper if v in loop.numbers), Fraction(0)) not in (0, 1):
-                return common
-    return 0
+    size = handle.shape[dim]
+    places = [s.element.indices[dim] for s in seen if s.element.tensor.position == handle.position]
+    steady = all(
+        index.slope(loop.numbers) in (0, 1)
+        for index in places
+        if isinstance(index, IndexExpression)
+    )
+    return 0 if steady and loop.extent == size else gcd(loop.extent, size)
 
 
 def _statistics(loops: list[_Loop], place: dict[int, int]) -> tuple[Statistic, ...]:
@@ -346,7 +365,7 @@ def _statistics(loops: list[_Loop], place: dict[int, int]) -> tuple[Statistic, .
     number_place = {n: place[v] for v, loop in enumerate(loops) if v in place for n in loop.numbers}
     for reduction, reduced in by_reduction.values():
         found: list[_Seen] = []
-        _collect(reduction.body, (), False, set(), found)
+        _collect(reduction.body, (), set(), found)
         indexed = {
             number_place[variable.number]
             for s in found

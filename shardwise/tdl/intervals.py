@@ -8,9 +8,9 @@ Tofu has one constant c for both ends and ranges [0, X]; here the ends have one 
 ranges are exact on integers ([0, X - 1]) and the range of `x mod k`, [0, k - 1], can be said.
 Products and comparisons of intervals are refused, as in the paper.
 
-Two operations are added for dimension maps, by constants k > 0 and on integers alone:
-`floor_divide`, ⌊n/k⌋ ∈ [(n - k + 1)/k, n/k], whose integers are exact where n + 1 or n is a multiple
-of k, and `modulo`, which keeps nothing but [0, k - 1].
+Two operations are added for dimension maps, by constants k > 0 and on integers: `floor_divide`,
+⌊[a, b]/k⌋ = [⌊a/k⌋, ⌊b/k⌋], and `modulo`, which keeps nothing but [0, k - 1]. No affine function
+of the extents has the ends of ⌊I/k⌋, so concrete extents are put in first.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil, floor
 
 from shardwise.errors import ShardwiseError
 
@@ -73,11 +74,10 @@ class Interval:
             self.upper_constant + other.upper_constant,
         )
 
-    def floor_divide(self, k: int) -> Interval:
-        """⌊I / k⌋ for an interval of integers."""
-        real = self.scale(Fraction(1, k))
-        slack = Fraction(k - 1, k)
-        return Interval(real.lower, real.upper, real.lower_constant - slack, real.upper_constant)
+    def floor_divide(self, k: int, extents: Mapping[int, int]) -> Interval:
+        """⌊I / k⌋ over the integers of I."""
+        low, high = self.bounds(extents)
+        return Interval((), (), Fraction(ceil(low) // k), Fraction(floor(high) // k))
 
     @classmethod
     def modulo(cls, k: int) -> Interval:

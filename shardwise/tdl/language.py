@@ -15,6 +15,7 @@ import inspect
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -22,6 +23,9 @@ from typing import Any
 from shardwise.errors import ShardwiseError
 from shardwise.tdl.intervals import Interval, NotAffine
 from shardwise.tdl.semantics import Reducer
+
+Ranges = Mapping[int, Interval]
+Extents = Mapping[int, int]
 
 
 class NotCovered(ShardwiseError):
@@ -133,8 +137,12 @@ class IndexExpression(Expression):
         raise NotAffine("an index expression decides a condition")
 
     @abstractmethod
-    def interval(self, ranges: Mapping[int, Interval]) -> Interval:
-        """The symbolic interval, given those of the variables by number."""
+    def interval(self, ranges: Ranges, extents: Extents) -> Interval:
+        """The interval, given those of the variables and their extents, both by number."""
+
+    @abstractmethod
+    def slope(self, numbers: AbstractSet[int]) -> Fraction | None:
+        """Growth per step of these variables together; None where it is not steady."""
 
     @abstractmethod
     def variables(self) -> Iterator[Index]:
@@ -155,8 +163,11 @@ class Index(IndexExpression):
     number: int
     extent: int | None = None
 
-    def interval(self, ranges: Mapping[int, Interval]) -> Interval:
+    def interval(self, ranges: Ranges, extents: Extents) -> Interval:
         return ranges[self.number]
+
+    def slope(self, numbers: AbstractSet[int]) -> Fraction | None:
+        return Fraction(self.number in numbers)
 
     def variables(self) -> Iterator[Index]:
         yield self
@@ -169,10 +180,19 @@ class Affine(IndexExpression):
     terms: tuple[tuple[IndexExpression, Fraction], ...]
     constant: int
 
-    def interval(self, ranges: Mapping[int, Interval]) -> Interval:
+    def interval(self, ranges: Ranges, extents: Extents) -> Interval:
         total = Interval.constant(self.constant)
         for term, coefficient in self.terms:
-            total = total.plus(term.interval(ranges).scale(coefficient))
+            total = total.plus(term.interval(ranges, extents).scale(coefficient))
+        return total
+
+    def slope(self, numbers: AbstractSet[int]) -> Fraction | None:
+        total = Fraction(0)
+        for term, coefficient in self.terms:
+            part = term.slope(numbers)
+            if part is None:
+                return None
+            total += part * coefficient
         return total
 
     def variables(self) -> Iterator[Index]:
@@ -187,8 +207,11 @@ class Divided(IndexExpression):
     term: IndexExpression
     k: int
 
-    def interval(self, ranges: Mapping[int, Interval]) -> Interval:
-        return self.term.interval(ranges).floor_divide(self.k)
+    def interval(self, ranges: Ranges, extents: Extents) -> Interval:
+        return self.term.interval(ranges, extents).floor_divide(self.k, extents)
+
+    def slope(self, numbers: AbstractSet[int]) -> Fraction | None:
+        return _unless_inside(self.term, numbers)
 
     def variables(self) -> Iterator[Index]:
         yield from self.term.variables()
@@ -201,11 +224,18 @@ class Remainder(IndexExpression):
     term: IndexExpression
     k: int
 
-    def interval(self, ranges: Mapping[int, Interval]) -> Interval:
+    def interval(self, ranges: Ranges, extents: Extents) -> Interval:
         return Interval.modulo(self.k)
+
+    def slope(self, numbers: AbstractSet[int]) -> Fraction | None:
+        return _unless_inside(self.term, numbers)
 
     def variables(self) -> Iterator[Index]:
         yield from self.term.variables()
+
+
+def _unless_inside(term: IndexExpression, numbers: AbstractSet[int]) -> Fraction | None:
+    return None if any(v.number in numbers for v in term.variables()) else Fraction(0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from shardwise.errors import ShardwiseError
 from shardwise.graph.graph import Operator, Tensor
 from shardwise.tdl.analysis import Splits, analyse_lambdas
-from shardwise.tdl.language import TensorHandle
+from shardwise.tdl.intervals import NotAffine
+from shardwise.tdl.language import NotCovered, TensorHandle
 from shardwise.tdl.semantics import OperatorSemantics
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Category = Literal["elementwise", "view", "light", "heavy"]
 
 
@@ -45,22 +46,38 @@ def pointwise(per_element: float) -> Flops:
     return flops
 
 
+def not_differentiated(call: Call) -> tuple[float, float]:
+    """One flop per element of the output, and no gradient: comparisons, roundings."""
+    return float(call.output_elements), 0.0
+
+
 def no_flops(call: Call) -> tuple[float, float]:
     """Moves data only."""
     return 0.0, 0.0
 
 
+Saves = tuple[str, ...] | Callable[[Call], Collection[str]]
+"""Names of the arguments that backward needs kept; `*` for all inputs, `output` for all results,
+`output.1` for the second one alone."""
+
+
 @dataclass(frozen=True)
 class Description:
-    """One registered description; `saves` names arguments, or `output`, kept for backward."""
+    """One registered description."""
 
     kind: str
     function: Callable[..., Any]
     category: Category
-    saves: tuple[str, ...]
+    saves: Saves
     flops: Flops
     note: str = ""
 
+
+UNFIT = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+"""What a description raises on attributes of wrong types or ranges; they come from files."""
+
+MOST_EMPTY = 64
+"""Dimensions that an index may skip; torch tensors have no more."""
 
 _DESCRIPTIONS: dict[str, Description] = {}
 _CACHE: dict[object, OperatorSemantics] = {}
@@ -69,17 +86,17 @@ _CACHE: dict[object, OperatorSemantics] = {}
 def op(
     *kinds: str,
     category: Category = "heavy",
-    saves: tuple[str, ...] | None = None,
+    saves: Saves | None = None,
     flops: Flops | None = None,
     note: str = "",
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[Function], Function]:
     """Register a description for one or several operator kinds (Tofu's `@tofu.op`).
 
     Without `saves` backward is taken to need every input; without `flops` one flop per output
     element is counted each way.
     """
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Function) -> Function:
         for kind in kinds:
             _DESCRIPTIONS[kind] = Description(
                 kind,
@@ -120,18 +137,27 @@ def analyse(operator: Operator, tensors: Mapping[str, Tensor]) -> OperatorSemant
         tuple((tensors[n].shape, tensors[n].dtype) for n in operator.outputs),
     )
     if key not in _CACHE:
-        found = description(operator.kind)
         try:
-            _CACHE[key] = (
-                _undescribed(operator) if found is None else _analyse(found, operator, tensors)
-            )
+            _CACHE[key] = analyse_strictly(operator, tensors)
         except NotCovered:
             _CACHE[key] = _undescribed(operator)
     return _CACHE[key]
 
 
-class NotCovered(ShardwiseError):
-    """A description that does not cover the arguments it was given."""
+def analyse_strictly(operator: Operator, tensors: Mapping[str, Tensor]) -> OperatorSemantics:
+    """As `analyse`, not cached; raises `NotCovered` with the reason instead of replicating.
+
+    `NotAffine` says that the description itself is at fault, here and in `analyse`.
+    """
+    found = description(operator.kind)
+    if found is None:
+        raise NotCovered(f"{operator.name}: {operator.kind} has no description")
+    try:
+        return _analyse(found, operator, tensors)
+    except UNFIT as error:
+        raise NotCovered(f"{operator.name}: {operator.kind}: {error}") from error
+    except (NotCovered, NotAffine) as error:
+        raise type(error)(f"{operator.name}: {operator.kind}: {error}") from error
 
 
 def _load() -> None:
@@ -171,12 +197,13 @@ def _analyse(
         ),
     )
     forward, backward = found.flops(call)
+    saved = found.saves(call) if callable(found.saves) else found.saves
     return OperatorSemantics(
         splits.variables,
         splits.inputs,
         splits.outputs,
-        tuple("*" in found.saves or _base(n) in found.saves for n in names),
-        tuple("output" in found.saves for _ in operator.outputs),
+        tuple("*" in saved or _base(n) in saved for n in names),
+        tuple("output" in saved or f"output.{o}" in saved for o in range(len(shapes))),
         float(forward),
         float(backward),
         found.category,
@@ -192,9 +219,11 @@ def _base(argument: str) -> str:
 def _argument_names(found: Description, operator: Operator) -> list[str]:
     named = operator.attributes.get("tensor_arguments")
     if named is None:
-        named = list(inspect.signature(found.function).parameters)[: len(operator.inputs)]
+        parameters = inspect.signature(found.function).parameters.values()
+        positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        named = positional[: len(operator.inputs)]
     if len(named) != len(operator.inputs):
-        raise NotCovered(f"{operator.name}: tensor_arguments does not name every input")
+        raise NotCovered("tensor_arguments does not name every input")
     return [str(n) for n in named]
 
 
@@ -205,15 +234,7 @@ def _splits(
     handles: list[TensorHandle],
     shapes: tuple[tuple[int, ...], ...],
 ) -> Splits:
-    arguments: dict[str, Any] = {}
-    for argument, handle in zip(names, handles, strict=True):
-        base, _, place = argument.partition(".")
-        if place:
-            arguments.setdefault(base, []).append(handle)
-        else:
-            arguments[argument] = handle
     parameters = inspect.signature(found.function).parameters
-    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
     keywords: dict[str, Any] = {}
     for name, parameter in parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY:
@@ -221,27 +242,44 @@ def _splits(
                 keywords[name] = shapes if len(shapes) > 1 else shapes[0]
             elif name in operator.attributes:
                 keywords[name] = operator.attributes[name]
-    unknown = set(arguments) - set(parameters)
-    if unknown and not takes_any:
-        raise NotCovered(f"{operator.kind} has no parameter {sorted(unknown)}")
-    if takes_any:
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
         described = found.function(*handles, **keywords)
     else:
-        described = found.function(**arguments, **keywords)
+        described = found.function(**_arguments(names, handles), **keywords)
     lambdas = described if isinstance(described, tuple | list) else (described,)
     if len(lambdas) != len(shapes):
         raise NotCovered(f"{operator.kind} describes {len(lambdas)} outputs, not {len(shapes)}")
     return analyse_lambdas(handles, list(zip(lambdas, shapes, strict=True)))
 
 
+def _arguments(names: list[str], handles: list[TensorHandle]) -> dict[str, Any]:
+    """Tensors by argument; `tensors.0`, `tensors.2` make a list, None where a place is empty."""
+    arguments: dict[str, Any] = {}
+    for argument, handle in zip(names, handles, strict=True):
+        base, _, place = argument.partition(".")
+        if not place:
+            arguments[base] = handle
+            continue
+        listed = arguments.setdefault(base, [])
+        if not place.isdecimal() or not len(listed) <= int(place) < len(listed) + MOST_EMPTY:
+            raise NotCovered(f"{argument} is no place in a list of tensors")
+        listed += [None] * (int(place) - len(listed)) + [handle]
+    return arguments
+
+
 def table() -> list[dict[str, Any]]:
-    """One row per description, for the documentation."""
+    """One row per described kind: `kind`, `category`, `formula`, `saves`, `note`.
+
+    `formula` is the first line of the description's docstring. `saves` is None where it depends
+    on the arguments; the note then says how.
+    """
     _load()
     return [
         {
             "kind": d.kind,
             "category": d.category,
-            "saves": ", ".join("every input" if s == "*" else s for s in d.saves) or "nothing",
+            "formula": (inspect.getdoc(d.function) or "").partition("\n")[0],
+            "saves": None if callable(d.saves) else list(d.saves),
             "note": d.note,
         }
         for _, d in sorted(_DESCRIPTIONS.items())

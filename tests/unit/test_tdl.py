@@ -45,7 +45,8 @@ def _axes(sem: OperatorSemantics, tensor: int) -> dict[str, int]:
 
 def test_shift_two_reads_two_elements_beyond_its_share() -> None:
     splits = _splits([(12,)], (10,), lambda a: lambda i: a[i + 2])
-    assert splits.inputs[0][0] == Access(0, 0, 1)
+    # Ten shares of twelve elements are even only two at a time.
+    assert splits.inputs[0][0] == Access(0, 0, 1, granularity=2)
 
 
 def test_conv1d_of_the_paper() -> None:
@@ -64,7 +65,7 @@ def test_conv1d_of_the_paper() -> None:
         ("dx", 3, "sum"),
     ]
     data, filters = _by_name(splits, 0), _by_name(splits, 1)
-    assert data == {"b": Access(0), "x": Access(2, 1, 1), "ci": Access(1)}
+    assert data == {"b": Access(0), "x": Access(2, 1, 1, granularity=2), "ci": Access(1)}
     assert filters == {"co": Access(1), "ci": Access(0), "dx": Access(2)}
     assert {splits.variables[v].name: a.dim for v, a in splits.outputs[0].items()} == {
         "b": 0,
@@ -140,7 +141,7 @@ def test_batch_norm_has_statistics_per_channel() -> None:
 
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "out", "before", "after"),
-    [(1, 1, 1, 32, 1, 1), (1, 0, 1, 30, 1, 1), (1, 2, 2, 32, 2, 2), (2, 0, 1, 15, 1, 0)],
+    [(1, 1, 1, 32, 1, 1), (1, 0, 1, 30, 1, 1), (1, 2, 2, 32, 2, 2), (2, 1, 1, 16, 1, 0)],
 )
 def test_halo_of_a_convolution(
     stride: int, padding: int, dilation: int, out: int, before: int, after: int
@@ -244,13 +245,25 @@ def test_an_undescribed_operator_has_no_splits() -> None:
 
 def test_arguments_that_a_description_does_not_cover_are_undescribed() -> None:
     sem = _operator(
-        "aten.conv2d.default",
-        [(8, 16, 32, 32), (24, 16, 3, 3)],
-        [(8, 24, 32, 32)],
-        padding="same",
-        tensor_arguments=["input", "weight"],
+        "aten.cross_entropy_loss.default",
+        [(8, 16), (8, 16)],
+        [()],
+        reduction=1,
+        tensor_arguments=["self", "target"],
     )
     assert not sem.described
+
+
+def test_a_stride_that_leaves_no_even_shares_is_no_split() -> None:
+    sem = _operator(
+        "aten.conv2d.default",
+        [(8, 16, 32, 32), (24, 16, 3, 3)],
+        [(8, 24, 15, 15)],
+        stride=[2, 2],
+        padding=[0, 0],
+        tensor_arguments=["input", "weight"],
+    )
+    assert {v.name for v in sem.variables} & {"y", "x"} == set()
 
 
 def test_products_and_comparisons_of_indices_are_refused() -> None:

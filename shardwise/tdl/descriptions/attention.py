@@ -23,7 +23,7 @@ def _flops(call: Call) -> tuple[float, float]:
 
 @op(
     "aten.scaled_dot_product_attention.default",
-    saves=("query", "key", "value", "output"),
+    saves=("query", "key", "value", "attn_mask", "output"),
     flops=_flops,
     note="no scores are kept (FlashAttention); causal counts half the scores",
 )

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from shardwise.tdl.language import Max, Sum, TensorHandle, apply, named
-from shardwise.tdl.registry import Call, NotCovered, op, pointwise
+from shardwise.tdl.descriptions.arguments import per_spatial_dim
+from shardwise.tdl.language import Max, NotCovered, Sum, TensorHandle, apply, named
+from shardwise.tdl.registry import Call, op, pointwise
 
 
 def _flops(call: Call) -> tuple[float, float]:
@@ -17,17 +18,13 @@ def _flops(call: Call) -> tuple[float, float]:
     return forward, forward * gradients
 
 
-def _spread(values: int | Sequence[int] | None, count: int, default: int) -> list[int]:
-    if values is None or values == []:
-        return [default] * count
-    listed = [values] if isinstance(values, int) else list(values)
-    return listed * count if len(listed) == 1 else listed
-
-
 @op(
     "aten.conv1d.default",
     "aten.conv2d.default",
     "aten.conv3d.default",
+    "aten.conv1d.padding",
+    "aten.conv2d.padding",
+    "aten.conv3d.padding",
     saves=("input", "weight"),
     flops=_flops,
 )
@@ -43,11 +40,12 @@ def convolution(
 ) -> Callable[..., Any]:
     """y[b, co, x] = Σ_{ci, dx} data[b, ci, x·stride + dx·dilation - padding] w[co, ci, dx]"""
     spatial = weight.rank - 2
+    steps = per_spatial_dim(stride, spatial, 1)
+    gaps = per_spatial_dim(dilation, spatial, 1)
     if isinstance(padding, str):
-        raise NotCovered(f"convolution with padding {padding!r}")
-    steps = _spread(stride, spatial, 1)
-    pads = _spread(padding, spatial, 0)
-    gaps = _spread(dilation, spatial, 1)
+        pads = _named_padding(padding, weight.shape[2:], gaps)
+    else:
+        pads = per_spatial_dim(padding, spatial, 0)
     per_group = weight.shape[0] // groups
     axes = ("z", "y", "x")[3 - spatial :]
 
@@ -69,6 +67,15 @@ def convolution(
         return total + bias[co] if bias is not None else total
 
     return named(output, "b", "out", *axes)
+
+
+def _named_padding(padding: str, window: Sequence[int], gaps: Sequence[int]) -> list[int]:
+    """What stands before the data; "same" puts an odd remainder behind it."""
+    if padding == "valid":
+        return [0] * len(window)
+    if padding == "same":
+        return [gap * (size - 1) // 2 for size, gap in zip(window, gaps, strict=True)]
+    raise NotCovered(f"convolution with padding {padding!r}")
 
 
 @op(
@@ -97,7 +104,7 @@ def max_pool(
     "aten.avg_pool2d.default",
     "aten.avg_pool3d.default",
     category="light",
-    saves=(),
+    saves=("self",),
     flops=pointwise(4.0),
 )
 def avg_pool(
@@ -116,9 +123,9 @@ def _pool(
     reducer: Callable[..., Any],
 ) -> Callable[..., Any]:
     spatial = data.rank - 2
-    window = _spread(kernel_size, spatial, 1)
-    steps = _spread(stride, spatial, 1) if stride not in (None, []) else window
-    pads, gaps = _spread(padding, spatial, 0), _spread(dilation, spatial, 1)
+    window = per_spatial_dim(kernel_size, spatial, 1)
+    steps = per_spatial_dim(stride, spatial, 1) if stride not in (None, []) else window
+    pads, gaps = per_spatial_dim(padding, spatial, 0), per_spatial_dim(dilation, spatial, 1)
 
     def output(*i: Any) -> Any:
         def term(*dx: Any) -> Any:
@@ -134,19 +141,26 @@ def _pool(
     return output
 
 
+def _adaptive_saves(call: Call) -> tuple[str, ...]:
+    return () if all(size == 1 for size in call.outputs[0][2:]) else ("self",)
+
+
 @op(
     "aten.adaptive_avg_pool1d.default",
     "aten.adaptive_avg_pool2d.default",
     category="light",
-    saves=(),
+    saves=_adaptive_saves,
     flops=pointwise(1.0),
+    note="keeps its input, but nothing where one cell is left: that is a mean",
 )
 def adaptive_avg_pool(self: TensorHandle, *, output_size: Any) -> Callable[..., Any]:
     """Mean over windows that tile the input; onto one cell it is a sum over all of it."""
-    sizes = _spread(output_size, self.rank - 2, 1)
+    sizes = per_spatial_dim(output_size, self.rank - 2, 1)
     inner = self.shape[2:]
     if all(size == 1 for size in sizes):
         return lambda *i: Sum(lambda *dx: self[(*i[:2], *dx)], inner)
+    if any(n % size for n, size in zip(inner, sizes, strict=True)):
+        raise NotCovered("adaptive pooling onto windows of several sizes")
     windows = [n // size for n, size in zip(inner, sizes, strict=True)]
 
     def output(*i: Any) -> Any:

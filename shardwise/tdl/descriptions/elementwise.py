@@ -6,113 +6,160 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.tdl.language import TensorHandle, apply
-from shardwise.tdl.registry import op, pointwise
+from shardwise.tdl.registry import Call, Flops, Saves, not_differentiated, op, pointwise
 
 
 def broadcast(*tensors: TensorHandle) -> Callable[..., Any]:
-    """f(a[i], b[i], …) with numpy's broadcasting."""
+    """y[i] = f(a[i], b[i], …) with numpy's broadcasting"""
     return lambda *i: apply(*(t.at(i) for t in tensors))
 
 
-def _register(saves: tuple[str, ...], per_element: float, *kinds: str, note: str = "") -> None:
-    op(*kinds, category="elementwise", saves=saves, flops=pointwise(per_element), note=note)(
-        broadcast
-    )
+def like_first(*tensors: TensorHandle) -> Callable[..., Any]:
+    """y[i] = f(x[i]); another tensor only lends its type or shape"""
+    return lambda *i: apply(tensors[0].at(i))
 
 
-# What backward keeps follows PyTorch's derivatives (derivatives.yaml).
+def _register(saves: Saves, flops: Flops, *kinds: str, note: str = "") -> None:
+    op(*kinds, category="elementwise", saves=saves, flops=flops, note=note)(broadcast)
+
+
+def _default(*names: str) -> tuple[str, ...]:
+    return tuple(f"aten.{name}.default" for name in names)
+
+
+def _product_saves(call: Call) -> set[str]:
+    """Each factor is kept for the gradient of the other one; a number has no gradient."""
+    if "other" not in call.shapes:
+        return set()
+    needed_by = {"self": "other", "other": "self"}
+    return {kept for kept, wants in needed_by.items() if wants in call.differentiable}
+
+
+def _quotient_saves(call: Call) -> set[str]:
+    """The divisor for both gradients, the dividend for the divisor's."""
+    if "other" not in call.shapes:
+        return set()
+    return {"self", "other"} if "other" in call.differentiable else {"other"}
+
+
+def _mask_saves(call: Call) -> tuple[str, ...]:
+    """Nothing where nothing is dropped."""
+    drops = call.attributes.get("p", 0.5) and call.attributes.get("train", True)
+    return ("output",) if drops else ()
+
+
+# What backward keeps follows PyTorch's derivatives (derivatives.yaml), and is tested against what
+# autograd really saves.
 _register(
     (),
-    1.0,
-    "aten.add.Tensor",
-    "aten.add.Scalar",
+    pointwise(1.0),
+    *(f"aten.{name}.{form}" for name in ("add", "sub", "rsub") for form in ("Tensor", "Scalar")),
     "aten.add_.Tensor",
-    "aten.sub.Tensor",
-    "aten.sub.Scalar",
-    "aten.rsub.Scalar",
-    "aten.neg.default",
     "aten.mul.Scalar",
     "aten.div.Scalar",
     "aten.to.dtype",
     "aten.to.dtype_layout",
     "aten.to.device",
-    "aten._to_copy.default",
-    "aten.type_as.default",
-    "aten.clone.default",
-    "aten.contiguous.default",
-    "aten.copy.default",
-    "aten.detach.default",
-    "aten.alias.default",
-    "aten.lift_fresh_copy.default",
-    "aten.zeros_like.default",
-    "aten.ones_like.default",
-    "aten.full_like.default",
-    "aten.floor.default",
-    "aten.round.default",
-    "aten.sign.default",
+    *_default("neg", "_to_copy", "clone", "contiguous", "copy", "detach", "alias"),
+    *_default("lift_fresh_copy"),
 )
+op(
+    "aten.type_as.default",
+    *_default("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
+    category="elementwise",
+    saves=(),
+    flops=pointwise(1.0),
+)(like_first)
 _register(
     (),
-    1.0,
+    not_differentiated,
     *(
         f"aten.{name}.{form}"
         for name in ("eq", "ne", "lt", "le", "gt", "ge")
         for form in ("Tensor", "Scalar")
     ),
-    *(f"aten.{n}.default" for n in ("logical_and", "logical_or", "logical_not", "logical_xor")),
-    *(f"aten.{n}.default" for n in ("bitwise_not", "isinf", "isnan")),
+    *_default("logical_and", "logical_or", "logical_not", "logical_xor"),
+    *_default("bitwise_not", "isinf", "isnan", "isfinite"),
+    *_default("floor", "ceil", "round", "trunc", "sign"),
     *(f"aten.{n}.Tensor" for n in ("bitwise_and", "bitwise_or", "__and__", "__or__")),
     "aten.floor_divide.default",
     "aten.remainder.Scalar",
     "aten.remainder.Tensor",
+    "aten.div.Tensor_mode",
+    "aten.div.Scalar_mode",
 )
-_register(("*",), 1.0, "aten.mul.Tensor", "aten.div.Tensor", "aten.mul_.Tensor")
-_register(("*",), 1.0, "aten.maximum.default", "aten.minimum.default", "aten.atan2.default")
-_register(("condition",), 1.0, "aten.where.self", "aten.where.ScalarOther")
-_register(("mask",), 1.0, "aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+_register(
+    _product_saves,
+    pointwise(1.0),
+    "aten.mul.Tensor",
+    "aten.mul_.Tensor",
+    note="keeps each factor that the other one's gradient needs",
+)
+_register(
+    _quotient_saves,
+    pointwise(1.0),
+    "aten.div.Tensor",
+    "aten.div_.Tensor",
+    note="keeps both, or nothing where it divides by a number",
+)
+_register(
+    ("*",),
+    pointwise(1.0),
+    *_default("maximum", "minimum", "atan2"),
+    "aten.max.other",
+    "aten.min.other",
+)
+_register(
+    ("*",), pointwise(2.0), "aten.addcmul.default", "aten.addcdiv.default", "aten.lerp.Tensor"
+)
+_register(
+    ("condition",),
+    pointwise(1.0),
+    *(f"aten.where.{form}" for form in ("self", "ScalarOther", "ScalarSelf", "Scalar")),
+)
+_register(("mask",), pointwise(1.0), "aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 _register(
     ("self",),
-    1.0,
+    pointwise(1.0),
     "aten.pow.Tensor_Scalar",
-    "aten.abs.default",
-    "aten.log.default",
-    "aten.log1p.default",
-    "aten.square.default",
-    "aten.clamp.default",
-    "aten.clamp_min.default",
-    "aten.hardtanh.default",
-    "aten.leaky_relu.default",
-    "aten.relu6.default",
+    *_default("abs", "log", "log1p", "log2", "log10", "square", "clamp", "clamp_min", "clamp_max"),
+    *_default("hardtanh", "hardsigmoid", "leaky_relu", "relu6"),
 )
-_register(("self",), 4.0, "aten.sin.default", "aten.cos.default", "aten.erf.default")
-_register(("*",), 4.0, "aten.pow.Tensor_Tensor")
+_register(("self",), pointwise(4.0), *_default("sin", "cos", "tan", "erf"))
+_register(("*", "output"), pointwise(4.0), "aten.pow.Tensor_Tensor")
 _register(
     ("self",),
-    8.0,
-    "aten.gelu.default",
-    "aten.silu.default",
-    "aten.mish.default",
-    "aten.softplus.default",
-    "aten.elu.default",
-    "aten.hardswish.default",
-    "aten.log_sigmoid.default",
+    pointwise(8.0),
+    *_default("gelu", "silu", "mish", "softplus", "elu", "selu", "hardswish", "log_sigmoid"),
 )
 _register(
     ("output",),
-    4.0,
-    "aten.exp.default",
-    "aten.sigmoid.default",
-    "aten.tanh.default",
-    "aten.rsqrt.default",
-    "aten.sqrt.default",
-    "aten.reciprocal.default",
+    pointwise(4.0),
+    *_default("exp", "expm1", "sigmoid", "tanh", "rsqrt", "sqrt", "reciprocal"),
 )
-_register(("output",), 1.0, "aten.relu.default", "aten.relu_.default")
+_register(("output",), pointwise(1.0), "aten.relu.default", "aten.relu_.default")
 _register(
-    ("output",),
-    2.0,
-    "aten.dropout.default",
-    "aten.native_dropout.default",
-    "aten.feature_dropout.default",
-    note="the output stands for the mask that is kept",
+    _mask_saves,
+    pointwise(2.0),
+    *_default("dropout", "feature_dropout"),
+    note="the output stands for the mask that is kept; nothing where nothing is dropped",
 )
+
+
+@op("aten.native_dropout.default", category="elementwise", saves=("output.1",))
+def native_dropout(input: TensorHandle) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """y[i], mask[i] = f(x[i])"""
+    return broadcast(input), broadcast(input)
+
+
+@op("aten.prelu.default", category="elementwise", saves=("self", "weight"), flops=pointwise(2.0))
+def prelu(self: TensorHandle, weight: TensorHandle) -> Callable[..., Any]:
+    """y[b, c, …] = f(x[b, c, …], w[c])"""
+    shared = weight.shape[0] == 1 or self.rank < 2
+    return lambda *i: apply(self[i], weight[0 if shared else i[1]])
+
+
+@op("aten.one_hot.default", category="light", saves=(), flops=not_differentiated)
+def one_hot(self: TensorHandle) -> Callable[..., Any]:
+    """y[…, c] = [x[…] = c]"""
+    return lambda *i: apply(self[i[:-1]])

@@ -20,6 +20,8 @@ from shardwise.tdl.registry import no_flops, op
     "aten.scalar_tensor.default",
     "aten.rand.default",
     "aten.randn.default",
+    "aten.eye.default",
+    "aten.linspace.default",
     category="light",
     saves=(),
     flops=no_flops,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.tdl.language import Sum, TensorHandle, apply, named
-from shardwise.tdl.registry import Call, NotCovered, op, pointwise
+from shardwise.tdl.language import NotCovered, Sum, TensorHandle, apply, named
+from shardwise.tdl.registry import Call, op
 
 MEAN_OR_SUM = (1, 2)
 
@@ -55,12 +55,12 @@ def cross_entropy_loss(
 
 @op(
     "aten.mse_loss.default",
-    "aten.l1_loss.default",
     "aten.smooth_l1_loss.default",
+    "aten.huber_loss.default",
     "aten.binary_cross_entropy_with_logits.default",
     category="light",
     saves=("self", "target"),
-    flops=pointwise(3.0),
+    flops=_per_input,
 )
 def pointwise_loss(
     self: TensorHandle, target: TensorHandle, *, reduction: int = 1
@@ -71,7 +71,25 @@ def pointwise_loss(
     return lambda *i: apply(self[i], target.at(i))
 
 
-@op("aten.nll_loss.default", "aten.nll_loss_nd.default", category="light", saves=("target",))
+@op(
+    "aten.l1_loss.default",
+    category="light",
+    saves=("self",),
+    flops=_per_input,
+    note="its input stands for the difference that is kept",
+)
+def l1_loss(self: TensorHandle, target: TensorHandle, *, reduction: int = 1) -> Callable[..., Any]:
+    """loss = Σ_i |x[i] - y[i]|"""
+    return pointwise_loss(self, target, reduction=reduction)
+
+
+@op(
+    "aten.nll_loss.default",
+    "aten.nll_loss_nd.default",
+    category="light",
+    saves=("self", "target"),
+    flops=_per_input,
+)
 def nll_loss(
     self: TensorHandle,
     target: TensorHandle,

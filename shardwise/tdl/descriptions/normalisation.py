@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.tdl.descriptions.arguments import dim_of
 from shardwise.tdl.language import Max, Opaque, Sum, TensorHandle, apply
 from shardwise.tdl.registry import op, pointwise
 
@@ -87,7 +88,7 @@ def group_norm(
     *,
     num_groups: int,
 ) -> Callable[..., Any]:
-    """Statistics over a group of channels and all positions; split along the batch alone."""
+    """y[b, …] = normalise(x[b, :, …])[…]: split along the batch alone"""
     normalise = Opaque()
     whole = [slice(None)] * (input.rank - 1)
     scales = [t[:] for t in (weight, bias) if t is not None]
@@ -105,7 +106,7 @@ def group_norm(
 )
 def softmax(self: TensorHandle, *, dim: int) -> Callable[..., Any]:
     """y[…, d] = exp(x[…, d] - max_j x[…, j]) / Σ_j exp(x[…, j] - max)"""
-    at = dim % self.rank
+    at = dim_of(dim, self.rank)
     extent = (self.shape[at],)
 
     def output(*i: Any) -> Any:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from shardwise.tdl.language import Opaque, TensorHandle
-from shardwise.tdl.registry import no_flops, op
+from shardwise.tdl.descriptions.arguments import dim_of, dims_of
+from shardwise.tdl.language import NotCovered, Opaque, TensorHandle
+from shardwise.tdl.registry import Function, no_flops, op
 
 
-def _view(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _view(*kinds: str) -> Callable[[Function], Function]:
     return op(*kinds, category="view", saves=(), flops=no_flops)
 
 
@@ -26,8 +27,12 @@ def _view(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     "aten.unsqueeze.default",
     "aten.view_as.default",
 )
-def reshape(self: TensorHandle, *, out: tuple[int, ...]) -> Callable[..., Any]:
-    """Dimensions are merged and split in runs of equal products."""
+def reshape(
+    self: TensorHandle, other: TensorHandle | None = None, *, out: tuple[int, ...]
+) -> Callable[..., Any]:
+    """y[merged] = x[merged // n, merged mod n]; y[outer, inner] = x[outer · n + inner]"""
+    if prod(self.shape) != prod(out):
+        raise NotCovered(f"a view of {list(self.shape)} as {list(out)}")
     runs = _runs(self.shape, out)
 
     def output(*i: Any) -> Any:
@@ -82,25 +87,45 @@ def _runs(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]
     return runs
 
 
-@_view("aten.transpose.int", "aten.swapaxes.default", "aten.t.default", "aten.mT.default")
+@_view(
+    "aten.transpose.int",
+    "aten.swapdims.default",
+    "aten.t.default",
+    "aten.mT.default",
+)
 def transpose(self: TensorHandle, *, dim0: int = -2, dim1: int = -1) -> Callable[..., Any]:
-    """Two dimensions change places."""
+    """y[…, j, i] = x[…, i, j]"""
     order = list(range(self.rank))
     if self.rank > 1:
-        order[dim0], order[dim1] = order[dim1], order[dim0]
+        a, b = dim_of(dim0, self.rank), dim_of(dim1, self.rank)
+        order[a], order[b] = b, a
     return lambda *i: self[tuple(i[d] for d in order)]
+
+
+@_view("aten.swapaxes.default")
+def swapaxes(self: TensorHandle, *, axis0: int, axis1: int) -> Callable[..., Any]:
+    """y[…, j, i] = x[…, i, j]"""
+    return transpose(self, dim0=axis0, dim1=axis1)
 
 
 @_view("aten.permute.default")
 def permute(self: TensorHandle, *, dims: Sequence[int]) -> Callable[..., Any]:
     """y[i] = x[…] with dimension k of y being dims[k] of x"""
-    places = {d % self.rank: k for k, d in enumerate(dims)}
+    places = {dim_of(d, self.rank): k for k, d in enumerate(dims)}
     return lambda *i: self[tuple(i[places[d]] for d in range(self.rank))]
+
+
+@_view("aten.movedim.int", "aten.moveaxis.int")
+def movedim(self: TensorHandle, *, source: int, destination: int) -> Callable[..., Any]:
+    """y[…, i] = x[i, …]"""
+    order = [d for d in range(self.rank) if d != dim_of(source, self.rank)]
+    order.insert(dim_of(destination, self.rank), dim_of(source, self.rank))
+    return permute(self, dims=order)
 
 
 @_view("aten.expand.default", "aten.broadcast_to.default", "aten.expand_as.default")
 def expand(self: TensorHandle, other: TensorHandle | None = None) -> Callable[..., Any]:
-    """Dimensions of one element are repeated."""
+    """y[…, i] = x[…, 0]: dimensions of one element are repeated"""
     return lambda *i: self.at(i)
 
 
@@ -109,18 +134,17 @@ def slice_(
     self: TensorHandle, *, dim: int = 0, start: int | None = 0, step: int = 1
 ) -> Callable[..., Any]:
     """y[…, i] = x[…, i·step + start]"""
-    at = dim % self.rank
+    at = dim_of(dim, self.rank)
     first = start or 0
-    first = first + self.shape[at] if first < 0 else first
+    first = max(first + self.shape[at], 0) if first < 0 else first
     return lambda *i: self[tuple(x * step + first if d == at else x for d, x in enumerate(i))]
 
 
 @_view("aten.select.int")
 def select(self: TensorHandle, *, dim: int, index: int) -> Callable[..., Any]:
-    """One slice of a dimension, which goes away."""
-    at = dim % self.rank
-    where = index % self.shape[at]
-    return lambda *i: self[(*i[:at], where, *i[at:])]
+    """y[…] = x[…, index]"""
+    at = dim_of(dim, self.rank)
+    return lambda *i: self[(*i[:at], index, *i[at:])]
 
 
 @_view(
@@ -131,8 +155,8 @@ def select(self: TensorHandle, *, dim: int, index: int) -> Callable[..., Any]:
     "aten.tensor_split.sections",
 )
 def split(self: TensorHandle, *, dim: int = 0, out: Any) -> list[Callable[..., Any]]:
-    """Consecutive pieces of one dimension."""
-    at = dim % self.rank
+    """y_k[…, i] = x[…, i + start_k]"""
+    at = dim_of(dim, self.rank)
     shapes = out if isinstance(out[0], tuple) else (out,)
     starts = [sum(shape[at] for shape in shapes[:k]) for k in range(len(shapes))]
 
@@ -144,8 +168,8 @@ def split(self: TensorHandle, *, dim: int = 0, out: Any) -> list[Callable[..., A
 
 @_view("aten.unbind.int")
 def unbind(self: TensorHandle, *, dim: int = 0) -> list[Callable[..., Any]]:
-    """Every slice of one dimension."""
-    at = dim % self.rank
+    """y_k[…] = x[…, k]"""
+    at = dim_of(dim, self.rank)
 
     def piece(where: int) -> Callable[..., Any]:
         return lambda *i: self[(*i[:at], where, *i[at:])]
@@ -155,8 +179,8 @@ def unbind(self: TensorHandle, *, dim: int = 0) -> list[Callable[..., Any]]:
 
 @op("aten.cat.default", category="light", saves=(), flops=no_flops)
 def cat(tensors: list[TensorHandle], *, dim: int = 0) -> Callable[..., Any]:
-    """Pieces one after another; the joined dimension of every piece is needed whole."""
-    at = dim % tensors[0].rank
+    """y[…, :] = join(a[…, :], b[…, :], …)[:]: the joined dimension is needed whole"""
+    at = dim_of(dim, tensors[0].rank)
     join = Opaque()
     return lambda *i: join(
         *(t[tuple(slice(None) if d == at else x for d, x in enumerate(i))] for t in tensors)
@@ -165,15 +189,40 @@ def cat(tensors: list[TensorHandle], *, dim: int = 0) -> Callable[..., Any]:
 
 @op("aten.stack.default", category="light", saves=(), flops=no_flops)
 def stack(tensors: list[TensorHandle], *, dim: int = 0) -> Callable[..., Any]:
-    """Pieces along a new dimension."""
-    at = dim % (tensors[0].rank + 1)
+    """y[…, k] = x_k[…]"""
+    at = dim_of(dim, tensors[0].rank + 1)
     join = Opaque()
     return lambda *i: join(*(t[(*i[:at], *i[at + 1 :])] for t in tensors))
 
 
-@op("aten.repeat.default", "aten.roll.default", category="light", saves=(), flops=no_flops)
+def _moved(self: TensorHandle, dims: Sequence[int]) -> Callable[..., Any]:
+    """Elements change places within `dims`, which are needed whole."""
+    copy = Opaque()
+    return lambda *i: copy(self[tuple(slice(None) if d in dims else x for d, x in enumerate(i))])
+
+
+@op("aten.roll.default", category="light", saves=(), flops=no_flops)
+def roll(self: TensorHandle, *, dims: int | Sequence[int] | None = None) -> Callable[..., Any]:
+    """y[…, i] = x[…, (i - shift) mod n]: a rolled dimension is needed whole"""
+    return _moved(self, dims_of(dims, self.rank))
+
+
+@op("aten.flip.default", category="light", saves=(), flops=no_flops)
+def flip(self: TensorHandle, *, dims: Sequence[int]) -> Callable[..., Any]:
+    """y[…, i] = x[…, n - 1 - i]: no share of a flipped dimension is its own"""
+    return _moved(self, [dim_of(d, self.rank) for d in dims])
+
+
+@op("aten.repeat_interleave.self_int", category="light", saves=(), flops=no_flops)
+def repeat_interleave(self: TensorHandle, *, repeats: int, dim: int) -> Callable[..., Any]:
+    """y[…, i] = x[…, i // repeats]"""
+    at = dim_of(dim, self.rank)
+    return lambda *i: self[tuple(x // repeats if d == at else x for d, x in enumerate(i))]
+
+
+@op("aten.repeat.default", "aten.tile.default", category="light", saves=(), flops=no_flops)
 def repeat(self: TensorHandle, *, out: tuple[int, ...]) -> Callable[..., Any]:
-    """Dimensions that are repeated (or rolled) are needed whole; the others pass through."""
+    """y[…, i] = x[…, i mod n]: a repeated dimension is needed whole"""
     extra = len(out) - self.rank
     copy = Opaque()
 
@@ -188,8 +237,11 @@ def repeat(self: TensorHandle, *, out: tuple[int, ...]) -> Callable[..., Any]:
 
 
 @op("aten.pad.default", "aten.constant_pad_nd.default", category="light", saves=(), flops=no_flops)
-def pad(self: TensorHandle, *, pad: Sequence[int]) -> Callable[..., Any]:
+def pad(self: TensorHandle, *, pad: Sequence[int], mode: str = "constant") -> Callable[..., Any]:
     """y[…, i] = x[…, i - before] where there is one"""
+    if mode not in ("constant", "replicate"):
+        changed = {self.rank - 1 - k // 2 for k, width in enumerate(pad) if width}
+        return _moved(self, sorted(changed))
     before = [0] * self.rank
     for k in range(len(pad) // 2):
         before[self.rank - 1 - k] = pad[2 * k]

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use crate::elimination::{Gather, Limits, Working};
+use crate::elimination::Working;
 use crate::error::SolveError;
-use crate::frontier::{product, record, unit, Candidate, Frontier};
+use crate::frontier::{record, unit, Candidate, Frontier};
+use crate::gather::{product, Gather, Limits};
 use crate::trace::Arena;
 
 /// The most cells times choices of one elimination.
@@ -59,8 +60,7 @@ pub fn run(working: &mut Working, limits: &Limits) -> Result<Frontier, SolveErro
         )?;
         if result.scope.is_empty() {
             let alone = &result.cells[0];
-            limits.spend(whole.len() * alone.len())?;
-            whole = product(&whole, alone, &limits.thinning, &mut working.arena);
+            whole = product(&whole, alone, limits, &mut working.arena)?;
         } else {
             factors.push(result);
         }

@@ -8,9 +8,9 @@
 //!    slope and choices close to it are added, and 2 repeats.
 
 use crate::certificate::{certify, corner_gap, Line};
-use crate::elimination::Limits;
 use crate::error::SolveError;
 use crate::frontier::Thinning;
+use crate::gather::Limits;
 use crate::problem::Problem;
 use crate::restricted::Kept;
 use crate::scalar::{self, Weights};
@@ -18,8 +18,12 @@ use crate::tracking::{track, Point, Style};
 use crate::watch::Watch;
 
 /// Rounds of restricted tracking, and the most weighted optima before them.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 6;
 const MOST_OPTIMA: usize = 28;
+/// Choices that are added to each class of operators in every other round; it doubles each time.
+const NEAR: usize = 4;
+/// The most lines added after a round.
+const MOST_LIFTS: usize = 24;
 /// Staircases in the first round have at most this many steps; each round doubles it.
 const STEPS: usize = 96;
 /// A slope this close to an axis still breaks ties by the other cost.
@@ -139,20 +143,44 @@ impl<'p, 'w> Search<'p, 'w> {
 
     fn whole(&mut self, epsilon: f64) -> Result<(), SolveError> {
         self.supported_points(epsilon)?;
-        let mut near = 2;
         for round in 0..ROUNDS {
             self.watch
                 .poll("restricted", round as f64 / ROUNDS as f64)?;
             self.track_kept(f64::INFINITY, epsilon, STEPS << round)?;
-            let (gap, corner) = certify(&self.points, &self.lines);
+            let (gap, corner) = self.lift_lines(epsilon)?;
             if gap <= epsilon {
                 return Ok(());
             }
-            if !self.sharpen(corner, near)? {
-                near *= 2;
-            }
+            // Finer staircases often do alone; more choices cost more, so they wait for every other round.
+            let near = if round % 2 == 1 {
+                NEAR << (round / 2)
+            } else {
+                0
+            };
+            self.sharpen(corner, near)?;
         }
         Ok(())
+    }
+
+    /// Add lines at the slopes of the worst corners while that helps; the gap and its corner.
+    ///
+    /// No line is better for a corner than the one at its own slope, and a line is cheap beside
+    /// another round of tracking.
+    fn lift_lines(&mut self, epsilon: f64) -> Result<(f64, usize), SolveError> {
+        let (mut gap, mut corner) = certify(&self.points, &self.lines);
+        for _ in 0..MOST_LIFTS {
+            if gap <= epsilon || corner == 0 || corner == self.points.len() {
+                break;
+            }
+            let (p, q) = (self.points[corner - 1].clone(), self.points[corner].clone());
+            let before = corner_gap(&self.lines, q.memory, p.time);
+            self.between(&p, &q)?;
+            if corner_gap(&self.lines, q.memory, p.time) > before * 0.99 {
+                break;
+            }
+            (gap, corner) = certify(&self.points, &self.lines);
+        }
+        Ok((gap, corner))
     }
 
     /// Bisect slopes, the worst corner first, until the optima alone are good or too many.
@@ -185,9 +213,8 @@ impl<'p, 'w> Search<'p, 'w> {
         Ok(())
     }
 
-    /// The optimum at a corner's slope, and choices close to it; true if any choice is new.
-    fn sharpen(&mut self, corner: usize, near: usize) -> Result<bool, SolveError> {
-        let before = self.kept.mean();
+    /// Keep the choices of the optimum at a corner's slope, and up to `near` close to each.
+    fn sharpen(&mut self, corner: usize, near: usize) -> Result<(), SolveError> {
         let last = self.points.len() - 1;
         let (p, q) = (
             self.points[corner.saturating_sub(1).min(last)].clone(),
@@ -208,7 +235,7 @@ impl<'p, 'w> Search<'p, 'w> {
             time: time / self.scale.1,
         };
         self.kept.add_near(self.problem, &point, weights, near);
-        Ok(self.kept.mean() > before)
+        Ok(())
     }
 
     /// Track the frontier of the kept choices and add its points.

@@ -9,12 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 
 use crate::error::SolveError;
-use crate::frontier::{
-    product, record, reduce, settle, union, Candidate, Frontier, Thinning, Tuple,
-};
+use crate::frontier::{record, settle, union, Candidate, Frontier, Thinning, Tuple};
+use crate::gather::{product, Gather, Limits};
 use crate::problem::Problem;
 use crate::trace::{Arena, EMPTY};
-use crate::watch::Watch;
 
 /// Frontiers F(e_ij, s_i, s_j) of one pair of operators; `a < b`, row = choice of a.
 #[derive(Debug, Clone)]
@@ -35,126 +33,6 @@ impl Matrix {
             cells,
         }
     }
-}
-
-/// Tuples remembered at once, of some 50 bytes each.
-const MOST_TUPLES: u64 = 50_000_000;
-/// Sums are merged into the front when there are this many, or as many as the front has.
-const BUFFER: usize = 1 << 11;
-
-/// What one elimination may cost and how coarse its result may be.
-pub struct Limits<'a> {
-    pub thinning: Thinning,
-    /// Tuples that the whole tracking may consider.
-    pub candidates: u64,
-    pub watch: &'a Watch<'a>,
-}
-
-impl Limits<'_> {
-    /// Count the tuples about to be considered; errs when that is too many.
-    pub fn spend(&self, candidates: usize) -> Result<(), SolveError> {
-        self.watch.count(candidates);
-        if self.watch.candidates() > self.candidates {
-            return Err(SolveError::OverBudget(format!(
-                "more than {} candidate strategies",
-                self.candidates
-            )));
-        }
-        self.watch.poll("tracking", 0.5)
-    }
-
-    /// Count tuples that are kept; errs when they would fill the memory.
-    pub fn keep(&self, tuples: usize) -> Result<(), SolveError> {
-        if self.watch.keep(tuples) > MOST_TUPLES {
-            return Err(SolveError::OverBudget(format!(
-                "more than {MOST_TUPLES} partial strategies to remember"
-            )));
-        }
-        Ok(())
-    }
-}
-
-/// The union of many products, reduced as it grows.
-///
-/// Most sums are beaten by what is there already; they are dropped before they are sorted.
-pub struct Gather<'a> {
-    limits: &'a Limits<'a>,
-    /// A staircase: what is left of all sums but the pending ones.
-    front: Vec<Candidate>,
-    pending: Vec<Candidate>,
-}
-
-impl<'a> Gather<'a> {
-    pub fn new(limits: &'a Limits<'a>) -> Self {
-        Self {
-            limits,
-            front: Vec::new(),
-            pending: Vec::new(),
-        }
-    }
-
-    pub fn product(&mut self, a: &[Tuple], b: &[Tuple]) -> Result<(), SolveError> {
-        self.limits.spend(a.len() * b.len())?;
-        // Long rows: the front is walked once per row.
-        let (a, b) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-        for x in a {
-            self.row(x, b);
-            if self.pending.len() >= BUFFER.max(self.front.len()) {
-                self.limits.spend(0)?;
-                self.merge();
-            }
-        }
-        Ok(())
-    }
-
-    /// x + every tuple of b that the front does not beat. Both ascend in memory.
-    fn row(&mut self, x: &Tuple, b: &[Tuple]) {
-        let thinning = &self.limits.thinning;
-        // A part of what thinning takes anyway, before it costs a place in the sort.
-        let (spare_memory, spare_time) = (thinning.memory_bytes / 4.0, thinning.time_s / 4.0);
-        let nothing_yet = self.front.is_empty() && self.pending.is_empty();
-        let mut passed = 0;
-        for (i, y) in b.iter().enumerate() {
-            let (memory, time) = (x.memory + y.memory, x.time + y.time);
-            // The first sum stays, so that an answer above the cap still says how much is needed.
-            if memory > thinning.memory_cap && !(nothing_yet && i == 0) {
-                break;
-            }
-            let within = memory + spare_memory;
-            passed += count_within(&self.front[passed..], within);
-            let beaten = passed > 0 && self.front[passed - 1].time <= time + spare_time;
-            if !beaten {
-                self.pending.push(Candidate {
-                    memory,
-                    time,
-                    left: x.trace,
-                    right: y.trace,
-                });
-            }
-        }
-    }
-
-    fn merge(&mut self) {
-        self.front.append(&mut self.pending);
-        reduce(&mut self.front);
-    }
-
-    pub fn settle(mut self) -> Result<Vec<Candidate>, SolveError> {
-        self.merge();
-        let settled = settle(self.front, &self.limits.thinning);
-        self.limits.keep(settled.len())?;
-        Ok(settled)
-    }
-}
-
-/// How many tuples of a staircase need at most this memory; quick where that is few.
-fn count_within(front: &[Candidate], memory: f64) -> usize {
-    let mut reach = 1;
-    while reach <= front.len() && front[reach - 1].memory <= memory {
-        reach *= 2;
-    }
-    let (from, to) = (reach / 2, front.len().min(reach));
-    from + front[from..to].partition_point(|f| f.memory <= memory)
 }
 
 /// The graph as it is being simplified.
@@ -270,8 +148,7 @@ impl Working {
             Some(there) => {
                 let mut cells = Vec::with_capacity(matrix.cells.len());
                 for (a, b) in there.cells.iter().zip(&matrix.cells) {
-                    limits.spend(a.len() * b.len())?;
-                    cells.push(product(a, b, &limits.thinning, &mut self.arena));
+                    cells.push(product(a, b, limits, &mut self.arena)?);
                 }
                 Matrix {
                     columns: matrix.columns,
@@ -327,8 +204,7 @@ impl Working {
         let mut cells = Vec::with_capacity(out.cells.len());
         for (at, cell) in out.cells.iter().enumerate() {
             let own = &costs[at / out.columns];
-            limits.spend(own.len() * cell.len())?;
-            cells.push(product(own, cell, &limits.thinning, &mut self.arena));
+            cells.push(product(own, cell, limits, &mut self.arena)?);
         }
         Ok(Matrix {
             columns: out.columns,
@@ -380,9 +256,8 @@ impl Working {
         for (p, mine) in own.iter().enumerate() {
             for (k, theirs) in other.iter().enumerate() {
                 let edge = &between.cells[p * other.len() + k];
-                limits.spend(mine.len() * theirs.len() * edge.len())?;
-                let both = product(mine, theirs, &limits.thinning, &mut self.arena);
-                pairs.push(product(&both, edge, &limits.thinning, &mut self.arena));
+                let both = product(mine, theirs, limits, &mut self.arena)?;
+                pairs.push(product(&both, edge, limits, &mut self.arena)?);
             }
         }
         let kept: Vec<(usize, Matrix)> = self.neighbours[into]
@@ -447,11 +322,10 @@ impl Working {
             let mut updated = self.nodes[n].clone().unwrap_or_default();
             for (p, frontier) in updated.iter_mut().enumerate() {
                 let edge = &matrix.cells[fixed * matrix.columns + p];
-                limits.spend(frontier.len() * edge.len())?;
-                *frontier = product(frontier, edge, &limits.thinning, &mut self.arena);
+                *frontier = product(frontier, edge, limits, &mut self.arena)?;
                 if position == 0 {
                     // The operator's own cost is added once.
-                    *frontier = product(frontier, &own[fixed], &limits.thinning, &mut self.arena);
+                    *frontier = product(frontier, &own[fixed], limits, &mut self.arena)?;
                 }
             }
             self.nodes[n] = Some(updated);

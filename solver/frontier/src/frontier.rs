@@ -103,24 +103,6 @@ impl Thinning {
     }
 }
 
-/// Cartesian product of two frontiers, appended to `out` and not reduced.
-pub fn product_into(a: &[Tuple], b: &[Tuple], cap: f64, out: &mut Vec<Candidate>) {
-    for x in a {
-        for y in b {
-            let memory = x.memory + y.memory;
-            if memory > cap && !out.is_empty() {
-                break; // b ascends in memory
-            }
-            out.push(Candidate {
-                memory,
-                time: x.time + y.time,
-                left: x.trace,
-                right: y.trace,
-            });
-        }
-    }
-}
-
 /// Reduce, thin, and record the derivations of what is left.
 pub fn settle(mut candidates: Vec<Candidate>, thinning: &Thinning) -> Vec<Candidate> {
     reduce(&mut candidates);
@@ -138,13 +120,6 @@ pub fn record(candidates: Vec<Candidate>, arena: &mut Arena) -> Frontier {
             trace: arena.join(c.left, c.right),
         })
         .collect()
-}
-
-/// Product of two frontiers (Section 3.1), reduced.
-pub fn product(a: &[Tuple], b: &[Tuple], thinning: &Thinning, arena: &mut Arena) -> Frontier {
-    let mut candidates = Vec::with_capacity(a.len() * b.len());
-    product_into(a, b, thinning.memory_cap, &mut candidates);
-    record(settle(candidates, thinning), arena)
 }
 
 /// Union of frontiers (Section 3.1), reduced.
@@ -192,14 +167,6 @@ mod tests {
         let b = frontier(&[(1.0, 6.0), (2.0, 4.0), (3.0, 3.0), (4.0, 3.0)]);
         let both = union([&a[..], &b[..]], &Thinning::EXACT, &mut arena);
         assert_eq!(costs(&both), [(1.0, 5.0), (2.0, 4.0), (3.0, 3.0)]);
-    }
-
-    #[test]
-    fn product_adds_costs() {
-        let mut arena = Arena::default();
-        let a = frontier(&[(1.0, 5.0), (2.0, 1.0)]);
-        let both = product(&a, &a, &Thinning::EXACT, &mut arena);
-        assert_eq!(costs(&both), [(2.0, 10.0), (3.0, 6.0), (4.0, 2.0)]);
     }
 
     #[test]

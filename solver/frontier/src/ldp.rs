@@ -2,9 +2,10 @@
 
 use rayon::prelude::*;
 
-use crate::elimination::{Gather, Limits, Working};
+use crate::elimination::Working;
 use crate::error::SolveError;
 use crate::frontier::{record, union, Candidate, Frontier, Tuple};
+use crate::gather::{Gather, Limits};
 
 /// The cost frontier of the linear graph `chain`, whose operators leave the working graph.
 ///

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::brute_force;
 use crate::certified;
-use crate::elimination::Limits;
 use crate::error::SolveError;
 use crate::frontier::Thinning;
+use crate::gather::Limits;
 use crate::problem::Problem;
 use crate::tracking::{track, Point, Style};
 use crate::watch::{Listener, Watch};

@@ -1,9 +1,10 @@
 //! Frontier Tracking (TensorOpt Algorithm 2).
 
 use crate::bucket;
-use crate::elimination::{Limits, Working};
+use crate::elimination::Working;
 use crate::error::SolveError;
-use crate::frontier::{product, unit, Frontier};
+use crate::frontier::{unit, Frontier};
+use crate::gather::{product, Limits};
 use crate::ldp;
 use crate::problem::Problem;
 
@@ -208,8 +209,7 @@ fn solve_components(
             let chain = chain_order(working, &component, rank);
             ldp::run(working, &chain, limits)?
         };
-        limits.watch.count(whole.len() * part.len());
-        whole = product(&whole, &part, &limits.thinning, &mut working.arena);
+        whole = product(&whole, &part, limits, &mut working.arena)?;
     }
     Ok(whole)
 }

@@ -2,8 +2,8 @@
 
 #![allow(dead_code)] // each test file uses its part
 
-use frontier::elimination::Limits;
 use frontier::frontier::Thinning;
+use frontier::gather::Limits;
 use frontier::problem::{Problem, Table};
 use frontier::tracking::Point;
 use frontier::watch::Watch;
@@ -90,14 +90,19 @@ pub fn sketches() -> impl Strategy<Value = Sketch> {
         prop::collection::vec((0u8..12, 0u8..12), 1..40),
         prop::collection::vec(any::<bool>(), 1..20),
         prop::bool::weighted(0.3),
+        any::<bool>(),
     )
-        .prop_map(|(shape, mut costs, stream, bits, alike)| {
+        .prop_map(|(shape, mut costs, stream, bits, alike, backwards)| {
             if shape == Shape::Single {
                 costs.truncate(1);
             } else if costs.len() < 3 {
                 costs.resize(3, vec![(3, 5), (5, 3)]);
             }
-            let edges = ends(shape, costs.len(), &bits);
+            let mut edges = ends(shape, costs.len(), &bits);
+            if backwards {
+                // The last operator comes first, so that numbers do not tell the order.
+                edges.iter_mut().for_each(|(a, b)| (*a, *b) = (*b, *a));
+            }
             if alike {
                 let first = costs[0].clone();
                 costs.fill(first);
