@@ -7,12 +7,15 @@
 //! on a chain of repeated layers every second boundary goes, then every second of what is left.
 //! Factors made alike are one class and computed once, so that n equal layers take log n classes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use crate::error::SolveError;
 use crate::problem::Problem;
 use crate::selection::Selection;
 use crate::watch::Watch;
+
+/// More work than this is not told apart.
+const HOPELESS: f64 = 1e30;
 
 /// A table over some operators' selected choices; equal classes have equal contents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -96,35 +99,29 @@ impl<'a> Schedule<'a> {
             cells: 0.0,
             width,
         };
-        let mut touching = schedule.edge_factors();
+        let mut left = schedule.edge_factors();
+        schedule.drop_determined(&mut left);
         let mut depth = vec![0u32; problem.operators.len()];
         // Work is positive, so that its bits are in its order.
         let key = |work: f64, depth: u32, o: usize| (work.to_bits(), depth, o);
-        let mut work: Vec<f64> = (0..problem.operators.len())
-            .map(|o| schedule.work(o, &touching))
-            .collect();
-        let mut queue: BTreeSet<(u64, u32, usize)> = work
-            .iter()
-            .enumerate()
-            .map(|(o, w)| key(*w, 0, o))
-            .collect();
+        let open = (0..problem.operators.len()).filter(|o| schedule.choices(*o) > 1);
+        let mut work: HashMap<usize, f64> = open.map(|o| (o, schedule.work(o, &left))).collect();
+        let mut queue: BTreeSet<(u64, u32, usize)> =
+            work.iter().map(|(o, w)| key(*w, 0, *o)).collect();
         while let Some((_, _, operator)) = queue.pop_first() {
             watch.poll("ordering", 0.5)?;
-            schedule.check_width(operator, work[operator], &touching)?;
-            let mut factors = std::mem::take(&mut touching[operator]);
+            schedule.check_width(operator, work[&operator], &left)?;
+            let mut factors = left.take(operator);
             while width.pairs && factors.len() > 2 {
                 schedule.join_smallest(&mut factors);
             }
             let result = schedule.step(Some(operator), factors);
+            left.add(&result);
             for &o in &result.scope {
-                touching[o].retain(|f| !f.scope.contains(&operator));
-                touching[o].push(result.clone());
-                queue.remove(&key(work[o], depth[o], o));
+                queue.remove(&key(work[&o], depth[o], o));
                 depth[o] = depth[o].max(depth[operator] + 1);
-            }
-            for &o in &result.scope {
-                work[o] = schedule.work(o, &touching);
-                queue.insert(key(work[o], depth[o], o));
+                work.insert(o, schedule.work(o, &left));
+                queue.insert(key(work[&o], depth[o], o));
             }
         }
         if width.pairs {
@@ -141,14 +138,18 @@ impl<'a> Schedule<'a> {
 
     /// Components have a single cell each; join them, so that the last step is the whole.
     fn join_components(&mut self) {
-        let mut roots: Vec<Factor> = self.roots().map(|(_, s)| s.result.clone()).collect();
+        let mut roots: VecDeque<Factor> = self.roots().map(|(_, s)| s.result.clone()).collect();
+        // Equal components stand side by side, and so do their halves, quarters, ...
+        roots.make_contiguous().sort_by_key(|root| root.class);
         while roots.len() > 1 {
-            self.join_smallest(&mut roots);
+            let pair = roots.drain(..2).collect();
+            let joined = self.step(None, pair);
+            roots.push_back(joined);
         }
     }
 
-    fn edge_factors(&mut self) -> Vec<Vec<Factor>> {
-        let mut touching: Vec<Vec<Factor>> = vec![Vec::new(); self.problem.operators.len()];
+    fn edge_factors(&mut self) -> Left {
+        let mut left = Left::new(self.problem.operators.len());
         for (e, edge) in self.problem.edges.iter().enumerate() {
             let scope = vec![edge.source, edge.target];
             let class = Class::Edge {
@@ -158,15 +159,27 @@ impl<'a> Schedule<'a> {
                 source_set: self.selection.of[edge.source],
                 target_set: self.selection.of[edge.target],
             };
-            let factor = Factor {
+            left.add(&Factor {
                 class: self.intern(class, &scope),
                 scope,
                 origin: Origin::Edge(e),
-            };
-            touching[edge.source].push(factor.clone());
-            touching[edge.target].push(factor);
+            });
         }
-        touching
+        left
+    }
+
+    /// An operator with one choice joins nothing: every factor loses its axis on its own.
+    fn drop_determined(&mut self, left: &mut Left) {
+        for operator in 0..self.problem.operators.len() {
+            if self.choices(operator) > 1 {
+                continue;
+            }
+            self.step(Some(operator), Vec::new());
+            for factor in left.take(operator) {
+                let narrower = self.narrower(operator, factor);
+                left.add(&narrower);
+            }
+        }
     }
 
     fn choices(&self, operator: usize) -> usize {
@@ -174,7 +187,10 @@ impl<'a> Schedule<'a> {
     }
 
     fn cells_of(&self, scope: &[usize]) -> f64 {
-        scope.iter().map(|o| self.choices(*o) as f64).product()
+        scope
+            .iter()
+            .map(|o| self.choices(*o) as f64)
+            .product::<f64>()
     }
 
     /// Replace the two factors with the smallest joint table by that table.
@@ -198,9 +214,24 @@ impl<'a> Schedule<'a> {
         factors.push(joined);
     }
 
-    /// Record a step; its result takes the place of its factors.
+    /// A factor without the axis of an operator that has one choice.
+    fn narrower(&mut self, operator: usize, factor: Factor) -> Factor {
+        let scope = scope(Some(operator), std::slice::from_ref(&factor));
+        self.record(None, vec![factor], scope)
+    }
+
+    /// Eliminate an operator, or only join factors; the result takes the place of the factors.
     fn step(&mut self, operator: Option<usize>, factors: Vec<Factor>) -> Factor {
-        let mut scope = scope(operator, &factors);
+        let scope = scope(operator, &factors);
+        self.record(operator, factors, scope)
+    }
+
+    fn record(
+        &mut self,
+        operator: Option<usize>,
+        factors: Vec<Factor>,
+        mut scope: Vec<usize>,
+    ) -> Factor {
         // The widest axis last: the innermost loop runs along it.
         scope.sort_by_key(|o| (self.choices(*o), *o));
         let places = factors
@@ -238,17 +269,19 @@ impl<'a> Schedule<'a> {
         self.classes.len() - 1
     }
 
-    fn work(&self, operator: usize, touching: &[Vec<Factor>]) -> f64 {
-        let scope = scope(Some(operator), &touching[operator]);
-        self.cells_of(&scope) * self.choices(operator) as f64
+    /// Cells times choices of an elimination; infinite where nobody would want to know.
+    fn work(&self, operator: usize, left: &Left) -> f64 {
+        let mut work = self.choices(operator) as f64;
+        for o in &left.neighbours[operator] {
+            work *= self.choices(*o) as f64;
+            if work > HOPELESS {
+                return f64::INFINITY;
+            }
+        }
+        work
     }
 
-    fn check_width(
-        &self,
-        operator: usize,
-        work: f64,
-        touching: &[Vec<Factor>],
-    ) -> Result<(), SolveError> {
+    fn check_width(&self, operator: usize, work: f64, left: &Left) -> Result<(), SolveError> {
         let cells = work / self.choices(operator) as f64;
         let width = &self.width;
         if work > width.step_work
@@ -258,10 +291,48 @@ impl<'a> Schedule<'a> {
             return Err(SolveError::OverBudget(format!(
                 "operator {:?} is joined too widely to be eliminated exactly ({} neighbours left, a table of {cells:.1e} cells)",
                 self.problem.operators[operator].name,
-                scope(Some(operator), &touching[operator]).len(),
+                left.neighbours[operator].len(),
             )));
         }
         Ok(())
+    }
+}
+
+/// The factors and operators that are not eliminated yet.
+struct Left {
+    touching: Vec<BTreeMap<usize, Factor>>,
+    neighbours: Vec<BTreeSet<usize>>,
+    added: usize,
+}
+
+impl Left {
+    fn new(operators: usize) -> Self {
+        Self {
+            touching: vec![BTreeMap::new(); operators],
+            neighbours: vec![BTreeSet::new(); operators],
+            added: 0,
+        }
+    }
+
+    fn add(&mut self, factor: &Factor) {
+        for &o in &factor.scope {
+            self.touching[o].insert(self.added, factor.clone());
+            let others = factor.scope.iter().filter(|other| **other != o);
+            self.neighbours[o].extend(others);
+        }
+        self.added += 1;
+    }
+
+    /// Take the factors of an operator out, and the operator itself.
+    fn take(&mut self, operator: usize) -> Vec<Factor> {
+        let factors = std::mem::take(&mut self.touching[operator]);
+        for (id, factor) in &factors {
+            for &o in &factor.scope {
+                self.touching[o].remove(id);
+                self.neighbours[o].remove(&operator);
+            }
+        }
+        factors.into_values().collect()
     }
 }
 
