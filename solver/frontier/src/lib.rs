@@ -15,6 +15,7 @@ pub mod error;
 pub mod frontier;
 pub mod gather;
 pub mod grid;
+pub mod layout_arcs;
 pub mod ldp;
 pub mod min_plus;
 pub mod problem;
