@@ -76,7 +76,7 @@ class CostContext:
 def group_costs(context: CostContext, pattern: GroupPattern) -> GroupCosts:
     """Every configuration of the group with its costs."""
     assignment = assignments(
-        context.mesh.axes, len(pattern.group.variables), _legality(context.graph, pattern.group)
+        context.mesh.axes, len(pattern.group.variables), legality(context.graph, pattern.group)
     )
     work = _GroupWork(context, pattern, assignment)
     compute_s = work.compute_s()
@@ -94,7 +94,7 @@ def group_costs(context: CostContext, pattern: GroupPattern) -> GroupCosts:
     )
 
 
-def _legality(graph: Graph, group: Group) -> Callable[[int, int], bool]:
+def legality(graph: Graph, group: Group) -> Callable[[int, int], bool]:
     """Whether a group variable may be split into so many shares, by every member's demands."""
     demands: dict[int, list[tuple[int, Access | None]]] = {}
     clashing = set()
