@@ -277,7 +277,9 @@ def solve_problem(
 
 def _check_settings(method: str, epsilon: float, time_limit_s: float | None) -> None:
     if method not in SOLVER_METHODS:
-        raise BadInput(f"unknown method {method!r}", field="method", expected=", ".join(SOLVER_METHODS))
+        raise BadInput(
+            f"unknown method {method!r}", field="method", expected=", ".join(SOLVER_METHODS)
+        )
     if not (math.isfinite(epsilon) and epsilon >= 0):
         raise BadInput(
             f"{epsilon} is out of range", field="epsilon", expected="a number of at least 0"

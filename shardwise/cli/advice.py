@@ -387,6 +387,12 @@ def _certificate(document: dict[str, Any]) -> None:
         f"{search['configurations_max']} configurations, {search['seconds']:.2f} s, "
         f"{search['peak_rss_bytes'] / 2**30:.2f} GiB"
     )
+    peer = search.get("tofu")
+    if peer and peer["steps"]:
+        moved = ", ".join(
+            f"{s['bytes'] / 1e9:.3g} among {s['worker_groups']}" for s in peer["steps"]
+        )
+        say(f"Tofu's steps move {moved} (GB); it would store {gib(peer['stored_bytes'])} GiB")
 
 
 def _thin(count: int, knee: int | None) -> list[int]:

@@ -17,7 +17,8 @@ What comes out is one strategy of the searched space, priced by the same cost mo
 - Tofu stores shares and fetches again for backward, so of the copies that an edge may keep it
   has the smallest.
 - Tofu stores parameters in shares too. The space has no such choice yet, so a parameter that a
-  group reads whole is kept whole: the bytes are the same or fewer, its memory is not 1/k.
+  group reads whole is kept whole: the bytes are the same or fewer, the memory is more than
+  Tofu's. `stored_bytes` is what Tofu itself would store, 1/k of one device's.
 
 Forward and backward of an operator share one split, as everywhere in this space; Tofu may split
 them differently.
@@ -29,6 +30,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +43,7 @@ from shardwise.advise.options import Options, Progress
 from shardwise.advise.space import SearchAxis, canonical
 from shardwise.advise.tofu.step import NONE, StepPlan, Stored, TofuGroup, Workers, divide, partition
 from shardwise.advise.tofu.uses import Use, uses_of
+from shardwise.graph.graph import DTYPE_BYTES
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,31 @@ class TofuSolution:
     time_s: Floats
     choices: NDArray[np.uint32]
     edge_choices: NDArray[np.uint32]
-    steps: tuple[StepPlan, ...]
     seconds: float
-    statistics: dict[str, float]
+    steps: tuple[StepPlan, ...]
+    step_axes: tuple[str, ...]
+    renamed_groups: int
+    stored_bytes: float
     exact: bool = False
     epsilon: float = float("inf")
     time_lower_bound_s: float | None = None
     status: str = "heuristic"
     method: str = "tofu"
+
+    @property
+    def statistics(self) -> dict[str, float]:
+        return {"steps": len(self.steps), "renamed_groups": self.renamed_groups}
+
+    def report(self) -> dict[str, Any]:
+        """What Tofu itself looked at, for the answer's `search`."""
+        return {
+            "steps": [
+                {"axis": axis, "worker_groups": plan.k, "bytes": plan.total_bytes}
+                for axis, plan in zip(self.step_axes, self.steps, strict=True)
+            ],
+            "stored_bytes": self.stored_bytes,
+            "renamed_groups": self.renamed_groups,
+        }
 
 
 def tofu(problem: SearchProblem, options: Options, progress: Progress) -> TofuSolution:
@@ -70,7 +90,7 @@ def tofu(problem: SearchProblem, options: Options, progress: Progress) -> TofuSo
     axes = problem.context.mesh.axes
     workers = whole_graph(problem)
     named = np.full((len(workers.groups), len(axes)), NONE, dtype=np.int8)
-    steps = []
+    steps: list[StepPlan] = []
     for axis in step_order(axes):
         solver = _Solver(options, progress, start, f"step {len(steps) + 1} of {len(axes)}")
         plan = partition(workers, axes[axis].size, solver)
@@ -79,16 +99,16 @@ def tofu(problem: SearchProblem, options: Options, progress: Progress) -> TofuSo
         steps.append(plan)
     choices, renamed = _in_the_space(problem, named)
     memory, time, taken = _priced(problem, choices)
-    statistics = {f"step_{i}_bytes": plan.total_bytes for i, plan in enumerate(steps, start=1)}
-    statistics["renamed_groups"] = float(renamed)
     return TofuSolution(
         np.array([memory]),
         np.array([time]),
         choices[None, :],
         taken[None, :],
-        tuple(steps),
         monotonic() - start,
-        statistics,
+        tuple(steps),
+        tuple(axes[axis].name for axis in step_order(axes)),
+        renamed,
+        stored_bytes(problem, workers),
     )
 
 
@@ -101,8 +121,8 @@ def whole_graph(problem: SearchProblem) -> Workers:
     """All workers as one group, before the first step."""
     patterns = problem.context.patterns
     groups = [
-        TofuGroup(group, uses_of(group, patterns), legality(patterns.graph, group))
-        for group in problem.coarsened.groups
+        TofuGroup(group, found.key, uses_of(group, patterns), legality(patterns.graph, group))
+        for group, found in zip(problem.coarsened.groups, problem.patterns, strict=True)
     ]
     touching: dict[str, list[int]] = defaultdict(list)
     uses: dict[str, list[Use]] = defaultdict(list)
@@ -119,6 +139,30 @@ def whole_graph(problem: SearchProblem) -> Workers:
         for name, where in touching.items()
     }
     return Workers(groups, stored)
+
+
+def stored_bytes(problem: SearchProblem, workers: Workers) -> float:
+    """What one device stores when everything that training keeps lies in shares (Tofu §5)."""
+    context, total = problem.context, 0.0
+    patterns, options = context.patterns, context.options
+    kept = {
+        patterns.storage_of(name)
+        for name, stored in workers.stored.items()
+        for g in stored.groups
+        if patterns.kept_by(name, g)
+    }
+    for name, stored in workers.stored.items():
+        item = DTYPE_BYTES[stored.tensor.dtype]
+        if stored.tensor.role == "parameter":
+            trained = patterns.carries_gradient(name)
+            total += stored.elements * (
+                options.training_bytes_per_element(item) if trained else item
+            )
+        elif name in kept:
+            total += stored.elements * item
+    inputs = {n for p in problem.patterns for n in p.kept if n not in workers.stored}
+    total += sum(patterns.graph.tensors[n].size_bytes for n in inputs) / workers.count
+    return total + problem.fixed_memory_bytes
 
 
 @dataclass

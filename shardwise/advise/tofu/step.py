@@ -16,9 +16,10 @@ storages are tried one by one, as the paper does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -44,9 +45,10 @@ Solve = Callable[[_core.Problem], _core.Solution]
 
 @dataclass(frozen=True)
 class TofuGroup:
-    """A group of operators as the recursion sees it."""
+    """A group of operators as the recursion sees it; groups of one `pattern` cost alike."""
 
     group: Group
+    pattern: Hashable
     uses: dict[str, list[Use]]
     legal: Callable[[int, int], bool]
 
@@ -66,6 +68,11 @@ class Stored:
     gradient_parts: list[int]
     own: dict[int, float]
     gradient_own: dict[int, float]
+
+    @property
+    def elements(self) -> int:
+        """Elements of one share."""
+        return prod(-(-e // p) for e, p in zip(self.tensor.shape, self.parts, strict=True))
 
     @classmethod
     def whole(cls, tensor: Tensor, groups: tuple[int, ...], *, has_gradient: bool) -> Stored:
@@ -105,27 +112,27 @@ class StepPlan:
 
 def partition(workers: Workers, k: int, solve: Solve) -> StepPlan:
     """The plan of one step that moves the fewest bytes when every worker group is split in k."""
-    options = [_variables(workers, g, k) for g in range(len(workers.groups))]
-    between = {n: _pairs(workers, s, k, options) for n, s in workers.stored.items() if _shared(s)}
+    step = _Step(workers, k)
     problem, tables = _core.Problem(), _Tables()
-    for g, variables in enumerate(options):
-        costs = np.array([_inner_bytes(workers, g, v, k, options) for v in variables])
-        problem.add_operator(workers.groups[g].group.name, tables.costs(problem, costs))
-    for position, (name, pairs) in enumerate(between.items(), start=len(options)):
-        problem.add_operator(name, tables.costs(problem, np.zeros(len(pairs))))
-        for g in workers.stored[name].groups:
-            table = _edge_bytes(workers, g, name, options[g], pairs, k)
-            tables.edge(problem, g, position, table)
+    costs = [step.costs_of(g) for g in range(len(workers.groups))]
+    for member, cost in zip(workers.groups, costs, strict=True):
+        problem.add_operator(member.group.name, tables.costs(problem, cost.inner))
+    node = {
+        name: problem.add_operator(name, tables.costs(problem, np.zeros(len(pairs))))
+        for name, pairs in step.pairs.items()
+    }
+    for g, cost in enumerate(costs):
+        for name, moved in zip(step.shared(g), cost.edges, strict=True):
+            tables.edge(problem, g, node[name], moved)
     solution = solve(problem)
     chosen = solution.choices[0].tolist()
-    variables = tuple(v[c] for v, c in zip(options, chosen, strict=False))
-    storages = {n: p[c] for (n, p), c in zip(between.items(), chosen[len(options) :], strict=True)}
-    for name, stored in workers.stored.items():
-        if not _shared(stored):
-            g = stored.groups[0]
-            storages[name] = _best_pair(workers, g, name, variables[g], k, options)[1]
+    variables = [step.options[g][c] for g, c in enumerate(chosen[: len(costs)])]
+    storages = {name: pairs[chosen[node[name]]] for name, pairs in step.pairs.items()}
+    for g, variable in enumerate(variables):
+        for name in step.inner(g):
+            storages[name] = step.best_pair(g, name, variable)[1]
     total = float(solution.time_s[0]) * workers.count
-    return StepPlan(k, variables, storages, total, bool(solution.exact))
+    return StepPlan(k, tuple(variables), storages, total, bool(solution.exact))
 
 
 def divide(workers: Workers, plan: StepPlan) -> Workers:
@@ -161,83 +168,103 @@ def _multiplied(parts: list[int], dim: int, k: int) -> list[int]:
     return [p * k if d == dim else p for d, p in enumerate(parts)]
 
 
-def _shared(stored: Stored) -> bool:
-    return len(stored.groups) > 1
+@dataclass(frozen=True)
+class _GroupCosts:
+    """Bytes of one group: by itself (K,), and with each tensor that others touch too (K, pairs)."""
+
+    inner: Floats
+    edges: list[Floats]
 
 
-def _variables(workers: Workers, g: int, k: int) -> list[int]:
-    """The variables of a group that can be split k times more."""
-    legal, parts = workers.groups[g].legal, workers.parts[g]
-    return [v for v in range(len(parts)) if legal(v, int(parts[v]) * k)] or [NONE]
+class _Step:
+    """The choices of one step and what they move; groups alike are computed once."""
 
+    def __init__(self, workers: Workers, k: int) -> None:
+        self.workers = workers
+        self.k = k
+        self.options = [self._variables(g) for g in range(len(workers.groups))]
+        self.pairs = {n: self._pairs(s) for n, s in workers.stored.items() if len(s.groups) > 1}
+        self._known: dict[Hashable, _GroupCosts] = {}
 
-def _pairs(
-    workers: Workers, stored: Stored, k: int, options: list[list[int]]
-) -> list[tuple[int, int]]:
-    """Where a tensor and its gradient may lie."""
-    forward = _storages(workers, stored, stored.parts, k, options)
-    if stored.tensor.role == "parameter":
-        # The optimizer is element-wise: it wants weight and gradient alike (Tofu §5.1).
-        return [(f, f) for f in forward]
-    if not stored.has_gradient:
-        return [(f, f) for f in forward]
-    return list(product(forward, _storages(workers, stored, stored.gradient_parts, k, options)))
+    def shared(self, g: int) -> list[str]:
+        """Tensors of a group that others make or read."""
+        return [name for name in self.workers.groups[g].uses if name in self.pairs]
 
+    def inner(self, g: int) -> list[str]:
+        """Its parameters, and tensors that it alone makes and reads."""
+        return [name for name in self.workers.groups[g].uses if name not in self.pairs]
 
-def _storages(
-    workers: Workers, stored: Stored, parts: list[int], k: int, options: list[list[int]]
-) -> list[int]:
-    """Dimensions that can be split k times more; of those that nobody wants one is enough."""
-    dims = [d for d, e in enumerate(stored.tensor.shape) if shard_fits(e, parts[d] * k)]
-    wanted = {
-        use.fetched(v)
-        for g in stored.groups
-        for use in workers.groups[g].uses[stored.tensor.name]
-        for v in options[g]
-    }
-    return [d for d in dims if d in wanted] or dims[:1] or [WHOLE]
+    def costs_of(self, g: int) -> _GroupCosts:
+        key = self._likeness(g)
+        if key not in self._known:
+            variables = self.options[g]
+            self._known[key] = _GroupCosts(
+                np.array([self._inner_bytes(g, v) for v in variables]),
+                [
+                    np.array([self._moved(g, name, v, self.pairs[name]) for v in variables])
+                    for name in self.shared(g)
+                ],
+            )
+        return self._known[key]
 
+    def best_pair(self, g: int, name: str, variable: int) -> tuple[float, tuple[int, int]]:
+        """The cheapest storages of a tensor that only group g touches."""
+        pairs = self._pairs(self.workers.stored[name])
+        moved = self._moved(g, name, variable, pairs)
+        best = int(moved.argmin())
+        return float(moved[best]), pairs[best]
 
-def _moved(
-    workers: Workers, g: int, name: str, variable: int, pair: tuple[int, int], k: int
-) -> float:
-    stored, uses = workers.stored[name], workers.groups[g].uses[name]
-    split = Split(variable, k, workers.parts[g])
-    total = tensor_bytes(split, uses, pair[0], stored.own[g])
-    if stored.has_gradient:
-        total += gradient_bytes(split, uses, pair[1], stored.gradient_own[g])
-    return total
+    def _likeness(self, g: int) -> Hashable:
+        """Groups of one pattern, split alike so far and facing the same choices, cost the same."""
+        member = self.workers.groups[g]
+        history = tuple(
+            (*s.parts, *s.gradient_parts, s.own[g], s.gradient_own[g])
+            for s in (self.workers.stored[name] for name in member.uses)
+        )
+        faced = tuple(tuple(self.pairs.get(name, ())) for name in member.uses)
+        return (member.pattern, self.workers.parts[g].tobytes(), history, faced)
 
+    def _variables(self, g: int) -> list[int]:
+        """The variables of a group that can be split k times more."""
+        legal, parts = self.workers.groups[g].legal, self.workers.parts[g]
+        return [v for v in range(len(parts)) if legal(v, int(parts[v]) * self.k)] or [NONE]
 
-def _edge_bytes(
-    workers: Workers,
-    g: int,
-    name: str,
-    variables: list[int],
-    pairs: list[tuple[int, int]],
-    k: int,
-) -> Floats:
-    return np.array([[_moved(workers, g, name, v, p, k) for p in pairs] for v in variables])
+    def _pairs(self, stored: Stored) -> list[tuple[int, int]]:
+        """Where a tensor and its gradient may lie."""
+        forward = self._storages(stored, stored.parts)
+        if stored.tensor.role == "parameter" or not stored.has_gradient:
+            # The optimizer is element-wise: it wants weight and gradient alike (Tofu §5.1).
+            return [(f, f) for f in forward]
+        return list(product(forward, self._storages(stored, stored.gradient_parts)))
 
+    def _storages(self, stored: Stored, parts: list[int]) -> list[int]:
+        """Dimensions that can be split k times more; of those that nobody wants one is enough."""
+        shape = stored.tensor.shape
+        dims = [d for d, e in enumerate(shape) if shard_fits(e, parts[d] * self.k)]
+        wanted = {
+            use.fetched(v)
+            for g in stored.groups
+            for use in self.workers.groups[g].uses[stored.tensor.name]
+            for v in self.options[g]
+        }
+        return [d for d in dims if d in wanted] or dims[:1] or [WHOLE]
 
-def _best_pair(
-    workers: Workers, g: int, name: str, variable: int, k: int, options: list[list[int]]
-) -> tuple[float, tuple[int, int]]:
-    """The cheapest storages of a tensor that only group g touches."""
-    pairs = _pairs(workers, workers.stored[name], k, options)
-    return min((_moved(workers, g, name, variable, p, k), p) for p in pairs)
+    def _moved(self, g: int, name: str, variable: int, pairs: list[tuple[int, int]]) -> Floats:
+        """What group g moves of a tensor and its gradient, for each of the storages `pairs`."""
+        stored, uses = self.workers.stored[name], self.workers.groups[g].uses[name]
+        split = Split(variable, self.k, self.workers.parts[g])
+        own, gradient_own = stored.own[g], stored.gradient_own[g]
+        forward = {f: tensor_bytes(split, uses, f, own) for f, _ in pairs}
+        if not stored.has_gradient:
+            return np.array([forward[f] for f, _ in pairs])
+        backward = {b: gradient_bytes(split, uses, b, gradient_own) for _, b in pairs}
+        return np.array([forward[f] + backward[b] for f, b in pairs])
 
-
-def _inner_bytes(
-    workers: Workers, g: int, variable: int, k: int, options: list[list[int]]
-) -> float:
-    """What a group moves by itself: parameters, tensors that stay inside, statistics."""
-    member = workers.groups[g]
-    total = statistics_bytes(Split(variable, k, workers.parts[g]), member.group.members)
-    for name in member.uses:
-        if not _shared(workers.stored[name]):
-            total += _best_pair(workers, g, name, variable, k, options)[0]
-    return total
+    def _inner_bytes(self, g: int, variable: int) -> float:
+        """What a group moves by itself: parameters, tensors that stay inside, statistics."""
+        split = Split(variable, self.k, self.workers.parts[g])
+        total = statistics_bytes(split, self.workers.groups[g].group.members)
+        return total + sum(self.best_pair(g, name, variable)[0] for name in self.inner(g))
 
 
 class _Tables:

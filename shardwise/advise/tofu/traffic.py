@@ -98,7 +98,10 @@ Flow = tuple[int, float, float]
 
 
 def _distinct(split: Split, uses: Sequence[Use], state_of: Callable[[Use, int], int]) -> list[Flow]:
-    """One flow for each state; the largest region counts, and the whole covers every share."""
+    """One flow for each state; the largest region counts, and the whole covers every share.
+
+    Shares along different dimensions are counted each (their corners overlap).
+    """
     flows: dict[int, tuple[float, float]] = {}
     for use in uses:
         state = state_of(use, split.variable)
@@ -107,8 +110,9 @@ def _distinct(split: Split, uses: Sequence[Use], state_of: Callable[[Use, int], 
             max(region, use.region_bytes(split.parts)),
             max(halo, use.halo_bytes(split.variable, split.parts)),
         )
-    if REPLICATE in flows and state_of is Use.fetched:
-        flows = {REPLICATE: flows[REPLICATE]}
+    covering = REPLICATE if state_of is Use.fetched else PARTIAL
+    if covering in flows:
+        flows = {covering: flows[covering]}
     return [(state, region, halo) for state, (region, halo) in flows.items()]
 
 
