@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -86,14 +86,14 @@ def tofu(problem: SearchProblem, options: Options, progress: Progress) -> TofuSo
 
     Raises `TimeoutError` and `RuntimeError` as `_core.solve` does.
     """
-    start = monotonic()
+    solver = _Solver(options, progress, monotonic())
     axes = problem.context.mesh.axes
     workers = whole_graph(problem)
     named = np.full((len(workers.groups), len(axes)), NONE, dtype=np.int8)
     steps: list[StepPlan] = []
     for axis in step_order(axes):
-        solver = _Solver(options, progress, start, f"step {len(steps) + 1} of {len(axes)}")
-        plan = partition(workers, axes[axis].size, solver)
+        now = solver.at(len(steps) + 1, len(axes))
+        plan = partition(workers, axes[axis].size, now.solve, now.check)
         workers = divide(workers, plan)
         named[:, axis] = plan.variables
         steps.append(plan)
@@ -104,7 +104,7 @@ def tofu(problem: SearchProblem, options: Options, progress: Progress) -> TofuSo
         np.array([time]),
         choices[None, :],
         taken[None, :],
-        monotonic() - start,
+        monotonic() - solver.start,
         tuple(steps),
         tuple(axes[axis].name for axis in step_order(axes)),
         renamed,
@@ -167,27 +167,38 @@ def stored_bytes(problem: SearchProblem, workers: Workers) -> float:
 
 @dataclass
 class _Solver:
-    """The solver with one objective: bytes in place of seconds."""
+    """The solver with one objective, bytes in place of seconds, under the options' limits."""
 
     options: Options
     progress: Progress
     start: float
-    stage: str
-    _left: float | None = field(init=False, default=None)
+    stage: str = ""
+    fraction: float = 0.0
 
-    def __call__(self, problem: _core.Problem) -> _core.Solution:
+    def at(self, step: int, steps: int) -> _Solver:
+        self.stage, self.fraction = f"step {step} of {steps}", (step - 1) / steps
+        return self
+
+    def check(self) -> None:
+        if not self.progress(self.stage, self.fraction):
+            raise RuntimeError("cancelled")
         limit = self.options.time_limit_s
-        if limit is not None:
-            self._left = limit - (monotonic() - self.start)
-            if self._left <= 0:
-                raise TimeoutError(f"the time limit passed before {self.stage}")
+        if limit is not None and monotonic() - self.start > limit:
+            raise TimeoutError(f"the time limit passed in {self.stage} of Tofu's recursion")
+
+    def solve(self, problem: _core.Problem) -> _core.Solution:
+        self.check()
         return _core.solve(
             problem,
             method="elimination",
-            time_limit_s=self._left,
+            time_limit_s=self._left_s(),
             threads=self.options.threads,
-            progress=lambda _, fraction: self.progress(self.stage, fraction),
+            progress=lambda _, __: self.progress(self.stage, self.fraction),
         )
+
+    def _left_s(self) -> float | None:
+        limit = self.options.time_limit_s
+        return None if limit is None else max(limit - (monotonic() - self.start), 1e-9)
 
 
 def _in_the_space(

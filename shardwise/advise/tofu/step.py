@@ -41,6 +41,8 @@ NONE = -1
 """The choice of a group that no variable can be split of any more: all k do all of its work."""
 
 Solve = Callable[[_core.Problem], _core.Solution]
+Check = Callable[[], None]
+"""Raises when the search is cancelled or out of time; called between groups."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,9 @@ class StepPlan:
     exact: bool
 
 
-def partition(workers: Workers, k: int, solve: Solve) -> StepPlan:
+def partition(workers: Workers, k: int, solve: Solve, check: Check) -> StepPlan:
     """The plan of one step that moves the fewest bytes when every worker group is split in k."""
-    step = _Step(workers, k)
+    step = _Step(workers, k, check)
     problem, tables = _core.Problem(), _Tables()
     costs = [step.costs_of(g) for g in range(len(workers.groups))]
     for member, cost in zip(workers.groups, costs, strict=True):
@@ -179,9 +181,10 @@ class _GroupCosts:
 class _Step:
     """The choices of one step and what they move; groups alike are computed once."""
 
-    def __init__(self, workers: Workers, k: int) -> None:
+    def __init__(self, workers: Workers, k: int, check: Check) -> None:
         self.workers = workers
         self.k = k
+        self.check = check
         self.options = [self._variables(g) for g in range(len(workers.groups))]
         self.pairs = {n: self._pairs(s) for n, s in workers.stored.items() if len(s.groups) > 1}
         self._known: dict[Hashable, _GroupCosts] = {}
@@ -197,6 +200,7 @@ class _Step:
     def costs_of(self, g: int) -> _GroupCosts:
         key = self._likeness(g)
         if key not in self._known:
+            self.check()
             variables = self.options[g]
             self._known[key] = _GroupCosts(
                 np.array([self._inner_bytes(g, v) for v in variables]),
