@@ -73,7 +73,7 @@ class CostContext:
     rescheduler: ReschedulerFor
 
 
-def _legality(graph: Graph, group: Group) -> Callable[[int, int], bool]:
+def legality(graph: Graph, group: Group) -> Callable[[int, int], bool]:
     """Whether a group variable may be split into so many shares, by every member's demands."""
     demands: dict[int, list[tuple[int, Access | None]]] = {}
     clashing = set()
@@ -115,7 +115,7 @@ class GroupWork:
     def __init__(self, context: CostContext, pattern: GroupPattern) -> None:
         group = pattern.group
         assignment = assignments(
-            context.mesh.axes, len(group.variables), _legality(context.graph, group)
+            context.mesh.axes, len(group.variables), legality(context.graph, group)
         )
         self.context = context
         self.pattern = pattern
