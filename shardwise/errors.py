@@ -56,5 +56,14 @@ class NotFound(ShardwiseError):
     exit_code = 1
 
 
+class Cancelled(ShardwiseError):
+    """Whoever asked does not want the answer any more, and there is none yet."""
+
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__("interrupted")
+
+
 class SolverError(ShardwiseError):
     """The solver gave up; the message says which limit was met."""

@@ -29,6 +29,7 @@ from shardwise.advise.options import Options, Progress
 from shardwise.advise.pattern import Crossing, GroupPattern, Patterns
 from shardwise.advise.reschedule import Rescheduler, Reschedulers
 from shardwise.advise.space import SearchMesh
+from shardwise.errors import Cancelled
 from shardwise.graph.coarsen import Coarsened
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware import Hardware, Mesh
@@ -92,7 +93,7 @@ def assemble(
     )
     found = [patterns.pattern(group) for group in coarsened.groups]
     costs = _all_costs(context, found, progress)
-    edges = _all_edges(context, found, costs)
+    edges = _all_edges(context, found, costs, progress)
     memory, time = _fixed(context, coarsened)
     return SearchProblem(
         context,
@@ -113,18 +114,26 @@ def _all_costs(
     work: dict[Hashable, GroupWork] = {}
     for position, pattern in enumerate(patterns):
         if pattern.key not in work:
-            progress("costs", 0.5 * position / max(len(patterns), 1))
+            _go_on(progress, 0.5 * position / max(len(patterns), 1))
             work[pattern.key] = GroupWork(context, pattern)
             work[pattern.key].register()
     known: dict[Hashable, GroupCosts] = {}
     for position, (key, group) in enumerate(work.items()):
-        progress("costs", 0.5 + 0.5 * position / len(work))
+        _go_on(progress, 0.5 + 0.5 * position / len(work))
         known[key] = group.costs()
     return [known[pattern.key] for pattern in patterns]
 
 
+def _go_on(progress: Progress, fraction: float) -> None:
+    if not progress("costs", fraction):
+        raise Cancelled
+
+
 def _all_edges(
-    context: CostContext, patterns: list[GroupPattern], costs: list[GroupCosts]
+    context: CostContext,
+    patterns: list[GroupPattern],
+    costs: list[GroupCosts],
+    progress: Progress,
 ) -> list[SearchEdge]:
     """Crossings alike between the same groups become one edge; layers share tables."""
     kinds: dict[Hashable, _CrossingKind] = {}
@@ -159,6 +168,7 @@ def _all_edges(
     for (source_index, target_index, content), names in merged.items():
         wanted = (content, len(names))
         if wanted not in tables:
+            _go_on(progress, 1.0)
             tables[wanted] = first[content].table(len(names))
         edges.append(SearchEdge(source_index, target_index, tuple(names), tables[wanted]))
     return edges

@@ -8,7 +8,7 @@ from typing import Any
 from shardwise.advise.frontier import heading, provenance
 from shardwise.advise.options import TOFU, Options, Progress, quiet
 from shardwise.advise.search import Infeasible, Search, Subject, search
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 
@@ -37,9 +37,10 @@ def curve(
     seconds = 0.0
     best: tuple[int, float] | None = None
     for gpus in range(1, max_gpus + 1):
-        if not progress(f"{gpus} of {max_gpus} GPUs", (gpus - 1) / max_gpus):
-            raise KeyboardInterrupt
-        point, found = curve_point(subject, hardware, gpus, options)
+        watch = _one_of(progress, gpus, max_gpus)
+        if not watch("", 0.0):
+            raise Cancelled
+        point, found = curve_point(subject, hardware, gpus, options, watch)
         if found is not None:
             seconds += float(found.solution.seconds)
             head = head or heading(found)
@@ -57,8 +58,21 @@ def curve(
     }
 
 
+def _one_of(progress: Progress, gpus: int, max_gpus: int) -> Progress:
+    """Progress of the search on one count as progress of the whole curve."""
+
+    def tell(stage: str, fraction: float) -> bool:
+        return progress(f"{gpus} of {max_gpus} GPUs", (gpus - 1 + fraction) / max_gpus)
+
+    return tell
+
+
 def curve_point(
-    subject: Subject, hardware: Hardware, gpus: int, options: Options
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
 ) -> tuple[dict[str, Any], Search | None]:
     """The shortest time on `gpus` devices, or why there is none."""
     point: dict[str, Any] = {
@@ -72,7 +86,7 @@ def curve_point(
         "confidence": provenance(hardware)["communication"],
     }
     try:
-        found = search(subject, hardware, gpus, options, near_limit=True)
+        found = search(subject, hardware, gpus, options, progress, near_limit=True)
     except Infeasible as reason:
         point["reason"] = str(reason)
         return point, None

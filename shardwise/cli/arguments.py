@@ -37,6 +37,7 @@ def search_options(command: Command) -> Command:
     for option in (
         click.option("--quiet", is_flag=True, help="No progress."),
         click.option("--time-limit", type=float, help="Seconds for each search."),
+        click.option("--search-memory", help="What a search may take beside its input: 4GiB."),
         click.option("--threads", type=click.IntRange(0), default=0, help="0: all cores."),
         click.option(
             "--method",
@@ -62,12 +63,13 @@ def search_options(command: Command) -> Command:
 
 def options_from(values: dict[str, Any]) -> Options:
     """The options of the keywords that `search_options` gives."""
-    memory = values["memory"]
+    memory, search = values["memory"], values["search_memory"]
     return Options(
         epsilon=values["epsilon"],
         memory_limit_bytes=None if memory is None else parse_bytes(memory, "memory"),
         optimizer=values["optimizer"],
         time_limit_s=values["time_limit"],
+        search_memory_bytes=None if search is None else int(parse_bytes(search, "search-memory")),
         threads=values["threads"],
         method=values["method"],
     )

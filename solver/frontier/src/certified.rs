@@ -34,6 +34,7 @@ const TIE: f64 = 1e-7;
 /// Points with what is proven about them.
 pub struct Certified {
     pub points: Vec<Point>,
+    pub lines: Vec<Line>,
     pub epsilon: f64,
     /// With a memory target: no strategy within it is faster (seconds).
     pub time_lower_bound: Option<f64>,
@@ -75,6 +76,7 @@ pub fn solve(
         optima: search.lines.len(),
         kept_choices: search.kept.mean(),
         points: search.points,
+        lines: search.lines,
         stopped,
     })
 }
@@ -236,7 +238,8 @@ impl<'p, 'w> Search<'p, 'w> {
             memory: memory / self.scale.0,
             time: time / self.scale.1,
         };
-        self.kept.add_near(self.problem, &point, weights, near);
+        self.kept
+            .add_near(self.problem, &point, weights, near, self.watch)?;
         Ok(())
     }
 

@@ -68,8 +68,8 @@ pub fn eliminate(
         }
         let left: Vec<Vec<u32>> = distinct
             .par_iter()
-            .map(|n| survivors(problem, n, &sets.sets, own, tables))
-            .collect();
+            .map(|n| survivors(problem, n, &sets.sets, own, tables, watch))
+            .collect::<Result<_, SolveError>>()?;
         let ids: Vec<usize> = left.into_iter().map(|set| sets.intern(set)).collect();
         let next: Vec<usize> = around.iter().map(|n| ids[seen[n]]).collect();
         if next == of {
@@ -188,7 +188,8 @@ fn survivors(
     sets: &[Arc<Vec<u32>>],
     own: &[Vec<f64>],
     tables: &[Vec<f64>],
-) -> Vec<u32> {
+    watch: &Watch,
+) -> Result<Vec<u32>, SolveError> {
     let choices = &sets[neighbourhood.set];
     let own: Vec<f64> = choices
         .iter()
@@ -210,6 +211,7 @@ fn survivors(
     let mut dead = vec![false; own.len()];
     // The least promising is tested first, so that its witnesses are still there.
     for &(_, k) in order.iter().rev() {
+        watch.poll("bounding", 0.5)?;
         dead[k] = order
             .iter()
             .map(|(_, other)| *other)
@@ -218,7 +220,7 @@ fn survivors(
             .any(|other| is_no_dearer(&own, &sides, other, k));
     }
     let left = choices.iter().zip(&dead).filter(|(_, dead)| !**dead);
-    left.map(|(k, _)| *k).collect()
+    Ok(left.map(|(k, _)| *k).collect())
 }
 
 fn is_no_dearer(own: &[f64], sides: &[Rows], other: usize, k: usize) -> bool {

@@ -5,8 +5,9 @@ use crate::frontier::{record, reduce, settle, Candidate, Frontier, Thinning, Tup
 use crate::trace::Arena;
 use crate::watch::Watch;
 
-/// Tuples remembered at once, of some 50 bytes each.
-const MOST_TUPLES: u64 = 50_000_000;
+const BYTES_PER_TUPLE: usize = 48;
+/// Tuples remembered at once.
+const MOST_TUPLES: f64 = 5e7;
 /// Sums are merged into the front when there are this many, or as many as the front has.
 const BUFFER: usize = 1 << 11;
 
@@ -33,9 +34,10 @@ impl Limits<'_> {
 
     /// Count tuples that are kept; errs when they would fill the memory.
     pub fn keep(&self, tuples: usize) -> Result<(), SolveError> {
-        if self.watch.keep(tuples) > MOST_TUPLES {
+        let most = self.watch.room(MOST_TUPLES, BYTES_PER_TUPLE);
+        if self.watch.keep(tuples) as f64 > most {
             return Err(SolveError::OverBudget(format!(
-                "more than {MOST_TUPLES} partial strategies to remember"
+                "more than {most:.0} partial strategies to remember"
             )));
         }
         Ok(())

@@ -12,6 +12,7 @@ pub mod certified;
 pub mod dead_end;
 pub mod elimination;
 pub mod error;
+pub mod exact;
 pub mod frontier;
 pub mod gather;
 pub mod grid;

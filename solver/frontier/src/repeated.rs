@@ -10,8 +10,8 @@ use crate::error::SolveError;
 use crate::frontier::{reduce, Candidate, Tuple};
 use crate::gather::{Gather, Limits};
 use crate::grid::{union_of_products, Pair, Resolution};
-use crate::problem::Problem;
-use crate::schedule::{Class, Factor, Origin, Schedule, Width};
+use crate::problem::{Edge, Problem};
+use crate::schedule::{Class, Factor, Origin, Schedule, Strides, Width};
 use crate::selection::Selection;
 use crate::tracking::{staircase, Point};
 
@@ -66,9 +66,20 @@ pub fn track(
     };
     let points = (0..whole)
         .into_par_iter()
-        .map(|tuple| unroll(&schedule, &held, tuple as u32))
-        .collect();
+        .map(|tuple| {
+            limits
+                .watch
+                .poll("unrolling", tuple as f64 / whole as f64)?;
+            Ok(unroll(&schedule, &held, tuple as u32))
+        })
+        .collect::<Result<_, SolveError>>()?;
     Ok(staircase(points))
+}
+
+/// Whether a problem may be tracked exactly with so many candidates, by its edges alone.
+pub fn looks_quick(problem: &Problem, candidates: u64) -> bool {
+    let pairs = |e: &Edge| problem.choices(e.source) * problem.choices(e.target);
+    problem.edges.iter().map(pairs).sum::<usize>() as u64 <= candidates / 8
 }
 
 /// The staircases of all cells of a class; a tuple's `trace` is its own position.
@@ -151,37 +162,6 @@ fn edge(schedule: &Schedule, class: &Class) -> Stairs {
     Stairs::new(cells.collect())
 }
 
-/// A factor's cells as seen from a step's result.
-struct View<'h> {
-    stairs: &'h Stairs,
-    /// Stride of each axis of the result, and of the eliminated operator.
-    strides: Vec<usize>,
-    along: usize,
-}
-
-impl<'h> View<'h> {
-    fn new(stairs: &'h Stairs, dims: &[usize], places: &[Option<usize>], axes: usize) -> Self {
-        let mut view = Self {
-            stairs,
-            strides: vec![0; axes],
-            along: 0,
-        };
-        let mut stride = 1;
-        for (place, dim) in places.iter().zip(dims).rev() {
-            match place {
-                Some(axis) => view.strides[*axis] = stride,
-                None => view.along = stride,
-            }
-            stride *= dim;
-        }
-        view
-    }
-
-    fn start(&self, place: &[usize]) -> usize {
-        place.iter().zip(&self.strides).map(|(p, s)| p * s).sum()
-    }
-}
-
 fn step(
     schedule: &Schedule,
     held: &[Stairs],
@@ -200,16 +180,9 @@ fn step(
         }
         None => vec![(0.0, 0.0)],
     };
-    let views: Vec<View> = factors
+    let views: Vec<Strides> = factors
         .iter()
-        .map(|(class, places)| {
-            View::new(
-                &held[*class],
-                &schedule.classes[*class].1,
-                places,
-                dims.len(),
-            )
-        })
+        .map(|(class, places)| Strides::new(&schedule.classes[*class].1, places, dims.len()))
         .collect();
     // Stands in for a missing factor; without any factor it names the choice.
     let units: Vec<Tuple> = (0..own.len())
@@ -225,7 +198,7 @@ fn step(
             let place = unravel(cell, dims);
             let starts: Vec<usize> = views.iter().map(|v| v.start(&place)).collect();
             let side = |factor: usize, k: usize| match views.get(factor) {
-                Some(view) => view.stairs.cell(starts[factor] + k * view.along),
+                Some(view) => held[factors[factor].0].cell(starts[factor] + k * view.along),
                 None => &units[k..=k],
             };
             let pairs: Vec<Pair> = (own.iter().enumerate())

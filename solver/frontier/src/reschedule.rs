@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use rayon::prelude::*;
 
 use crate::error::SolveError;
+use crate::watch::Watch;
 
 /// Sums that differ by less (relative) are one time: rounding must not choose the path.
 const TIE: f64 = 1e-12;
@@ -51,7 +52,9 @@ impl PartialOrd for Visit {
 }
 
 /// Dijkstra from every node. Ties go to fewer arcs, then to the lower arc.
-pub fn shortest_paths(nodes: usize, arcs: &[Arc]) -> Result<Paths, SolveError> {
+///
+/// Errs for bad arcs, and when the watch says stop.
+pub fn shortest_paths(nodes: usize, arcs: &[Arc], watch: &Watch) -> Result<Paths, SolveError> {
     for (i, arc) in arcs.iter().enumerate() {
         let inside = (arc.source as usize) < nodes && (arc.target as usize) < nodes;
         if !inside || !arc.weight.is_finite() || arc.weight < 0.0 {
@@ -64,9 +67,10 @@ pub fn shortest_paths(nodes: usize, arcs: &[Arc]) -> Result<Paths, SolveError> {
     let rows: Vec<(Vec<f64>, Vec<i32>)> = (0..nodes)
         .into_par_iter()
         .map_with(Scratch::default(), |scratch, from| {
-            from_one(from, nodes, &out, scratch)
+            watch.poll("re-scheduling", from as f64 / nodes as f64)?;
+            Ok(from_one(from, nodes, &out, scratch))
         })
-        .collect();
+        .collect::<Result<_, SolveError>>()?;
     let mut paths = Paths {
         distance: Vec::with_capacity(nodes * nodes),
         last_arc: Vec::with_capacity(nodes * nodes),
@@ -180,7 +184,7 @@ mod tests {
     #[test]
     fn goes_round_when_that_is_cheaper() {
         let arcs = [arc(0, 2, 5.0), arc(0, 1, 1.0), arc(1, 2, 1.0)];
-        let paths = shortest_paths(3, &arcs).unwrap();
+        let paths = shortest_paths(3, &arcs, &Watch::new(None, None)).unwrap();
         assert_eq!(paths.distance[2], 2.0);
         assert_eq!(paths.last_arc[2], 2);
         assert_eq!(paths.distance[3 * 2], f64::INFINITY);
@@ -190,11 +194,16 @@ mod tests {
     #[test]
     fn fewer_arcs_win_a_tie() {
         let arcs = [arc(0, 1, 0.0), arc(1, 2, 1.0), arc(0, 2, 1.0)];
-        assert_eq!(shortest_paths(3, &arcs).unwrap().last_arc[2], 2);
+        assert_eq!(
+            shortest_paths(3, &arcs, &Watch::new(None, None))
+                .unwrap()
+                .last_arc[2],
+            2
+        );
     }
 
     #[test]
     fn refuses_negative_weights() {
-        assert!(shortest_paths(2, &[arc(0, 1, -1.0)]).is_err());
+        assert!(shortest_paths(2, &[arc(0, 1, -1.0)], &Watch::new(None, None)).is_err());
     }
 }

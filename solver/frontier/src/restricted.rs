@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::error::SolveError;
 use crate::problem::Problem;
 use crate::scalar::Weights;
 use crate::selection::{Selection, Sets};
 use crate::tracking::Point;
+use crate::watch::Watch;
 
 /// The kept choices per class of operators.
 pub struct Kept {
@@ -58,7 +60,8 @@ impl Kept {
         point: &Point,
         weights: Weights,
         most: usize,
-    ) -> bool {
+        watch: &Watch,
+    ) -> Result<bool, SolveError> {
         let mut best: HashMap<(usize, u32), f64> = HashMap::new();
         let mut around: Vec<Vec<usize>> = vec![Vec::new(); problem.operators.len()];
         for (e, edge) in problem.edges.iter().enumerate() {
@@ -66,6 +69,7 @@ impl Kept {
             around[edge.target].push(e);
         }
         for (o, edges) in around.iter().enumerate() {
+            watch.poll("restricted", 0.5)?;
             let class = self.class_of[o];
             let cost = |k: usize| local_cost(problem, point, o, k, edges, weights);
             let now = cost(point.choices[o] as usize);
@@ -88,7 +92,7 @@ impl Kept {
                 new |= self.sets[class].insert(k);
             }
         }
-        new
+        Ok(new)
     }
 
     fn choices(&self, operator: usize) -> &BTreeSet<u32> {

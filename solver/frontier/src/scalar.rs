@@ -3,15 +3,19 @@
 //! cost = w_memory * memory + w_time * time is minimised by min-plus variable elimination: choices
 //! that cannot be needed go first (`dead_end`), then operators in the order of a `schedule`.
 
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
 use crate::dead_end;
 use crate::error::SolveError;
 use crate::min_plus::{step_table, Laid};
-use crate::problem::Problem;
-use crate::schedule::{Class, Schedule, Width};
+use crate::problem::{Costs, Problem};
+use crate::schedule::{Class, Schedule, Strides, Width};
 use crate::tracking::Point;
 use crate::watch::Watch;
 
-const WIDTH: Width = Width {
+pub const WIDTH: Width = Width {
     step_work: 5e10,
     table_cells: 1e8,
     all_cells: 2.5e8,
@@ -29,6 +33,12 @@ impl Weights {
     pub fn of(&self, memory: f64, time: f64) -> f64 {
         self.memory * memory + self.time * time
     }
+
+    /// The cost of a corner with infinite ends; an infinite cost that has no weight is none.
+    pub fn of_corner(&self, memory: f64, time: f64) -> f64 {
+        let part = |weight: f64, cost: f64| if weight > 0.0 { weight * cost } else { 0.0 };
+        part(self.memory, memory) + part(self.time, time)
+    }
 }
 
 /// The strategy with the least weighted cost, and that cost.
@@ -37,20 +47,7 @@ pub fn minimise(
     weights: Weights,
     watch: &Watch,
 ) -> Result<(f64, Point), SolveError> {
-    let own: Vec<Vec<f64>> = problem
-        .costs
-        .iter()
-        .map(|c| {
-            c.memory
-                .iter()
-                .zip(&c.time)
-                .map(|(m, t)| weights.of(*m, *t))
-                .collect()
-        })
-        .collect();
-    let tables: Vec<Vec<f64>> = (0..problem.tables.len())
-        .map(|t| best_alternatives(problem, t, weights))
-        .collect();
+    let Weighted { own, tables } = Weighted::new(problem, weights);
     let kept = dead_end::eliminate(problem, &own, &tables, watch)?;
     let schedule = Schedule::new(problem, &kept, WIDTH, watch)?;
     let filled = Filled::new(&schedule, &own, &tables, watch)?;
@@ -60,6 +57,51 @@ pub fn minimise(
         .sum();
     let choices = filled.trace_back(&own);
     Ok((value, point(problem, choices, weights)))
+}
+
+/// All costs of a problem as one number each.
+struct Weighted {
+    /// Per cost array.
+    own: Vec<Vec<f64>>,
+    /// Per table, the best alternative of each cell.
+    tables: Vec<Vec<f64>>,
+}
+
+impl Weighted {
+    fn new(problem: &Problem, weights: Weights) -> Self {
+        let one = |costs: &Costs| -> Vec<f64> {
+            let both = costs.memory.iter().zip(&costs.time);
+            both.map(|(m, t)| weights.of(*m, *t)).collect()
+        };
+        Self {
+            own: problem.costs.iter().map(one).collect(),
+            tables: (0..problem.tables.len())
+                .into_par_iter()
+                .map(|t| best_alternatives(problem, t, weights))
+                .collect(),
+        }
+    }
+}
+
+/// For every selected choice of every operator, a bound on the cost of any strategy with it.
+///
+/// The bound is the cost of the best such strategy, or of the best one with that choice in any
+/// place that is alike. Indexed by operator, then by position in its selected choices.
+pub fn marginals(
+    schedule: &Schedule,
+    weights: Weights,
+    watch: &Watch,
+) -> Result<Vec<Arc<Vec<f64>>>, SolveError> {
+    let Weighted { own, tables } = Weighted::new(schedule.problem, weights);
+    let filled = Filled::new(schedule, &own, &tables, watch)?;
+    let by_class = filled.outside_in(&own, watch)?;
+    let mut of_operator = vec![Arc::default(); schedule.problem.operators.len()];
+    for step in &schedule.steps {
+        if let Some(operator) = step.operator {
+            of_operator[operator] = Arc::clone(&by_class[step.result.class]);
+        }
+    }
+    Ok(of_operator)
 }
 
 /// Per cell of a table, the cost of its best alternative.
@@ -150,6 +192,76 @@ impl<'s, 'p> Filled<'s, 'p> {
             .collect()
     }
 
+    /// Per class that eliminates an operator, the least cost of a strategy with each choice.
+    ///
+    /// `outside` of a cell is the least cost of everything that the cell does not hold, over all
+    /// places where its class is used; it is found from the last class to the first.
+    fn outside_in(
+        &self,
+        own: &[Vec<f64>],
+        watch: &Watch,
+    ) -> Result<Vec<Arc<Vec<f64>>>, SolveError> {
+        let schedule = self.schedule;
+        let mut outside: Vec<Vec<f64>> = self
+            .classes
+            .iter()
+            .map(|cells| vec![f64::INFINITY; cells.len()])
+            .collect();
+        let total: f64 = schedule
+            .roots()
+            .map(|(_, root)| self.classes[root.result.class][0])
+            .sum();
+        for (_, root) in schedule.roots() {
+            let class = root.result.class;
+            outside[class][0] = total - self.classes[class][0];
+        }
+        let mut found: Vec<Arc<Vec<f64>>> = vec![Arc::default(); self.classes.len()];
+        for (at, (class, dims)) in schedule.classes.iter().enumerate().rev() {
+            let Class::Step {
+                eliminated,
+                factors,
+            } = class
+            else {
+                continue;
+            };
+            let own: Vec<f64> = match eliminated {
+                Some((costs, set)) => {
+                    let choices = schedule.selection.sets[*set].iter();
+                    choices.map(|k| own[*costs][*k as usize]).collect()
+                }
+                None => vec![0.0],
+            };
+            let step = Inward {
+                filled: self,
+                own: &own,
+                dims,
+                factors,
+                outside: &outside[at],
+            };
+            let mut best = match factors.first() {
+                None => own.iter().map(|own| own + outside[at][0]).collect(),
+                Some(_) => vec![f64::INFINITY; own.len()],
+            };
+            let inward: Vec<Vec<f64>> = (0..factors.len())
+                .map(|f| step.outside_of(f, watch))
+                .collect::<Result<_, SolveError>>()?;
+            if let (Some((class, places)), Some(rest)) = (factors.first(), inward.first()) {
+                let view = Strides::new(&schedule.classes[*class].1, places, dims.len());
+                for (cell, (rest, inside)) in rest.iter().zip(&self.classes[*class]).enumerate() {
+                    let k = cell / view.along.max(1) % own.len();
+                    best[k] = best[k].min(rest + inside);
+                }
+            }
+            for ((class, _), rest) in factors.iter().zip(inward) {
+                for (least, rest) in outside[*class].iter_mut().zip(rest) {
+                    *least = if rest < *least { rest } else { *least };
+                }
+            }
+            found[at] = Arc::new(best);
+        }
+        Ok(found)
+    }
+
     /// The choices behind the optimum, last eliminated first.
     fn trace_back(&self, own: &[Vec<f64>]) -> Vec<u32> {
         let schedule = self.schedule;
@@ -187,6 +299,109 @@ impl<'s, 'p> Filled<'s, 'p> {
         let each = at.iter().enumerate();
         each.map(|(o, position)| schedule.selection.choices(o)[*position])
             .collect()
+    }
+}
+
+/// A step seen from its result: what is outside of the result, and what is in it.
+struct Inward<'a> {
+    filled: &'a Filled<'a, 'a>,
+    own: &'a [f64],
+    dims: &'a [usize],
+    factors: &'a [(usize, Vec<Option<usize>>)],
+    outside: &'a [f64],
+}
+
+impl Inward<'_> {
+    /// The least cost of everything but factor `f`, for each of its cells.
+    fn outside_of(&self, f: usize, watch: &Watch) -> Result<Vec<f64>, SolveError> {
+        let places = &self.factors[f].1;
+        let mut missing = (0..self.dims.len()).filter(|axis| !places.contains(&Some(*axis)));
+        match (missing.next(), missing.next()) {
+            (Some(axis), None) => self.without_axis(f, axis, watch),
+            _ => self.by_enumeration(f, watch),
+        }
+    }
+
+    fn dims_of(&self, f: usize) -> &[usize] {
+        &self.filled.schedule.classes[self.factors[f].0].1
+    }
+
+    /// A result axis that `f` does not have is minimised away like an operator.
+    fn without_axis(
+        &self,
+        f: usize,
+        missing: usize,
+        watch: &Watch,
+    ) -> Result<Vec<f64>, SolveError> {
+        let (dims, places) = (self.dims_of(f), &self.factors[f].1);
+        let axis_in_f = |place: &Option<usize>| places.iter().position(|p| p == place);
+        let of_result: Vec<Option<usize>> = (0..self.dims.len())
+            .map(|axis| axis_in_f(&Some(axis)))
+            .collect();
+        let mut laid = vec![Laid::new(self.outside, self.dims, &of_result, dims.len())];
+        let mut later = Vec::new();
+        for (other, (class, of_other)) in self.factors.iter().enumerate() {
+            if other == f {
+                continue;
+            }
+            let moved: Vec<Option<usize>> = of_other.iter().map(axis_in_f).collect();
+            if of_other.contains(&Some(missing)) {
+                let held = &self.filled.classes[*class];
+                laid.push(Laid::new(held, self.dims_of(other), &moved, dims.len()));
+            } else {
+                later.push((
+                    *class,
+                    Strides::new(self.dims_of(other), &moved, dims.len()),
+                ));
+            }
+        }
+        let mut rest = step_table(&vec![0.0; self.dims[missing]], &laid, dims, watch)?;
+        let operator = places.iter().position(Option::is_none);
+        let mut place = vec![0; dims.len()];
+        for rest in &mut rest {
+            *rest += operator.map_or(0.0, |axis| self.own[place[axis]]);
+            for (class, view) in &later {
+                *rest += self.filled.classes[*class][view.start(&place)];
+            }
+            advance(&mut place, dims);
+        }
+        Ok(rest)
+    }
+
+    fn by_enumeration(&self, f: usize, watch: &Watch) -> Result<Vec<f64>, SolveError> {
+        let views: Vec<Strides> = (0..self.factors.len())
+            .map(|f| Strides::new(self.dims_of(f), &self.factors[f].1, self.dims.len()))
+            .collect();
+        let mut found = vec![f64::INFINITY; self.filled.classes[self.factors[f].0].len()];
+        let mut place = vec![0; self.dims.len()];
+        for (cell, outside) in self.outside.iter().enumerate() {
+            if cell % 256 == 0 {
+                watch.poll("bounding", 0.5)?;
+            }
+            let starts: Vec<usize> = views.iter().map(|v| v.start(&place)).collect();
+            for (k, own) in self.own.iter().enumerate() {
+                let mut rest = outside + own;
+                for (other, view) in views.iter().enumerate().filter(|(other, _)| *other != f) {
+                    let cells = &self.filled.classes[self.factors[other].0];
+                    rest += cells[starts[other] + k * view.along];
+                }
+                let least = &mut found[starts[f] + k * views[f].along];
+                *least = least.min(rest);
+            }
+            advance(&mut place, self.dims);
+        }
+        Ok(found)
+    }
+}
+
+/// The next cell in row-major order.
+fn advance(place: &mut [usize], dims: &[usize]) {
+    for (at, dim) in place.iter_mut().zip(dims).rev() {
+        *at += 1;
+        if *at < *dim {
+            return;
+        }
+        *at = 0;
     }
 }
 

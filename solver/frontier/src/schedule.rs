@@ -99,6 +99,7 @@ impl<'a> Schedule<'a> {
             cells: 0.0,
             width,
         };
+        schedule.width.all_cells = watch.room(width.all_cells, size_of::<f64>());
         let mut left = schedule.edge_factors();
         schedule.drop_determined(&mut left);
         let mut depth = vec![0u32; problem.operators.len()];
@@ -295,6 +296,38 @@ impl<'a> Schedule<'a> {
             )));
         }
         Ok(())
+    }
+}
+
+/// Where a step's result finds the cells of a factor.
+pub struct Strides {
+    /// Of each axis of the result; 0 where the factor does not depend on it.
+    axes: Vec<usize>,
+    /// Of the eliminated operator.
+    pub along: usize,
+}
+
+impl Strides {
+    /// `dims` and `places` are the factor's, `axes` is the number of axes of the result.
+    pub fn new(dims: &[usize], places: &[Option<usize>], axes: usize) -> Self {
+        let mut strides = Self {
+            axes: vec![0; axes],
+            along: 0,
+        };
+        let mut stride = 1;
+        for (place, dim) in places.iter().zip(dims).rev() {
+            match place {
+                Some(axis) => strides.axes[*axis] = stride,
+                None => strides.along = stride,
+            }
+            stride *= dim;
+        }
+        strides
+    }
+
+    /// The factor's cell for a cell of the result and the eliminated operator's first choice.
+    pub fn start(&self, place: &[usize]) -> usize {
+        place.iter().zip(&self.axes).map(|(p, s)| p * s).sum()
     }
 }
 

@@ -20,6 +20,7 @@ fn settings(method: Method) -> Settings {
         epsilon: 0.0,
         memory_target: None,
         time_limit: None,
+        memory_limit: None,
     }
 }
 
