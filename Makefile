@@ -46,7 +46,7 @@ check: $(VENV)/.dev
 serve:
 	@echo "not yet: the service comes with a later release"
 
-bench: $(VENV)/.base
+bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py
 
 clean:

@@ -38,6 +38,13 @@ def search_options(command: Command) -> Command:
         click.option("--quiet", is_flag=True, help="No progress."),
         click.option("--time-limit", type=float, help="Seconds for each search."),
         click.option("--search-memory", help="What a search may take beside its input: 4GiB."),
+        click.option(
+            "--max-configurations",
+            type=click.IntRange(1),
+            default=200,
+            show_default=True,
+            help="Per group; above it mesh axes are merged. 1000000: the full space.",
+        ),
         click.option("--threads", type=click.IntRange(0), default=0, help="0: all cores."),
         click.option(
             "--method",
@@ -71,5 +78,6 @@ def options_from(values: dict[str, Any]) -> Options:
         time_limit_s=values["time_limit"],
         search_memory_bytes=None if search is None else int(parse_bytes(search, "search-memory")),
         threads=values["threads"],
+        max_configurations=values["max_configurations"],
         method=values["method"],
     )

@@ -11,7 +11,7 @@ use crate::frontier::{reduce, Candidate, Tuple};
 use crate::gather::{Gather, Limits};
 use crate::grid::{union_of_products, Pair, Resolution};
 use crate::problem::{Edge, Problem};
-use crate::schedule::{Class, Factor, Origin, Schedule, Strides, Width};
+use crate::schedule::{Class, Eliminated, Factor, Origin, Schedule, Strides, Width};
 use crate::selection::Selection;
 use crate::tracking::{staircase, Point};
 
@@ -20,6 +20,7 @@ const WIDTH: Width = Width {
     table_cells: 2e6,
     all_cells: 2e7,
     pairs: true,
+    relax: false,
 };
 
 /// Every tuple, or no more than a resolution tells apart.
@@ -165,18 +166,24 @@ fn edge(schedule: &Schedule, class: &Class) -> Stairs {
 fn step(
     schedule: &Schedule,
     held: &[Stairs],
-    eliminated: Option<(usize, usize)>,
+    eliminated: Option<Eliminated>,
     factors: &[(usize, Vec<Option<usize>>)],
     dims: &[usize],
     fineness: Fineness,
     limits: &Limits,
 ) -> Result<Stairs, SolveError> {
     let own: Vec<(f64, f64)> = match eliminated {
-        Some((costs, set)) => {
+        Some(Eliminated {
+            costs: Some(costs),
+            set,
+        }) => {
             let costs = &schedule.problem.costs[costs];
             let set = schedule.selection.sets[set].iter();
             set.map(|k| (costs.memory[*k as usize], costs.time[*k as usize]))
                 .collect()
+        }
+        Some(Eliminated { costs: None, set }) => {
+            vec![(0.0, 0.0); schedule.selection.sets[set].len()]
         }
         None => vec![(0.0, 0.0)],
     };

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::error::SolveError;
 use crate::problem::Problem;
-use crate::scalar::Weights;
+use crate::scalar::{edges_around, local_cost, Weights};
 use crate::selection::{Selection, Sets};
 use crate::tracking::Point;
 use crate::watch::Watch;
@@ -63,22 +63,18 @@ impl Kept {
         watch: &Watch,
     ) -> Result<bool, SolveError> {
         let mut best: HashMap<(usize, u32), f64> = HashMap::new();
-        let mut around: Vec<Vec<usize>> = vec![Vec::new(); problem.operators.len()];
-        for (e, edge) in problem.edges.iter().enumerate() {
-            around[edge.source].push(e);
-            around[edge.target].push(e);
-        }
+        let around = edges_around(problem);
         for (o, edges) in around.iter().enumerate() {
             watch.poll("restricted", 0.5)?;
             let class = self.class_of[o];
-            let cost = |k: usize| local_cost(problem, point, o, k, edges, weights);
-            let now = cost(point.choices[o] as usize);
-            for k in 0..problem.choices(o) {
-                if self.sets[class].contains(&(k as u32)) {
+            let cost = |k: u32| local_cost(problem, &point.choices, o, k, edges, weights);
+            let now = cost(point.choices[o]);
+            for k in 0..problem.choices(o) as u32 {
+                if self.sets[class].contains(&k) {
                     continue;
                 }
                 let change = cost(k) - now;
-                let least = best.entry((class, k as u32)).or_insert(f64::INFINITY);
+                let least = best.entry((class, k)).or_insert(f64::INFINITY);
                 *least = least.min(change);
             }
         }
@@ -120,32 +116,4 @@ impl Kept {
             sets: sets.sets,
         }
     }
-}
-
-fn local_cost(
-    problem: &Problem,
-    point: &Point,
-    operator: usize,
-    choice: usize,
-    edges: &[usize],
-    weights: Weights,
-) -> f64 {
-    let costs = &problem.costs[problem.operators[operator].costs];
-    let mut total = weights.of(costs.memory[choice], costs.time[choice]);
-    for &e in edges {
-        let edge = &problem.edges[e];
-        let at = |o: usize| {
-            if o == operator {
-                choice
-            } else {
-                point.choices[o] as usize
-            }
-        };
-        let table = &problem.tables[edge.table];
-        total += problem
-            .alternatives(edge, at(edge.source), at(edge.target))
-            .map(|i| weights.of(table.memory[i], table.time[i]))
-            .fold(f64::INFINITY, f64::min);
-    }
-    total
 }

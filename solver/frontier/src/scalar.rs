@@ -11,7 +11,8 @@ use crate::dead_end;
 use crate::error::SolveError;
 use crate::min_plus::{step_table, Laid};
 use crate::problem::{Costs, Problem};
-use crate::schedule::{Class, Schedule, Strides, Width};
+use crate::schedule::{Class, Eliminated, Schedule, Strides, Width};
+use crate::selection::Selection;
 use crate::tracking::Point;
 use crate::watch::Watch;
 
@@ -20,6 +21,7 @@ pub const WIDTH: Width = Width {
     table_cells: 1e8,
     all_cells: 2.5e8,
     pairs: false,
+    relax: true,
 };
 
 /// cost = `memory` * bytes + `time` * seconds.
@@ -42,6 +44,8 @@ impl Weights {
 }
 
 /// The strategy with the least weighted cost, and that cost.
+///
+/// Where the graph is too wide for that, a good strategy and a lower bound of all costs.
 pub fn minimise(
     problem: &Problem,
     weights: Weights,
@@ -55,8 +59,80 @@ pub fn minimise(
         .roots()
         .map(|(_, root)| filled.classes[root.result.class][0])
         .sum();
-    let choices = filled.trace_back(&own);
+    let mut choices = filled.trace_back(&own);
+    if schedule.relaxed {
+        descend(problem, &kept, weights, &mut choices, watch)?;
+    }
     Ok((value, point(problem, choices, weights)))
+}
+
+/// Rounds of [`descend`] at most.
+const DESCENTS: usize = 8;
+
+/// Let every operator take its best choice, its neighbours as they are, while that helps.
+fn descend(
+    problem: &Problem,
+    kept: &Selection,
+    weights: Weights,
+    choices: &mut [u32],
+    watch: &Watch,
+) -> Result<(), SolveError> {
+    let around = edges_around(problem);
+    for _ in 0..DESCENTS {
+        let mut changed = false;
+        for (operator, edges) in around.iter().enumerate() {
+            watch.poll("bounding", 0.5)?;
+            let cost = |k: u32| local_cost(problem, choices, operator, k, edges, weights);
+            let now = (cost(choices[operator]), choices[operator]);
+            let best =
+                kept.choices(operator)
+                    .iter()
+                    .map(|k| (cost(*k), *k))
+                    .fold(
+                        now,
+                        |best, other| if other.0 < best.0 { other } else { best },
+                    );
+            changed |= best.1 != choices[operator];
+            choices[operator] = best.1;
+        }
+        if !changed {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The edges at each operator.
+pub fn edges_around(problem: &Problem) -> Vec<Vec<usize>> {
+    let mut around: Vec<Vec<usize>> = vec![Vec::new(); problem.operators.len()];
+    for (e, edge) in problem.edges.iter().enumerate() {
+        around[edge.source].push(e);
+        around[edge.target].push(e);
+    }
+    around
+}
+
+/// The weighted cost of an operator's choice and its edges, the other operators as they are.
+pub fn local_cost(
+    problem: &Problem,
+    choices: &[u32],
+    operator: usize,
+    choice: u32,
+    edges: &[usize],
+    weights: Weights,
+) -> f64 {
+    let costs = &problem.costs[problem.operators[operator].costs];
+    let mut total = weights.of(costs.memory[choice as usize], costs.time[choice as usize]);
+    for &e in edges {
+        let edge = &problem.edges[e];
+        let at = |o: usize| if o == operator { choice } else { choices[o] } as usize;
+        let table = &problem.tables[edge.table];
+        total += problem
+            .alternatives(edge, at(edge.source), at(edge.target))
+            .map(|i| weights.of(table.memory[i], table.time[i]))
+            .fold(f64::INFINITY, f64::min);
+    }
+    total
 }
 
 /// All costs of a problem as one number each.
@@ -143,13 +219,7 @@ impl<'s, 'p> Filled<'s, 'p> {
                     eliminated,
                     factors,
                 } => {
-                    let own: Vec<f64> = match eliminated {
-                        Some((costs, set)) => {
-                            let choices = schedule.selection.sets[*set].iter();
-                            choices.map(|k| own[*costs][*k as usize]).collect()
-                        }
-                        None => vec![0.0],
-                    };
+                    let own = own_costs(schedule, *eliminated, own);
                     let factors: Vec<Laid> = factors
                         .iter()
                         .map(|(class, places)| {
@@ -224,13 +294,7 @@ impl<'s, 'p> Filled<'s, 'p> {
             else {
                 continue;
             };
-            let own: Vec<f64> = match eliminated {
-                Some((costs, set)) => {
-                    let choices = schedule.selection.sets[*set].iter();
-                    choices.map(|k| own[*costs][*k as usize]).collect()
-                }
-                None => vec![0.0],
-            };
+            let own = own_costs(schedule, *eliminated, own);
             let step = Inward {
                 filled: self,
                 own: &own,
@@ -267,15 +331,25 @@ impl<'s, 'p> Filled<'s, 'p> {
         let schedule = self.schedule;
         // Positions among the selected choices.
         let mut at = vec![0usize; schedule.problem.operators.len()];
-        for step in schedule.steps.iter().rev() {
-            let Some(operator) = step.operator else {
+        let mut steps = &schedule.steps[..];
+        while let Some(last) = steps.last() {
+            let Some(operator) = last.operator else {
+                steps = &steps[..steps.len() - 1];
                 continue;
             };
+            // Copies of an operator stand side by side; all of them are asked.
+            let copies = steps
+                .iter()
+                .rev()
+                .take_while(|s| s.operator == Some(operator))
+                .count();
+            let (before, mine) = steps.split_at(steps.len() - copies);
+            steps = before;
             let costs = &own[schedule.problem.operators[operator].costs];
             let total = |position: usize, k: u32| {
-                let around: f64 = step
-                    .factors
+                let around: f64 = mine
                     .iter()
+                    .flat_map(|step| &step.factors)
                     .map(|f| {
                         let dims = &schedule.classes[f.class].1;
                         let cell = f.scope.iter().zip(dims).fold(0, |cell, (o, dim)| {
@@ -300,6 +374,17 @@ impl<'s, 'p> Filled<'s, 'p> {
         each.map(|(o, position)| schedule.selection.choices(o)[*position])
             .collect()
     }
+}
+
+/// The weighted costs of an eliminated operator's selected choices; one 0 where none is.
+fn own_costs(schedule: &Schedule, eliminated: Option<Eliminated>, own: &[Vec<f64>]) -> Vec<f64> {
+    let Some(Eliminated { costs, set }) = eliminated else {
+        return vec![0.0];
+    };
+    let choices = schedule.selection.sets[set].iter();
+    choices
+        .map(|k| costs.map_or(0.0, |costs| own[costs][*k as usize]))
+        .collect()
 }
 
 /// A step seen from its result: what is outside of the result, and what is in it.

@@ -28,13 +28,19 @@ pub enum Class {
         source_set: usize,
         target_set: usize,
     },
-    /// Factors joined; the cost array and set of the operator that is eliminated, if one is.
-    /// `places` of a factor says where each of its axes goes: `None` is the eliminated operator,
+    /// Factors joined, and the operator that is eliminated, if one is. `places` of a factor says where each of its axes goes: `None` is the eliminated operator,
     /// else an axis of the result.
     Step {
-        eliminated: Option<(usize, usize)>,
+        eliminated: Option<Eliminated>,
         factors: Vec<(usize, Vec<Option<usize>>)>,
     },
+}
+
+/// An operator as its class sees it: its choices, and its costs unless another copy has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Eliminated {
+    pub costs: Option<usize>,
+    pub set: usize,
 }
 
 /// Where a concrete factor comes from.
@@ -69,6 +75,9 @@ pub struct Width {
     pub all_cells: f64,
     /// Join factors until a step has at most two.
     pub pairs: bool,
+    /// Where an elimination is too wide, eliminate copies of the operator (mini-buckets, Dechter
+    /// and Rish 2003): every bound is a lower bound then. Otherwise that is an error.
+    pub relax: bool,
 }
 
 pub struct Schedule<'a> {
@@ -77,6 +86,8 @@ pub struct Schedule<'a> {
     /// With the extent of each axis; a class comes after the classes it is made of.
     pub classes: Vec<(Class, Vec<usize>)>,
     pub steps: Vec<Step>,
+    /// Whether an operator was copied.
+    pub relaxed: bool,
     known: HashMap<Class, usize>,
     cells: f64,
     width: Width,
@@ -95,6 +106,7 @@ impl<'a> Schedule<'a> {
             selection,
             classes: Vec::new(),
             steps: Vec::new(),
+            relaxed: false,
             known: HashMap::new(),
             cells: 0.0,
             width,
@@ -111,18 +123,29 @@ impl<'a> Schedule<'a> {
             work.iter().map(|(o, w)| key(*w, 0, *o)).collect();
         while let Some((_, _, operator)) = queue.pop_first() {
             watch.poll("ordering", 0.5)?;
-            schedule.check_width(operator, work[&operator], &left)?;
+            let fits = schedule.check_width(operator, work[&operator], &left);
             let mut factors = left.take(operator);
-            while width.pairs && factors.len() > 2 {
-                schedule.join_smallest(&mut factors);
-            }
-            let result = schedule.step(Some(operator), factors);
-            left.add(&result);
-            for &o in &result.scope {
-                queue.remove(&key(work[&o], depth[o], o));
-                depth[o] = depth[o].max(depth[operator] + 1);
-                work.insert(o, schedule.work(o, &left));
-                queue.insert(key(work[&o], depth[o], o));
+            let buckets = match fits {
+                Ok(()) => {
+                    while width.pairs && factors.len() > 2 {
+                        schedule.join_smallest(&mut factors);
+                    }
+                    vec![factors]
+                }
+                Err(_) if width.relax => schedule.buckets(operator, factors),
+                Err(too_wide) => return Err(too_wide),
+            };
+            schedule.relaxed |= buckets.len() > 1;
+            for (copy, factors) in buckets.into_iter().enumerate() {
+                let scope = scope(Some(operator), &factors);
+                let result = schedule.record(Some(operator), copy == 0, factors, scope);
+                left.add(&result);
+                for &o in &result.scope {
+                    queue.remove(&key(work[&o], depth[o], o));
+                    depth[o] = depth[o].max(depth[operator] + 1);
+                    work.insert(o, schedule.work(o, &left));
+                    queue.insert(key(work[&o], depth[o], o));
+                }
             }
         }
         if width.pairs {
@@ -218,18 +241,19 @@ impl<'a> Schedule<'a> {
     /// A factor without the axis of an operator that has one choice.
     fn narrower(&mut self, operator: usize, factor: Factor) -> Factor {
         let scope = scope(Some(operator), std::slice::from_ref(&factor));
-        self.record(None, vec![factor], scope)
+        self.record(None, true, vec![factor], scope)
     }
 
     /// Eliminate an operator, or only join factors; the result takes the place of the factors.
     fn step(&mut self, operator: Option<usize>, factors: Vec<Factor>) -> Factor {
         let scope = scope(operator, &factors);
-        self.record(operator, factors, scope)
+        self.record(operator, true, factors, scope)
     }
 
     fn record(
         &mut self,
         operator: Option<usize>,
+        with_costs: bool,
         factors: Vec<Factor>,
         mut scope: Vec<usize>,
     ) -> Factor {
@@ -243,7 +267,10 @@ impl<'a> Schedule<'a> {
             })
             .collect();
         let class = Class::Step {
-            eliminated: operator.map(|o| (self.problem.operators[o].costs, self.selection.of[o])),
+            eliminated: operator.map(|o| Eliminated {
+                costs: with_costs.then_some(self.problem.operators[o].costs),
+                set: self.selection.of[o],
+            }),
             factors: places,
         };
         let result = Factor {
@@ -280,6 +307,28 @@ impl<'a> Schedule<'a> {
             }
         }
         work
+    }
+
+    /// Factors in as few groups as are narrow enough, the widest first.
+    fn buckets(&self, operator: usize, mut factors: Vec<Factor>) -> Vec<Vec<Factor>> {
+        factors.sort_by_key(|f| std::cmp::Reverse(f.scope.len()));
+        // What several copies leave behind must fit together with what is there.
+        let room = (self.width.all_cells - self.cells).max(0.0) / 2.0;
+        let most = self.width.table_cells.min(room / factors.len() as f64);
+        let mut buckets: Vec<Vec<Factor>> = Vec::new();
+        for factor in factors {
+            let fitting = buckets.iter().position(|bucket| {
+                let mut both = bucket.clone();
+                both.push(factor.clone());
+                let cells = self.cells_of(&scope(Some(operator), &both));
+                cells <= most && cells * self.choices(operator) as f64 <= self.width.step_work
+            });
+            match fitting {
+                Some(at) => buckets[at].push(factor),
+                None => buckets.push(vec![factor]),
+            }
+        }
+        buckets
     }
 
     fn check_width(&self, operator: usize, work: f64, left: &Left) -> Result<(), SolveError> {

@@ -100,7 +100,7 @@ fn cancelling_gives_what_was_found_with_its_certificate() {
 }
 
 #[test]
-fn a_memory_limit_leaves_a_certified_answer_or_says_so() {
+fn a_memory_limit_leaves_a_certified_answer() {
     let problem = chain(200, 12);
     let within = |bytes| Settings {
         memory_limit: Some(bytes),
@@ -111,8 +111,10 @@ fn a_memory_limit_leaves_a_certified_answer_or_says_so() {
     let found = solve(&problem, within(600_000), None).unwrap();
     assert_eq!(found.status, Status::Budget);
     assert!(found.epsilon > 1e-3 && found.epsilon.is_finite());
-    let refused = solve(&problem, within(10_000), None);
-    assert!(matches!(refused.err(), Some(SolveError::OverBudget(_))));
+    // Enough for bounds of copied operators only.
+    let coarse = solve(&problem, within(5_000), None).unwrap();
+    assert_eq!(coarse.status, Status::Budget);
+    assert!(coarse.epsilon > found.epsilon && coarse.epsilon.is_finite());
 }
 
 #[test]
