@@ -33,7 +33,8 @@ class Example:
     `truths` names inputs of truth values, `complexes` complex ones; `given` fixes the values of
     an input (offsets that must ascend). With `positive` floats are away from zero. `dtype` is
     what floats are computed in where the operator refuses float64, `tolerance` how far results
-    may then be apart. `needs` is "cuda" where only that implementation exists.
+    may then be apart; `whole` is the dtype of whole numbers. `needs` is "cuda" where only that
+    implementation exists.
     """
 
     shapes: Mapping[str, Shape]
@@ -46,6 +47,7 @@ class Example:
     dtype: str = "float64"
     tolerance: float = 1e-8
     needs: str = ""
+    whole: str = "int64"
 
     def sized(self, random: np.random.Generator) -> Example:
         """The example with numbers in place of letters."""
@@ -71,7 +73,7 @@ class Example:
         if name in self.truths or (name in self.integers and name in TRUTH):
             return random.integers(0, 2, extents).astype(bool)
         if name in self.integers:
-            return random.integers(0, self.integers[name], extents).astype(np.int64)
+            return random.integers(0, self.integers[name], extents).astype(self.whole)
         values = random.standard_normal(extents)
         if self.positive:
             values = np.abs(values) + 0.5

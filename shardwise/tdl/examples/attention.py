@@ -2,7 +2,6 @@
 
 from shardwise.tdl.examples.cases import case, give
 
-
 give(
     *(
         case(

@@ -24,6 +24,7 @@ def case(
     compute: str = "float64",
     tolerance: float = 1e-8,
     needs: str = "",
+    whole: str = "int64",
     **attributes: Any,
 ) -> Given:
     """One call; whatever else is named is an attribute."""
@@ -38,6 +39,7 @@ def case(
         compute,
         tolerance,
         needs,
+        whole,
     )
 
 

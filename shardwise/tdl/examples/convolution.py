@@ -2,7 +2,6 @@
 
 from shardwise.tdl.examples.cases import case, give, one
 
-
 give(
     case("conv1d.default", {"input": (4, 6, 36), "weight": (8, 6, 5)}),
     case("conv1d.default", {"input": (4, 6, 32), "weight": (8, 6, 3), "bias": (8,)}, padding=[1]),

@@ -2,7 +2,6 @@
 
 from shardwise.tdl.examples.cases import case, give
 
-
 give(
     case("embedding.default", {"weight": (8, 6), "indices": (4, 2)}, {"indices": 8}),
     case("gather.default", {"self": (4, 6), "index": (4, 2)}, {"index": 6}, dim=1),

@@ -2,7 +2,6 @@
 
 from shardwise.tdl.examples.cases import case, give
 
-
 # Targets are in the first share of the classes, which alone must know them.
 give(
     *(

@@ -2,7 +2,6 @@
 
 from shardwise.tdl.examples.cases import case, give, one
 
-
 give(
     case("layer_norm.default", {"input": (4, 6, 8)}, normalized_shape=[8]),
     case(

@@ -2,7 +2,6 @@
 
 from shardwise.tdl.examples.cases import give, one
 
-
 give(
     one("sum.dim_IntList", 4, 6, 8, dim=[1]),
     one("sum.dim_IntList", 4, 6, 8, dim=[0, 2], keepdim=True),

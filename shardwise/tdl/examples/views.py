@@ -2,7 +2,6 @@
 
 from shardwise.tdl.examples.cases import case, give, one, two
 
-
 give(
     one("view.default", 4, 6, 32, size=[4, 6, 8, 4]),
     one("view.default", 4, 6, 8, size=[24, 8]),
