@@ -327,6 +327,8 @@ def _argument_names(found: Description, operator: Operator) -> list[str]:
     if named is None:
         parameters = inspect.signature(found.function).parameters.values()
         positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            positional = [f"input{i}" for i in range(len(operator.inputs))]
         named = positional[: len(operator.inputs)]
     if len(named) != len(operator.inputs):
         raise NotCovered("tensor_arguments does not name every input")

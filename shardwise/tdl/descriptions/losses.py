@@ -189,7 +189,7 @@ def triplet_margin_loss(
     "aten.multi_margin_loss.default",
     "aten.multilabel_margin_loss.default",
     category="light",
-    saves=("self", "target"),
+    saves=("self", "target", "weight"),
     flops=_six_per_input,
 )
 def multi_margin_loss(
