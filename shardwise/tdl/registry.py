@@ -7,6 +7,7 @@ both are loaded when the registry is first asked.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
@@ -159,8 +160,7 @@ def replicated(
     def function(*tensors: TensorHandle) -> None:
         """every output needs every input whole"""
 
-    caller = inspect.stack()[1].frame.f_globals["__name__"]
-    function.__module__ = caller
+    function.__module__ = sys._getframe(1).f_globals["__name__"]
     for kind in map(kind_of, kinds):
         _add(
             Description(

@@ -22,7 +22,7 @@ from shardwise.tdl.example import Example
 from shardwise.tdl.semantics import Access, OperatorSemantics
 from shardwise.tdl.verification import PARTS, graph_of, run_with_torch
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 SHIPPED = shipped()
 CASES = [(d.kind, i, e) for d in SHIPPED for i, e in enumerate(d.examples)]
 

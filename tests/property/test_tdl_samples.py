@@ -56,7 +56,8 @@ class _Recorder(TorchDispatchMode):
 
 def _recorded(info: Any) -> Iterator[tuple[Any, Any, Any]]:
     dtype = torch.float32 if torch.float32 in info.dtypes else torch.int64
-    samples = info.sample_inputs("cpu", dtype) if dtype in info.dtypes else ()
+    # Not `info.sample_inputs`, which records the stack for each.
+    samples = info.sample_inputs_func(info, "cpu", dtype, False) if dtype in info.dtypes else ()
     counts: dict[str, int] = {}
     for number, sample in enumerate(samples):
         if number == SAMPLES:
