@@ -12,6 +12,16 @@ from shardwise.tdl.semantics import OperatorSemantics
 
 SCHEMA = "shardwise.inspect/1"
 Analyse = Callable[[Operator, Mapping[str, Tensor]], OperatorSemantics]
+_MATRIX = frozenset(
+    (
+        *("linear", "mm", "bmm", "addmm", "addbmm", "baddbmm", "matmul", "mv", "dot", "einsum"),
+        *("conv1d", "conv2d", "conv3d", "convolution"),
+        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        *("scaled_dot_product_attention", "expert_linear", "_grouped_mm", "grouped_mm_fallback"),
+        *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum"),
+    )
+)
+"""Products, convolutions and attention, by the name between namespace and overload."""
 
 
 def inspect_graph(graph: Graph, analyse: Analyse | None = None) -> dict[str, Any]:
@@ -20,8 +30,9 @@ def inspect_graph(graph: Graph, analyse: Analyse | None = None) -> dict[str, Any
     Sizes are in bytes, flops of one whole iteration (multiply and add are two), all summed over
     the whole graph as if on one device. `kept_for_backward_bytes` counts each activation that
     some gradient needs once, and a view as the tensor that it looks at. Operators without a
-    description have no flops and are listed in `undescribed_operators`. `analyse` is
-    `tdl.registry.analyse` unless given.
+    description have no flops and are listed in `undescribed_operators`. `matrix_flops` are the
+    forward flops of products, convolutions and attention alone, with causal attention counted
+    whole: what `torch.utils.flop_counter` counts. `analyse` is `tdl.registry.analyse` unless given.
     """
     if analyse is None:
         from shardwise.tdl.registry import analyse as by_description
@@ -45,6 +56,7 @@ def inspect_graph(graph: Graph, analyse: Analyse | None = None) -> dict[str, Any
         },
         "forward_flops": sum(s.forward_flops for s in semantics.values()),
         "backward_flops": sum(s.backward_flops for s in semantics.values()),
+        "matrix_flops": sum(_matrix_flops(op, semantics[op.name]) for op in graph.operators),
         "undescribed_operators": [
             {"name": op.name, "kind": op.kind}
             for op in graph.operators
@@ -75,6 +87,13 @@ def _by_kind(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> list[d
         row["output_bytes"] += sum(graph.tensors[name].size_bytes for name in op.outputs)
         row["described"] = row["described"] and found.described
     return sorted(rows.values(), key=lambda r: (-r["forward_flops"], -r["count"], r["kind"]))
+
+
+def _matrix_flops(op: Operator, found: OperatorSemantics) -> float:
+    if op.kind.partition(".")[2].partition(".")[0] not in _MATRIX:
+        return 0.0
+    # Descriptions count the half of causal scores that attention kernels compute.
+    return found.forward_flops * (2 if op.attributes.get("is_causal") else 1)
 
 
 def _kept_for_backward(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> int:
