@@ -52,7 +52,9 @@ def inspect_graph(graph: Graph, analyse: Analyse | None = None) -> dict[str, Any
         "buffers": _total([t for t in tensors if t.role == "buffer"]),
         "activations": {
             **_total(made),
-            "kept_for_backward_bytes": _kept_for_backward(graph, semantics),
+            "kept_for_backward_bytes": sum(
+                graph.tensors[name].size_bytes for name in kept_tensors(graph, semantics)
+            ),
         },
         "forward_flops": sum(s.forward_flops for s in semantics.values()),
         "backward_flops": sum(s.backward_flops for s in semantics.values()),
@@ -96,7 +98,8 @@ def _matrix_flops(op: Operator, found: OperatorSemantics) -> float:
     return found.forward_flops * (2 if op.attributes.get("is_causal") else 1)
 
 
-def _kept_for_backward(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> int:
+def kept_tensors(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> frozenset[str]:
+    """The activations that some gradient needs; a view counts as the tensor that it looks at."""
     looks_at: dict[str, str] = {}
     kept: set[str] = set()
     for op in graph.operators:
@@ -107,11 +110,7 @@ def _kept_for_backward(graph: Graph, semantics: Mapping[str, OperatorSemantics])
         for names, saved in ((op.inputs, found.saves_inputs), (op.outputs, found.saves_outputs)):
             kept.update(name for name, is_saved in zip(names, saved, strict=True) if is_saved)
     stored = {looks_at.get(name, name) for name in kept}
-    return sum(
-        graph.tensors[name].size_bytes
-        for name in stored
-        if graph.tensors[name].role in ("activation", "output")
-    )
+    return frozenset(n for n in stored if graph.tensors[n].role in ("activation", "output"))
 
 
 def _total(tensors: list[Tensor]) -> dict[str, Any]:
