@@ -32,6 +32,7 @@ from shardwise.tdl.language import (
     TensorHandle,
     as_expression,
     indices_of,
+    is_numbered,
 )
 from shardwise.tdl.semantics import Access, IndexVariable, Statistic
 
@@ -90,7 +91,9 @@ def analyse_lambdas(
         indices = indices_of(function, shape)
         body = as_expression(function(*indices))
         _output_loops(loops, position, indices, shape)
-        reductions = _linear_reductions(body)
+        # Partial results are all of an operator's outputs or none: with several outputs, sums
+        # are statistics, which every share gets whole.
+        reductions = _linear_reductions(body) if len(outputs) == 1 else []
         for reduction in reductions:
             _reduction_loops(loops, reduction)
         _collect(body, (), set(map(id, reductions)), seen)
@@ -129,15 +132,15 @@ def _splits(
 def _output_loops(
     loops: list[_Loop], position: int, indices: list[Index], shape: tuple[int, ...]
 ) -> None:
-    """Outputs share a loop per dimension where their extents agree."""
+    """Outputs share a loop where their extents agree, and their names, or else their dimensions."""
     for dim, (index, extent) in enumerate(zip(indices, shape, strict=True)):
         same = next(
             (
                 loop
                 for loop in loops
-                if dim in loop.output_dims.values()
-                and loop.extent == extent
+                if loop.extent == extent
                 and position not in loop.output_dims
+                and _alike(loop, index, dim)
             ),
             None,
         )
@@ -146,6 +149,12 @@ def _output_loops(
             loops.append(same)
         same.numbers.add(index.number)
         same.output_dims[position] = dim
+
+
+def _alike(loop: _Loop, index: Index, dim: int) -> bool:
+    if is_numbered(loop.name) and is_numbered(index.name):
+        return dim in loop.output_dims.values()
+    return loop.name == index.name
 
 
 def _linear_reductions(body: Expression) -> list[Reduction]:

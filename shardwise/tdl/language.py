@@ -365,6 +365,11 @@ def indices_of(function: Callable[..., Any], extents: Sequence[int | None]) -> l
     return [fresh(name, extent) for name, extent in zip(names, extents, strict=True)]
 
 
+def is_numbered(name: str) -> bool:
+    """Whether `indices_of` made the name, from the place of a dimension."""
+    return name[:1] == "d" and name[1:].isdecimal()
+
+
 def _reduction(
     reducer: Reducer, function: Callable[..., Any], extents: Sequence[int] | None
 ) -> Reduction:
