@@ -123,5 +123,21 @@ def shortest_paths(
     of Dijkstra's algorithm, which is the same on every run.
     """
 
+def layout_changes(
+    layouts: NDArray[np.int8],
+) -> tuple[
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int8],
+    NDArray[np.int8],
+    NDArray[np.int64],
+]:
+    """Every pair of the layouts (N, axes) that one collective joins.
+
+    Answers, per pair, the numbers of the layout before and after, the state that changes, the
+    state it becomes, and the changing axes as a bit mask. A dimension gains and loses its
+    innermost axes only; only a replica becomes a partial sum.
+    """
+
 def version() -> str:
     """The solver's version."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from shardwise.advise.frontier import heading, provenance
-from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.options import TOFU, Options, Progress, quiet
 from shardwise.advise.search import Infeasible, Search, Subject, search
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
@@ -94,12 +95,16 @@ def curve_point(
 
 
 def time_gap(found: Search, chosen: int) -> float | None:
-    """How much longer than the shortest possible time the chosen point is at most (relative)."""
+    """How much longer than the shortest possible time the chosen point is at most (relative).
+
+    None when nothing is proven.
+    """
     if found.solution.exact:
         return 0.0
     bound = found.solution.time_lower_bound_s
     if bound is None:
-        return float(found.solution.epsilon)
+        epsilon = float(found.solution.epsilon)
+        return epsilon if isfinite(epsilon) else None
     bound += found.problem.fixed_time_s
     return max(float(found.time_s[chosen]) / bound - 1.0, 0.0) if bound > 0 else None
 
@@ -107,6 +112,11 @@ def time_gap(found: Search, chosen: int) -> float | None:
 def too_large(found: Search) -> str:
     """The reason of an infeasible count."""
     least = float(found.memory_bytes[0]) if len(found.memory_bytes) else float("nan")
+    if found.options.method == TOFU:
+        return (
+            f"Tofu's strategy needs {least / 2**30:.1f} GiB per GPU, "
+            f"the limit is {found.limit_bytes / 2**30:.1f} GiB"
+        )
     qualifier = "" if found.solution.exact else "about "
     return (
         f"needs {qualifier}{least / 2**30:.1f} GiB per GPU at the least, "

@@ -22,7 +22,14 @@ The second figure is for parameters in 16 bits, which keep a float32 master copy
 (mixed-precision training, Micikevicius et al. 2018).
 """
 
-METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
+SOLVER_METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
+"""Ways to solve a problem file; each answers with a frontier."""
+
+TOFU = "tofu"
+"""Tofu's recursive search: a peer to compare with, one strategy instead of a frontier."""
+
+METHODS = (*SOLVER_METHODS, TOFU)
+"""Ways to search a graph."""
 
 
 @dataclass(frozen=True)

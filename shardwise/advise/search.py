@@ -9,8 +9,9 @@ import numpy as np
 
 from shardwise import _core
 from shardwise.advise.assemble import SearchProblem, assemble
-from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.options import TOFU, Options, Progress, quiet
 from shardwise.advise.pattern import Patterns
+from shardwise.advise.tofu import TofuSolution, tofu
 from shardwise.errors import BadInput, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
 from shardwise.graph.coarsen import Coarsened, coarsen
@@ -47,7 +48,7 @@ class Search:
     mesh: Mesh
     options: Options
     problem: SearchProblem
-    solution: _core.Solution
+    solution: _core.Solution | TofuSolution
 
     @property
     def limit_bytes(self) -> float:
@@ -108,20 +109,34 @@ def search(
     except TooFewDevices as reason:
         raise Infeasible(str(reason)) from None
     problem = assemble(subject.coarsened, subject.patterns, hardware, mesh, options, progress)
+    try:
+        if options.method == TOFU:
+            solution: _core.Solution | TofuSolution = tofu(problem, options, progress)
+        else:
+            solution = _track(problem, hardware, options, progress, near_limit=near_limit)
+    except (RuntimeError, TimeoutError) as error:
+        raise SolverError(str(error)) from None
+    return Search(subject, hardware, mesh, options, problem, solution)
+
+
+def _track(
+    problem: SearchProblem,
+    hardware: Hardware,
+    options: Options,
+    progress: Progress,
+    *,
+    near_limit: bool,
+) -> _core.Solution:
     target = None
     if near_limit:
         limit = options.limit_for(hardware.devices[0].memory_bytes)
         target = max(limit - problem.fixed_memory_bytes, 0.0)
-    try:
-        solution = _core.solve(
-            problem.problem,
-            method=options.method,
-            epsilon=options.epsilon,
-            memory_target_bytes=target,
-            time_limit_s=options.time_limit_s,
-            threads=options.threads,
-            progress=progress,
-        )
-    except (RuntimeError, TimeoutError) as error:
-        raise SolverError(str(error)) from None
-    return Search(subject, hardware, mesh, options, problem, solution)
+    return _core.solve(
+        problem.problem,
+        method=options.method,
+        epsilon=options.epsilon,
+        memory_target_bytes=target,
+        time_limit_s=options.time_limit_s,
+        threads=options.threads,
+        progress=progress,
+    )

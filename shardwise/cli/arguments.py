@@ -38,7 +38,13 @@ def search_options(command: Command) -> Command:
         click.option("--quiet", is_flag=True, help="No progress."),
         click.option("--time-limit", type=float, help="Seconds for each search."),
         click.option("--threads", type=click.IntRange(0), default=0, help="0: all cores."),
-        click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True),
+        click.option(
+            "--method",
+            type=click.Choice(METHODS),
+            default="auto",
+            show_default=True,
+            help="tofu: the one strategy of Tofu's recursion, a peer to compare with.",
+        ),
         click.option(
             "--optimizer",
             type=click.Choice(list(OPTIMIZER_STATE_BYTES)),

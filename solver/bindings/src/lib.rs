@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use ::frontier::layout_arcs;
 use ::frontier::problem as core;
 use ::frontier::reschedule;
 use ::frontier::solve::{solve as run, Method, Settings, Solution as Solved};
@@ -297,6 +298,39 @@ fn shortest_paths<'py>(
     Ok((distance.into_pyarray(py), last_arc.into_pyarray(py)))
 }
 
+/// Arrays of the changes between layouts; see `_core.pyi`.
+#[pyfunction]
+#[allow(clippy::type_complexity)] // the five arrays of the Python function
+fn layout_changes<'py>(
+    py: Python<'py>,
+    layouts: PyReadonlyArray2<i8>,
+) -> PyResult<(
+    Bound<'py, PyArray1<i64>>,
+    Bound<'py, PyArray1<i64>>,
+    Bound<'py, PyArray1<i8>>,
+    Bound<'py, PyArray1<i8>>,
+    Bound<'py, PyArray1<i64>>,
+)> {
+    let layouts = layouts.as_array();
+    let axes = layouts.ncols();
+    let rows: Vec<i8> = layouts.iter().copied().collect();
+    let found = py
+        .detach(|| layout_arcs::changes(&rows, axes))
+        .map_err(to_python)?;
+    let numbers = |of: fn(&layout_arcs::Change) -> u32| -> Vec<i64> {
+        found.iter().map(|c| i64::from(of(c))).collect()
+    };
+    let before: Vec<i8> = found.iter().map(|c| c.before).collect();
+    let after: Vec<i8> = found.iter().map(|c| c.after).collect();
+    Ok((
+        numbers(|c| c.source).into_pyarray(py),
+        numbers(|c| c.target).into_pyarray(py),
+        before.into_pyarray(py),
+        after.into_pyarray(py),
+        numbers(|c| c.axes).into_pyarray(py),
+    ))
+}
+
 /// The solver's version, part of every cached answer's key.
 #[pyfunction]
 fn version() -> &'static str {
@@ -309,6 +343,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Solution>()?;
     m.add_function(wrap_pyfunction!(solve, m)?)?;
     m.add_function(wrap_pyfunction!(shortest_paths, m)?)?;
+    m.add_function(wrap_pyfunction!(layout_changes, m)?)?;
     m.add_function(wrap_pyfunction!(version, m)?)?;
     Ok(())
 }

@@ -15,43 +15,13 @@ use rayon::prelude::*;
 
 use crate::error::SolveError;
 use crate::problem::Problem;
+use crate::selection::{Selection, Sets};
 use crate::watch::Watch;
 
 /// Rounds over all operators; a neighbour that has lost choices makes the test sharper.
 const ROUNDS: usize = 4;
 /// Choices are compared with at most this many others, the most promising ones.
 const WITNESSES: usize = 64;
-
-/// The choices of each operator that are left, ascending; equal sets have equal ids.
-pub struct Kept {
-    pub of: Vec<usize>,
-    pub sets: Vec<Arc<Vec<u32>>>,
-}
-
-impl Kept {
-    pub fn choices(&self, operator: usize) -> &[u32] {
-        &self.sets[self.of[operator]]
-    }
-}
-
-/// Interns sets of choices.
-#[derive(Default)]
-struct Sets {
-    sets: Vec<Arc<Vec<u32>>>,
-    ids: HashMap<Arc<Vec<u32>>, usize>,
-}
-
-impl Sets {
-    fn intern(&mut self, set: Vec<u32>) -> usize {
-        let set = Arc::new(set);
-        if let Some(&id) = self.ids.get(&set) {
-            return id;
-        }
-        self.sets.push(Arc::clone(&set));
-        self.ids.insert(set, self.sets.len() - 1);
-        self.sets.len() - 1
-    }
-}
 
 /// An edge seen from one of its ends: everything that the test depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -80,7 +50,7 @@ pub fn eliminate(
     own: &[Vec<f64>],
     tables: &[Vec<f64>],
     watch: &Watch,
-) -> Result<Kept, SolveError> {
+) -> Result<Selection, SolveError> {
     let mut sets = Sets::default();
     let mut of: Vec<usize> = (0..problem.operators.len())
         .map(|o| sets.intern((0..problem.choices(o) as u32).collect()))
@@ -107,7 +77,7 @@ pub fn eliminate(
         }
         of = next;
     }
-    Ok(Kept {
+    Ok(Selection {
         of,
         sets: sets.sets,
     })

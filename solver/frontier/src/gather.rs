@@ -62,11 +62,27 @@ impl<'a> Gather<'a> {
     }
 
     pub fn product(&mut self, a: &[Tuple], b: &[Tuple]) -> Result<(), SolveError> {
+        self.moved_product((0.0, 0.0), a, b)
+    }
+
+    /// The product of two staircases, each sum with (memory, time) on top.
+    pub fn moved_product(
+        &mut self,
+        own: (f64, f64),
+        a: &[Tuple],
+        b: &[Tuple],
+    ) -> Result<(), SolveError> {
         self.limits.spend(a.len() * b.len())?;
         // Long rows: the front is walked once per row.
-        let (a, b) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-        for x in a {
-            self.row(x, b);
+        let swap = a.len() > b.len();
+        let (short, long) = if swap { (b, a) } else { (a, b) };
+        for x in short {
+            let x = Tuple {
+                memory: own.0 + x.memory,
+                time: own.1 + x.time,
+                trace: x.trace,
+            };
+            self.row(&x, long, swap);
             if self.pending.len() >= BUFFER.max(self.front.len()) {
                 self.limits.spend(0)?;
                 self.merge();
@@ -76,7 +92,7 @@ impl<'a> Gather<'a> {
     }
 
     /// x + every tuple of b that the front does not beat. Both ascend in memory.
-    fn row(&mut self, x: &Tuple, b: &[Tuple]) {
+    fn row(&mut self, x: &Tuple, b: &[Tuple], swap: bool) {
         let thinning = &self.limits.thinning;
         // A part of what thinning takes anyway, before it costs a place in the sort.
         let (spare_memory, spare_time) = (thinning.memory_bytes / 4.0, thinning.time_s / 4.0);
@@ -92,11 +108,16 @@ impl<'a> Gather<'a> {
             passed += count_within(&self.front[passed..], within);
             let beaten = passed > 0 && self.front[passed - 1].time <= time + spare_time;
             if !beaten {
+                let (left, right) = if swap {
+                    (y.trace, x.trace)
+                } else {
+                    (x.trace, y.trace)
+                };
                 self.pending.push(Candidate {
                     memory,
                     time,
-                    left: x.trace,
-                    right: y.trace,
+                    left,
+                    right,
                 });
             }
         }

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::error::SolveError;
 use crate::problem::Problem;
 use crate::scalar::Weights;
+use crate::selection::{Selection, Sets};
 use crate::tracking::Point;
 
 /// The kept choices per class of operators.
@@ -103,49 +103,18 @@ impl Kept {
         total as f64 / self.class_of.len().max(1) as f64
     }
 
-    /// The problem with only the kept choices.
-    pub fn problem(&self, full: &Problem) -> Result<Problem, SolveError> {
-        let mut small = Problem::default();
-        small.tables.clone_from(&full.tables);
-        let mut cost_ids = HashMap::new();
-        for (o, operator) in full.operators.iter().enumerate() {
-            let key = (operator.costs, self.class_of[o]);
-            let costs = match cost_ids.get(&key) {
-                Some(id) => *id,
-                None => {
-                    let all = &full.costs[operator.costs];
-                    let pick = |from: &[f64]| -> Vec<f64> {
-                        self.choices(o).iter().map(|k| from[*k as usize]).collect()
-                    };
-                    let id = small.add_costs(pick(&all.memory), pick(&all.time))?;
-                    cost_ids.insert(key, id);
-                    id
-                }
-            };
-            small.add_operator(operator.name.clone(), costs)?;
+    /// The kept choices of every operator.
+    pub fn selection(&self) -> Selection {
+        let mut sets = Sets::default();
+        let of_class: Vec<usize> = self
+            .sets
+            .iter()
+            .map(|set| sets.intern(set.iter().copied().collect()))
+            .collect();
+        Selection {
+            of: self.class_of.iter().map(|class| of_class[*class]).collect(),
+            sets: sets.sets,
         }
-        for edge in &full.edges {
-            let pick = |map: usize, o: usize| -> Vec<u32> {
-                let map = &full.maps[map];
-                self.choices(o).iter().map(|k| map[*k as usize]).collect()
-            };
-            small.add_edge(
-                edge.source,
-                edge.target,
-                edge.table,
-                pick(edge.rows, edge.source),
-                pick(edge.columns, edge.target),
-            )?;
-        }
-        Ok(small)
-    }
-
-    /// A strategy of the restricted problem as one of the full problem.
-    pub fn widen(&self, mut point: Point) -> Point {
-        for (o, choice) in point.choices.iter_mut().enumerate() {
-            *choice = *self.choices(o).iter().nth(*choice as usize).unwrap_or(&0);
-        }
-        point
     }
 }
 

@@ -8,6 +8,8 @@ use crate::error::SolveError;
 use crate::frontier::Thinning;
 use crate::gather::Limits;
 use crate::problem::Problem;
+use crate::repeated::{self, Fineness};
+use crate::selection::Selection;
 use crate::tracking::{track, Point, Style};
 use crate::watch::{Listener, Watch};
 
@@ -167,15 +169,11 @@ fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution
             candidates: AUTO_CANDIDATES * patience as u64,
             watch: &half,
         };
-        let style = Style {
-            linear: true,
-            heuristic: false,
-            widest: 256,
-        };
-        let tracked = track(problem, style, &limits);
+        let everything = Selection::all(problem);
+        let tracked = repeated::track(problem, &everything, Fineness::Exact, &limits);
         watch.count(half.candidates() as usize);
         match tracked {
-            Ok(tracked) => return Ok(exact(tracked.points, "ldp", watch)),
+            Ok(points) => return Ok(exact(points, "repeated", watch)),
             Err(SolveError::OverBudget(_) | SolveError::OutOfTime) => {}
             Err(other) => return Err(other),
         }
