@@ -15,6 +15,7 @@ import click
 
 from shardwise.errors import BadInput, ShardwiseError
 from shardwise.tdl import claims, documentation, registry
+from shardwise.tdl.core_aten import TORCH
 from shardwise.tdl.example import Example, read_shape
 from shardwise.tdl.verification import PARTS, Verified, verify
 
@@ -33,7 +34,7 @@ def coverage(as_json: bool, listed: bool) -> None:
     known = registry.descriptions()
     if as_json:
         document = {
-            "torch": documentation.TORCH,
+            "torch": TORCH,
             "core": found.total,
             "described": found.described,
             "split": list(found.split),
@@ -44,7 +45,7 @@ def coverage(as_json: bool, listed: bool) -> None:
         print(json.dumps(document))
         return
     print(
-        f"core ATen (torch {documentation.TORCH}): {found.described} of {found.total} described, "
+        f"core ATen (torch {TORCH}): {found.described} of {found.total} described, "
         f"{len(found.split)} with their splits, {len(found.replicated)} never split; "
         f"{len(known)} descriptions in all"
     )

@@ -312,7 +312,7 @@ class TensorHandle:
             "indices that depend on data need an opaque function"
         )
 
-    def at(self, indices: Sequence[IndexExpression]) -> Element:
+    def at(self, indices: Sequence[IndexExpression | int]) -> Element:
         """The element that broadcasting aligns with these output indices."""
         trailing = tuple(indices)[len(indices) - self.rank :]
         return self[

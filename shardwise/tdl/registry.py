@@ -299,7 +299,7 @@ def _analyse(
         frozenset(
             argument
             for argument, name in zip(names, operator.inputs, strict=True)
-            if tensors[name].differentiable
+            if tensors[name].differentiable or tensors[name].dtype.startswith("complex")
         ),
     )
     forward, backward = found.flops(call)

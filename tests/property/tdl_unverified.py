@@ -1,11 +1,14 @@
 """Described kinds that have no example, and why: nothing of them can be compared here."""
 
 NUMBER = "gives a number, not a tensor"
+DRAWS = "draws as many random numbers as its input asks for"
 UNINITIALISED = "gives uninitialised memory"
 
 UNVERIFIED: dict[str, str] = {
     "aten._local_scalar_dense.default": NUMBER,
     "aten._scaled_mm.default": "needs a GPU with 8-bit floats and a transposed memory layout",
+    "aten._standard_gamma.default": DRAWS,
+    "aten.poisson.default": DRAWS,
     "aten.empty.memory_format": UNINITIALISED,
     "aten.empty_like.default": UNINITIALISED,
     "aten.empty_permuted.default": UNINITIALISED,

@@ -24,10 +24,8 @@ op(
     saves=(),
     flops=no_flops,
 )(broadcast)
-op("aten.complex.default", category="elementwise", saves=(), flops=pointwise(1.0))(broadcast)
-op("aten.polar.default", category="elementwise", saves=("*", "output"), flops=pointwise(4.0))(
-    broadcast
-)
+op("aten.complex.default", category="elementwise", saves=("*",), flops=pointwise(1.0))(broadcast)
+op("aten.polar.default", category="elementwise", saves=("output",), flops=pointwise(4.0))(broadcast)
 
 
 @op(
@@ -66,9 +64,15 @@ def _fourier_flops(call: Call) -> tuple[float, float]:
 
 @op(
     "aten._fft_r2c.default",
+    *(f"aten.fft_{name}.default" for name in ("rfft", "ihfft")),
+    category="light",
+    saves=("self",),
+    flops=_fourier_flops,
+)
+@op(
     "aten._fft_c2r.default",
     "aten._fft_c2c.default",
-    *(f"aten.fft_{name}.default" for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
+    *(f"aten.fft_{name}.default" for name in ("fft", "ifft", "irfft", "hfft")),
     category="light",
     saves=(),
     flops=_fourier_flops,
@@ -78,8 +82,9 @@ def transform(self: TensorHandle, *, dim: int | Sequence[int] = -1) -> Callable[
     return moved(self, dims_of(dim, self.rank))
 
 
+@op("aten.fft_rfftn.default", category="light", saves=("self",), flops=_fourier_flops)
 @op(
-    *(f"aten.fft_{name}.default" for name in ("fftn", "ifftn", "rfftn", "irfftn")),
+    *(f"aten.fft_{name}.default" for name in ("fftn", "ifftn", "irfftn")),
     category="light",
     saves=(),
     flops=_fourier_flops,
@@ -93,8 +98,9 @@ def transform_of_several(
     return transform(self, dim=dims_of(dim, self.rank))
 
 
+@op("aten.fft_rfft2.default", category="light", saves=("self",), flops=_fourier_flops)
 @op(
-    *(f"aten.fft_{name}.default" for name in ("fft2", "ifft2", "rfft2", "irfft2")),
+    *(f"aten.fft_{name}.default" for name in ("fft2", "ifft2", "irfft2")),
     category="light",
     saves=(),
     flops=_fourier_flops,
@@ -116,7 +122,13 @@ def shift(self: TensorHandle, *, dim: int | Sequence[int] | None = None) -> Call
     return moved(self, dims_of(dim, self.rank))
 
 
-@op("aten.stft.default", "aten.stft.center", category="light", saves=("window",))
+@op(
+    "aten.stft.default",
+    "aten.stft.center",
+    category="light",
+    saves=("self", "window"),
+    note="frames that are kept are not counted",
+)
 def short_time_transform(
     self: TensorHandle, window: TensorHandle | None = None
 ) -> Callable[..., Any]:

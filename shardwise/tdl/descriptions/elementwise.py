@@ -94,7 +94,7 @@ _register(
     *_default("logical_and", "logical_or", "logical_not", "logical_xor"),
     *_default("bitwise_not", "isinf", "isnan", "isfinite", "isneginf", "isposinf", "isreal"),
     *_default("floor", "ceil", "round", "trunc", "fix", "sign", "signbit", "heaviside"),
-    *_default("isclose", "gcd", "lcm", "nextafter"),
+    *_default("isclose", "gcd", "lcm"),
     *(
         f"aten.{name}.{form}"
         for name in ("bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__")
@@ -109,11 +109,8 @@ _register(
     "aten.floor_divide.default",
     "aten.floor_divide.Scalar",
     "aten.remainder.Scalar_Tensor",
-    "aten.divide.Tensor_mode",
     "aten.divide.Scalar_mode",
     "aten.remainder.Scalar",
-    "aten.remainder.Tensor",
-    "aten.div.Tensor_mode",
     "aten.div.Scalar_mode",
 )
 _register(
@@ -143,9 +140,18 @@ _register(
     "aten.max.other",
     "aten.min.other",
 )
+_register(("tensor1", "tensor2"), pointwise(2.0), *_default("addcmul", "addcdiv"))
+_register(("*",), pointwise(2.0), "aten.lerp.Tensor")
+# Their gradients are zero almost everywhere, but autograd keeps both.
 _register(
-    ("*",), pointwise(2.0), "aten.addcmul.default", "aten.addcdiv.default", "aten.lerp.Tensor"
+    ("*",),
+    not_differentiated,
+    "aten.div.Tensor_mode",
+    "aten.divide.Tensor_mode",
+    "aten.remainder.Tensor",
+    "aten.nextafter.default",
 )
+_register(("self", "output"), pointwise(1.0), "aten.copysign.Tensor")
 _register(
     ("condition",),
     pointwise(1.0),
@@ -171,12 +177,10 @@ _register(
     "aten.mvlgamma.default",
     "aten.special_erf.default",
     "aten.special_erfc.default",
-    "aten.special_expit.default",
     "aten.special_log1p.default",
     "aten.special_i0.default",
     "aten.special_entr.default",
     "aten.special_ndtr.default",
-    "aten.special_log_ndtr.default",
 )
 _register(("self",), pointwise(8.0), "aten.polygamma.default")
 _register(
@@ -186,7 +190,6 @@ _register(
     "aten.pow.Scalar",
     "aten.float_power.Tensor_Tensor",
     "aten.float_power.Scalar",
-    "aten.copysign.Tensor",
     "aten.copysign.Scalar",
     "aten.hypot.default",
     "aten.sgn.default",
@@ -195,7 +198,7 @@ _register(
     ("self",),
     pointwise(8.0),
     *_default("gelu", "silu", "mish", "softplus", "elu", "selu", "celu", "hardswish"),
-    *_default("log_sigmoid", "rrelu"),
+    *_default("log_sigmoid"),
 )
 _register(
     ("output",),
@@ -203,6 +206,14 @@ _register(
     *_default("exp", "exp2", "expm1", "sigmoid", "tanh", "tan", "rsqrt", "sqrt", "reciprocal"),
 )
 _register(("output",), pointwise(1.0), "aten.relu.default", "aten.relu_.default")
+_register(("output",), pointwise(4.0), "aten.special_expit.default")
+_register(("self", "output"), pointwise(8.0), "aten.special_log_ndtr.default")
+_register(
+    ("self", "output"),
+    pointwise(2.0),
+    "aten.rrelu.default",
+    note="the output stands for the noise that is kept",
+)
 _register(
     _mask_saves,
     pointwise(2.0),

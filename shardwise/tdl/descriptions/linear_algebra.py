@@ -120,7 +120,12 @@ def _einsum_flops(call: Call) -> tuple[float, float]:
     return forward, forward * len(call.differentiable)
 
 
-@op("aten.einsum.default", saves=("tensors",), flops=_einsum_flops)
+def _factors(call: Call) -> tuple[str, ...]:
+    """Every factor, for the gradients of the others; a lone tensor is only summed or turned."""
+    return ("tensors",) if len(call.shapes) > 1 else ()
+
+
+@op("aten.einsum.default", saves=_factors, flops=_einsum_flops)
 def einsum(tensors: list[TensorHandle], *, equation: str) -> Callable[..., Any]:
     """y[i…] = Σ_{k…} Π_t x_t[…], the letters of the equation as indices"""
     operands, result = _letters(equation, len(tensors))

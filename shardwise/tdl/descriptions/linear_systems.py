@@ -35,28 +35,24 @@ def _per_matrix(*tensors: TensorHandle, out: Any) -> list[Callable[..., Any]]:
     return [output for _ in shapes]
 
 
-op(
-    *(f"aten.{name}.default" for name in ("inverse", "linalg_inv", "linalg_inv_ex", "matrix_exp")),
-    *(f"aten.{name}.default" for name in ("linalg_matrix_exp", "linalg_cholesky")),
-    *(
-        f"aten.{name}.default"
-        for name in ("linalg_cholesky_ex", "linalg_eigvalsh", "linalg_svdvals")
-    ),
-    *(
-        f"aten.{name}.default"
-        for name in ("logdet", "det", "linalg_det", "linalg_slogdet", "slogdet")
-    ),
-    *(f"aten.{name}.default" for name in ("_linalg_det", "_linalg_slogdet", "linalg_matrix_power")),
-    *(f"aten.{name}.default" for name in ("matrix_power", "cholesky_inverse", "pinverse")),
-    saves=("*", "output"),
-    flops=_cubic,
-)(_per_matrix)
-op(
-    *(f"aten.{name}.default" for name in ("linalg_eigh", "linalg_qr", "linalg_svd")),
-    *(f"aten.{name}.default" for name in ("linalg_lu_factor_ex", "linalg_solve_ex")),
-    *(f"aten.{name}.default" for name in ("linalg_solve_triangular", "cholesky_solve")),
-    *(f"aten.{name}.default" for name in ("triangular_solve", "linalg_solve")),
-    "aten.linalg_pinv.default",
-    saves=("*", "output"),
-    flops=_cubic,
-)(_per_matrix)
+def _register(saves: tuple[str, ...], *names: str, note: str = "") -> None:
+    kinds = (f"aten.{name}.default" for name in names)
+    op(*kinds, saves=saves, flops=_cubic, note=note)(_per_matrix)
+
+
+_LU = "the factors that it solves with are not counted"
+
+_register(("output.0",), "inverse", "linalg_inv", "linalg_inv_ex")
+_register(("output.0",), "linalg_cholesky", "linalg_cholesky_ex")
+_register(("output",), "linalg_eigh", "linalg_qr", "linalg_svd")
+_register(("output.0", "output.1"), "linalg_lu_factor_ex")
+_register(("*",), "matrix_exp", "linalg_matrix_exp", "matrix_power", "linalg_matrix_power")
+_register(("output",), "linalg_eigvalsh", "linalg_svdvals", note="vectors are not counted")
+_register(("A", "output.0", "output.2", "output.3"), "_linalg_slogdet")
+_register(("*", "output"), "_linalg_det", "cholesky_inverse", "cholesky_solve")
+_register(("*", "output"), "linalg_pinv", "pinverse")
+_register(("*", "output"), "det", "linalg_det", note=_LU)
+_register(("*", "output.0"), "slogdet", "linalg_slogdet", "logdet", note=_LU)
+_register(("A", "output.0"), "linalg_solve", "linalg_solve_ex", note=_LU)
+_register(("self", "output"), "linalg_solve_triangular")
+_register(("self", "A", "output.0"), "triangular_solve")

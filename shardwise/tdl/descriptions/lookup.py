@@ -47,7 +47,7 @@ def embedding_dense_backward(
 
 def _bag_saves(call: Call) -> tuple[str, ...]:
     """For a maximum, which rows won; for the gradient of weights per sample, the table."""
-    kept = ("indices", "offsets", "per_sample_weights")
+    kept = ("indices", "offsets", "per_sample_weights", "output.1", "output.2", "output.3")
     return ("weight", *kept) if "per_sample_weights" in call.shapes else kept
 
 
@@ -132,7 +132,7 @@ def take_along_dim(
     )
 
 
-@op("aten.take.default", category="light", saves=("index",), flops=no_flops)
+@op("aten.take.default", category="light", saves=("self", "index"), flops=no_flops)
 def take(self: TensorHandle, index: TensorHandle) -> Callable[..., Any]:
     """y[i] = x at place index[i] in memory"""
     pick = Opaque()

@@ -42,7 +42,7 @@ def _common(*tensors: TensorHandle) -> tuple[int, ...]:
 @op(
     "aten.cross_entropy_loss.default",
     category="heavy",
-    saves=("self", "target"),
+    saves=("self", "target", "weight"),
     flops=_six_per_input,
     note="keeps as much as its logits: their log-probabilities",
 )
@@ -182,7 +182,7 @@ def cosine_embedding_loss(
     return _row_loss((input1, input2), (target,), reduction)
 
 
-@op("aten.triplet_margin_loss.default", category="light", saves=("*",))
+@op("aten.triplet_margin_loss.default", category="light", saves=("positive", "negative"))
 def triplet_margin_loss(
     anchor: TensorHandle, positive: TensorHandle, negative: TensorHandle, *, reduction: int = 1
 ) -> Callable[..., Any]:
@@ -222,7 +222,7 @@ def _nll_row(self: TensorHandle, target: TensorHandle, weight: TensorHandle | No
     "aten.nll_loss_nd.default",
     "aten.nll_loss2d.default",
     category="light",
-    saves=("self", "target"),
+    saves=("self", "target", "weight"),
     flops=_six_per_input,
 )
 def nll_loss(
@@ -246,7 +246,7 @@ def nll_loss(
     "aten.nll_loss_forward.default",
     "aten.nll_loss2d_forward.default",
     category="light",
-    saves=("self", "target", "output.1"),
+    saves=("self", "target", "weight", "output.1"),
     flops=_six_per_input,
 )
 def nll_loss_forward(

@@ -15,7 +15,7 @@ from shardwise.tdl.registry import op, pointwise
     "aten.layer_norm.default",
     "aten.rms_norm.default",
     category="light",
-    saves=("input", "weight"),
+    saves=("input", "weight", "bias"),
     flops=pointwise(8.0),
 )
 def layer_norm(
@@ -238,7 +238,7 @@ def native_group_norm(
 @op(
     "aten.native_layer_norm.default",
     category="light",
-    saves=("input", "weight", "output.1", "output.2"),
+    saves=("input", "weight", "bias", "output.1", "output.2"),
     flops=pointwise(8.0),
 )
 @op(

@@ -13,8 +13,13 @@ op(
     "aten.bernoulli.p",
     "aten.bernoulli.Tensor",
     "aten.binomial.default",
-    "aten._standard_gamma.default",
     category="elementwise",
     saves=(),
+    flops=pointwise(4.0),
+)(broadcast)
+op(
+    "aten._standard_gamma.default",
+    category="elementwise",
+    saves=("self", "output"),
     flops=pointwise(4.0),
 )(broadcast)

@@ -212,8 +212,11 @@ def col2im(self: TensorHandle, *, kernel_size: Any) -> Callable[..., Any]:
     return output
 
 
-@_copy(
+@op(
     *(f"aten.reflection_pad{n}d.default" for n in (1, 2, 3)),
+    category="light",
+    saves=("self",),
+    flops=no_flops,
 )
 def reflection_pad(self: TensorHandle, *, padding: Sequence[int]) -> Callable[..., Any]:
     """y[…, i] = x[…, |i - before|]: padded dimensions are needed whole"""
@@ -221,7 +224,12 @@ def reflection_pad(self: TensorHandle, *, padding: Sequence[int]) -> Callable[..
     return moved(self, padded)
 
 
-@_copy(*(f"aten.replication_pad{n}d.default" for n in (1, 2, 3)))
+@op(
+    *(f"aten.replication_pad{n}d.default" for n in (1, 2, 3)),
+    category="light",
+    saves=("self",),
+    flops=no_flops,
+)
 def replication_pad(self: TensorHandle, *, padding: Sequence[int]) -> Callable[..., Any]:
     """y[…, i] = x[…, i - before], or its nearest"""
     before = [0] * self.rank

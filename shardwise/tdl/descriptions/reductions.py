@@ -16,7 +16,6 @@ from shardwise.tdl.registry import op
     "aten.sum.default",
     "aten.mean.dim",
     "aten.mean.default",
-    "aten.nansum.default",
     category="light",
     saves=(),
     flops=per_input,
@@ -160,6 +159,12 @@ def count_nonzero(self: TensorHandle, *, dim: Any = None) -> Callable[..., Any]:
     return over(Sum, self, dim, False)
 
 
+@op("aten.nansum.default", category="light", saves=("self",), flops=per_input)
+def nansum(self: TensorHandle, *, dim: Any = None, keepdim: bool = False) -> Callable[..., Any]:
+    """y[…] = Σ_j x[…, j], numbers only"""
+    return over(Sum, self, dim, keepdim)
+
+
 @op("aten.nanmean.default", category="light", saves=("self",), flops=per_input)
 def nanmean(self: TensorHandle, *, dim: Any = None, keepdim: bool = False) -> Callable[..., Any]:
     """y[…] = Σ_j x[…, j] / Σ_j [x[…, j] is a number]: two statistics"""
@@ -167,9 +172,13 @@ def nanmean(self: TensorHandle, *, dim: Any = None, keepdim: bool = False) -> Ca
 
 
 @op(
-    *(f"aten.{name}.{form}" for name in ("var_mean", "std_mean") for form in ("dim", "correction")),
-    "aten.var_mean.default",
-    "aten.std_mean.default",
+    *(f"aten.std_mean.{form}" for form in ("default", "dim", "correction")),
+    category="light",
+    saves=("self", "output.0"),
+    flops=per_input,
+)
+@op(
+    *(f"aten.var_mean.{form}" for form in ("default", "dim", "correction")),
     category="light",
     saves=("self",),
     flops=per_input,
@@ -240,7 +249,7 @@ def cosine_similarity(x1: TensorHandle, x2: TensorHandle, *, dim: int = 1) -> Ca
     return output
 
 
-@op("aten.pairwise_distance.default", category="light", saves=("*", "output"), flops=per_input)
+@op("aten.pairwise_distance.default", category="light", saves=("x1", "output"), flops=per_input)
 def pairwise_distance(
     x1: TensorHandle, x2: TensorHandle, *, keepdim: bool = False
 ) -> Callable[..., Any]:

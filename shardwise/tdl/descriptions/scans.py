@@ -54,11 +54,16 @@ def max_with_index(
 
 
 @op(
+    "aten.cummax.default",
+    "aten.cummin.default",
+    category="light",
+    saves=("self", "output.1"),
+    flops=gather_back,
+)
+@op(
     "aten.topk.default",
     "aten.sort.default",
     "aten.sort.stable",
-    "aten.cummax.default",
-    "aten.cummin.default",
     category="light",
     saves=("output.1",),
     flops=gather_back,

@@ -30,10 +30,15 @@ def _beside(tensor: TensorHandle, like: TensorHandle, at: int, i: Any, place: An
 @op(
     "aten.scatter.src",
     "aten.scatter.value",
+    category="light",
+    saves=("index",),
+    flops=no_flops,
+)
+@op(
     "aten.scatter.reduce",
     "aten.scatter.value_reduce",
     category="light",
-    saves=("index",),
+    saves=(),
     flops=no_flops,
 )
 def scatter(
@@ -76,7 +81,7 @@ def scatter_add(
     return output
 
 
-@op("aten.index_add.default", category="light", saves=("index",), flops=no_flops)
+@op("aten.index_add.default", category="light", saves=("index", "source"), flops=no_flops)
 def index_add(
     self: TensorHandle, index: TensorHandle, source: TensorHandle, *, dim: int
 ) -> Callable[..., Any]:
@@ -98,7 +103,7 @@ def index_add(
     saves=("self", "index", "source", "output"),
     flops=pointwise(1.0),
 )
-@op("aten.index_copy.default", category="light", saves=("index",), flops=no_flops)
+@op("aten.index_copy.default", category="light", saves=("index", "source"), flops=no_flops)
 def index_copy(
     self: TensorHandle, index: TensorHandle, source: TensorHandle, *, dim: int
 ) -> Callable[..., Any]:
@@ -160,7 +165,7 @@ def masked_scatter(
     return lambda *i: place(self.at(i), all_of(mask), all_of(source))
 
 
-@op("aten.put.default", category="light", saves=("index",), flops=no_flops)
+@op("aten.put.default", category="light", saves=("index", "source"), flops=no_flops)
 def put(self: TensorHandle, index: TensorHandle, source: TensorHandle) -> Callable[..., Any]:
     """y[i] = s[j] where index[j] is i's place in memory, else x[i]"""
     place = Opaque()

@@ -9,10 +9,12 @@ from shardwise.tdl.registry import replicated
 
 DATA_SHAPE = "the shape of its output depends on the values of its input"
 NUMBER = "gives a number to the program, not a tensor of the graph"
+MIXED = "every output reads most of the input, in no order of shares"
+PACKED = "packed sequences mix the samples of a batch in one dimension, by their lengths"
 STORAGE = "reads memory by strides, whatever the dimensions are"
 
 replicated(
-    *(f"aten.{name}.default" for name in ("nonzero", "nonzero_numpy", "argwhere", "masked_select")),
+    *(f"aten.{name}.default" for name in ("nonzero", "nonzero_numpy", "argwhere")),
     *(
         f"aten.{name}.default"
         for name in ("unique_consecutive", "unique_dim", "_unique", "_unique2")
@@ -23,6 +25,7 @@ replicated(
     "aten.repeat_interleave.self_Tensor",
     reason=DATA_SHAPE,
 )
+replicated("aten.masked_select.default", reason=DATA_SHAPE, saves=("*",))
 replicated(
     "aten._local_scalar_dense.default",
     "aten.item.default",
@@ -54,24 +57,26 @@ replicated(
 replicated(
     "aten.combinations.default",
     "aten.vander.default",
-    "aten.segment_reduce.default",
     "aten.istft.default",
-    "aten.histogram.bin_ct",
-    "aten.histogram.bins_tensor",
     "aten.corrcoef.default",
     "aten.cov.default",
-    "aten.tensor_split.tensor_indices_or_sections",
-    reason="every output reads most of the input, in no order of shares",
+    reason=MIXED,
     saves=("*",),
+)
+replicated("aten.segment_reduce.default", reason=MIXED, saves=("*", "output"))
+replicated("aten.histogram.bin_ct", "aten.histogram.bins_tensor", reason=MIXED)
+replicated(
+    "aten.tensor_split.tensor_indices_or_sections",
+    reason="where it is cut depends on the values of a tensor",
 )
 replicated(
     "aten.lstm.data",
     "aten.gru.data",
     "aten.rnn_tanh.data",
     "aten.rnn_relu.data",
-    "aten._pack_padded_sequence.default",
-    "aten._pad_packed_sequence.default",
-    reason="packed sequences mix the samples of a batch in one dimension, by their lengths",
+    reason=PACKED,
     saves=("*", "output"),
     category="heavy",
 )
+replicated("aten._pack_padded_sequence.default", reason=PACKED, saves=("output.1",))
+replicated("aten._pad_packed_sequence.default", reason=PACKED)

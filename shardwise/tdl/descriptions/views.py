@@ -9,7 +9,7 @@ from typing import Any
 from shardwise.tdl.descriptions.arguments import dim_of, dims_of
 from shardwise.tdl.descriptions.movement import moved
 from shardwise.tdl.language import NotCovered, Opaque, TensorHandle
-from shardwise.tdl.registry import Function, no_flops, op
+from shardwise.tdl.registry import Call, Function, no_flops, op
 
 
 def _view(*kinds: str) -> Callable[[Function], Function]:
@@ -282,7 +282,18 @@ def repeat(self: TensorHandle, *, out: tuple[int, ...]) -> Callable[..., Any]:
     return output
 
 
-@op("aten.pad.default", "aten.constant_pad_nd.default", category="light", saves=(), flops=no_flops)
+def _pad_saves(call: Call) -> tuple[str, ...]:
+    """A border that is made of the input keeps it, for its number."""
+    return () if call.attributes.get("mode", "constant") in ("constant", "circular") else ("self",)
+
+
+@op(
+    "aten.pad.default",
+    "aten.constant_pad_nd.default",
+    category="light",
+    saves=_pad_saves,
+    flops=no_flops,
+)
 def pad(self: TensorHandle, *, pad: Sequence[int], mode: str = "constant") -> Callable[..., Any]:
     """y[…, i] = x[…, i - before] where there is one"""
     if mode not in ("constant", "replicate"):

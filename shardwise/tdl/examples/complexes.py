@@ -25,7 +25,7 @@ give(
     _complex("_fft_c2r.default", 4, 6, 5, dim=[2], normalization=2, last_dim_size=8),
     _complex("_fft_c2c.default", 4, 6, 8, dim=[0, 2], normalization=0, forward=True),
     *(_complex(f"fft_{n}.default", 4, 6, dim=0) for n in ("fft", "ifft", "irfft", "hfft")),
-    *(one(f"fft_{n}.default", 4, 6, n=8) for n in ("rfft", "ihfft")),
+    *(one(f"fft_{n}.default", 4, 8) for n in ("rfft", "ihfft")),
     *(_complex(f"fft_{n}.default", 4, 6, 8, dim=[1, 2]) for n in ("fftn", "ifftn", "irfftn")),
     one("fft_rfftn.default", 4, 6, 8, s=[6, 4]),
     *(_complex(f"fft_{n}.default", 4, 6, 8) for n in ("fft2", "ifft2", "irfft2")),

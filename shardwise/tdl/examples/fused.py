@@ -4,11 +4,11 @@ from typing import Any
 
 from shardwise.tdl.examples.cases import Given, case, give, one
 
-_HEADS = {"query": (2, 4, 6, 8), "key": (2, 4, 10, 8), "value": (2, 4, 10, 8)}
-_GPU = {"query": (2, 4, 16, 8), "key": (2, 4, 16, 8), "value": (2, 4, 16, 8)}
-_CHANNELS = {"weight": (6,), "bias": (6,)}
-_RUNNING = {"running_mean": (6,), "running_var": (6,)}
-_NORM = {"momentum": 0.1, "eps": 1e-5}
+_HEADS: dict[str, Any] = {"query": (2, 4, 6, 8), "key": (2, 4, 10, 8), "value": (2, 4, 10, 8)}
+_GPU: dict[str, Any] = {"query": (2, 4, 16, 8), "key": (2, 4, 16, 8), "value": (2, 4, 16, 8)}
+_CHANNELS: dict[str, Any] = {"weight": (6,), "bias": (6,)}
+_RUNNING: dict[str, Any] = {"running_mean": (6,), "running_var": (6,)}
+_NORM: dict[str, Any] = {"momentum": 0.1, "eps": 1e-5}
 
 
 def _elements(name: str, first: str = "self", **attributes: Any) -> tuple[Given, ...]:

@@ -1,8 +1,10 @@
 """Calls of the operators in `descriptions.linear_algebra`."""
 
+from typing import Any
+
 from shardwise.tdl.examples.cases import case, give, two
 
-_FACTORS = {"input": (4, 6, 8), "weight": (10, 8)}
+_FACTORS: dict[str, Any] = {"input": (4, 6, 8), "weight": (10, 8)}
 
 
 give(

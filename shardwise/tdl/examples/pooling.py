@@ -1,8 +1,15 @@
 """Calls of further poolings, of transposed convolutions and of gradients of both."""
 
+from typing import Any
+
 from shardwise.tdl.examples.cases import case, give, one
 
-_SETTINGS = {"dilation": [1, 1], "output_padding": [0, 0], "groups": 1, "transposed": False}
+_SETTINGS: dict[str, Any] = {
+    "dilation": [1, 1],
+    "output_padding": [0, 0],
+    "groups": 1,
+    "transposed": False,
+}
 
 give(
     case(
@@ -30,8 +37,8 @@ give(
     ),
     case(
         "conv_transpose3d.input",
-        {"input": (2, 4, 4, 4, 4), "weight": (4, 2, 3, 3, 3)},
-        padding=[1, 1, 1],
+        {"input": (2, 4, 8, 4, 4), "weight": (4, 2, 3, 1, 1)},
+        padding=[1, 0, 0],
         dilation=[1, 1, 1],
     ),
     case(

@@ -11,7 +11,7 @@ _SQUARE = (
     "linalg_slogdet _linalg_det _linalg_slogdet pinverse linalg_svdvals linalg_qr "
     "linalg_lu_factor_ex"
 )
-_ENDS = {"offs": np.array([2, 4, 8], np.int32)}
+_ENDS: dict[str, Any] = {"offs": np.array([2, 4, 8], np.int32)}
 
 
 def _matrices(name: str, argument: str, **more: Any) -> Given:

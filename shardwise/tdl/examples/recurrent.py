@@ -5,7 +5,7 @@ from shardwise.tdl.examples.cases import Given, case, give
 
 def _layer(name: str, gates: int, batch_first: bool, layers: int = 1) -> Given:
     states = 2 if name == "lstm" else 1
-    shapes = {"input": (4, 6, 8) if batch_first else (6, 4, 8)}
+    shapes: dict[str, tuple[int, ...]] = {"input": (4, 6, 8) if batch_first else (6, 4, 8)}
     names = [f"hx.{n}" for n in range(states)] if states > 1 else ["hx"]
     shapes |= dict.fromkeys(names, (layers, 4, 10))
     for n in range(layers):

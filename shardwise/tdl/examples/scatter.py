@@ -1,10 +1,12 @@
 """Calls of the operators in `descriptions.scatter`, and of further look-ups."""
 
+from typing import Any
+
 from shardwise.tdl.examples.cases import case, give
 
-_WRITE = {"self": (4, 6), "index": (4, 2), "src": (4, 2)}
-_BAG = {"weight": (8, 6), "indices": (8,), "offsets": (4,)}
-_OFFSETS = {"offsets": [0, 2, 4, 6]}
+_WRITE: dict[str, Any] = {"self": (4, 6), "index": (4, 2), "src": (4, 2)}
+_BAG: dict[str, Any] = {"weight": (8, 6), "indices": (8,), "offsets": (4,)}
+_OFFSETS: dict[str, Any] = {"offsets": [0, 2, 4, 6]}
 
 give(
     case(
