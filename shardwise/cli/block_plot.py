@@ -128,9 +128,7 @@ def _lanes(flows: Sequence[Flow], boxes: Sequence[_Box]) -> tuple[_Lane, ...]:
     taken: list[list[tuple[int, int]]] = []
     placed: list[tuple[int, list[Flow]]] = []
     for start, end, bundle in spans:
-        free = (
-            n for n, used in enumerate(taken) if all(end < a or b < start for a, b in used)
-        )
+        free = (n for n, used in enumerate(taken) if all(end < a or b < start for a, b in used))
         number = next(free, len(taken))
         if number == len(taken):
             taken.append([])
@@ -315,7 +313,11 @@ def _html(layout: _Layout, path: Any) -> None:
 
 
 def _arrow(
-    figure: Any, start: tuple[float, float], end: tuple[float, float], colour: str, head: bool = True
+    figure: Any,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    colour: str,
+    head: bool = True,
 ) -> None:
     figure.add_annotation(
         x=end[0], y=end[1], ax=start[0], ay=start[1], xref="x", yref="y", axref="x", ayref="y",

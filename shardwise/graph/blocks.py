@@ -94,6 +94,7 @@ def fold(
 ) -> tuple[list[Block], list[Flow]]:
     """The blocks of a graph in order, and what flows between them; `kept` are tensor names."""
     units = _assign(graph, semantics, _units(graph))
+
     def exact(unit: _Unit) -> tuple[object, ...]:
         return _signature(graph, unit, shapes=True)
 
