@@ -145,3 +145,16 @@ def test_nothing_in_a_picture_overlaps(gpt2: Graph) -> None:
             assert below.top - (above.top + above.height) == pytest.approx(GAP)
         assert all(lane.x < layout.left for lane in layout.lanes)
         assert all(len(text) <= 100 for box in layout.boxes for text, _ in box.lines)
+
+
+def test_the_command_draws_and_refuses_before_the_work(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from shardwise.cli.graphs import inspect
+
+    path = tmp_path / "gpt2.png"
+    done = CliRunner().invoke(inspect, ["shipped:gpt2", "--plot", str(path)])
+    assert done.exit_code == 0, done.output
+    assert path.stat().st_size > 10_000
+    refused = CliRunner().invoke(inspect, ["shipped:gpt2", "--plot", str(tmp_path / "a.pdf")])
+    assert isinstance(refused.exception, BadInput)
