@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,13 +12,17 @@ from numpy.typing import NDArray
 
 from shardwise.errors import BadInput, ShardwiseError
 
-CORE = "core"
+LOADED_BY = {"transformers": "transformers.integrations.moe"}
+"""Modules whose import registers the operators of a namespace."""
 
 
 def overload(kind: str) -> Any:
     """`torch.ops.aten.linear.default` for `aten.linear.default`; raises BadInput if not there."""
     torch = _torch()
     parts = kind.split(".")
+    module = LOADED_BY.get(parts[0])
+    if module is not None and importlib.util.find_spec(parts[0]):
+        importlib.import_module(module)
     found = torch.ops
     try:
         for part in parts:
@@ -90,15 +96,37 @@ def run_on_arrays(
     """
     torch = _torch()
     torch.manual_seed(0)
+    inputs = _tensors(names, arrays, dtype, device)
+    with torch.no_grad():
+        made = call(overload(kind), inputs, attributes)
+    return [_array(torch, tensor) for tensor in made]
+
+
+def shapes_of_outputs(
+    kind: str,
+    names: Sequence[str],
+    attributes: Mapping[str, Any],
+    arrays: Sequence[NDArray[Any]],
+    *,
+    dtype: str = "float64",
+) -> list[tuple[int, ...]]:
+    """The shapes that the operator would give; nothing is computed, so no GPU is needed."""
+    with _torch().no_grad():
+        made = call(overload(kind), _tensors(names, arrays, dtype, "meta"), attributes)
+    return [tuple(tensor.shape) for tensor in made]
+
+
+def _tensors(
+    names: Sequence[str], arrays: Sequence[NDArray[Any]], dtype: str, device: str
+) -> dict[str, Any]:
+    torch = _torch()
     inputs = {}
     for name, array in zip(names, arrays, strict=True):
         tensor = torch.from_numpy(np.array(array))
         if tensor.is_floating_point():
             tensor = tensor.to(getattr(torch, dtype))
         inputs[name] = tensor.to(device)
-    with torch.no_grad():
-        made = call(overload(kind), inputs, attributes)
-    return [_array(torch, tensor) for tensor in made]
+    return inputs
 
 
 def _array(torch: Any, tensor: Any) -> NDArray[Any]:
@@ -118,11 +146,15 @@ def core_kinds() -> list[str]:
     """torch's own core ATen list: every overload with the tag `torch.Tag.core`, sorted."""
     torch = _torch()
     found = []
-    for name in dir(torch.ops.aten):
-        packet = getattr(torch.ops.aten, name)
-        for form in packet.overloads() if hasattr(packet, "overloads") else ():
-            if torch.Tag.core in getattr(packet, form).tags:
-                found.append(f"aten.{name}.{form}")
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, rest = name.partition("::")
+        packet, _, form = rest.partition(".")
+        if namespace != "aten":
+            continue
+        # Some registered names are of operators that Python is not given.
+        target = getattr(getattr(torch.ops.aten, packet, None), form or "default", None)
+        if target is not None and torch.Tag.core in target.tags:
+            found.append(f"aten.{packet}.{form or 'default'}")
     return sorted(found)
 
 

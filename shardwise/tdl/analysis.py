@@ -292,11 +292,9 @@ def _access(
         return None
 
     def halo(shares: int) -> tuple[int, int]:
-        # What is read around a boundary between shares moves evenly over the tensor, so it
-        # reaches farthest beyond its share at the first or at the last boundary.
         share = Fraction(1, shares)
         before = after = 0
-        for start in {share, 1 - share}:
+        for start in _boundaries(shares):
             low, _ = _region(handle, (start, start + share), loop, seen, extents)[dim]
             _, high = _region(handle, (start - share, start), loop, seen, extents)[dim]
             before = max(before, ceil(start * size - low))
@@ -304,13 +302,31 @@ def _access(
         return before, after
 
     if common == 0:
-        return Access(dim, *halo(2))
+        return _unless_windows(loop, Access(dim, *halo(2)))
     finest = halo(common)
     if finest != (0, 0) and common % 2 == 0 and halo(2) == (0, 0):
         # Whole elements of the outer part of a dimension map (a group of channels) need no halo.
         common = next(n for n in _divisors(common) if halo(n) == (0, 0))
         finest = (0, 0)
-    return Access(dim, *finest, common)
+    return _unless_windows(loop, Access(dim, *finest, common))
+
+
+def _unless_windows(loop: _Loop, access: Access) -> Access | None:
+    """Shares of a reduction that need each other's rows (a window, element by element) are none."""
+    halo = access.halo_before or access.halo_after
+    return None if halo and not loop.output_dims else access
+
+
+MOST_BOUNDARIES = 64
+
+
+def _boundaries(shares: int) -> list[Fraction]:
+    """Where shares meet; of very many the first, the last, and some evenly between.
+
+    What is read around a boundary moves evenly over the tensor until it meets the tensor's ends.
+    """
+    step = -(-shares // MOST_BOUNDARIES)
+    return [Fraction(k, shares) for k in sorted({*range(1, shares, step), shares - 1})]
 
 
 def _divisors(n: int) -> list[int]:

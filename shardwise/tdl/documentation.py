@@ -15,7 +15,7 @@ from shardwise.tdl.core_aten import CORE_ATEN, TORCH
 from shardwise.tdl.language import is_numbered
 from shardwise.tdl.registry import Description, analyse_strictly, descriptions
 from shardwise.tdl.semantics import OperatorSemantics
-from shardwise.tdl.verification import graph_of, run_with_torch
+from shardwise.tdl.verification import graph_of, run_with_torch, shapes_with_torch
 
 COMMAND = "python -m shardwise.tdl table -o docs/operators.md"
 
@@ -100,9 +100,8 @@ def rows(found: Iterable[Description]) -> list[Row]:
     for d in found:
         row = Row(d)
         for example in () if d.replicated else d.examples:
-            if example.needs:
-                continue
-            operator, tensors = graph_of(d.kind, example, run_with_torch(d.kind))
+            run = shapes_with_torch(d.kind) if example.needs else run_with_torch(d.kind)
+            operator, tensors = graph_of(d.kind, example, run)
             row.add(analyse_strictly(operator, tensors), list(example.shapes))
         made.append(row)
     return made
@@ -152,6 +151,8 @@ def _table(members: Sequence[Row]) -> str:
     for row in members:
         cells = (row.outputs, row.reductions, row.statistics, row.halos, row.kept)
         key = tuple(", ".join(cell) or "–" for cell in cells)
+        if not row.found.examples:
+            key = ("no example", *["–"] * (len(cells) - 1))
         alike.setdefault(key, []).append(f"`{row.found.kind}`")
     for key, kinds in alike.items():
         lines.append(f"| {' '.join(kinds)} | {' | '.join(key)} |")

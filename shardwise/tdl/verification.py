@@ -108,6 +108,19 @@ def run_with_torch(kind: str) -> Run:
     return run
 
 
+def shapes_with_torch(kind: str) -> Run:
+    """Zeros of the shapes that the operator of `torch.ops` gives, by its rule for shapes alone."""
+    from shardwise.measure.torch_operator import shapes_of_outputs
+
+    def run(example: Example, arrays: Arrays) -> Sequence[NDArray[Any]]:
+        shapes = shapes_of_outputs(
+            kind, list(example.shapes), example.attributes, arrays, dtype=example.dtype
+        )
+        return [np.zeros(shape) for shape in shapes]
+
+    return run
+
+
 def graph_of(kind: str, example: Example, run: Run) -> tuple[Operator, dict[str, Tensor]]:
     """The example as one operator of a graph; output shapes are those of the real operator."""
     arrays = example.draw(np.random.default_rng(0))

@@ -17,6 +17,8 @@ UNVERIFIED: dict[str, str] = {
     "aten.is_nonzero.default": NUMBER,
     "aten.item.default": NUMBER,
     "aten.new_empty.default": UNINITIALISED,
+    "aten.resize_.default": "leaves new elements uninitialised",
+    "aten.sym_is_contiguous.default": NUMBER,
     "aten.sym_numel.default": NUMBER,
     "aten.sym_size.default": NUMBER,
     "aten.sym_size.int": NUMBER,

@@ -17,13 +17,13 @@ from tdl_unverified import UNVERIFIED
 
 from shardwise.tdl import Mismatch, analyse, verify
 from shardwise.tdl.claims import Check, check_claims
+from shardwise.tdl.documentation import shipped
 from shardwise.tdl.example import Example
-from shardwise.tdl.registry import descriptions
 from shardwise.tdl.semantics import Access, OperatorSemantics
 from shardwise.tdl.verification import PARTS, graph_of, run_with_torch
 
 pytestmark = pytest.mark.torch
-SHIPPED = [d for d in descriptions() if d.kind.startswith("aten.")]
+SHIPPED = shipped()
 CASES = [(d.kind, i, e) for d in SHIPPED for i, e in enumerate(d.examples)]
 
 

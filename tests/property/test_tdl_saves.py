@@ -21,8 +21,9 @@ pytest.importorskip("torch")
 import torch
 
 from shardwise.measure.torch_operator import call, overload
+from shardwise.tdl.documentation import shipped
 from shardwise.tdl.example import Example
-from shardwise.tdl.registry import analyse_strictly, descriptions
+from shardwise.tdl.registry import analyse_strictly
 from shardwise.tdl.verification import graph_of, run_with_torch
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
@@ -93,9 +94,9 @@ STATED: dict[str, str] = {
 
 CASES = [
     (d.kind, i, e)
-    for d in descriptions()
+    for d in shipped()
     for i, e in enumerate(d.examples)
-    if d.kind.startswith("aten.") and not e.needs and "_backward" not in d.kind
+    if not e.needs and "_backward" not in d.kind
 ]
 """Backward operators are not differentiated again."""
 

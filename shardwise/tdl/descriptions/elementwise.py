@@ -182,7 +182,18 @@ _register(
     "aten.special_entr.default",
     "aten.special_ndtr.default",
 )
-_register(("self",), pointwise(8.0), "aten.polygamma.default")
+_register(
+    ("self",),
+    pointwise(8.0),
+    "aten.polygamma.default",
+    *(f"aten.special_{name}.default" for name in ("ndtri",)),
+)
+_register(
+    ("self", "output"),
+    pointwise(8.0),
+    *(f"aten.special_{n}.default" for n in ("erfcx", "i0e", "i1", "i1e")),
+)
+_register(("*",), pointwise(2.0), "aten.special_xlog1py.default")
 _register(
     ("*", "output"),
     pointwise(4.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from shardwise.tdl.descriptions.movement import all_of
@@ -45,6 +46,26 @@ def grouped_mm(
         named(lambda g, k: apply(*ends) * self[g, row, k] * mat2[k, out], "expert", "in"),
         (self.shape[0], self.shape[2]),
     )
+
+
+def _fallback_flops(call: Call) -> tuple[float, float]:
+    """As the product that it stands for, under its own names."""
+    shapes = {"self": call.shapes["input"], "mat2": call.shapes["weight"]}
+    names = {"input": "self", "weight": "mat2"}
+    differentiable = frozenset(names[n] for n in call.differentiable if n in names)
+    return _grouped_flops(replace(call, shapes=shapes, differentiable=differentiable))
+
+
+@op(
+    "transformers::grouped_mm_fallback",
+    saves=("input", "weight", "offs"),
+    flops=_fallback_flops,
+)
+def grouped_mm_fallback(
+    input: TensorHandle, weight: TensorHandle, offs: TensorHandle
+) -> Callable[..., Any]:
+    """As _grouped_mm of rows by experts: what transformers exports without a GPU"""
+    return grouped_mm(input, weight, offs)
 
 
 @op("aten.histc.default", category="light", saves=())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from shardwise.tdl.descriptions.movement import all_of, first_dims, per_input
+from shardwise.tdl.descriptions.movement import all_of, common_shape, first_dims, per_input
 from shardwise.tdl.language import NotCovered, Opaque, Sum, TensorHandle, apply, named
 from shardwise.tdl.registry import Call, op
 
@@ -28,15 +28,6 @@ def _reduced(row: Callable[..., Any], extents: Sequence[int], reduction: int) ->
     if reduction in MEAN_OR_SUM:
         return lambda: Sum(row, extents)
     return lambda *i: row(*i)
-
-
-def _common(*tensors: TensorHandle) -> tuple[int, ...]:
-    """The shape that broadcasting gives."""
-    rank = max(t.rank for t in tensors)
-    return tuple(
-        max(t.shape[d - rank + t.rank] for t in tensors if d - rank + t.rank >= 0)
-        for d in range(rank)
-    )
 
 
 @op(
@@ -85,7 +76,9 @@ def pointwise_loss(
     self: TensorHandle, target: TensorHandle, *, reduction: int = 1
 ) -> Callable[..., Any]:
     """loss = Σ_i f(x[i], y[i])"""
-    return _reduced(lambda *i: apply(self.at(i), target.at(i)), _common(self, target), reduction)
+    return _reduced(
+        lambda *i: apply(self.at(i), target.at(i)), common_shape(self, target), reduction
+    )
 
 
 @op(
@@ -156,14 +149,16 @@ def margin_ranking_loss(
 ) -> Callable[..., Any]:
     """loss = Σ_i f(a[i], b[i], y[i])"""
     tensors = (input1, input2, target)
-    return _reduced(lambda *i: apply(*(t.at(i) for t in tensors)), _common(*tensors), reduction)
+    return _reduced(
+        lambda *i: apply(*(t.at(i) for t in tensors)), common_shape(*tensors), reduction
+    )
 
 
 def _row_loss(
     tensors: Sequence[TensorHandle], per_row: Sequence[TensorHandle], reduction: int
 ) -> Callable[..., Any]:
     """Terms from sums over the last dimension of several tensors."""
-    shape = _common(*tensors)
+    shape = common_shape(*tensors)
 
     def row(*i: Any) -> Any:
         def both(*e: Any) -> Any:
@@ -198,13 +193,22 @@ def triplet_margin_loss(
     flops=_six_per_input,
 )
 def multi_margin_loss(
-    self: TensorHandle, target: TensorHandle, *, reduction: int = 1
+    self: TensorHandle,
+    target: TensorHandle,
+    weight: TensorHandle | None = None,
+    *,
+    reduction: int = 1,
 ) -> Callable[..., Any]:
     """loss = Σ_b f(x[b, :], target[b])"""
     if self.rank != 2:
         raise NotCovered("a margin loss of one sample without a batch")
     term = Opaque()
-    return _reduced(lambda b: term(self[b, :], first_dims(target, (b,))), self.shape[:1], reduction)
+    scale = [weight[:]] if weight is not None else []
+
+    def row(b: Any) -> Any:
+        return term(self[b, :], first_dims(target, (b,)), *scale)
+
+    return _reduced(row, self.shape[:1], reduction)
 
 
 def _nll_row(self: TensorHandle, target: TensorHandle, weight: TensorHandle | None) -> Any:

@@ -72,3 +72,12 @@ def all_of(tensor: TensorHandle) -> Any:
 def first_dims(tensor: TensorHandle, outer: Sequence[Any]) -> Any:
     """The leading dimensions indexed, the others whole."""
     return tensor[(*outer, *[slice(None)] * (tensor.rank - len(outer)))]
+
+
+def common_shape(*tensors: TensorHandle) -> tuple[int, ...]:
+    """The shape that broadcasting gives."""
+    rank = max(t.rank for t in tensors)
+    return tuple(
+        max(t.shape[d - rank + t.rank] for t in tensors if d - rank + t.rank >= 0)
+        for d in range(rank)
+    )

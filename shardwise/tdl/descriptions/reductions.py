@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise.tdl.descriptions.arguments import dims_of
-from shardwise.tdl.descriptions.movement import gather_back, over, per_input, whole
+from shardwise.tdl.descriptions.movement import common_shape, gather_back, over, per_input, whole
 from shardwise.tdl.language import Max, Min, Prod, Sum, TensorHandle, apply
 from shardwise.tdl.registry import op
 
@@ -266,7 +266,8 @@ def pairwise_distance(
 @op("aten.dist.default", category="light", saves=("*", "output"), flops=per_input)
 def dist(self: TensorHandle, other: TensorHandle) -> Callable[..., Any]:
     """y = f(Σ_i |a[i] - b[i]|^p): a statistic"""
-    return lambda: apply(Sum(lambda *j: apply(self[j], other.at(j)), self.shape))
+    shape = common_shape(self, other)
+    return lambda: apply(Sum(lambda *j: apply(self.at(j), other.at(j)), shape))
 
 
 @op(

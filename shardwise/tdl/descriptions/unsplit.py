@@ -35,7 +35,7 @@ replicated(
 )
 replicated(
     *(f"aten.sym_{name}.int" for name in ("size", "stride")),
-    *(f"aten.sym_{name}.default" for name in ("numel", "size", "stride", "storage_offset")),
+    *(f"aten.sym_{name}.default" for name in ("numel", "size", "stride")),
     reason=NUMBER,
 )
 replicated(
@@ -46,6 +46,8 @@ replicated(
     "aten.view_copy.dtype",
     reason=STORAGE,
 )
+replicated("aten.sym_storage_offset.default", "aten.sym_is_contiguous.default", reason=NUMBER)
+replicated("aten.resize_.default", reason="changes the memory of its argument, not its values")
 replicated(
     "aten.randperm.default",
     reason="one permutation must be the same everywhere",

@@ -29,6 +29,7 @@ give(
     ),
     case("conv1d.padding", {"input": (2, 4, 16), "weight": (6, 4, 4)}, padding="same"),
     case("conv2d.padding", {"input": (2, 4, 10, 10), "weight": (6, 4, 3, 3)}, padding="valid"),
+    case("conv2d.default", {"input": (2, 4, 6, 6), "weight": (4, 1, 3, 3)}, groups=4),
     case("conv3d.padding", {"input": (2, 4, 8, 4, 4), "weight": (6, 4, 3, 1, 1)}, padding="same"),
     one("max_pool1d.default", 4, 6, 16, kernel_size=[2]),
     one("max_pool2d.default", 4, 6, 8, 8, kernel_size=[2, 2]),

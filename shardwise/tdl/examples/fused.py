@@ -227,6 +227,13 @@ give(
     ),
     case("triplet_margin_loss.default", {"anchor": (4, 6), "positive": (4, 6), "negative": (4, 6)}),
     case("multi_margin_loss.default", {"self": (4, 6), "target": (4,)}, {"target": 6}),
+    case(
+        "multi_margin_loss.default",
+        {"self": (4, 6), "target": (4,), "weight": (6,)},
+        {"target": 6},
+        p=1,
+        margin=1.0,
+    ),
     case("multilabel_margin_loss.default", {"self": (4, 6), "target": (4, 6)}, {"target": 6}),
     case(
         "ctc_loss.IntList",

@@ -8,7 +8,8 @@ _UNARY = (
     "positive negative deg2rad rad2deg frac data alias_copy detach_copy lift lift_fresh absolute "
     "isneginf isposinf isreal fix signbit erfc sinc sinh cosh angle asinh atan arctan arcsinh sgn "
     "exp2 hardshrink softshrink nan_to_num celu rand_like randn_like i0 special_erf special_erfc "
-    "special_expit special_i0 special_ndtr special_log_ndtr"
+    "special_expit special_i0 special_ndtr special_log_ndtr special_erfcx "
+    "special_ndtri special_i0e special_i1 special_i1e"
 )
 _SMALL = "asin acos atanh arcsin arccos arctanh erfinv"
 """Between -1 and 1: of a sine."""
@@ -62,6 +63,7 @@ give(
     *(two(f"{n}.default", (4, 6), (6,)) for n in ("isclose", "nextafter")),
     *(two(f"{n}.default", (4, 6), (6,), integers={"self": 8, "other": 8}) for n in ("gcd", "lcm")),
     case("heaviside.default", {"self": (4, 6), "values": (6,)}),
+    two("special_xlog1py.default", (4, 6), (6,), positive=True),
     one("round.decimals", 4, 6, decimals=1),
     case("isin.Tensor_Scalar", {"elements": (4, 6)}, {"elements": 4}, test_element=1),
     *(two(f"{n}.default", (4, 6), (6,)) for n in ("fmax", "fmin", "arctan2")),

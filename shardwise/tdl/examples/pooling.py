@@ -92,6 +92,7 @@ give(
     one("adaptive_avg_pool3d.default", 2, 4, 4, 4, 4, output_size=[1, 1, 1]),
     one("_adaptive_avg_pool2d.default", 4, 6, 8, 8, output_size=[4, 2]),
     one("_adaptive_avg_pool3d.default", 2, 4, 4, 4, 4, output_size=[2, 2, 2]),
+    one("_adaptive_avg_pool3d.default", 1, 3, 8, 8, 6, output_size=[5, 8, 2]),
     one("adaptive_max_pool1d.default", 4, 6, 12, output_size=[4]),
     one("adaptive_max_pool2d.default", 4, 6, 8, 10, output_size=[4, 4]),
     one("adaptive_max_pool3d.default", 2, 4, 4, 4, 4, output_size=[2, 2, 2]),

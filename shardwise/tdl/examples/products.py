@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise.tdl.example import Example
 from shardwise.tdl.examples.cases import Given, case, give, one, two
 
 _SQUARE = (
@@ -72,6 +73,10 @@ give(
         given=_ENDS,
         compute="bfloat16",
         tolerance=0.1,
+    ),
+    (
+        "transformers.grouped_mm_fallback.default",
+        Example({"input": (8, 16), "weight": (3, 16, 8), "offs": (3,)}, given=_ENDS),
     ),
     one("histc.default", 12, bins=4, min=-2, max=2),
     one("histc.default", 12, bins=4),

@@ -124,6 +124,7 @@ give(
     one("reflection_pad2d.default", 4, 6, 8, 8, padding=[1, 1, 0, 0]),
     one("reflection_pad3d.default", 2, 4, 4, 4, 4, padding=[1, 1, 0, 0, 1, 1]),
     one("replication_pad1d.default", 4, 6, 8, padding=[2, 2]),
+    one("replication_pad1d.default", 4, 6, 5, padding=[4, 6]),
     one("replication_pad2d.default", 4, 6, 8, 8, padding=[1, 1, 0, 0]),
     one("replication_pad3d.default", 2, 4, 4, 4, 4, padding=[1, 1, 0, 0, 1, 1]),
     one("_pad_circular.default", 4, 6, 8, pad=[1, 1]),

@@ -60,6 +60,7 @@ give(
     case("pairwise_distance.default", {"x1": (4, 6), "x2": (4, 6)}),
     case("pairwise_distance.default", {"x1": (4, 6), "x2": (6,)}, keepdim=True),
     two("dist.default", (4, 6), (4, 6)),
+    two("dist.default", (6,), (4, 6)),
     case("cdist.default", {"x1": (2, 4, 6), "x2": (2, 8, 6)}),
     case("_cdist_forward.default", {"x1": (4, 6), "x2": (8, 6)}, p=1.0, compute_mode=0),
     case("_euclidean_dist.default", {"x1": (4, 6), "x2": (8, 6)}),
