@@ -4,6 +4,7 @@
 
 Every capture and every search runs in a process of its own, so that its time and its peak memory
 are its own; all families take about half an hour. Needs the torch extra.
+With names only those lines of the file are made anew.
 """
 
 from __future__ import annotations
@@ -74,16 +75,19 @@ def measure(family: Family, gpus: Sequence[int] = GPUS) -> Row:
         return Row(family, captured, tuple(_apart(_search, path, count) for count in gpus))
 
 
-def document(rows: Sequence[Row], gpus: Sequence[int] = GPUS) -> str:
-    """docs/models.md."""
+def document(rows: Sequence[Row], gpus: Sequence[int] = GPUS, earlier: str = "") -> str:
+    """docs/models.md; families that `rows` lack keep their lines of the `earlier` document."""
     heads = [
         *("family", "operators", "groups", "parameters", "forward Tflop", "capture", "undescribed"),
         *(f"{count} GPUs" for count in gpus),
     ]
+    known = {line.split(" | ")[0].strip("| "): line for line in earlier.splitlines()}
+    known |= {row.family.name: _line(_cells(row)) for row in rows}
+    listed = {f.name: f for f in (*FAMILIES, *(row.family for row in rows)) if f.name in known}
     lines = [_INTRODUCTION.format(hardware=HARDWARE), _line(heads), _line(["---"] * len(heads))]
-    lines += [_line(_cells(row)) for row in rows]
+    lines += [known[name] for name in listed]
     lines += ["", "Captured with:", ""]
-    lines += [f"- {row.family.name}: `{_command(row.family)}`" for row in rows]
+    lines += [f"- {name}: `{_command(family)}`" for name, family in listed.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -204,11 +208,13 @@ def main(arguments: Sequence[str]) -> int:
         for family in _chosen(given.names):
             rows.append(measure(family))
             print(" · ".join(_cells(rows[-1])), file=sys.stderr, flush=True)
-        text = document(rows)
+            if given.output is not None:
+                # After each family: what was measured is kept if the next one is interrupted.
+                path = Path(given.output)
+                earlier = path.read_text("utf-8") if path.is_file() else ""
+                write_whole(given.output, document(rows, earlier=earlier).encode())
         if given.output is None:
-            print(text)
-        else:
-            write_whole(given.output, text.encode())
+            print(document(rows))
     except ShardwiseError as error:
         print(error, file=sys.stderr)
         return error.exit_code
