@@ -36,6 +36,20 @@ def test_rows_of_two_small_models() -> None:
     assert sum(line.count("|") == 10 for line in lines) == 4
 
 
+def test_lines_of_other_families_are_kept() -> None:
+    from shardwise.capture.table import Captured, Row, Searched, document
+
+    captured = Captured(1, 2, 3, 1e12, 10**12, (("aten.x", 4),), 0.5, 6.0, 2**30)
+    searched = (Searched(7, 8, 0.01, 9.0), Searched(seconds=1.0, problem="too wide"))
+    first, second = (Row(family, captured, searched) for family in FAMILIES[:2])
+    both = document([second], earlier=document([first]))
+    lines = [line for line in both.splitlines() if line.startswith("| ")]
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {f.name}" for f in FAMILIES[:2]]
+    assert "| 2 ≠ 3 |" in lines[2]
+    assert "| aten.x (4×), 50.00% | 8, 0.01, 9.0 s | none after 1 s: too wide |" in lines[2]
+    assert document([first], earlier=both) == both
+
+
 def test_the_table_has_every_family_of_the_list() -> None:
     from pathlib import Path
 
