@@ -34,8 +34,9 @@ class Subject:
     patterns: Patterns
 
     @classmethod
-    def of(cls, graph: Graph) -> Subject:
-        coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors))
+    def of(cls, graph: Graph, *, join: bool = True) -> Subject:
+        """`join` as in `coarsen`: without it every operator is searched on its own."""
+        coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors), join=join)
         return cls(graph, graph_id(graph), coarsened, Patterns(coarsened))
 
 

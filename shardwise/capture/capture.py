@@ -6,10 +6,10 @@ import contextlib
 
 from shardwise.capture.convert import to_graph
 from shardwise.capture.export import export
-from shardwise.capture.hf_masks import full_sequences
-from shardwise.capture.huggingface import build_huggingface
+from shardwise.capture.huggingface import build_huggingface, training_form
 from shardwise.capture.model import Model
 from shardwise.capture.source import Source, parse_source
+from shardwise.capture.timm_models import build_timm
 from shardwise.capture.torch_extra import DTYPES, require
 from shardwise.capture.usercode import build_callable
 from shardwise.capture.zoo import build_zoo
@@ -30,18 +30,18 @@ def capture(
 ) -> Graph:
     """The training graph of a model: its forward operators, the loss included.
 
-    `source` is `hf:CONFIG_CLASS[:key=value,…]`, `zoo:NAME[:key=value,…]` or
-    `package.module:callable`. `batch` counts samples, `seq` tokens; `dtype` is that of the
-    parameters (float32 unless given; a callable's module keeps its own). The graph is called
-    `name`, or like the source. Needs the torch extra, no GPU and no weights.
+    `source` is `hf:CONFIG_CLASS[:key=value,…]`, `timm:NAME[:key=value,…]`,
+    `zoo:NAME[:key=value,…]` or `package.module:callable`. `batch` counts samples, `seq` tokens;
+    `dtype` is that of the parameters (float32 unless given; a callable's module keeps its own).
+    The graph is called `name`, or like the source. Needs the torch extra, no GPU and no weights.
     Raises CaptureError with what cannot be captured and what may help.
     """
     parsed = parse_source(source)
     _check_sizes(batch, seq, dtype)
     require("torch")
     try:
-        model = _build(parsed, batch, seq, dtype)
-        with full_sequences() if parsed.kind == "hf" else contextlib.nullcontext():
+        model = build(parsed, batch, seq, dtype)
+        with training_form() if parsed.kind == "hf" else contextlib.nullcontext():
             program = export(model, source)
         return validate_graph(to_graph(program, model, name or source))
     except CaptureError as error:
@@ -55,9 +55,12 @@ def capture(
         ) from None
 
 
-def _build(source: Source, batch: int | None, seq: int | None, dtype: str | None) -> Model:
+def build(source: Source, batch: int | None, seq: int | None, dtype: str | None) -> Model:
+    """The module of a source with its inputs, ready to be exported."""
     if source.kind == "hf":
         return build_huggingface(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
+    if source.kind == "timm":
+        return build_timm(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
     if source.kind == "zoo":
         return build_zoo(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
     return build_callable(source, batch=batch, seq=seq, dtype=dtype)

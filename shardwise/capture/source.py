@@ -1,4 +1,4 @@
-"""What to capture, as the user writes it: `hf:GPT2Config:n_layer=4`, `zoo:vgg16`, `module:call`."""
+"""What to capture, as users write it: `hf:GPT2Config:n_layer=4`, `timm:resnet50`, `a.b:call`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Literal
 from shardwise.errors import CaptureError
 
 Value = int | float | bool | str | None
+KINDS: tuple[Literal["hf", "timm", "zoo"], ...] = ("hf", "timm", "zoo")
 FORMS = (
-    "hf:CONFIG_CLASS[:key=value,…], zoo:NAME[:key=value,…], package.module:callable or FILE.onnx"
+    "hf:CONFIG_CLASS[:key=value,…], timm:NAME[:key=value,…], zoo:NAME[:key=value,…], "
+    "package.module:callable or FILE.onnx"
 )
 
 
@@ -18,7 +20,7 @@ FORMS = (
 class Source:
     """`kind` says who builds the model, `target` which one, `options` are its key=value pairs."""
 
-    kind: Literal["hf", "zoo", "callable"]
+    kind: Literal["hf", "timm", "zoo", "callable"]
     target: str
     options: Mapping[str, Value] = field(default_factory=dict)
     text: str = ""
@@ -35,12 +37,13 @@ def parse_source(text: str) -> Source:
     prefix, colon, rest = text.partition(":")
     if not colon or not prefix or not rest:
         raise CaptureError(f"{text!r} is no source of a model", field="SOURCE", expected=FORMS)
-    if prefix not in ("hf", "zoo"):
+    kind = next((k for k in KINDS if k == prefix), None)
+    if kind is None:
         return Source("callable", text, {}, text)
     target, _, options = rest.partition(":")
     if not target:
         raise CaptureError(f"{text!r} names no model", field="SOURCE", expected=FORMS)
-    return Source("hf" if prefix == "hf" else "zoo", target, _parse_options(options, text), text)
+    return Source(kind, target, _parse_options(options, text), text)
 
 
 def _parse_options(text: str, source: str) -> dict[str, Value]:

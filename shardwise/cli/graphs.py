@@ -31,7 +31,7 @@ def capture(
     output: str,
     as_json: bool,
 ) -> None:
-    """Capture a model: package.module:callable, hf:CONFIG[:key=value,…], zoo:NAME."""
+    """Capture a model: package.module:callable, hf:CONFIG[:key=value,…], timm:NAME, zoo:NAME."""
     from shardwise.capture import capture as take
     from shardwise.graph import graph_id, write_graph
 
@@ -57,12 +57,22 @@ def capture(
 
 @click.command()
 @click.argument("graph")
+@click.option("--plot", help="A picture of the blocks: .html, .svg or .png.")
 @json_option
-def inspect(graph: str, as_json: bool) -> None:
+def inspect(graph: str, plot: str | None, as_json: bool) -> None:
     """Operators, parameters, activations, flops, and what could not be described."""
+    from shardwise.cli.block_plot import plot_blocks
+    from shardwise.cli.plots import check_suffix
     from shardwise.graph.inspect import inspect_graph
 
-    document = inspect_graph(load_graph(graph))
+    if plot is not None:
+        check_suffix(plot)
+        check_output(plot, "plot")
+    loaded = load_graph(graph)
+    document = inspect_graph(loaded)
+    if plot is not None:
+        plot_blocks(loaded, plot)
+        note(f"wrote {plot}")
     if as_json:
         emit(document)
         return
