@@ -135,6 +135,15 @@ def _guard(program: Program, name: str) -> Node | None:
 
 
 def _boolean(program: Program, mask: str) -> str:
+    """The mask as PyTorch takes it, true where a position is seen; else the mask itself."""
+    array = program.constant(mask)
+    if array is not None and array.dtype != np.bool_:
+        seen = array == 0
+        if not bool(np.all(array[~seen] < -1e4)):
+            return mask
+        made = f"{mask}.seen"
+        program.values[made] = Value(made, array.shape, "bool", "initialiser", seen, seen)
+        return made
     choice = made_by(program, mask, "Where")
     if choice is None:
         return mask

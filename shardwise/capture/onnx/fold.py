@@ -26,6 +26,7 @@ from shardwise.capture.onnx.program import (
     to_nodes,
 )
 from shardwise.capture.onnx.read import MAX_NODES
+from shardwise.capture.onnx.sequences import Sequences
 from shardwise.errors import CaptureError
 from shardwise.graph.graph import DTYPE_BYTES
 
@@ -55,6 +56,7 @@ class _Walk:
         self._alias: dict[str, str] = {}
         self._bytes_left = ALL_CONSTANTS_BYTES
         self._visited = 0
+        self._sequences = Sequences(program)
         self.kept: list[Node] = []
 
     def resolve(self, name: str) -> str:
@@ -83,6 +85,14 @@ class _Walk:
             return
         if node.type == "If" and node.is_standard and self._chosen(node):
             return
+        plain = self._sequences.opened(node)
+        if plain is not None:
+            self.over(plain)
+            return
+        item = self._sequences.item(node)
+        if item is not None:
+            self._alias[node.outputs[0]] = item
+            return
         self._with_outer_inputs(node)
         for value in infer(node, self._program):
             self._values[value.name] = value
@@ -93,7 +103,8 @@ class _Walk:
     def _resolve_inputs(self, node: Node) -> None:
         for place, name in enumerate(node.inputs):
             node.inputs[place] = self.resolve(name)
-            if name and node.inputs[place] not in self._values:
+            known = node.inputs[place] in self._values or self._sequences.knows(name)
+            if name and not known:
                 raise CaptureError(
                     f"{node.name} ({node.type}) reads {name!r}, which nothing before it makes",
                     field=f"{node.field}.input[{place}]",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from shardwise.capture.onnx.program import _DTYPES, ONNX_DTYPES, Node, Program, Shape, Value
 from shardwise.errors import CaptureError
 
+_OTHERS = (RuntimeError, ValueError, TypeError)
 _SMALL = 4096
 """Elements of a constant that may say what shape an output has."""
 
@@ -26,12 +29,12 @@ def infer(node: Node, program: Program) -> list[Value]:
 
 
 def _by_schema(node: Node, program: Program) -> dict[str, tuple[Shape | None, str | None]]:
-    from onnx import defs, helper, numpy_helper, shape_inference
+    from onnx import checker, defs, helper, numpy_helper, shape_inference
 
     domain = "" if node.is_standard else node.domain
     version = program.opset.get(domain, program.opset.get("ai.onnx", 0) if not domain else 0)
     try:
-        schema = defs.get_schema(node.type, version, domain)
+        schema = _schema(node, version, domain)
     except defs.SchemaError:
         if not domain:
             raise CaptureError(
@@ -48,25 +51,57 @@ def _by_schema(node: Node, program: Program) -> dict[str, tuple[Shape | None, st
         types[name] = helper.make_tensor_type_proto(ONNX_DTYPES[value.dtype], value.shape)
         if value.constant is not None and value.constant.size <= _SMALL:
             data[name] = numpy_helper.from_array(np.asarray(value.constant, order="C"), name)
-    proto = node.proto
-    del proto.input[:]
-    proto.input.extend(node.inputs[: len(node.inputs)])
+    proto = _message(node)
     opset = [helper.make_opsetid(d, v) for d, v in program.opset.items()]
     try:
         inferred = shape_inference.infer_node_outputs(
             schema, proto, types, data, opset_imports=opset, ir_version=program.ir_version
         )
-    except (shape_inference.InferenceError, RuntimeError, ValueError, TypeError):
-        # Exporters write nodes that break the rules of types; their own shapes are then taken.
-        return {}
+    except (shape_inference.InferenceError, checker.ValidationError, *_OTHERS):
+        # Exporters write nodes that break the rules of types (a float plus a boolean mask).
+        return _broadcast(node, program)
     return {name: _read(kind.tensor_type) for name, kind in inferred.items()}
 
 
-def _read(kind: object) -> tuple[Shape | None, str | None]:
-    dtype = _DTYPES.get(kind.elem_type)  # type: ignore[attr-defined]
-    if not kind.HasField("shape"):  # type: ignore[attr-defined]
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
+
+
+def _broadcast(node: Node, program: Program) -> dict[str, tuple[Shape | None, str | None]]:
+    """Arithmetic of unlike types: shapes broadcast, and the type is the float's."""
+    if node.type not in _ARITHMETIC or not node.is_standard:
+        return {}
+    values = [program.values[name] for name in node.inputs if name]
+    floats = [value.dtype for value in values if value.is_float]
+    try:
+        shape = np.broadcast_shapes(*(v.shape for v in values if v.shape is not None))
+    except ValueError:
+        return {}
+    known = len(set(floats)) == 1 and all(v.shape is not None for v in values)
+    return {node.outputs[0]: (shape, floats[0])} if known else {}
+
+
+def _schema(node: Node, version: int, domain: str) -> Any:
+    from onnx import defs
+
+    # Nodes made here have the form of an older operator set: their axes are attributes.
+    return defs.get_schema(node.type, version if node.proto is not None else 11, domain)
+
+
+def _message(node: Node) -> Any:
+    from onnx import helper
+
+    if node.proto is None:
+        return helper.make_node(node.type, node.inputs, node.outputs, **node.attributes)
+    del node.proto.input[:]
+    node.proto.input.extend(node.inputs)
+    return node.proto
+
+
+def _read(kind: Any) -> tuple[Shape | None, str | None]:
+    dtype = _DTYPES.get(kind.elem_type)
+    if not kind.HasField("shape"):
         return None, dtype
-    dims = kind.shape.dim  # type: ignore[attr-defined]
+    dims = kind.shape.dim
     if not all(d.HasField("dim_value") for d in dims):
         return None, dtype
     return tuple(int(d.dim_value) for d in dims), dtype
