@@ -120,7 +120,7 @@ def gpt2(batch: int = 32, seq: int = 256) -> Built:
     return _built(GPT2LMHeadModel(config), tokens, tokens.clone(), sequence=True)
 
 
-def bert(batch: int = 64, seq: int = 256) -> Built:
+def bert(batch: int = 64, seq: int = 512) -> Built:
     """With the mask of padded sequences as an input."""
     from transformers import BertConfig, BertForMaskedLM
 

@@ -12,7 +12,15 @@ from __future__ import annotations
 import numpy as np
 
 from shardwise.capture.onnx.fold import dropout_ratio
-from shardwise.capture.onnx.matching import close, made_by, number, other_input, replace, scaled
+from shardwise.capture.onnx.matching import (
+    close,
+    made_by,
+    number,
+    other_input,
+    peek,
+    replace,
+    scaled,
+)
 from shardwise.capture.onnx.program import OWN_DOMAIN, Array, Node, Program, Value
 
 TYPE = "Attention"
@@ -38,6 +46,7 @@ def _fuse_one(program: Program, softmax: Node) -> None:
     value = product.inputs[1]
     if heads_last is not None:
         key = _transposed(program, heads_last, softmax)
+    key, value = _grouped(program, query, key, value)
     attributes: dict[str, object] = {"is_causal": False, "dropout_p": dropout}
     if mask is not None and _is_causal(program, mask):
         mask, attributes["is_causal"] = None, True
@@ -107,6 +116,34 @@ def _transposed(program: Program, name: str, at: Node) -> str:
     return made
 
 
+def _grouped(program: Program, query: str, key: str, value: str) -> tuple[str, str]:
+    """The key and value heads before each was repeated for its group of query heads."""
+    found = _unrepeated(program, key), _unrepeated(program, value)
+    if found[0] is None or found[1] is None:
+        return key, value
+    heads = [program.shape(name)[-3] for name in (query, found[0], found[1])]
+    return (found[0], found[1]) if heads[1] == heads[2] < heads[0] else (key, value)
+
+
+def _unrepeated(program: Program, name: str) -> str | None:
+    """x where a tensor is reshape(expand(x[:, :, None])), the repeat of each of its heads."""
+    merged = made_by(program, name, "Reshape")
+    expanded = made_by(program, merged.inputs[0], "Expand") if merged else None
+    opened = made_by(program, expanded.inputs[0], "Unsqueeze", "Reshape") if expanded else None
+    if merged is None or expanded is None or opened is None:
+        return None
+    if expanded.origin and not expanded.origin.startswith("scaled_dot_product_attention"):
+        return None  # the model repeats them itself
+    source = opened.inputs[0]
+    before, wide = program.shape(source), program.shape(expanded.outputs[0])
+    if len(before) != 4 or len(wide) != 5:
+        return None
+    batch, heads, time, width = before
+    fits = wide == (batch, heads, wide[2], time, width)
+    fits = fits and program.shape(opened.outputs[0]) == (batch, heads, 1, time, width)
+    return source if fits and program.shape(name) == (batch, heads * wide[2], time, width) else None
+
+
 def _weighted_values(program: Program, softmax: Node) -> tuple[Node, float] | None:
     """(the product with the values, share dropped), past the guard and the dropout."""
     name, dropout = softmax.outputs[0], 0.0
@@ -153,11 +190,7 @@ def _boolean(program: Program, mask: str) -> str:
 
 def _is_causal(program: Program, mask: str) -> bool:
     """Whether a constant mask lets each row see itself and what stands before it."""
-    choice = made_by(program, mask, "Where")
-    if choice is not None and _boolean(program, mask) == choice.inputs[0]:
-        mask = choice.inputs[0]
-    value = program.values[mask]
-    array = value.constant if value.constant is not None else value.content
+    array = peek(program, mask)
     if array is None or array.ndim < 2 or array.shape[-1] != array.shape[-2]:
         return False
     if any(extent != 1 for extent in array.shape[:-2]) or array.shape[-1] < 2:

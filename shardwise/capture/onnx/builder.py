@@ -23,16 +23,16 @@ Argument = tuple[str, str]
 """(schema name, tensor name)."""
 
 _WEIGHT_KINDS = frozenset(
-    "linear addmm mm bmm matmul baddbmm embedding layer_norm rms_norm batch_norm group_norm lstm "
-    "gru rnn_tanh rnn_relu prelu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
-    "conv_transpose3d".split()
-)
+    {"linear", "addmm", "mm", "bmm", "matmul", "baddbmm", "embedding", "layer_norm", "rms_norm",
+     "batch_norm", "group_norm", "lstm", "gru", "rnn_tanh", "rnn_relu", "prelu", "conv1d",
+     "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
+)  # fmt: skip
 """Operators whose initialisers are weights."""
 
 _VIEW_KINDS = frozenset(
-    "view transpose permute expand slice select split_with_sizes cat squeeze unsqueeze "
-    "index_select index pad flip repeat _to_copy".split()
-)
+    {"view", "transpose", "permute", "expand", "slice", "select", "split_with_sizes", "cat",
+     "index_select", "index", "pad", "flip", "repeat", "to", "t"}
+)  # fmt: skip
 """Operators that give back what they read: a weight stays one."""
 
 _NEVER = frozenset({"running_mean", "running_var", "attn_mask", "condition", "hx.0", "hx.1", "hx"})
@@ -52,7 +52,7 @@ class _Emitted:
 
 
 class Builder:
-    """What translation rules work with. `absorbed` has the ids of nodes that another one took in."""
+    """What translation rules work with; `absorbed` has the ids of nodes that others took in."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -73,7 +73,9 @@ class Builder:
     def dtype(self, name: str) -> str:
         found = self.program.values[name].dtype
         if found is None:
-            raise CaptureError(f"the type of {name!r} is not known", field=f"graph.value_info {name}")
+            raise CaptureError(
+                f"the type of {name!r} is not known", field=f"graph.value_info {name}"
+            )
         return found
 
     def constant(self, name: str) -> Array | None:

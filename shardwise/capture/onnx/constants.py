@@ -215,7 +215,9 @@ _RULES: dict[str, Evaluate] = {
     "Expand": _expand,
     "Tile": lambda n, i: [np.tile(_given(i, 0), ints(_given(i, 1)))],
     "Transpose": lambda n, i: [np.transpose(_given(i, 0), n.attributes.get("perm"))],
-    "Range": lambda n, i: [np.arange(*(_given(i, k).item() for k in range(3)), dtype=_given(i, 0).dtype)],
+    "Range": lambda n, i: [
+        np.arange(*(_given(i, k).item() for k in range(3)), dtype=_given(i, 0).dtype)
+    ],
     "Trilu": _triangle,
     "Where": _simple(np.where),
     "Add": _like(np.add),

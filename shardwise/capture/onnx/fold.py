@@ -8,6 +8,7 @@ of their input. Nothing that is computed from weights is touched.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -38,11 +39,16 @@ _GROWING = frozenset({"Expand", "ConstantOfShape", "Range", "Tile", "Pad", "Resi
 
 
 def fold(program: Program) -> None:
-    """Bring `program` to its live nodes, each with inferred shapes; raises CaptureError by field."""
+    """Bring `program` to its live nodes with inferred shapes; raises CaptureError by field."""
     walk = _Walk(program)
     walk.over(program.nodes)
     program.nodes = walk.kept
-    program.outputs = [walk.resolve(name) for name in program.outputs]
+    for position, name in enumerate(program.outputs):
+        program.outputs[position] = walk.resolve(name)
+        if program.outputs[position] not in program.values:
+            raise CaptureError(
+                f"nothing makes the output {name!r}", field=f"graph.output[{position}]"
+            )
     _drop_dead(program)
     program.link()
 
@@ -73,13 +79,13 @@ class _Walk:
 
     def _visit(self, node: Node) -> None:
         if node.domain == OWN_DOMAIN:
-            raise CaptureError(f"{node.domain!r} is no domain of a file", field=f"{node.field}.domain")
+            raise CaptureError(
+                f"{node.domain!r} is no domain of a file", field=f"{node.field}.domain"
+            )
         self._resolve_inputs(node)
         for place, name in enumerate(node.outputs):
             if name and name in self._values:
-                raise CaptureError(
-                    f"{name!r} is made twice", field=f"{node.field}.output[{place}]"
-                )
+                raise CaptureError(f"{name!r} is made twice", field=f"{node.field}.output[{place}]")
         if node.type == "Constant" and node.is_standard:
             self._constant(node)
             return
@@ -159,7 +165,7 @@ class _Walk:
         """Replace a node by its result, where that is known and small."""
         if node.type in _RANDOM or not all(node.outputs):
             return False
-        made = self._shape_of_input(node)
+        made: Sequence[Array] | None = self._shape_of_input(node)
         if made is None:
             inputs = [self._program.constant(name) for name in node.inputs]
             known = all(c is not None for n, c in zip(node.inputs, inputs, strict=True) if n)

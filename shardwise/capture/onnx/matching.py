@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shardwise.capture.onnx.program import Node, Program
+from shardwise.capture.onnx.constants import evaluate
+from shardwise.capture.onnx.program import MAX_CONSTANT_BYTES, Array, Node, Program
+from shardwise.graph.graph import DTYPE_BYTES
 
 
 def made_by(program: Program, name: str, *types: str) -> Node | None:
@@ -65,6 +67,22 @@ def drop_unread(program: Program) -> None:
             kept.append(node)
     program.nodes = kept[::-1]
     program.link()
+
+
+def peek(program: Program, name: str, depth: int = 8) -> Array | None:
+    """What a tensor holds, from initialisers that may only be looked at; None if unknown."""
+    value = program.values[name]
+    if value.constant is not None or value.content is not None:
+        return value.constant if value.constant is not None else value.content
+    node = program.producer.get(name)
+    size = value.elements * DTYPE_BYTES.get(value.dtype or "", 8)
+    if node is None or depth == 0 or size > MAX_CONSTANT_BYTES or value.shape is None:
+        return None
+    inputs = [peek(program, i, depth - 1) if i else None for i in node.inputs]
+    if any(array is None for array, i in zip(inputs, node.inputs, strict=True) if i):
+        return None
+    made = evaluate(node, inputs)
+    return made[node.outputs.index(name)] if made is not None else None
 
 
 def close(a: float, b: float) -> bool:

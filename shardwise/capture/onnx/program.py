@@ -49,8 +49,8 @@ class Value:
     """One tensor of the file.
 
     `constant` is its content where that is known and may be computed with; `content` where it
-    may only be looked at (an initialiser that could as well be a weight). `shape` and `dtype` are
-    None until they are known.
+    may only be looked at (an initialiser that could as well be a weight); `elsewhere` says that
+    it lies in another file. `shape` and `dtype` are None until they are known.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Value:
     origin: Origin = "made"
     constant: Array | None = None
     content: Array | None = None
+    elsewhere: bool = False
 
     @property
     def is_float(self) -> bool:
@@ -71,7 +72,11 @@ class Value:
 
 @dataclass
 class Node:
-    """One operator; absent optional inputs are empty names. `field` says where in the file."""
+    """One operator; absent optional inputs are empty names.
+
+    `field` says where in the file it stands, `origin` which operator of the exported program it
+    was written for, where the exporter tells.
+    """
 
     name: str
     domain: str
@@ -82,6 +87,7 @@ class Node:
     scope: str = ""
     field: str = ""
     proto: Any = None
+    origin: str = ""
 
     def input(self, position: int) -> str:
         """The name at a position, empty where there is none."""
@@ -110,6 +116,15 @@ class Program:
     def shape(self, name: str) -> Shape:
         found = self.values[name].shape
         if found is None:
+            node = self.producer.get(name)
+            for source in node.inputs if node is not None else ():
+                if source and self.values[source].elsewhere:
+                    raise CaptureError(
+                        f"its shape hangs on {source!r}, which lies in external data that is "
+                        "not read",
+                        field=f"graph.value_info {name}",
+                        expected="whole numbers inside the file",
+                    )
             raise CaptureError(
                 f"the shape of {name!r} is not known",
                 field=f"graph.value_info {name}",
@@ -140,6 +155,7 @@ def load_program(model: Any, sizes: Sizes) -> Program:
     signature = _signature(graph)
     values: dict[str, Value] = {}
     for position, tensor in enumerate(graph.initializer):
+        _text(f"graph.initializer[{position}]", tensor.name)
         values[tensor.name] = _initialiser(tensor, signature, f"graph.initializer[{position}]")
     if graph.sparse_initializer:
         raise CaptureError("sparse weights cannot be captured", field="graph.sparse_initializer")
@@ -148,6 +164,10 @@ def load_program(model: Any, sizes: Sizes) -> Program:
         for position, info in enumerate(graph.input)
         if info.name not in values
     }
+    for position, info in enumerate((*graph.input, *graph.output)):
+        _text(f"graph.input or output [{position}]", info.name)
+    for entry in model.opset_import:
+        _text("opset_import", entry.domain)
     bound = sizes.bind({name: shape for name, (shape, _) in given.items()})
     for name, (shape, dtype) in given.items():
         fixed = tuple(bound[d] if isinstance(d, str) else d for d in shape)
@@ -166,6 +186,10 @@ def load_program(model: Any, sizes: Sizes) -> Program:
 
 def to_nodes(protos: Iterable[Any], field: str) -> list[Node]:
     """NodeProtos as nodes."""
+    listed = list(protos)
+    for position, proto in enumerate(listed):
+        names = (*proto.input, *proto.output, *(a.name for a in proto.attribute))
+        _text(f"{field}[{position}]", proto.name, proto.domain, proto.op_type, *names)
     return [
         Node(
             name=proto.name or f"{proto.op_type}_{position}",
@@ -175,10 +199,11 @@ def to_nodes(protos: Iterable[Any], field: str) -> list[Node]:
             outputs=list(proto.output),
             attributes={a.name: _attribute(a, f"{field}[{position}]") for a in proto.attribute},
             scope=_scope(proto),
+            origin=_scopes(proto)[-1] if _scopes(proto) else "",
             field=f"{field}[{position}]",
             proto=proto,
         )
-        for position, proto in enumerate(protos)
+        for position, proto in enumerate(listed)
     ]
 
 
@@ -200,6 +225,13 @@ def array_of(tensor: Any, field: str) -> Array | None:
         ) from None
 
 
+def _text(field: str, *values: object) -> None:
+    """protobuf gives bytes for text that is not UTF-8."""
+    for value in values:
+        if not isinstance(value, str):
+            raise CaptureError("a name that is not UTF-8", field=field, expected="text")
+
+
 def _initialiser(tensor: Any, signature: Mapping[str, str], field: str) -> Value:
     dtype = dtype_of(tensor.data_type, f"{field} {tensor.name}")
     shape = tuple(tensor.dims)
@@ -207,6 +239,7 @@ def _initialiser(tensor: Any, signature: Mapping[str, str], field: str) -> Value
     if signature.get(tensor.name) != "parameter":
         content = array_of(tensor, f"{field} {tensor.name}")
     value = Value(tensor.name, shape, dtype, "initialiser", content=content)
+    value.elsewhere = tensor.data_location != 0
     # Numbers and whole numbers are never weights; other floats may be.
     if not value.is_float or value.elements == 1:
         value.constant = content
@@ -231,6 +264,7 @@ def _open_shape(info: Any, field: str) -> tuple[tuple[int | str, ...], str]:
         if extent.HasField("dim_value"):
             shape.append(int(extent.dim_value))
         else:
+            _text(field, extent.dim_param)
             shape.append(extent.dim_param or f"{info.name}.{dim}")
     return tuple(shape), dtype_of(kind.elem_type, f"{field} {info.name}")
 
@@ -274,18 +308,26 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 def _signature(graph: Any) -> dict[str, Literal["parameter", "buffer"]]:
     """What PyTorch's exporter writes down of parameters and buffers."""
     text = next((entry.value for entry in graph.metadata_props if entry.key == _SIGNATURE), "")
+    _text("graph.metadata_props", text)
     return {
         name: "parameter" if kind == "PARAMETER" else "buffer"
         for kind, name in _SIGNATURE_LINE.findall(text)
     }
 
 
-def _scope(proto: Any) -> str:
-    """The module that a node came from: by the exporter's notes, else by a path in its name."""
+def _scopes(proto: Any) -> list[str]:
+    """Modules from the outermost in, and the operator at the end, as PyTorch's exporter notes."""
     for entry in proto.metadata_props:
         if entry.key == _SCOPES:
-            parts = re.findall(r"'([^']*)'", entry.value)
-            return parts[-2] if len(parts) > 1 else ""
+            return re.findall(r"'([^']*)'", str(entry.value))
+    return []
+
+
+def _scope(proto: Any) -> str:
+    """The module that a node came from: by the exporter's notes, else by a path in its name."""
+    scopes = _scopes(proto)
+    if scopes:
+        return scopes[-2] if len(scopes) > 1 else ""
     if "/" in proto.name:
         return ".".join(part for part in proto.name.split("/")[:-1] if part)
     return ""

@@ -54,7 +54,9 @@ def _without_functions(model: Any) -> Any:
     try:
         return onnx.inliner.inline_local_functions(model)
     except (RuntimeError, ValueError) as error:
-        raise CaptureError(f"its functions cannot be written out: {error}", field="functions") from None
+        raise CaptureError(
+            f"its functions cannot be written out: {error}", field="functions"
+        ) from None
 
 
 def _written_out(model: Any) -> int:

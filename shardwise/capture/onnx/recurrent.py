@@ -113,4 +113,6 @@ def _merged(program: Program, layer: Node) -> Node | None:
 
 
 def _swaps(node: Node | None) -> bool:
-    return node is not None and node.type == "Transpose" and node.attributes.get("perm") == [1, 0, 2]
+    return (
+        node is not None and node.type == "Transpose" and node.attributes.get("perm") == [1, 0, 2]
+    )

@@ -70,7 +70,9 @@ class Sequences:
         return nodes
 
 
-def _plain(node: Node, kind: str, inputs: list[str], outputs: list[str], **attributes: object) -> Node:
+def _plain(
+    node: Node, kind: str, inputs: list[str], outputs: list[str], **attributes: object
+) -> Node:
     made = Node(node.name, "", kind, list(inputs), list(outputs), dict(attributes), node.scope)
     made.field = node.field
     return made

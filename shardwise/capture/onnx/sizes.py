@@ -27,7 +27,7 @@ class Sizes:
         first = {shape[0] for shape in inputs.values() if shape and isinstance(shape[0], str)}
         names = [d for shape in inputs.values() for d in shape if isinstance(d, str)]
         others = [d for d in dict.fromkeys(names) if d not in first]
-        bound = dict.fromkeys(first, self.batch)
+        bound: dict[str, int | None] = dict.fromkeys(first, self.batch)
         for name in others:
             called = any(word in name.lower() for word in _SEQUENCE_WORDS)
             bound[name] = self.seq if called or len(others) == 1 else None
@@ -54,11 +54,19 @@ class Sizes:
                         field=f"graph.input {name}",
                         expected=f"{flag}, or FILE.onnx:{extent}=N",
                     )
-        fixed = [s[0] for s in inputs.values() if s and isinstance(s[0], int)]
-        if self.batch is not None and not any(isinstance(s[0], str) for s in inputs.values() if s):
-            if fixed and fixed[0] != self.batch:
+        self._check_fixed(bound, list(inputs.values()))
+
+    def _check_fixed(
+        self, bound: Mapping[str, int | None], shapes: list[tuple[int | str, ...]]
+    ) -> None:
+        """Sizes that the user gave and that no open dimension takes must be the file's own."""
+        for name, wanted, place in (("batch", self.batch, 0), ("seq", self.seq, 1)):
+            if wanted is None or wanted in bound.values():
+                continue
+            fixed = [shape[place] for shape in shapes if len(shape) > place]
+            if wanted not in fixed:
                 raise CaptureError(
-                    f"the file has a fixed batch of {fixed[0]}",
-                    field="batch",
-                    expected="a file exported with that batch, or with a dynamic one",
+                    f"the file has fixed sizes {list(shapes[0]) if shapes else []}",
+                    field=name,
+                    expected="a file exported with that size, or with a dynamic one",
                 )

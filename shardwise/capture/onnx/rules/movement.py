@@ -91,15 +91,21 @@ def _shuffle(b: Builder, n: Node) -> None:
     if n.type == "DepthToSpace" and n.attributes.get("mode", "DCR") != "CRD":
         raise NotTranslated("depth to space in depth-first order")
     down = n.type == "SpaceToDepth"
-    name, factor = ("pixel_unshuffle", "downscale_factor") if down else (
-        "pixel_shuffle",
-        "upscale_factor",
+    name, factor = (
+        ("pixel_unshuffle", "downscale_factor")
+        if down
+        else (
+            "pixel_shuffle",
+            "upscale_factor",
+        )
     )
     b.emit(f"aten.{name}.default", [("self", n.inputs[0])], {factor: block}, n.outputs, n)
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), Rule(_view, "aten.view.default")),
+    **dict.fromkeys(
+        ("Reshape", "Flatten", "Squeeze", "Unsqueeze"), Rule(_view, "aten.view.default")
+    ),
     "Expand": Rule(_expand, "aten.expand.default"),
     "Transpose": Rule(_transpose, "aten.transpose.int, aten.permute.default"),
     "Slice": Rule(_slice, "aten.slice.Tensor, aten.flip.default"),

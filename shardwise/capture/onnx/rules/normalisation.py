@@ -28,7 +28,10 @@ def _layer_norm(kind: str) -> Rule:
         _no_more_outputs(b, n)
         shape = b.shape(n.inputs[0])
         axis = n.attributes.get("axis", -1) % len(shape)
-        attributes = {"normalized_shape": list(shape[axis:]), "eps": n.attributes.get("epsilon", 1e-5)}
+        attributes = {
+            "normalized_shape": list(shape[axis:]),
+            "eps": n.attributes.get("epsilon", 1e-5),
+        }
         b.emit(kind, _scaled(n), attributes, n.outputs[:1], n)
 
     return Rule(translate, kind)

@@ -12,13 +12,13 @@ from shardwise.capture.onnx.builder import Argument, Builder, NotTranslated
 from shardwise.capture.onnx.program import Node, Program
 from shardwise.capture.onnx.rules.rule import Rule
 
-_KINDS = {"LSTM": ("lstm.input", 4), "GRU": ("gru.input", 3)}
+_KINDS = {"LSTM": "lstm.input", "GRU": "gru.input"}
 _MOVED = frozenset({"Slice", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Split"})
 
 
 def _stack(b: Builder, n: Node) -> None:
     """A stack made by fusion: x, then (weight, recurrent weight, bias) of each layer."""
-    kind, gates = _KINDS.get(n.type, ("rnn_tanh.input", 1))
+    kind = _KINDS.get(n.type, "")
     if n.type == "RNN":
         named = {a.lower() for a in n.attributes["activations"]} or {"tanh"}
         if named not in ({"tanh"}, {"relu"}):
@@ -63,7 +63,6 @@ def _stack(b: Builder, n: Node) -> None:
         "bidirectional": directions == 2,
         "batch_first": n.attributes["batch_first"],
     }
-    del gates
     b.emit(f"aten.{kind}", given, attributes, [n.outputs[0], *extra], n)
 
 
@@ -71,9 +70,10 @@ def _parts(b: Builder, packed: str, per_direction: int, directions: int) -> list
     """The parameters of a packed tensor, in order of direction."""
     found = sources(b.program, packed)
     elements = b.program.values[packed].elements
-    if found and sum(b.program.values[s].elements for s in found) == elements:
-        if len(found) == per_direction * directions and all(b.is_weight(s) for s in found):
-            return found
+    whole = sum(b.program.values[s].elements for s in found) == elements
+    fitting = len(found) == per_direction * directions and all(b.is_weight(s) for s in found)
+    if whole and fitting:
+        return found
     if not b.is_weight(packed):
         raise NotTranslated("recurrent weights that are computed")
     shape = b.shape(packed)[1:]

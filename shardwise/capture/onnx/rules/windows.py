@@ -128,7 +128,9 @@ def _global_average(b: Builder, n: Node) -> None:
 
 def _global_maximum(b: Builder, n: Node) -> None:
     dims = list(range(2, b.rank(n.inputs[0])))
-    b.emit("aten.amax.default", [("self", n.inputs[0])], {"dim": dims, "keepdim": True}, n.outputs, n)
+    b.emit(
+        "aten.amax.default", [("self", n.inputs[0])], {"dim": dims, "keepdim": True}, n.outputs, n
+    )
 
 
 def _resize(b: Builder, n: Node) -> None:
