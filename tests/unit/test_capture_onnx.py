@@ -512,7 +512,37 @@ def test_missing_files_folders_and_limits(tmp_path: Path, monkeypatch: pytest.Mo
         capture(path)
 
 
+def recurrent() -> Any:
+    """One layer, batches first, as PyTorch's exporter writes it."""
+    return model(
+        [
+            node("Transpose", "x", "t", perm=[1, 0, 2]),
+            node("LSTM", "t w r b", "h", hidden_size=4),
+            node("Transpose", "h", "m", perm=[0, 2, 1, 3]),
+            node("Reshape", "m size", "f"),
+            node("Transpose", "f", "y", perm=[1, 0, 2]),
+        ],
+        [tensor("x", 2, 5, 3)],
+        [tensor("y", 2, 5, 4)],
+        [weight("w", 1, 16, 3), weight("r", 1, 16, 4), weight("b", 1, 32), ints("size", 5, 2, 4)],
+    )
+
+
+def test_a_recurrent_layer_is_pytorchs(tmp_path: Path) -> None:
+    graph = captured(tmp_path, recurrent())
+    assert kinds(graph) == ["aten.zeros.default", "aten.zeros.default", "aten.lstm.input"]
+    op = graph.operators[-1]
+    assert op.attributes["batch_first"] is True
+    assert [graph.tensors[n].shape for n in op.inputs[3:]] == [(16, 3), (16, 4), (16,), (16,)]
+    assert graph.parameter_count == 16 * 3 + 16 * 4 + 32
+
+
 WHOLE = linear().SerializeToString()
+BREAKABLE = {
+    "linear": WHOLE,
+    "attention": attention(2).SerializeToString(),
+    "recurrent": recurrent().SerializeToString(),
+}
 
 
 @pytest.mark.parametrize("made", [linear(), attention(2)], ids=["linear", "attention"])
@@ -532,12 +562,12 @@ def test_files_that_are_cut_off(tmp_path: Path, made: Any) -> None:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255))
-def test_a_changed_byte_is_no_crash(place: int, byte: int) -> None:
+@given(st.sampled_from(("linear", "attention", "recurrent")), st.data())
+def test_a_changed_byte_is_no_crash(name: str, data: st.DataObject) -> None:
     import tempfile
 
-    broken = bytearray(WHOLE)
-    broken[place] = byte
+    broken = bytearray(BREAKABLE[name])
+    broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
     with tempfile.NamedTemporaryFile(suffix=".onnx") as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         file.write(broken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ def _by_schema(node: Node, program: Program) -> dict[str, tuple[Shape | None, st
                 expected="an operator of the version that the file names",
             ) from None
         return {}
+    _check(node, schema)
     types, data = {}, {}
     for name in filter(None, node.inputs):
         value = program.values[name]
@@ -57,10 +59,64 @@ def _by_schema(node: Node, program: Program) -> dict[str, tuple[Shape | None, st
         inferred = shape_inference.infer_node_outputs(
             schema, proto, types, data, opset_imports=opset, ir_version=program.ir_version
         )
-    except (shape_inference.InferenceError, checker.ValidationError, *_OTHERS):
+    except checker.ValidationError:
         # Exporters write nodes that break the rules of types (a float plus a boolean mask).
         return _broadcast(node, program)
+    except (shape_inference.InferenceError, *_OTHERS) as error:
+        raise CaptureError(
+            f"{node.name} ({node.type}): {_reason(error)}",
+            field=node.field,
+            expected=f"a {node.type} whose inputs and attributes fit",
+        ) from None
     return {name: _read(kind.tensor_type) for name, kind in inferred.items()}
+
+
+def _check(node: Node, schema: Any) -> None:
+    """Refuse a node whose inputs, outputs or attributes are not those of its operator."""
+    limits = (
+        ("input", node.inputs[: len(node.proto.input)] if node.proto else node.inputs,
+         schema.min_input, schema.max_input),
+        ("output", node.outputs, schema.min_output, schema.max_output),
+    )  # fmt: skip
+    for part, names, least, most in limits:
+        if not least <= len(names) <= most:
+            raise CaptureError(
+                f"{node.name} ({node.type}) has {len(names)} {part}s",
+                field=f"{node.field}.{part}",
+                expected=str(least) if least == most else f"{least} to {most}",
+            )
+    for place in range(schema.min_input):
+        if not node.inputs[place]:
+            raise CaptureError(
+                f"{node.name} ({node.type}) lacks an input", field=f"{node.field}.input[{place}]"
+            )
+    if not node.outputs[0]:
+        raise CaptureError(f"{node.name} makes nothing", field=f"{node.field}.output[0]")
+    given = {a.name: int(a.type) for a in node.proto.attribute} if node.proto else {}
+    for name, wanted in schema.attributes.items():
+        if wanted.required and name not in node.attributes:
+            raise CaptureError(f"{node.name} ({node.type}) lacks {name}", field=node.field)
+        if name in given and given[name] != int(wanted.type.value):
+            raise CaptureError(
+                f"{node.name} ({node.type}): {name} has another type",
+                field=f"{node.field}.{name}",
+                expected=str(wanted.type).rpartition(".")[2],
+            )
+    for name in given:
+        if name not in schema.attributes:
+            raise CaptureError(
+                f"{node.type} has no attribute {name!r}",
+                field=f"{node.field}.{name}",
+                expected=", ".join(schema.attributes) or "none",
+            )
+
+
+def _reason(error: Exception) -> str:
+    """onnx's own words, without the places in its sources."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return re.sub(
+        r"\[[A-Za-z]*Error\]|\(op_type:[^)]*\):?|[\w/.]+\.(?:cc|h):\d+:?", "", text
+    ).strip()
 
 
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div")

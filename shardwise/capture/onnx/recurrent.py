@@ -99,7 +99,10 @@ def _plain(program: Program, node: Node) -> bool:
 def _merged(program: Program, layer: Node) -> Node | None:
     """The node that brings [time, directions, batch, hidden] to [time, batch, features]."""
     name = _y(layer)
-    time, directions, batch, hidden = program.shape(name)
+    shape = program.shape(name)
+    if len(shape) != 4:
+        return None
+    time, directions, batch, hidden = shape
     for _ in range(2):
         node = program.sole_consumer(name)
         if node is None or node.type not in ("Transpose", "Reshape", "Squeeze"):

@@ -13,6 +13,9 @@ from shardwise.capture.onnx.rules import rule_of
 from shardwise.errors import CaptureError
 from shardwise.graph.graph import Graph
 
+UNFIT = (TypeError, ValueError, LookupError, ArithmeticError)
+"""What a rule raises on shapes and attributes that are none of its operator's."""
+
 
 def translate(program: Program, name: str) -> Graph:
     """The graph of a program; raises CaptureError for an output without shape or type."""
@@ -30,6 +33,11 @@ def translate(program: Program, name: str) -> Graph:
         except NotTranslated:
             builder.reset(mark)
             _as_itself(builder, node)
+        except UNFIT as error:
+            raise CaptureError(
+                f"{node.name} ({node.type}) has arguments that do not fit: {error}",
+                field=node.field,
+            ) from None
     return builder.finish(name)
 
 

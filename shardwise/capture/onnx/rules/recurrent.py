@@ -72,7 +72,7 @@ def _parts(b: Builder, packed: str, per_direction: int, directions: int) -> list
     elements = b.program.values[packed].elements
     whole = sum(b.program.values[s].elements for s in found) == elements
     fitting = len(found) == per_direction * directions and all(b.is_weight(s) for s in found)
-    if whole and fitting:
+    if whole and fitting and found != [packed]:
         return found
     if not b.is_weight(packed):
         raise NotTranslated("recurrent weights that are computed")
