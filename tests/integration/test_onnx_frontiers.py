@@ -107,6 +107,50 @@ def test_the_gap_sees_a_point_that_is_missing(tmp_path: Path) -> None:
     assert gap(one, other) > TOLERANCE
 
 
+def test_a_dynamic_batch_is_bound(tmp_path: Path) -> None:
+    module, inputs = onnx_models.gpt2(batch=4, seq=32)
+    sizes = {"inputs": tuple({0: torch.export.Dim("samples", min=2)} for _ in inputs)}
+    path = tmp_path / "dynamic.onnx"
+    with quietly():
+        torch.onnx.export(module, inputs, dynamo=True, verbose=False, dynamic_shapes=sizes).save(
+            path
+        )
+        graph = capture(str(path), batch=64)
+    assert graph.batch_size == 64
+    attention = [op for op in graph.operators if "scaled_dot_product" in op.kind]
+    assert [graph.tensors[op.inputs[0]].shape for op in attention] == [(64, 4, 32, 64)] * 2
+
+
+def test_half_precision_is_the_files_own(tmp_path: Path) -> None:
+    module, inputs = onnx_models.gpt2(batch=4, seq=32)
+    path = tmp_path / "half.onnx"
+    with quietly():
+        program = torch.onnx.export(
+            module.bfloat16(), inputs, dynamo=True, verbose=False, optimize=False
+        )
+        program.save(path)
+        graph = capture(str(path))
+    assert {t.dtype for t in graph.tensors.values() if t.role == "parameter"} == {"bfloat16"}
+    assert sum("scaled_dot_product" in op.kind for op in graph.operators) == 2
+
+
+@pytest.mark.parametrize("model", ["vgg", "resnet18"])
+def test_files_of_the_older_exporter(model: str, tmp_path: Path) -> None:
+    module, inputs = getattr(onnx_models, model)()
+    path = tmp_path / "older.onnx"
+    training = torch.onnx.TrainingMode.TRAINING
+    with quietly():
+        torch.onnx.export(
+            module, inputs, str(path), dynamo=False, opset_version=17, training=training,
+            do_constant_folding=False,
+        )  # fmt: skip
+        subjects = [Subject.of(capture(s)) for s in (str(path), f"onnx_models:{model}")]
+    hardware = load_hardware("dgx-v100-16gb")
+    searches = [search(subject, hardware, 4, Options()) for subject in subjects]
+    assert subjects[0].graph.parameter_count == subjects[1].graph.parameter_count
+    assert gap(*searches) <= TOLERANCE
+
+
 def test_weights_that_are_tied_stay_one(tmp_path: Path) -> None:
     exported, _ = both("gpt2", tmp_path)
     table = next(op for op in exported.operators if op.kind == "aten.embedding.default").inputs[0]

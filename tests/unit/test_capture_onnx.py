@@ -340,6 +340,13 @@ def test_rules_lead_to_described_operators() -> None:
     assert len(known) > 0.7 * len(simple)
 
 
+def test_the_documented_table_is_the_rules() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text("utf-8")
+    for row in table():
+        shown = row["aten"].replace("aten.", "").replace(".default", "")
+        assert f"| {row['onnx']} | {shown} |" in page
+
+
 # Sizes
 
 

@@ -139,8 +139,9 @@ def _broadcast(node: Node, program: Program) -> dict[str, tuple[Shape | None, st
 def _schema(node: Node, version: int, domain: str) -> Any:
     from onnx import defs
 
-    # Nodes made here have the form of an older operator set: their axes are attributes.
-    return defs.get_schema(node.type, version if node.proto is not None else 11, domain)
+    # Nodes made here have their axes as attributes, as in an older operator set.
+    older = node.proto is None and node.type in ("Split", "Squeeze")
+    return defs.get_schema(node.type, 11 if older else version, domain)
 
 
 def _message(node: Node) -> Any:

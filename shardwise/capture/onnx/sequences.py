@@ -60,8 +60,15 @@ class Sequences:
         parts = [f"{out}.{place}" for place in range(len(sizes))]
         nodes = [_plain(node, "Split", [node.inputs[0]], parts, axis=axis, split=sizes)]
         items = parts
+        if data.dtype is not None:
+            for part, size in zip(parts, sizes, strict=True):
+                shape = (*data.shape[:axis], size, *data.shape[axis + 1 :])
+                self._program.declared[part] = (shape, data.dtype)
         if given is None and not node.attributes.get("keepdims", 1):
             items = [f"{part}.only" for part in parts]
+            if data.dtype is not None:
+                shape = (*data.shape[:axis], *data.shape[axis + 1 :])
+                self._program.declared |= dict.fromkeys(items, (shape, data.dtype))
             nodes += [
                 _plain(node, "Squeeze", [part], [item], axes=[axis])
                 for part, item in zip(parts, items, strict=True)
