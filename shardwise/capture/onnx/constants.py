@@ -200,7 +200,6 @@ _RULES: dict[str, Evaluate] = {
     "Size": lambda n, i: [np.asarray(_given(i, 0).size, dtype=np.int64)],
     "Identity": _simple(lambda x: x),
     "Cast": _cast,
-    "CastLike": lambda n, i: [_given(i, 0).astype(_given(i, 1).dtype)],
     "Gather": lambda n, i: [
         np.take(_given(i, 0), _given(i, 1).astype(np.int64), axis=n.attributes.get("axis", 0))
     ],

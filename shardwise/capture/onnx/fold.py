@@ -24,6 +24,7 @@ from shardwise.capture.onnx.program import (
     Program,
     Value,
     array_of,
+    onnx_array_type,
     to_nodes,
 )
 from shardwise.capture.onnx.read import MAX_NODES
@@ -129,9 +130,8 @@ class _Walk:
                 f"{node.name} (Constant) has no tensor that can be read", field=node.field
             )
         # Large float constants may be weights: some exporters write them so.
-        weight = found.dtype.kind == "f" and found.size > 1
         value = Value(name, found.shape, found.dtype.name, "initialiser", content=found)
-        value.constant = None if weight else found
+        value.constant = None if value.is_float and found.size > 1 else found
         self._values[name] = value
 
     def _chosen(self, node: Node) -> bool:
@@ -165,7 +165,7 @@ class _Walk:
         """Replace a node by its result, where that is known and small."""
         if node.type in _RANDOM or not all(node.outputs):
             return False
-        made: Sequence[Array] | None = self._shape_of_input(node)
+        made: Sequence[Array] | None = self._by_type_alone(node)
         if made is None:
             inputs = [self._program.constant(name) for name in node.inputs]
             known = all(c is not None for n, c in zip(node.inputs, inputs, strict=True) if n)
@@ -179,8 +179,13 @@ class _Walk:
             self._bytes_left -= array.nbytes if array.strides and any(array.strides) else 0
         return True
 
-    def _shape_of_input(self, node: Node) -> list[Array] | None:
-        """Shape and Size need to know the shape alone."""
+    def _by_type_alone(self, node: Node) -> list[Array] | None:
+        """Shape and Size need to know the shape alone, CastLike of its second input the type."""
+        if node.type == "CastLike" and node.is_standard:
+            data, like = self._program.constant(node.inputs[0]), self._values[node.inputs[1]]
+            if data is None or like.dtype is None:
+                return None
+            return [data.astype(onnx_array_type(like.dtype))]
         shape = self._values[node.inputs[0]].shape if node.inputs and node.inputs[0] else None
         if shape is None or not node.is_standard:
             return None

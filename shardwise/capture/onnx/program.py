@@ -255,6 +255,13 @@ def dtype_of(number: int, field: str) -> str:
     return _DTYPES[number]
 
 
+def onnx_array_type(dtype: str) -> Any:
+    """The numpy type of a dtype, bfloat16 included."""
+    from onnx import helper
+
+    return helper.tensor_dtype_to_np_dtype(ONNX_DTYPES[dtype])
+
+
 def _open_shape(info: Any, field: str) -> tuple[tuple[int | str, ...], str]:
     kind = info.type.tensor_type
     if not info.type.HasField("tensor_type") or not kind.HasField("shape"):
