@@ -46,6 +46,10 @@ class CaptureError(BadInput):
     """A model that cannot be captured; the message names the cause and a way out."""
 
 
+class CaptureWarning(UserWarning):
+    """What a captured model lacks, or what was taken for granted."""
+
+
 class UnknownOperator(ShardwiseError):
     """An operator kind without a TDL description was asked for by name."""
 

@@ -1,7 +1,8 @@
-"""What to capture, as users write it: `hf:GPT2Config:n_layer=4`, `timm:resnet50`, `a.b:call`."""
+"""What to capture: `hf:GPT2Config:n_layer=4`, `timm:resnet50`, `a.b:call`, `model.onnx`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,7 +13,11 @@ Value = int | float | bool | str | None
 KINDS: tuple[Literal["hf", "timm", "zoo"], ...] = ("hf", "timm", "zoo")
 FORMS = (
     "hf:CONFIG_CLASS[:key=value,…], timm:NAME[:key=value,…], zoo:NAME[:key=value,…], "
-    "package.module:callable or FILE.onnx"
+    "package.module:callable, FILE.onnx[:dimension=size,…] or onnx:FILE"
+)
+_ONNX = re.compile(
+    r"(?:onnx:(?P<named>.+?)|(?P<plain>.+\.onnx(?:\.gz)?))(?::(?P<options>[^:/=]+=[^:/]*))?",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -20,7 +25,7 @@ FORMS = (
 class Source:
     """`kind` says who builds the model, `target` which one, `options` are its key=value pairs."""
 
-    kind: Literal["hf", "timm", "zoo", "callable"]
+    kind: Literal["hf", "timm", "zoo", "callable", "onnx"]
     target: str
     options: Mapping[str, Value] = field(default_factory=dict)
     text: str = ""
@@ -28,12 +33,10 @@ class Source:
 
 def parse_source(text: str) -> Source:
     """Take a source apart; raises CaptureError for one that has no known form."""
-    if text.lower().endswith(".onnx"):
-        raise CaptureError(
-            "ONNX files cannot be captured yet",
-            file=text,
-            expected="the PyTorch model: package.module:callable, hf:… or zoo:…",
-        )
+    onnx = _ONNX.fullmatch(text)
+    if onnx is not None:
+        path = onnx["named"] or onnx["plain"]
+        return Source("onnx", path, _parse_options(onnx["options"] or "", text), text)
     prefix, colon, rest = text.partition(":")
     if not colon or not prefix or not rest:
         raise CaptureError(f"{text!r} is no source of a model", field="SOURCE", expected=FORMS)

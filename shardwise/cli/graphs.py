@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -31,12 +32,16 @@ def capture(
     output: str,
     as_json: bool,
 ) -> None:
-    """Capture a model: package.module:callable, hf:CONFIG[:key=value,…], timm:NAME, zoo:NAME."""
+    """Capture a model: package.module:callable, hf:CONFIG[:key=value,…], timm:, zoo:, FILE.onnx."""
     from shardwise.capture import capture as take
+    from shardwise.errors import CaptureWarning
     from shardwise.graph import graph_id, write_graph
 
     check_output(output)
-    graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CaptureWarning)
+        graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name)
+    notes = [str(w.message) for w in caught if issubclass(w.category, CaptureWarning)]
     write_graph(graph, output)
     summary = {
         "schema": "shardwise.captured/1",
@@ -45,7 +50,10 @@ def capture(
         "file": output,
         "operators": len(graph.operators),
         "parameters": graph.parameter_count,
+        "notes": notes,
     }
+    for text in notes:
+        note(f"note: {text}")
     if as_json:
         emit(summary)
     else:
