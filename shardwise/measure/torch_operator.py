@@ -12,17 +12,22 @@ from numpy.typing import NDArray
 
 from shardwise.errors import BadInput, ShardwiseError
 
-LOADED_BY = {"transformers": "transformers.integrations.moe"}
-"""Modules whose import registers the operators of a namespace."""
+LOADED_BY = {
+    "transformers": ("transformers", "transformers.integrations.moe", None),
+    "shardwise": ("torch", "shardwise.capture.fused", "operators"),
+}
+"""Per namespace what it needs, the module whose import registers its operators, and a call."""
 
 
 def overload(kind: str) -> Any:
     """`torch.ops.aten.linear.default` for `aten.linear.default`; raises BadInput if not there."""
     torch = _torch()
     parts = kind.split(".")
-    module = LOADED_BY.get(parts[0])
-    if module is not None and importlib.util.find_spec(parts[0]):
-        importlib.import_module(module)
+    needs, module, register = LOADED_BY.get(parts[0], (None, "", None))
+    if needs is not None and importlib.util.find_spec(needs):
+        loaded = importlib.import_module(module)
+        if register is not None:
+            getattr(loaded, register)()
     found = torch.ops
     try:
         for part in parts:
