@@ -7,15 +7,25 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use crate::certificate::MARGIN;
 use crate::dead_end;
 use crate::error::SolveError;
 use crate::min_plus::{step_table, Laid};
 use crate::problem::{Costs, Problem};
 use crate::schedule::{Class, Eliminated, Schedule, Strides, Width};
-use crate::selection::Selection;
+use crate::selection::{Selection, Sets};
 use crate::tracking::Point;
 use crate::watch::Watch;
 
+/// A minimisation with so much work is done at once.
+const CHEAP: f64 = 3e8;
+/// A strategy this close to its bound (relative) is taken for the optimum.
+const CLOSE: f64 = 2e-4;
+const NARROW: Width = Width {
+    step_work: 5e7,
+    table_cells: 2e6,
+    ..WIDTH
+};
 pub const WIDTH: Width = Width {
     step_work: 5e10,
     table_cells: 1e8,
@@ -51,19 +61,50 @@ pub fn minimise(
     weights: Weights,
     watch: &Watch,
 ) -> Result<(f64, Point), SolveError> {
-    let Weighted { own, tables } = Weighted::new(problem, weights);
-    let kept = dead_end::eliminate(problem, &own, &tables, watch)?;
+    let weighted = Weighted::new(problem, weights);
+    let kept = dead_end::eliminate(problem, &weighted.own, &weighted.tables, watch)?;
     let schedule = Schedule::new(problem, &kept, WIDTH, watch)?;
-    let filled = Filled::new(&schedule, &own, &tables, watch)?;
-    let value = schedule
-        .roots()
-        .map(|(_, root)| filled.classes[root.result.class][0])
-        .sum();
-    let mut choices = filled.trace_back(&own);
-    if schedule.relaxed {
-        descend(problem, &kept, weights, &mut choices, watch)?;
+    if schedule.total_work() <= CHEAP {
+        let filled = Filled::new(&schedule, &weighted, watch)?;
+        return filled.optimum(weights, watch);
     }
-    Ok((value, point(problem, choices, weights)))
+    // Dear: first what copies of the widest operators cost, and what that leaves in question.
+    let narrow = Schedule::new(problem, &kept, NARROW, watch)?;
+    let filled = Filled::new(&narrow, &weighted, watch)?;
+    let (bound, near) = filled.optimum(weights, watch)?;
+    let cost = weights.of(near.memory, near.time);
+    if cost <= bound * (1.0 + CLOSE) {
+        return Ok((bound, near));
+    }
+    let left = within(&filled.of_operators(&weighted.own, watch)?, &kept, cost);
+    drop(filled);
+    let schedule = Schedule::new(problem, &left, WIDTH, watch)?;
+    let filled = Filled::new(&schedule, &weighted, watch)?;
+    let (value, point) = filled.optimum(weights, watch)?;
+    let best = if weights.of(point.memory, point.time) <= cost {
+        point
+    } else {
+        near
+    };
+    Ok((value.max(bound), best))
+}
+
+/// The choices with which a strategy may cost no more than `cost`.
+fn within(bounds: &[Arc<Vec<f64>>], kept: &Selection, cost: f64) -> Selection {
+    let mut sets = Sets::default();
+    let of = bounds
+        .iter()
+        .enumerate()
+        .map(|(operator, bounds)| {
+            let each = kept.choices(operator).iter().zip(bounds.iter());
+            let left = each.filter(|(_, bound)| **bound * (1.0 - MARGIN) <= cost);
+            sets.intern(left.map(|(k, _)| *k).collect())
+        })
+        .collect();
+    Selection {
+        of,
+        sets: sets.sets,
+    }
 }
 
 /// Rounds of [`descend`] at most.
@@ -168,16 +209,9 @@ pub fn marginals(
     weights: Weights,
     watch: &Watch,
 ) -> Result<Vec<Arc<Vec<f64>>>, SolveError> {
-    let Weighted { own, tables } = Weighted::new(schedule.problem, weights);
-    let filled = Filled::new(schedule, &own, &tables, watch)?;
-    let by_class = filled.outside_in(&own, watch)?;
-    let mut of_operator = vec![Arc::default(); schedule.problem.operators.len()];
-    for step in &schedule.steps {
-        if let Some(operator) = step.operator {
-            of_operator[operator] = Arc::clone(&by_class[step.result.class]);
-        }
-    }
-    Ok(of_operator)
+    let weighted = Weighted::new(schedule.problem, weights);
+    let filled = Filled::new(schedule, &weighted, watch)?;
+    filled.of_operators(&weighted.own, watch)
 }
 
 /// Per cell of a table, the cost of its best alternative.
@@ -197,18 +231,20 @@ fn best_alternatives(problem: &Problem, table: usize, weights: Weights) -> Vec<f
 /// The contents of all classes of a schedule, in their order.
 struct Filled<'s, 'p> {
     schedule: &'s Schedule<'p>,
+    own: &'s [Vec<f64>],
     classes: Vec<Vec<f64>>,
 }
 
 impl<'s, 'p> Filled<'s, 'p> {
     fn new(
         schedule: &'s Schedule<'p>,
-        own: &[Vec<f64>],
-        tables: &[Vec<f64>],
+        weighted: &'s Weighted,
         watch: &Watch,
     ) -> Result<Self, SolveError> {
+        let Weighted { own, tables } = weighted;
         let mut filled = Self {
             schedule,
+            own,
             classes: Vec::with_capacity(schedule.classes.len()),
         };
         for (class, dims) in &schedule.classes {
@@ -233,6 +269,45 @@ impl<'s, 'p> Filled<'s, 'p> {
             filled.classes.push(cells);
         }
         Ok(filled)
+    }
+
+    /// A bound on all strategies and a strategy; they meet unless operators were copied.
+    fn optimum(&self, weights: Weights, watch: &Watch) -> Result<(f64, Point), SolveError> {
+        let schedule = self.schedule;
+        let value = schedule
+            .roots()
+            .map(|(_, root)| self.classes[root.result.class][0])
+            .sum();
+        let mut choices = self.trace_back(self.own);
+        if schedule.relaxed {
+            let (problem, selection) = (schedule.problem, schedule.selection);
+            descend(problem, selection, weights, &mut choices, watch)?;
+        }
+        Ok((value, point(schedule.problem, choices, weights)))
+    }
+
+    /// [`marginals`]; of several copies of an operator the largest bounds.
+    fn of_operators(
+        &self,
+        own: &[Vec<f64>],
+        watch: &Watch,
+    ) -> Result<Vec<Arc<Vec<f64>>>, SolveError> {
+        let by_class = self.outside_in(own, watch)?;
+        let mut found: Vec<Arc<Vec<f64>>> =
+            vec![Arc::default(); self.schedule.problem.operators.len()];
+        for step in &self.schedule.steps {
+            let Some(operator) = step.operator else {
+                continue;
+            };
+            let bounds = &by_class[step.result.class];
+            if found[operator].is_empty() {
+                found[operator] = Arc::clone(bounds);
+            } else {
+                let both = found[operator].iter().zip(bounds.iter());
+                found[operator] = Arc::new(both.map(|(a, b)| a.max(*b)).collect());
+            }
+        }
+        Ok(found)
     }
 
     /// The best alternative of every pair of selected choices.

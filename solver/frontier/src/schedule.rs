@@ -160,6 +160,22 @@ impl<'a> Schedule<'a> {
         all.filter(|(_, step)| step.result.scope.is_empty())
     }
 
+    /// Cells times choices of all classes together.
+    pub fn total_work(&self) -> f64 {
+        let choices = |class: &Class| match class {
+            Class::Step {
+                eliminated: Some(eliminated),
+                ..
+            } => self.selection.sets[eliminated.set].len(),
+            _ => 1,
+        };
+        let cells = |dims: &[usize]| dims.iter().map(|d| *d as f64).product::<f64>();
+        self.classes
+            .iter()
+            .map(|(class, dims)| cells(dims) * choices(class) as f64)
+            .sum()
+    }
+
     /// Components have a single cell each; join them, so that the last step is the whole.
     fn join_components(&mut self) {
         let mut roots: VecDeque<Factor> = self.roots().map(|(_, s)| s.result.clone()).collect();
