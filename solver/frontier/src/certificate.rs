@@ -23,7 +23,8 @@ impl Line {
     fn gap(&self, memory: f64, time: f64) -> f64 {
         let corner = self.weights.of(memory, time);
         let bound = self.value * (1.0 - MARGIN);
-        if corner <= 0.0 {
+        let nothing = |weight: f64, cost: f64| weight == 0.0 || cost == 0.0;
+        if nothing(self.weights.memory, memory) && nothing(self.weights.time, time) {
             0.0
         } else if bound <= 0.0 {
             f64::INFINITY

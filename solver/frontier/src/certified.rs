@@ -22,6 +22,10 @@ use crate::watch::Watch;
 /// Rounds of restricted tracking, and the most weighted optima before them.
 const ROUNDS: usize = 6;
 const MOST_OPTIMA: usize = 28;
+/// A round that leaves more than this share of the gap has not helped; after so many of them in a
+/// row what is left lies between the lines, where no line can prove more.
+const PROGRESS: f64 = 0.95;
+const PATIENCE: usize = 2;
 /// Choices that are added to each class of operators in every other round; it doubles each time.
 const NEAR: usize = 4;
 /// The most lines added after a round.
@@ -104,7 +108,7 @@ impl<'p, 'w> Search<'p, 'w> {
     /// A bound on one cost alone; its strategy may be far from the frontier and is not kept.
     fn pure(&mut self, memory: f64, time: f64) -> Result<Point, SolveError> {
         let weights = Weights { memory, time };
-        let (value, point) = scalar::minimise(self.problem, weights, self.watch)?;
+        let (value, point) = scalar::minimise(self.problem, weights, scalar::EFFORT, self.watch)?;
         self.lines.push(Line { weights, value });
         self.insert(point.clone());
         Ok(point)
@@ -116,7 +120,7 @@ impl<'p, 'w> Search<'p, 'w> {
             memory: memory / self.scale.0,
             time: time / self.scale.1,
         };
-        let (value, point) = scalar::minimise(self.problem, weights, self.watch)?;
+        let (value, point) = scalar::minimise(self.problem, weights, scalar::EFFORT, self.watch)?;
         self.lines.push(Line { weights, value });
         self.kept.add(&point);
         self.insert(point.clone());
@@ -147,12 +151,19 @@ impl<'p, 'w> Search<'p, 'w> {
 
     fn whole(&mut self, epsilon: f64) -> Result<(), SolveError> {
         self.supported_points(epsilon)?;
+        let (mut last, mut stalled) = (f64::INFINITY, 0);
         for round in 0..ROUNDS {
             self.watch
                 .poll("restricted", round as f64 / ROUNDS as f64)?;
             self.track_kept(f64::INFINITY, epsilon, STEPS << round)?;
             let (gap, corner) = self.lift_lines(epsilon)?;
-            if gap <= epsilon {
+            stalled = if gap > last * PROGRESS {
+                stalled + 1
+            } else {
+                0
+            };
+            last = gap;
+            if gap <= epsilon || stalled == PATIENCE {
                 return Ok(());
             }
             // Finer staircases often do alone; more choices cost more, so they wait for every other round.

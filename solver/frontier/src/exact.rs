@@ -7,7 +7,7 @@
 
 use rayon::prelude::*;
 
-use crate::certificate::{Line, MARGIN};
+use crate::certificate::{corner_gap, Line, MARGIN};
 use crate::error::SolveError;
 use crate::frontier::Thinning;
 use crate::gather::Limits;
@@ -24,17 +24,19 @@ const MOST_CORNERS: usize = 128;
 /// Weights that are used for fixing, at most.
 const MOST_WEIGHTS: usize = 24;
 
-/// The exact frontier, given points on or near it and the lines that were found with them.
+/// The frontier to within `epsilon` (0: exactly), given points near it and the lines found with them.
 ///
-/// Errs when limits are met; the points are as good as before.
+/// A strategy that no point covers within 1+e lies in a notch whose corner is shrunk by 1+e; notches
+/// where the lines leave no such strategy need no search. Errs when limits are met.
 pub fn finish(
     problem: &Problem,
     points: &[Point],
     lines: &[Line],
+    epsilon: f64,
     candidates: u64,
     watch: &Watch,
 ) -> Result<Vec<Point>, SolveError> {
-    let selection = survivors(problem, points, lines, watch)?;
+    let selection = survivors(problem, points, lines, epsilon, watch)?;
     let limits = Limits {
         thinning: Thinning::EXACT,
         candidates: watch.candidates().saturating_add(candidates),
@@ -57,11 +59,25 @@ fn survivors(
     problem: &Problem,
     points: &[Point],
     lines: &[Line],
+    epsilon: f64,
     watch: &Watch,
 ) -> Result<Option<Selection>, SolveError> {
     let everything = Selection::all(problem);
     let schedule = Schedule::new(problem, &everything, scalar::WIDTH, watch)?;
-    let corners = corners(points);
+    // With an epsilon few are left; without, neighbours are told apart no finer than need be.
+    let most = if epsilon > 0.0 {
+        usize::MAX
+    } else {
+        MOST_CORNERS
+    };
+    let corners: Vec<(f64, f64)> = corners(points, most)
+        .into_iter()
+        .filter(|(memory, time)| corner_gap(lines, *memory, *time) > epsilon)
+        .map(|(memory, time)| (memory / (1.0 + epsilon), time / (1.0 + epsilon)))
+        .collect();
+    if corners.is_empty() {
+        return Ok(None);
+    }
     // Per operator and choice, the notches that are still open to it.
     let mut open: Vec<Vec<Vec<u32>>> = (0..problem.operators.len())
         .map(|o| vec![(0..corners.len() as u32).collect(); problem.choices(o)])
@@ -103,8 +119,8 @@ fn survivors(
 ///
 /// Of many neighbouring notches only the corner of all of them: whatever lies in one of them lies
 /// left of and below that corner, too.
-fn corners(points: &[Point]) -> Vec<(f64, f64)> {
-    let together = points.len() / MOST_CORNERS + 1;
+fn corners(points: &[Point], most: usize) -> Vec<(f64, f64)> {
+    let together = points.len() / most + 1;
     (0..=points.len())
         .step_by(together)
         .map(|first| {

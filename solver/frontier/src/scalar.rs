@@ -17,14 +17,25 @@ use crate::selection::{Selection, Sets};
 use crate::tracking::Point;
 use crate::watch::Watch;
 
-/// A minimisation with so much work is done at once.
-const CHEAP: f64 = 3e8;
-/// A strategy this close to its bound (relative) is taken for the optimum.
-const CLOSE: f64 = 2e-4;
-const NARROW: Width = Width {
-    step_work: 5e7,
-    table_cells: 2e6,
-    ..WIDTH
+/// How a minimisation goes about its work.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// So much work is done at once; more starts with copies of the widest operators.
+    pub cheap: f64,
+    /// A strategy this close to its bound (relative) is taken for the optimum.
+    pub close: f64,
+    /// How wide an elimination may be while bounds are sought.
+    pub narrow: Width,
+}
+
+pub const EFFORT: Effort = Effort {
+    cheap: 3e8,
+    close: 2e-4,
+    narrow: Width {
+        step_work: 5e7,
+        table_cells: 2e6,
+        ..WIDTH
+    },
 };
 pub const WIDTH: Width = Width {
     step_work: 5e10,
@@ -59,21 +70,22 @@ impl Weights {
 pub fn minimise(
     problem: &Problem,
     weights: Weights,
+    effort: Effort,
     watch: &Watch,
 ) -> Result<(f64, Point), SolveError> {
     let weighted = Weighted::new(problem, weights);
     let kept = dead_end::eliminate(problem, &weighted.own, &weighted.tables, watch)?;
     let schedule = Schedule::new(problem, &kept, WIDTH, watch)?;
-    if schedule.total_work() <= CHEAP {
+    if schedule.total_work() <= effort.cheap {
         let filled = Filled::new(&schedule, &weighted, watch)?;
         return filled.optimum(weights, watch);
     }
     // Dear: first what copies of the widest operators cost, and what that leaves in question.
-    let narrow = Schedule::new(problem, &kept, NARROW, watch)?;
+    let narrow = Schedule::new(problem, &kept, effort.narrow, watch)?;
     let filled = Filled::new(&narrow, &weighted, watch)?;
     let (bound, near) = filled.optimum(weights, watch)?;
     let cost = weights.of(near.memory, near.time);
-    if cost <= bound * (1.0 + CLOSE) {
+    if cost <= bound * (1.0 + effort.close) {
         return Ok((bound, near));
     }
     let left = within(&filled.of_operators(&weighted.own, watch)?, &kept, cost);

@@ -100,6 +100,8 @@ const QUICK_CANDIDATES: u64 = 2_000_000;
 const FIRST_EPSILON: f64 = 0.01;
 /// and may consider so many candidates more.
 const EXACT_CANDIDATES: u64 = 20_000_000_000;
+/// Notches that lines cannot close are searched exactly with so many.
+const CLOSING_CANDIDATES: u64 = 1_000_000_000;
 
 /// Solve a problem; cancelling and limits give what was found so far where there is anything.
 pub fn solve(
@@ -181,18 +183,23 @@ fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution
         settings.epsilon
     };
     let mut found = certified::solve(problem, aim, settings.memory_target, watch)?;
-    if wants_all && found.stopped.is_none() {
-        match finish(
-            problem,
-            &found.points,
-            &found.lines,
-            EXACT_CANDIDATES,
-            watch,
-        ) {
-            Ok(points) => {
+    let unproven = settings.memory_target.is_none() && found.epsilon > settings.epsilon;
+    if (wants_all || unproven) && found.stopped.is_none() {
+        let (points, lines) = (&found.points, &found.lines);
+        let candidates = if wants_all {
+            EXACT_CANDIDATES
+        } else {
+            CLOSING_CANDIDATES
+        };
+        match finish(problem, points, lines, settings.epsilon, candidates, watch) {
+            Ok(points) if wants_all => {
                 let mut solution = exact(points, "fixed", watch);
                 solution.optima = found.optima;
                 return Ok(solution);
+            }
+            Ok(points) => {
+                found.points = points;
+                found.epsilon = settings.epsilon;
             }
             Err(stopped) => found.stopped = Some(stopped),
         }

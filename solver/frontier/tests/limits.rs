@@ -64,7 +64,7 @@ fn cancelling_stops_soon() {
 
 #[test]
 fn a_time_limit_leaves_a_certified_answer() {
-    let problem = chain(200, 12);
+    let problem = chain(400, 40);
     let limited = Settings {
         time_limit: Some(Duration::from_secs(2)),
         ..settings(Method::Auto)

@@ -7,7 +7,8 @@ use frontier::brute_force;
 use frontier::certified;
 use frontier::exact::finish;
 use frontier::problem::Problem;
-use frontier::scalar::{minimise, Weights};
+use frontier::scalar::{minimise, Effort, Weights, EFFORT};
+use frontier::schedule::Width;
 use frontier::solve::{solve, Method, Settings, Solution, Status};
 use frontier::tracking::{track, Point, Style};
 use frontier::watch::Watch;
@@ -88,14 +89,20 @@ proptest! {
     #[test]
     fn weighted_minimum_is_the_least_of_all(problem in problems(), memory in 0u8..8, time in 0u8..8) {
         let weights = Weights { memory: f64::from(memory), time: f64::from(time) };
-        let (value, point) = minimise(&problem, weights, &Watch::new(None, None)).unwrap();
         let least = truth(&problem)
             .iter()
             .map(|p| weights.of(p.memory, p.time))
             .fold(f64::INFINITY, f64::min);
-        prop_assert_eq!(value, least);
-        prop_assert_eq!(weights.of(point.memory, point.time), least);
-        prop_assert!(adds_up(&problem, &[point]));
+        // At once, and from bounds of copied operators.
+        let narrow = Width { step_work: 30.0, ..EFFORT.narrow };
+        let stepwise = Effort { cheap: 0.0, close: 0.0, narrow };
+        for effort in [EFFORT, stepwise] {
+            let watch = Watch::new(None, None);
+            let (value, point) = minimise(&problem, weights, effort, &watch).unwrap();
+            prop_assert!((value - least).abs() <= 1e-9 * least, "{value} for {least}");
+            prop_assert_eq!(weights.of(point.memory, point.time), least);
+            prop_assert!(adds_up(&problem, &[point]));
+        }
     }
 
     #[test]
@@ -115,9 +122,15 @@ proptest! {
         let watch = Watch::new(None, None);
         let near = f64::from(percent) / 100.0;
         let found = certified::solve(&problem, near, None, &watch).unwrap();
-        let points = finish(&problem, &found.points, &found.lines, 1 << 40, &watch).unwrap();
-        prop_assert_eq!(costs(&points), costs(&truth(&problem)));
-        prop_assert!(adds_up(&problem, &points));
+        let (points, lines) = (&found.points, &found.lines);
+        let all = finish(&problem, points, lines, 0.0, 1 << 40, &watch).unwrap();
+        prop_assert_eq!(costs(&all), costs(&truth(&problem)));
+        prop_assert!(adds_up(&problem, &all));
+        for epsilon in [0.02, 0.2] {
+            let most = finish(&problem, points, lines, epsilon, 1 << 40, &watch).unwrap();
+            prop_assert!(covers(&most, &truth(&problem), epsilon));
+            prop_assert!(adds_up(&problem, &most));
+        }
     }
 
     #[test]
