@@ -62,7 +62,7 @@ Row = tuple[list[int], list[float], float]
 class IntegerProgram:
     """One problem, asked with one cap after another."""
 
-    def __init__(self, document: dict[str, Any], *, threads: int = 0) -> None:
+    def __init__(self, document: dict[str, Any]) -> None:
         columns = _Columns()
         self._choices = [
             [columns.add(cost, binary=True) for cost in operator["choices"]]
@@ -80,7 +80,6 @@ class IntegerProgram:
         self._solver = highspy.Highs()
         for option, value in (
             ("output_flag", False),
-            ("threads", threads),
             ("mip_rel_gap", 0.0),
             ("mip_abs_gap", 0.0),
             ("mip_feasibility_tolerance", TOLERANCE),

@@ -7,24 +7,36 @@ memory or several alternatives per cell.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 FAMILIES = ("chain", "series-parallel", "treewidth 3")
-CHOICES = (8, 16)
 Cost = dict[str, float]
 Pair = tuple[int, int]
 
 
-def problem(family: str, operators: int, seed: int, *, whole: bool) -> dict[str, Any]:
-    """The problem of that seed; `whole` rounds memory, so that frontiers have ties."""
-    rng = np.random.default_rng([FAMILIES.index(family), operators, seed])
-    choices = rng.integers(CHOICES[0], CHOICES[1] + 1, operators)
+@dataclass(frozen=True)
+class Middle:
+    """What determines a problem; `whole` rounds memory, so that frontiers have ties."""
+
+    family: str
+    operators: int
+    choices: tuple[int, int]
+    whole: bool
+    seed: int
+
+
+def problem(of: Middle) -> dict[str, Any]:
+    """The problem's document."""
+    rng = np.random.default_rng([FAMILIES.index(of.family), of.operators, of.seed])
+    operators, whole = of.operators, of.whole
+    choices = rng.integers(of.choices[0], of.choices[1] + 1, operators)
     names = [f"o{number}" for number in rng.permutation(operators)]
     edges = []
-    for at, (a, b) in enumerate(pairs(family, operators, rng)):
+    for at, (a, b) in enumerate(pairs(of.family, operators, rng)):
         if rng.random() < 0.5:
             a, b = b, a
         cells = _cells(rng, choices[a], choices[b], at % 5, whole=whole)
@@ -48,7 +60,7 @@ def pairs(family: str, operators: int, rng: np.random.Generator) -> list[Pair]:
         return _series_parallel(operators, rng)
     # A band of width 3 with gaps: every operator with the three before it, the last one always.
     near = [(o - d, o) for o in range(operators) for d in (2, 3) if o >= d]
-    return chain + [pair for pair in near if rng.random() < 0.4]
+    return chain + [pair for pair in near if rng.random() < 0.3]
 
 
 def _series_parallel(operators: int, rng: np.random.Generator) -> list[Pair]:
@@ -92,9 +104,7 @@ def _cells(
         memory = rng.uniform(0, 4, time.shape) * (rng.random(time.shape) < 0.3)
     if whole:
         memory = memory.round()
-    cells = [
-        [[_cost(memory[i, j], time[i, j])] for j in range(columns)] for i in range(rows)
-    ]
+    cells = [[[_cost(memory[i, j], time[i, j])] for j in range(columns)] for i in range(rows)]
     if kind == 4:
         # Tensor reuse: keep a copy for 3 bytes more and save half the time.
         for row in cells:

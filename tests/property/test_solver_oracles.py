@@ -10,38 +10,30 @@ from __future__ import annotations
 
 import itertools
 import json
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 from integer_program import Fastest, IntegerProgram
-from middle_problems import CHOICES, FAMILIES, pairs, problem
+from middle_problems import Middle, problem
 
 from shardwise import _core
 from shardwise.advise.problem import build, problem_from_json
 
-# (family, operators, seed, whole bytes)
-EXACT = (
-    ("chain", 30, 1, True),
-    ("chain", 60, 2, False),
-    ("series-parallel", 30, 3, True),
-    ("series-parallel", 40, 4, False),
-    ("treewidth 3", 30, 5, True),
-    ("treewidth 3", 36, 6, True),
+MIDDLE = (
+    Middle("chain", 30, (8, 16), whole=True, seed=1),
+    Middle("chain", 60, (8, 16), whole=False, seed=2),
+    Middle("series-parallel", 30, (8, 16), whole=True, seed=3),
+    Middle("series-parallel", 40, (8, 12), whole=False, seed=4),
+    Middle("series-parallel", 60, (8, 10), whole=True, seed=5),
+    Middle("treewidth 3", 30, (8, 10), whole=True, seed=6),
+    Middle("treewidth 3", 30, (8, 10), whole=False, seed=7),
 )
-CERTIFIED = (
-    ("series-parallel", 60, 7, False),
-    ("treewidth 3", 60, 8, False),
-)
+METHODS = ("auto", "elimination", "ldp")
+EPSILON = 0.01
 CAPS = 10
 SAME = 1e-6
 """Relative; HiGHS closes its gap to 0, but with tolerances of its own."""
-
-
-@cache
-def document(family: str, operators: int, seed: int, whole: bool) -> dict[str, Any]:
-    return problem(family, operators, seed, whole=whole)
 
 
 def core_problem(of: dict[str, Any]) -> _core.Problem:
@@ -60,10 +52,10 @@ def caps(of: dict[str, Any]) -> list[float]:
     return [float(np.floor(least + share * (fastest - least)) + 0.5) for share in shares]
 
 
-def cost_of(of: dict[str, Any], choices: list[int]) -> float:
+def leanest(of: dict[str, Any], choices: list[int]) -> float:
     """The least memory of a strategy: operators, and the leanest alternative of every edge."""
     numbers = {o["name"]: i for i, o in enumerate(of["operators"])}
-    memory = sum(
+    memory: float = sum(
         o["choices"][k]["memory_bytes"] for o, k in zip(of["operators"], choices, strict=True)
     )
     for edge in of["edges"]:
@@ -75,60 +67,52 @@ def cost_of(of: dict[str, Any], choices: list[int]) -> float:
 def check_oracle(of: dict[str, Any], found: Fastest, cap: float, which: str) -> None:
     """HiGHS's strategy is one, fits, and HiGHS itself proved that it is the fastest."""
     assert found.memory_bytes <= cap, which
-    assert cost_of(of, found.choices) <= found.memory_bytes * (1 + 1e-12), which
+    assert leanest(of, found.choices) <= found.memory_bytes * (1 + 1e-12), which
     assert found.bound_s == pytest.approx(found.time_s, rel=SAME), which
 
 
-@pytest.mark.parametrize(("family", "operators", "seed", "whole"), EXACT)
-def test_the_exact_frontier_equals_highs_at_ten_caps(
-    family: str, operators: int, seed: int, whole: bool
-) -> None:
-    of = document(family, operators, seed, whole)
-    frontiers = {
-        method: _core.solve(core_problem(of), method=method) for method in ("auto", "elimination")
-    }
-    oracle = IntegerProgram(of)
-    for cap in caps(of):
-        which = f"{family}, {operators} operators, seed {seed}, whole {whole}, cap {cap}"
-        found = oracle.fastest_within(cap)
-        for method, frontier in frontiers.items():
-            assert frontier.exact, (method, which)
-            fitting = frontier.time_s[frontier.memory_bytes <= cap]
-            if found is None:
-                assert len(fitting) == 0, (method, which)
-            else:
-                check_oracle(of, found, cap, which)
-                assert fitting[-1] == pytest.approx(found.time_s, rel=SAME), (method, which)
-
-
-@pytest.mark.parametrize(("family", "operators", "seed", "whole"), CERTIFIED)
-def test_the_certificate_covers_what_highs_finds(
-    family: str, operators: int, seed: int, whole: bool
-) -> None:
-    of = document(family, operators, seed, whole)
+@pytest.mark.parametrize("middle", MIDDLE, ids=str)
+def test_frontiers_equal_highs_at_ten_caps(middle: Middle) -> None:
+    of = problem(middle)
     core = core_problem(of)
-    frontier = _core.solve(core, epsilon=0.01)
-    # Otherwise there is no certificate to test.
-    assert frontier.status == "within_epsilon"
-    assert 0 < frontier.epsilon <= 0.01
-    factor = 1 + frontier.epsilon
+    exact = {method: _core.solve(core, method=method) for method in METHODS}
+    near = _core.solve(core, epsilon=EPSILON)
+    assert near.epsilon <= EPSILON and near.status in ("exact", "within_epsilon")
     oracle = IntegerProgram(of)
     for cap in caps(of):
-        which = f"{family}, {operators} operators, seed {seed}, whole {whole}, cap {cap}"
+        which = f"{middle}, cap {cap}"
         found = oracle.fastest_within(cap)
-        fitting = frontier.time_s[frontier.memory_bytes <= cap]
-        if found is None:
-            assert len(fitting) == 0, which
-            continue
-        check_oracle(of, found, cap, which)
-        within = frontier.memory_bytes <= found.memory_bytes * factor
-        assert frontier.time_s[within][-1] <= found.time_s * factor, which
-        # Nothing is faster than the fastest.
-        assert not len(fitting) or fitting[-1] >= found.time_s * (1 - SAME), which
+        if found is not None:
+            check_oracle(of, found, cap, which)
+            check_covered(near, found, which)
+        for method, frontier in exact.items():
+            assert frontier.exact, (method, which)
+            check_equal(frontier, found, cap, (method, which))
+
+
+def check_equal(frontier: _core.Solution, found: Fastest | None, cap: float, which: object) -> None:
+    fitting = frontier.time_s[frontier.memory_bytes <= cap]
+    if found is None:
+        assert len(fitting) == 0, which
+    else:
+        assert fitting[-1] == pytest.approx(found.time_s, rel=SAME), which
+
+
+def check_covered(frontier: _core.Solution, found: Fastest, which: object) -> None:
+    """The certificate: some point is within (1 + epsilon) of this strategy in both costs."""
+    factor = (1 + frontier.epsilon) * (1 + 1e-12)
+    within = frontier.memory_bytes <= found.memory_bytes * factor
+    assert frontier.time_s[within][-1] <= found.time_s * factor, which
+
+
+def test_some_certificates_above_are_not_zero() -> None:
+    """Exact tracking may answer as well; should it come to answer all, add larger problems."""
+    answers = [_core.solve(core_problem(problem(m)), epsilon=EPSILON) for m in MIDDLE]
+    assert any(a.status == "within_epsilon" and a.epsilon > 0 for a in answers)
 
 
 def test_highs_says_when_nothing_fits() -> None:
-    of = document("chain", 30, 1, True)
+    of = problem(MIDDLE[0])
     frontier = _core.solve(core_problem(of))
     oracle = IntegerProgram(of)
     least = float(frontier.memory_bytes[0])
@@ -141,18 +125,16 @@ def test_highs_says_when_nothing_fits() -> None:
 
 
 def test_the_problems_are_what_they_are_called() -> None:
-    rng = np.random.default_rng(0)
-    for operators in (30, 45, 60):
-        for family, most in zip(FAMILIES, (1, 2, 3), strict=True):
-            for _ in range(10):
-                edges = pairs(family, operators, rng)
-                assert {o for pair in edges for o in pair} == set(range(operators))
-                assert width(operators, edges) == most, (family, operators)
-    for family, operators, seed, whole in EXACT + CERTIFIED:
-        of = document(family, operators, seed, whole)
+    widths = {"chain": 1, "series-parallel": 2, "treewidth 3": 3}
+    for middle in MIDDLE:
+        of = problem(middle)
+        numbers = {o["name"]: i for i, o in enumerate(of["operators"])}
+        edges = [(numbers[e["source"]], numbers[e["target"]]) for e in of["edges"]]
+        assert {o for pair in edges for o in pair} == set(range(middle.operators))
+        assert width(middle.operators, edges) == widths[middle.family], middle
         counts = [len(o["choices"]) for o in of["operators"]]
-        assert len(counts) == operators
-        assert CHOICES[0] <= min(counts) and max(counts) <= CHOICES[1]
+        assert len(counts) == middle.operators >= 30
+        assert min(counts) >= 8 and max(counts) <= 16
         cells = [c for e in of["edges"] for row in e["choices"] for c in row]
         assert any(len(cell) > 1 for cell in cells)
 
@@ -160,7 +142,8 @@ def test_the_problems_are_what_they_are_called() -> None:
 def width(operators: int, edges: list[tuple[int, int]]) -> int:
     """The width of eliminating the operator with the fewest neighbours first.
 
-    That is the treewidth where it is at most 3 and each family keeps to its own bound here.
+    Where it is at most 3 it is the treewidth: until nothing has fewer than three neighbours,
+    each elimination is a contraction, so what is left is a minor.
     """
     near: dict[int, set[int]] = {o: set() for o in range(operators)}
     for a, b in edges:
