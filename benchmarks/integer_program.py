@@ -17,6 +17,7 @@ frontier, read at the cap, has to be this program's minimum.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,6 @@ class Fastest:
     time_s: float
     bound_s: float
     choices: list[int]
-    seconds: float
 
 
 class _Columns:
@@ -62,7 +62,10 @@ Row = tuple[list[int], list[float], float]
 class IntegerProgram:
     """One problem, asked with one cap after another."""
 
-    def __init__(self, document: dict[str, Any]) -> None:
+    seconds = 0.0
+    """What the last question took."""
+
+    def __init__(self, document: dict[str, Any], *, time_limit_s: float = math.inf) -> None:
         columns = _Columns()
         self._choices = [
             [columns.add(cost, binary=True) for cost in operator["choices"]]
@@ -77,9 +80,10 @@ class IntegerProgram:
         # Both costs are scaled to about 1 per operator: HiGHS's tolerances are absolute.
         self._unit_bytes = max(self._memory.max(initial=0.0), 1e-300)
         self._unit_s = max(self._time.max(initial=0.0), 1e-300)
-        self._solver = highspy.Highs()
+        self._solver: highspy.Highs = highspy.Highs()  # type: ignore[no-untyped-call]
         for option, value in (
             ("output_flag", False),
+            ("time_limit", time_limit_s),
             ("mip_rel_gap", 0.0),
             ("mip_abs_gap", 0.0),
             ("mip_feasibility_tolerance", TOLERANCE),
@@ -112,16 +116,21 @@ class IntegerProgram:
         return model
 
     def fastest_within(self, cap_bytes: float) -> Fastest | None:
-        """The fastest strategy with at most `cap_bytes`; None where there is none."""
+        """The fastest strategy with at most `cap_bytes`; None where there is none.
+
+        Raises `TimeoutError` when the limit passes before it is proven.
+        """
         started = time.perf_counter()
         scaled = cap_bytes / self._unit_bytes
         self._solver.clearSolver()
         self._solver.changeRowBounds(self._cap_row, -highspy.kHighsInf, scaled)
         self._solver.run()
         status = self._solver.getModelStatus()
-        seconds = time.perf_counter() - started
+        self.seconds = time.perf_counter() - started
         if status == highspy.HighsModelStatus.kInfeasible:
             return None
+        if status == highspy.HighsModelStatus.kTimeLimit:
+            raise TimeoutError(f"no proof after {self.seconds:.0f} s")
         if status != highspy.HighsModelStatus.kOptimal:
             raise RuntimeError(f"HiGHS stopped with {self._solver.modelStatusToString(status)}")
         taken = np.array(self._solver.getSolution().col_value) > 0.5
@@ -131,7 +140,6 @@ class IntegerProgram:
             time_s=float(self._time[taken].sum()),
             bound_s=self._solver.getInfo().mip_dual_bound * self._unit_s,
             choices=choices,
-            seconds=seconds,
         )
 
 
