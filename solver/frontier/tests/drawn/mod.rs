@@ -8,3 +8,4 @@ pub mod bytes;
 pub mod invariants;
 pub mod problem;
 pub mod shape;
+pub mod units;

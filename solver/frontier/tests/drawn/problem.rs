@@ -22,7 +22,9 @@ pub enum Costs {
     Equal,
     /// Mostly nothing.
     Zero,
-    /// The ends of what a number holds; sums stay finite.
+    /// Few whole units of memory, fractions of 2^10 of time: for `units.rs`.
+    Units,
+    /// Of sizes so far apart that the smaller vanish in sums.
     Extreme,
 }
 
@@ -84,9 +86,15 @@ fn cost(kind: Costs, bytes: &mut Bytes) -> Cost {
             let mut one = || bytes.below(6).saturating_sub(4) as f64;
             (one(), one())
         }
+        Costs::Units => {
+            let memory = bytes.below(20);
+            // More memory is faster, or the frontier would be short.
+            let time = 1024 * (20 - memory) + 40 * bytes.below(256) + bytes.below(256);
+            (memory as f64, time as f64 / 1024.0)
+        }
         Costs::Extreme => {
-            // Subnormal numbers are left out: the certified search loses its bounds on them.
-            let ends = [0.0, 1e-300, 1.0, 1e9, 1e150, 1e300, 1.5e306];
+            // Further out (1e-300, 1e300, subnormal numbers) the certified search loses its bounds.
+            let ends = [0.0, 1e-30, 1e-9, 1.0, 1e9, 1e18, 1e30];
             (bytes.pick(&ends), bytes.pick(&ends))
         }
     }
@@ -100,18 +108,22 @@ impl Drawn {
         Self::draw(shape, kind, &mut Bytes::numbered(number))
     }
 
-    pub fn draw(shape: Shape, kind: Costs, bytes: &mut Bytes) -> Self {
-        let (n, pairs) = shape::draw(shape, bytes);
-        // Repeated layers: operators and edges of one form share their costs.
-        let alike = bytes.once_in(3);
-        let mut drawn = Self {
+    pub fn empty(shape: Shape, kind: Costs) -> Self {
+        Self {
             shape,
             kind,
             costs: Vec::new(),
             operators: Vec::new(),
             tables: Vec::new(),
             edges: Vec::new(),
-        };
+        }
+    }
+
+    pub fn draw(shape: Shape, kind: Costs, bytes: &mut Bytes) -> Self {
+        let (n, pairs) = shape::draw(shape, bytes);
+        // Repeated layers: operators and edges of one form share their costs.
+        let alike = bytes.once_in(3);
+        let mut drawn = Self::empty(shape, kind);
         let mut strategies = 1;
         for _ in 0..n {
             let most = (STRATEGIES / strategies).clamp(1, if n < 3 { 12 } else { 4 });
@@ -125,7 +137,7 @@ impl Drawn {
         drawn
     }
 
-    fn add_operator(&mut self, choices: usize, alike: bool, bytes: &mut Bytes) {
+    pub fn add_operator(&mut self, choices: usize, alike: bool, bytes: &mut Bytes) {
         let known = self.costs.iter().position(|c| c.len() == choices);
         let id = known.filter(|_| alike).unwrap_or_else(|| {
             let fresh = (0..choices).map(|_| cost(self.kind, bytes)).collect();
@@ -135,7 +147,7 @@ impl Drawn {
         self.operators.push(id);
     }
 
-    fn add_edge(
+    pub fn add_edge(
         &mut self,
         source: usize,
         target: usize,
