@@ -47,7 +47,7 @@ check: $(VENV)/.dev
 serve:
 	@echo "not yet: the service comes with a later release"
 
-bench: $(VENV)/.base
+bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py
 
 # Each target for so long; what fails is kept under out/fuzz. Without atheris (no wheel for this

@@ -6,7 +6,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Problem", "Solution", "shortest_paths", "solve", "version"]
+__all__ = ["Problem", "Solution", "layout_changes", "shortest_paths", "solve", "version"]
 
 @final
 class Problem:
@@ -98,16 +98,19 @@ def solve(
     epsilon: float = 0.0,
     memory_target_bytes: float | None = None,
     time_limit_s: float | None = None,
+    memory_limit_bytes: int | None = None,
     threads: int = 0,
     progress: Callable[[str, float], bool] | None = None,
 ) -> Solution:
     """Track the frontier (TensorOpt Section 3).
 
-    `memory_target_bytes` asks only for the neighbourhood of that memory. `progress` gets a stage
-    and a fraction at most 10 times a second; answering False cancels, an exception that it raises
-    (and a KeyboardInterrupt) ends the search and comes through. Raises `ValueError` for a
-    setting out of range, `TimeoutError` when the time limit passes before any answer,
-    `RuntimeError` when cancelled or over budget before any answer.
+    `memory_target_bytes` asks only for the neighbourhood of that memory. `memory_limit_bytes` is
+    what tables and partial strategies may take beside the problem. `progress` gets a stage and a
+    fraction, on the calling thread, some 20 times a second; answering False cancels, an exception
+    that it raises (and a KeyboardInterrupt) ends the search and comes through.
+
+    Raises `ValueError` for a setting out of range, `TimeoutError` when the time limit passes before
+    any answer, `RuntimeError` when cancelled or over budget before any answer.
     """
 
 def shortest_paths(
@@ -121,6 +124,22 @@ def shortest_paths(
     Answers the distance (N, N), infinite where there is no path, and the last arc of the path
     from row to column (-1: none). Ties go to fewer arcs, then to the arc found first in the order
     of Dijkstra's algorithm, which is the same on every run.
+    """
+
+def layout_changes(
+    layouts: NDArray[np.int8],
+) -> tuple[
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int8],
+    NDArray[np.int8],
+    NDArray[np.int64],
+]:
+    """Every pair of the layouts (N, axes) that one collective joins.
+
+    Answers, per pair, the numbers of the layout before and after, the state that changes, the
+    state it becomes, and the changing axes as a bit mask. A dimension gains and loses its
+    innermost axes only; only a replica becomes a partial sum.
     """
 
 def version() -> str:

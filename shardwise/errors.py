@@ -46,6 +46,10 @@ class CaptureError(BadInput):
     """A model that cannot be captured; the message names the cause and a way out."""
 
 
+class CaptureWarning(UserWarning):
+    """What a captured model lacks, or what was taken for granted."""
+
+
 class UnknownOperator(ShardwiseError):
     """An operator kind without a TDL description was asked for by name."""
 
@@ -54,6 +58,15 @@ class NotFound(ShardwiseError):
     """A thing that was asked for by name does not exist, or no answer exists (exit code 1)."""
 
     exit_code = 1
+
+
+class Cancelled(ShardwiseError):
+    """Whoever asked does not want the answer any more, and there is none yet."""
+
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__("interrupted")
 
 
 class SolverError(ShardwiseError):

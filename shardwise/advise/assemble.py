@@ -17,18 +17,19 @@ and the copies that backward needs choose between alternatives:
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwise import _core
-from shardwise.advise.group_costs import CostContext, GroupCosts, Port, group_costs
+from shardwise.advise.group_costs import CostContext, GroupCosts, GroupWork, Port
 from shardwise.advise.layout import Floats, encode, local_elements
 from shardwise.advise.options import Options, Progress
 from shardwise.advise.pattern import Crossing, GroupPattern, Patterns
-from shardwise.advise.reschedule import Rescheduler
+from shardwise.advise.reschedule import Rescheduler, Reschedulers
 from shardwise.advise.space import SearchMesh
+from shardwise.errors import Cancelled
 from shardwise.graph.coarsen import Coarsened
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware import Hardware, Mesh
@@ -74,7 +75,6 @@ class SearchProblem:
     fixed_memory_bytes: float
     fixed_time_s: float
     problem: _core.Problem
-    reschedulers: dict[tuple[tuple[int, ...], int], Rescheduler] = field(default_factory=dict)
 
 
 def assemble(
@@ -87,18 +87,13 @@ def assemble(
 ) -> SearchProblem:
     """Cost every group and every crossing on the mesh."""
     search_mesh = SearchMesh.build(mesh, options.max_configurations)
-    reschedulers: dict[tuple[tuple[int, ...], int], Rescheduler] = {}
-
-    def rescheduler(shape: tuple[int, ...], item_bytes: int) -> Rescheduler:
-        key = (shape, item_bytes)
-        if key not in reschedulers:
-            reschedulers[key] = Rescheduler(hardware, search_mesh, shape, item_bytes)
-        return reschedulers[key]
-
-    context = CostContext(coarsened.graph, hardware, search_mesh, options, patterns, rescheduler)
+    reschedulers = Reschedulers(hardware, search_mesh)
+    context = CostContext(
+        coarsened.graph, hardware, search_mesh, options, patterns, reschedulers.of
+    )
     found = [patterns.pattern(group) for group in coarsened.groups]
     costs = _all_costs(context, found, progress)
-    edges = _all_edges(context, found, costs)
+    edges = _all_edges(context, found, costs, progress)
     memory, time = _fixed(context, coarsened)
     return SearchProblem(
         context,
@@ -109,25 +104,36 @@ def assemble(
         memory,
         time,
         _core_problem(found, costs, edges),
-        reschedulers,
     )
 
 
 def _all_costs(
     context: CostContext, patterns: list[GroupPattern], progress: Progress
 ) -> list[GroupCosts]:
-    known: dict[Hashable, GroupCosts] = {}
-    costs = []
+    """Patterns alike are costed once; all layouts are registered before any path is sought."""
+    work: dict[Hashable, GroupWork] = {}
     for position, pattern in enumerate(patterns):
-        if pattern.key not in known:
-            progress("costs", position / max(len(patterns), 1))
-            known[pattern.key] = group_costs(context, pattern)
-        costs.append(known[pattern.key])
-    return costs
+        if pattern.key not in work:
+            _go_on(progress, 0.5 * position / max(len(patterns), 1))
+            work[pattern.key] = GroupWork(context, pattern)
+            work[pattern.key].register()
+    known: dict[Hashable, GroupCosts] = {}
+    for position, (key, group) in enumerate(work.items()):
+        _go_on(progress, 0.5 + 0.5 * position / len(work))
+        known[key] = group.costs()
+    return [known[pattern.key] for pattern in patterns]
+
+
+def _go_on(progress: Progress, fraction: float) -> None:
+    if not progress("costs", fraction):
+        raise Cancelled
 
 
 def _all_edges(
-    context: CostContext, patterns: list[GroupPattern], costs: list[GroupCosts]
+    context: CostContext,
+    patterns: list[GroupPattern],
+    costs: list[GroupCosts],
+    progress: Progress,
 ) -> list[SearchEdge]:
     """Crossings alike between the same groups become one edge; layers share tables."""
     kinds: dict[Hashable, _CrossingKind] = {}
@@ -162,6 +168,7 @@ def _all_edges(
     for (source_index, target_index, content), names in merged.items():
         wanted = (content, len(names))
         if wanted not in tables:
+            _go_on(progress, 1.0)
             tables[wanted] = first[content].table(len(names))
         edges.append(SearchEdge(source_index, target_index, tuple(names), tables[wanted]))
     return edges

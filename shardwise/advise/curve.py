@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from shardwise.advise.frontier import heading, provenance
-from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.options import TOFU, Options, Progress, quiet
 from shardwise.advise.search import Infeasible, Search, Subject, search
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 
@@ -36,9 +37,10 @@ def curve(
     seconds = 0.0
     best: tuple[int, float] | None = None
     for gpus in range(1, max_gpus + 1):
-        if not progress(f"{gpus} of {max_gpus} GPUs", (gpus - 1) / max_gpus):
-            raise KeyboardInterrupt
-        point, found = curve_point(subject, hardware, gpus, options)
+        watch = _one_of(progress, gpus, max_gpus)
+        if not watch("", 0.0):
+            raise Cancelled
+        point, found = curve_point(subject, hardware, gpus, options, watch)
         if found is not None:
             seconds += float(found.solution.seconds)
             head = head or heading(found)
@@ -56,8 +58,21 @@ def curve(
     }
 
 
+def _one_of(progress: Progress, gpus: int, max_gpus: int) -> Progress:
+    """Progress of the search on one count as progress of the whole curve."""
+
+    def tell(stage: str, fraction: float) -> bool:
+        return progress(f"{gpus} of {max_gpus} GPUs", (gpus - 1 + fraction) / max_gpus)
+
+    return tell
+
+
 def curve_point(
-    subject: Subject, hardware: Hardware, gpus: int, options: Options
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
 ) -> tuple[dict[str, Any], Search | None]:
     """The shortest time on `gpus` devices, or why there is none."""
     point: dict[str, Any] = {
@@ -71,7 +86,7 @@ def curve_point(
         "confidence": provenance(hardware)["communication"],
     }
     try:
-        found = search(subject, hardware, gpus, options, near_limit=True)
+        found = search(subject, hardware, gpus, options, progress, near_limit=True)
     except Infeasible as reason:
         point["reason"] = str(reason)
         return point, None
@@ -94,12 +109,16 @@ def curve_point(
 
 
 def time_gap(found: Search, chosen: int) -> float | None:
-    """How much longer than the shortest possible time the chosen point is at most (relative)."""
+    """How much longer than the shortest possible time the chosen point is at most (relative).
+
+    None when nothing is proven.
+    """
     if found.solution.exact:
         return 0.0
     bound = found.solution.time_lower_bound_s
     if bound is None:
-        return float(found.solution.epsilon)
+        epsilon = float(found.solution.epsilon)
+        return epsilon if isfinite(epsilon) else None
     bound += found.problem.fixed_time_s
     return max(float(found.time_s[chosen]) / bound - 1.0, 0.0) if bound > 0 else None
 
@@ -107,6 +126,11 @@ def time_gap(found: Search, chosen: int) -> float | None:
 def too_large(found: Search) -> str:
     """The reason of an infeasible count."""
     least = float(found.memory_bytes[0]) if len(found.memory_bytes) else float("nan")
+    if found.options.method == TOFU:
+        return (
+            f"Tofu's strategy needs {least / 2**30:.1f} GiB per GPU, "
+            f"the limit is {found.limit_bytes / 2**30:.1f} GiB"
+        )
     qualifier = "" if found.solution.exact else "about "
     return (
         f"needs {qualifier}{least / 2**30:.1f} GiB per GPU at the least, "

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.search import Search, Subject, search
+from shardwise.advise.tofu import TofuSolution
 from shardwise.advise.turning_point import turning_point
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
@@ -128,6 +129,7 @@ def certificate(found: Search) -> dict[str, Any]:
 def search_report(found: Search) -> dict[str, Any]:
     """What the search took."""
     costs = found.problem.costs
+    peer = {"tofu": found.solution.report()} if isinstance(found.solution, TofuSolution) else {}
     return {
         "seconds": float(found.solution.seconds),
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -137,4 +139,5 @@ def search_report(found: Search) -> dict[str, Any]:
         "edges": len(found.problem.edges),
         "configurations_max": max((len(c.time_s) for c in costs), default=0),
         "configurations_mean": sum(len(c.time_s) for c in costs) / max(len(costs), 1),
+        **peer,
     }

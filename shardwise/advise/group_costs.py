@@ -73,28 +73,7 @@ class CostContext:
     rescheduler: ReschedulerFor
 
 
-def group_costs(context: CostContext, pattern: GroupPattern) -> GroupCosts:
-    """Every configuration of the group with its costs."""
-    assignment = assignments(
-        context.mesh.axes, len(pattern.group.variables), _legality(context.graph, pattern.group)
-    )
-    work = _GroupWork(context, pattern, assignment)
-    compute_s = work.compute_s()
-    communication_s = (
-        work.synchronisation_s() + work.statistics_s() + work.halo_s() + work.internal_s()
-    )
-    return GroupCosts(
-        assignment,
-        work.parameter_bytes(),
-        work.activation_bytes(),
-        compute_s,
-        communication_s,
-        tuple(work.entry_port(name) for name in pattern.entries),
-        tuple(work.exit_port(name) for name in pattern.exits),
-    )
-
-
-def _legality(graph: Graph, group: Group) -> Callable[[int, int], bool]:
+def legality(graph: Graph, group: Group) -> Callable[[int, int], bool]:
     """Whether a group variable may be split into so many shares, by every member's demands."""
     demands: dict[int, list[tuple[int, Access | None]]] = {}
     clashing = set()
@@ -130,12 +109,14 @@ def _legality(graph: Graph, group: Group) -> Callable[[int, int], bool]:
     return legal
 
 
-class _GroupWork:
-    """The terms of the cost, each a method; layouts of members are derived once."""
+class GroupWork:
+    """Every configuration of a group: its layouts, derived once, and the terms of its cost."""
 
-    def __init__(
-        self, context: CostContext, pattern: GroupPattern, assignment: NDArray[np.int8]
-    ) -> None:
+    def __init__(self, context: CostContext, pattern: GroupPattern) -> None:
+        group = pattern.group
+        assignment = assignments(
+            context.mesh.axes, len(group.variables), legality(context.graph, group)
+        )
         self.context = context
         self.pattern = pattern
         self.assignment = assignment
@@ -155,6 +136,34 @@ class _GroupWork:
             self.made.update(zip(member.operator.outputs, outs, strict=True))
             for name, layouts in zip(member.operator.inputs, ins, strict=True):
                 self.read.setdefault(name, layouts)
+
+    def costs(self) -> GroupCosts:
+        """All terms together."""
+        compute_s = self.compute_s()
+        communication_s = (
+            self.synchronisation_s() + self.statistics_s() + self.halo_s() + self.internal_s()
+        )
+        return GroupCosts(
+            self.assignment,
+            self.parameter_bytes(),
+            self.activation_bytes(),
+            compute_s,
+            communication_s,
+            tuple(Port(*self.read[name]) for name in self.pattern.entries),
+            tuple(Port(*self.made[name]) for name in self.pattern.exits),
+        )
+
+    def register(self) -> None:
+        """Make all layouts known between which tensors may be re-scheduled."""
+        ports = [(name, self.read[name]) for name in self.pattern.entries]
+        ports += [(name, self.made[name]) for name in self.pattern.exits]
+        for name, source, wanted in self._moves():
+            ports += [(name, source), (name, wanted)]
+        for name, (forward, gradient) in ports:
+            paths = self._paths(name)
+            paths.register(forward)
+            if self.context.patterns.carries_gradient(name):
+                paths.register(gradient)
 
     def _input_layouts(self, member: Member, position: int) -> tuple[Layouts, Layouts]:
         """Forward layout, and the gradient's: a share that reads all adds a term of the sum."""
@@ -179,12 +188,6 @@ class _GroupWork:
             elif member.semantics.variables[v].is_reduction:
                 forward[chosen] = PARTIAL
         return forward, gradient
-
-    def entry_port(self, name: str) -> Port:
-        return Port(*self.read[name])
-
-    def exit_port(self, name: str) -> Port:
-        return Port(*self.made[name])
 
     def _parts(self, variable: int) -> Floats:
         parts = np.where(self.assignment == variable, self.sizes, 1)
@@ -317,13 +320,34 @@ class _GroupWork:
     def internal_s(self) -> Floats:
         """Re-scheduling between members: the assignment is one, their layouts may differ."""
         total = np.zeros(self.count)
+        for name, source, wanted in self._moves():
+            total += self._reschedule_s(name, source, wanted)
+        return total
+
+    def _moves(self) -> list[tuple[str, tuple[Layouts, Layouts], tuple[Layouts, Layouts]]]:
+        """Tensors that a member reads otherwise than they are there: name, from, to."""
+        moves = []
         for position, member in enumerate(self.pattern.members):
             for name, wanted in zip(member.operator.inputs, self.inputs[position], strict=True):
                 source = self.made.get(name) or self.read[name]
-                if self._is_fixed(name) or source is wanted:
-                    continue
-                total += self._reschedule_s(name, source, wanted)
-        return total
+                if not self._is_fixed(name) and not self._agree(name, source, wanted):
+                    moves.append((name, source, wanted))
+        return moves
+
+    def _agree(
+        self, name: str, source: tuple[Layouts, Layouts], wanted: tuple[Layouts, Layouts]
+    ) -> bool:
+        if source is wanted:
+            return True
+        # A gradient that is partial where the producer wants it whole must be summed.
+        backward = self.context.patterns.carries_gradient(name)
+        return np.array_equal(source[0], wanted[0]) and (
+            not backward or np.array_equal(source[1], wanted[1])
+        )
+
+    def _paths(self, name: str) -> Rescheduler:
+        tensor = self.tensors[name]
+        return self.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype])
 
     def _is_fixed(self, name: str) -> bool:
         """Parameters, buffers, inputs and constants are there in whatever layout is read."""
@@ -334,21 +358,11 @@ class _GroupWork:
     def _reschedule_s(
         self, name: str, source: tuple[Layouts, Layouts], wanted: tuple[Layouts, Layouts]
     ) -> Floats:
-        tensor = self.tensors[name]
-        backward = self.context.patterns.carries_gradient(name)
-        same = (source[0] == wanted[0]).all(axis=1)
-        if backward:
-            # A gradient that is partial where the producer wants it whole must be summed.
-            same &= (wanted[1] == source[1]).all(axis=1)
-        time = np.zeros(self.count)
-        if same.all():
-            return time
-        paths = self.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype])
-        here, there = paths.register(source[0]), paths.register(wanted[0])
-        if backward:
-            from_gradient, to_gradient = paths.register(wanted[1]), paths.register(source[1])
-            time += paths.distance(from_gradient, to_gradient)
-        return time + paths.distance(here, there)
+        paths = self._paths(name)
+        time = paths.distance(paths.register(source[0]), paths.register(wanted[0]))
+        if self.context.patterns.carries_gradient(name):
+            time = time + paths.distance(paths.register(wanted[1]), paths.register(source[1]))
+        return time
 
 
 def _looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:

@@ -22,7 +22,18 @@ The second figure is for parameters in 16 bits, which keep a float32 master copy
 (mixed-precision training, Micikevicius et al. 2018).
 """
 
-METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
+SOLVER_METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
+"""Ways to solve a problem file; each answers with a frontier."""
+
+TOFU = "tofu"
+"""Tofu's recursive search: a peer to compare with, one strategy instead of a frontier."""
+
+METHODS = (*SOLVER_METHODS, TOFU)
+"""Ways to search a graph."""
+
+
+SMALLEST_SEARCH = 16 * 2**20
+"""The least that `search_memory_bytes` may be."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,8 @@ class Options:
     (CONTRACT.md, certificate). `memory_limit_bytes` is what one device may use; the default is
     the profile's device memory divided by `memory_headroom`. `max_configurations` bounds the
     strategies considered for one group: above it neighbouring mesh axes between nodes, then
-    inside nodes, are split as one.
+    inside nodes, are split as one. `time_limit_s` is for all of one search; `search_memory_bytes`
+    is what the solver's tables and partial strategies may take beside the problem itself.
     """
 
     epsilon: float = 0.01
@@ -41,6 +53,7 @@ class Options:
     memory_headroom: float = 1.1  # TensorOpt §5.2: 14.5 GB of 16 GB are safe
     optimizer: str = "adam"
     time_limit_s: float | None = None
+    search_memory_bytes: int | None = None
     threads: int = 0
     method: str = "auto"
     max_configurations: int = 200
@@ -61,6 +74,12 @@ class Options:
         if self.time_limit_s is not None and not self.time_limit_s > 0:
             raise BadInput(
                 f"{self.time_limit_s} is not positive", field="time-limit", expected="seconds"
+            )
+        if self.search_memory_bytes is not None and self.search_memory_bytes < SMALLEST_SEARCH:
+            raise BadInput(
+                f"{self.search_memory_bytes} bytes are too few",
+                field="search-memory",
+                expected="at least 16MiB",
             )
         limit = self.memory_limit_bytes
         if limit is not None and not limit > 0:

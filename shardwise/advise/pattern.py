@@ -87,6 +87,10 @@ class Patterns:
             for group in self.coarsened.groups
         )
 
+    def storage_of(self, tensor: str) -> str:
+        """The tensor that owns this one's storage: itself unless it is a view."""
+        return self._root[tensor]
+
     def kept_by(self, tensor: str, group: int) -> bool:
         """Whether backward needs this tensor's storage in this group."""
         return self._root[tensor] in self._kept_in[group]

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from shardwise import _core
-from shardwise.advise.options import METHODS, Progress
+from shardwise.advise.options import SOLVER_METHODS, Progress
 from shardwise.errors import BadInput, SolverError
 from shardwise.files import read_bounded
 
@@ -307,8 +307,10 @@ def solve_problem(
 
 
 def _check_settings(method: str, epsilon: float, time_limit_s: float | None) -> None:
-    if method not in METHODS:
-        raise BadInput(f"unknown method {method!r}", field="method", expected=", ".join(METHODS))
+    if method not in SOLVER_METHODS:
+        raise BadInput(
+            f"unknown method {method!r}", field="method", expected=", ".join(SOLVER_METHODS)
+        )
     if not (math.isfinite(epsilon) and epsilon >= 0):
         raise BadInput(
             f"{epsilon} is out of range", field="epsilon", expected="a number of at least 0"

@@ -17,7 +17,7 @@ innermost axes of a dimension; an arc that would need more is left out, and the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,10 +52,64 @@ class Step:
 
 
 class Rescheduler:
-    """Re-scheduling of tensors of one shape and item size (bytes) on one mesh.
+    """Re-scheduling of tensors of one shape on one mesh, on top of paths that shapes share.
 
     Layouts are registered first; the paths between all of them are found together.
     """
+
+    def __init__(self, paths: Paths, shape: tuple[int, ...]) -> None:
+        self._paths = paths
+        self._shape = shape
+        order = sorted(range(len(shape)), key=lambda d: shape[d])
+        states = [PARTIAL, REPLICATE, *range(len(shape))]
+        shared = [PARTIAL, REPLICATE, *(order.index(d) for d in range(len(shape)))]
+        # Indexed by state + 2.
+        self._to_shared = np.array(shared, dtype=np.int8)
+        self._from_shared = np.zeros_like(self._to_shared)
+        self._from_shared[self._to_shared + 2] = states
+
+    def register(self, layouts: Layouts) -> NDArray[np.int64]:
+        """Node numbers of the layouts, shape (K,)."""
+        return self._paths.register(self._to_shared[layouts + 2])
+
+    def distance(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
+        """Seconds from each source node to each target node (broadcast)."""
+        found = self._paths.distance()[source, target]
+        if not np.isfinite(found).all():
+            raise SolverError(f"no sequence of collectives between two layouts of {self._shape}")
+        return found
+
+    def path(self, source: int, target: int) -> list[Step]:
+        """The steps of the cheapest sequence from node `source` to node `target`."""
+        steps = self._paths.path(source, target)
+        return [
+            replace(step, result=tuple(int(self._from_shared[s + 2]) for s in step.result))
+            for step in steps
+        ]
+
+
+class Reschedulers:
+    """One rescheduler per shape and item size (bytes); shapes that are permutations share paths."""
+
+    def __init__(self, hardware: Hardware, mesh: SearchMesh) -> None:
+        self._hardware = hardware
+        self._mesh = mesh
+        self._paths: dict[tuple[tuple[int, ...], int], Paths] = {}
+        self._known: dict[tuple[tuple[int, ...], int], Rescheduler] = {}
+
+    def of(self, shape: tuple[int, ...], item_bytes: int) -> Rescheduler:
+        """The rescheduler of tensors of this shape."""
+        known = self._known.get((shape, item_bytes))
+        if known is None:
+            key = (tuple(sorted(shape)), item_bytes)
+            if key not in self._paths:
+                self._paths[key] = Paths(self._hardware, self._mesh, *key)
+            known = self._known[shape, item_bytes] = Rescheduler(self._paths[key], shape)
+        return known
+
+
+class Paths:
+    """All registered layouts of tensors of one shape, and the shortest paths between them."""
 
     def __init__(
         self, hardware: Hardware, mesh: SearchMesh, shape: tuple[int, ...], item_bytes: int
@@ -85,18 +139,15 @@ class Rescheduler:
             self._index[code] = len(self._rows)
             self._rows.append(layout.copy())
             # Ways round: gather or reduce everything of one kind.
-            for state in np.unique(layout[layout != REPLICATE]):
+            for state in set(layout.tolist()) - {REPLICATE}:
                 via = np.where(layout == state, np.int8(REPLICATE), layout)
                 self._add(int(encode(via[None, :])[0]), via)
         return self._index[code]
 
-    def distance(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
-        """Seconds from each source node to each target node (broadcast)."""
+    def distance(self) -> Floats:
+        """Seconds from every node (row) to every node (column), infinite without a path."""
         self._solve()
-        found = self._distance[source, target]
-        if not np.isfinite(found).all():
-            raise SolverError(f"no sequence of collectives between two layouts of {self._shape}")
-        return found
+        return self._distance
 
     def path(self, source: int, target: int) -> list[Step]:
         """The steps of the cheapest sequence from node `source` to node `target`."""
@@ -130,14 +181,15 @@ class Rescheduler:
 class _Arcs:
     source: NDArray[np.int64]
     target: NDArray[np.int64]
-    operation: list[str]
+    before: NDArray[np.int8]
+    after: NDArray[np.int8]
     axes: NDArray[np.int64]
     size_bytes: Floats
     time_s: Floats
 
     def step(self, arc: int, rows: list[NDArray[np.int8]]) -> Step:
         return Step(
-            self.operation[arc],
+            _operation(int(self.before[arc]), int(self.after[arc])),
             int(self.axes[arc]),
             float(self.size_bytes[arc]),
             float(self.time_s[arc]),
@@ -146,79 +198,48 @@ class _Arcs:
 
 
 def _arcs(hardware: Hardware, mesh: SearchMesh, layouts: Layouts, local: Floats) -> _Arcs:
-    """Every pair of layouts that one collective joins."""
-    n, axis_count = layouts.shape
-    bits = 1 << np.arange(axis_count, dtype=np.int64)
-    rows = np.arange(n)
-    sources, targets, operations, masks, sizes = [], [], [], [], []
-    for source in range(n if axis_count else 0):
-        before = layouts[source]
-        changed = layouts != before
-        first = changed.argmax(axis=1)
-        state_before = before[first]
-        state_after = layouts[rows, first]
-        one_change = (
-            ~changed | ((before == state_before[:, None]) & (layouts == state_after[:, None]))
-        ).all(axis=1)
-        possible = changed.any(axis=1) & one_change
-        possible &= (state_after != PARTIAL) | (state_before == REPLICATE)
-        possible &= _innermost(changed, first, np.broadcast_to(before, layouts.shape), state_before)
-        possible &= _innermost(changed, first, layouts, state_after)
-        for target in np.flatnonzero(possible).tolist():
-            operation, at_source = _operation(int(state_before[target]), int(state_after[target]))
-            sources.append(source)
-            targets.append(target)
-            operations.append(operation)
-            masks.append(int(changed[target] @ bits))
-            sizes.append(local[source] if at_source else local[target])
-    mask_array, size_array = np.array(masks, dtype=np.int64), np.array(sizes, dtype=np.float64)
+    """Every pair of layouts that one collective joins, with its time."""
+    source, target, before, after, axes = _core.layout_changes(layouts)
+    # An all_gather is measured by what it makes, all else by what there was.
+    gathers = (before >= 0) & (after == REPLICATE)
+    size_bytes = np.where(gathers, local[target], local[source])
     return _Arcs(
-        np.array(sources, dtype=np.int64),
-        np.array(targets, dtype=np.int64),
-        operations,
-        mask_array,
-        size_array,
-        _arc_times(hardware, mesh, operations, mask_array, size_array),
+        source,
+        target,
+        before,
+        after,
+        axes,
+        size_bytes,
+        _arc_times(hardware, mesh, before, after, axes, size_bytes),
     )
 
 
-def _innermost(
-    changed: NDArray[np.bool_],
-    first: NDArray[np.int64],
-    layouts: NDArray[np.int8],
-    state: NDArray[np.int8],
-) -> NDArray[np.bool_]:
-    """Whether the changed axes are the innermost of the dimension `state` (vacuous below 0)."""
-    axis_count = layouts.shape[1]
-    staying = (layouts == state[:, None]) & ~changed
-    last_staying = np.where(
-        staying.any(axis=1), axis_count - 1 - staying[:, ::-1].argmax(axis=1), -1
-    )
-    result: NDArray[np.bool_] = (state < 0) | (last_staying < first)
-    return result
-
-
-def _operation(before: int, after: int) -> tuple[str, bool]:
-    """The collective of a change, and whether its size is the tensor's before it."""
+def _operation(before: int, after: int) -> str:
+    """The collective of a change."""
     if before == REPLICATE:
-        return (MASK if after == PARTIAL else SLICE), True
+        return MASK if after == PARTIAL else SLICE
     if before == PARTIAL:
-        return ("all_reduce" if after == REPLICATE else "reduce_scatter"), True
-    return ("all_gather", False) if after == REPLICATE else ("all_to_all", True)
+        return "all_reduce" if after == REPLICATE else "reduce_scatter"
+    return "all_gather" if after == REPLICATE else "all_to_all"
 
 
 def _arc_times(
     hardware: Hardware,
     mesh: SearchMesh,
-    operations: list[str],
-    masks: NDArray[np.int64],
+    before: NDArray[np.int8],
+    after: NDArray[np.int8],
+    axes: NDArray[np.int64],
     sizes: Floats,
 ) -> Floats:
-    times = np.zeros(len(operations))
-    kinds = np.array(operations)
-    for operation in sorted(set(operations) - FREE):
-        for mask in np.unique(masks[kinds == operation]):
-            chosen = (kinds == operation) & (masks == mask)
-            shape = mesh.group_shape(int(mask))
+    times = np.zeros(len(axes))
+    # Which of the six operations, by the kinds of both states (0: split, 1: replicate, 2: partial).
+    kinds = -np.minimum(before, 0).astype(np.int64) * 3 - np.minimum(after, 0)
+    keys = kinds << len(mesh.axes) | axes
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+    for chosen in np.split(order, starts[1:]) if len(order) else []:
+        operation = _operation(int(before[chosen[0]]), int(after[chosen[0]]))
+        if operation not in FREE:
+            shape = mesh.group_shape(int(axes[chosen[0]]))
             times[chosen] = collective_times(hardware, operation, sizes[chosen], shape)
     return times

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 
 import numpy as np
 
 from shardwise import _core
 from shardwise.advise.assemble import SearchProblem, assemble
-from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.options import TOFU, Options, Progress, quiet
 from shardwise.advise.pattern import Patterns
-from shardwise.errors import BadInput, NotFound, SolverError
+from shardwise.advise.tofu import TofuSolution, tofu
+from shardwise.errors import BadInput, Cancelled, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
 from shardwise.graph.coarsen import Coarsened, coarsen
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
@@ -32,8 +34,9 @@ class Subject:
     patterns: Patterns
 
     @classmethod
-    def of(cls, graph: Graph) -> Subject:
-        coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors))
+    def of(cls, graph: Graph, *, join: bool = True) -> Subject:
+        """`join` as in `coarsen`: without it every operator is searched on its own."""
+        coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors), join=join)
         return cls(graph, graph_id(graph), coarsened, Patterns(coarsened))
 
 
@@ -46,7 +49,7 @@ class Search:
     mesh: Mesh
     options: Options
     problem: SearchProblem
-    solution: _core.Solution
+    solution: _core.Solution | TofuSolution
 
     @property
     def limit_bytes(self) -> float:
@@ -97,8 +100,8 @@ def search(
 
     With `near_limit` only the neighbourhood of the memory limit is searched, which is all that
     the shortest time under that limit needs. Raises `Infeasible` when the hardware has fewer
-    devices, `BadInput` for a count below 1, `SolverError` when the solver gives up before any
-    answer.
+    devices, `BadInput` for a count below 1, `SolverError` when a limit is met and `Cancelled` when
+    `progress` answers False before there is any answer.
     """
     if gpus < 1:
         raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number of at least 1")
@@ -106,21 +109,44 @@ def search(
         mesh = Mesh.build(hardware, gpus)
     except TooFewDevices as reason:
         raise Infeasible(str(reason)) from None
+    started = monotonic()
     problem = assemble(subject.coarsened, subject.patterns, hardware, mesh, options, progress)
+    if options.time_limit_s is not None:
+        left = options.time_limit_s - (monotonic() - started)
+        if left <= 0:
+            raise SolverError("the time limit passed before the search began")
+        options = replace(options, time_limit_s=left)
+    try:
+        if options.method == TOFU:
+            solution: _core.Solution | TofuSolution = tofu(problem, options, progress)
+        else:
+            solution = _track(problem, hardware, options, progress, near_limit=near_limit)
+    except (RuntimeError, TimeoutError) as error:
+        if str(error) == "cancelled":
+            raise Cancelled from None
+        raise SolverError(str(error)) from None
+    return Search(subject, hardware, mesh, options, problem, solution)
+
+
+def _track(
+    problem: SearchProblem,
+    hardware: Hardware,
+    options: Options,
+    progress: Progress,
+    *,
+    near_limit: bool,
+) -> _core.Solution:
     target = None
     if near_limit:
         limit = options.limit_for(hardware.devices[0].memory_bytes)
         target = max(limit - problem.fixed_memory_bytes, 0.0)
-    try:
-        solution = _core.solve(
-            problem.problem,
-            method=options.method,
-            epsilon=options.epsilon,
-            memory_target_bytes=target,
-            time_limit_s=options.time_limit_s,
-            threads=options.threads,
-            progress=progress,
-        )
-    except (RuntimeError, TimeoutError) as error:
-        raise SolverError(str(error)) from None
-    return Search(subject, hardware, mesh, options, problem, solution)
+    return _core.solve(
+        problem.problem,
+        method=options.method,
+        epsilon=options.epsilon,
+        memory_target_bytes=target,
+        time_limit_s=options.time_limit_s,
+        memory_limit_bytes=options.search_memory_bytes,
+        threads=options.threads,
+        progress=progress,
+    )

@@ -116,3 +116,11 @@ def assignments(
         ):
             rows.append(row)
     return np.array(rows, dtype=np.int8).reshape(len(rows), len(axes))
+
+
+def canonical(axes: tuple[SearchAxis, ...], assignment: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The canonical assignment with as many shares of every variable at every level."""
+    result = assignment.copy()
+    for run in _classes(list(axes)):
+        result[run] = sorted(assignment[run].tolist(), key=lambda v: (v == NONE, v))
+    return result

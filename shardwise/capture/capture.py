@@ -6,10 +6,12 @@ import contextlib
 
 from shardwise.capture.convert import to_graph
 from shardwise.capture.export import export
-from shardwise.capture.hf_masks import full_sequences
-from shardwise.capture.huggingface import build_huggingface
+from shardwise.capture.huggingface import build_huggingface, training_form
 from shardwise.capture.model import Model
+from shardwise.capture.onnx import capture_onnx
+from shardwise.capture.onnx.sizes import Sizes
 from shardwise.capture.source import Source, parse_source
+from shardwise.capture.timm_models import build_timm
 from shardwise.capture.torch_extra import DTYPES, require
 from shardwise.capture.usercode import build_callable
 from shardwise.capture.zoo import build_zoo
@@ -30,18 +32,21 @@ def capture(
 ) -> Graph:
     """The training graph of a model: its forward operators, the loss included.
 
-    `source` is `hf:CONFIG_CLASS[:key=value,…]`, `zoo:NAME[:key=value,…]` or
-    `package.module:callable`. `batch` counts samples, `seq` tokens; `dtype` is that of the
-    parameters (float32 unless given; a callable's module keeps its own). The graph is called
-    `name`, or like the source. Needs the torch extra, no GPU and no weights.
+    `source` is `hf:CONFIG_CLASS[:key=value,…]`, `timm:NAME[:key=value,…]`,
+    `zoo:NAME[:key=value,…]`, `package.module:callable` or `FILE.onnx[:dimension=size,…]`. `batch`
+    counts samples, `seq` tokens; `dtype` is that of the parameters (float32 unless given; a
+    callable's module and an ONNX file keep their own). The graph is called `name`, or like the
+    source. Needs the torch extra (the onnx extra for ONNX files), no GPU and no weights.
     Raises CaptureError with what cannot be captured and what may help.
     """
     parsed = parse_source(source)
     _check_sizes(batch, seq, dtype)
+    if parsed.kind == "onnx":
+        return capture_onnx(parsed.target, _onnx_sizes(parsed, batch, seq, dtype), name or source)
     require("torch")
     try:
-        model = _build(parsed, batch, seq, dtype)
-        with full_sequences() if parsed.kind == "hf" else contextlib.nullcontext():
+        model = build(parsed, batch, seq, dtype)
+        with training_form() if parsed.kind == "hf" else contextlib.nullcontext():
             program = export(model, source)
         return validate_graph(to_graph(program, model, name or source))
     except CaptureError as error:
@@ -55,12 +60,31 @@ def capture(
         ) from None
 
 
-def _build(source: Source, batch: int | None, seq: int | None, dtype: str | None) -> Model:
+def build(source: Source, batch: int | None, seq: int | None, dtype: str | None) -> Model:
+    """The module of a source with its inputs, ready to be exported."""
     if source.kind == "hf":
         return build_huggingface(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
+    if source.kind == "timm":
+        return build_timm(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
     if source.kind == "zoo":
         return build_zoo(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
     return build_callable(source, batch=batch, seq=seq, dtype=dtype)
+
+
+def _onnx_sizes(source: Source, batch: int | None, seq: int | None, dtype: str | None) -> Sizes:
+    if dtype is not None:
+        raise CaptureError(
+            "an ONNX file has the data types that it was exported with",
+            file=source.target,
+            field="dtype",
+            expected="a file that was exported in that type",
+        )
+    for key, value in source.options.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**32:
+            raise CaptureError(
+                f"{value!r} is no size", file=source.target, field=key, expected="at least 1"
+            )
+    return Sizes(batch, seq, {k: v for k, v in source.options.items() if isinstance(v, int)})
 
 
 def _check_sizes(batch: int | None, seq: int | None, dtype: str | None) -> None:

@@ -63,6 +63,16 @@ The results after the first are new running statistics and the dropout mask.
 """
 
 
+_LIKE_NOTHING = {
+    "new_empty": "empty.memory_format",
+    "new_zeros": "zeros.default",
+    "new_ones": "ones.default",
+    "new_full": "full.default",
+}
+"""Factories that read a tensor's dtype only: the same without the tensor, so that what they make
+depends on no data."""
+
+
 def to_graph(program: Any, model: Model, name: str) -> Graph:
     """The training graph of an exported model; raises CaptureError for what has no static form."""
     walker = _Walker(program, model)
@@ -184,6 +194,12 @@ class _Walker:
             whole = getattr(torch.ops.aten, name).default
             made = self._record(node, whole, (*args, *more), kwargs, value[0])
             return [made, *[None] * (len(value) - 1)]
+        if packet in _LIKE_NOTHING:
+            import torch
+
+            target = getattr(torch.ops.aten, _LIKE_NOTHING[packet].partition(".")[0])
+            target = getattr(target, _LIKE_NOTHING[packet].partition(".")[2])
+            return self._record(node, target, args[1:], {**kwargs, "dtype": value.dtype}, value)
         return self._record(node, target, args, kwargs, value)
 
     def _call_region(self, node: Any, target: Any, args: Any) -> Any:

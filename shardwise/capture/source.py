@@ -1,7 +1,8 @@
-"""What to capture, as the user writes it: `hf:GPT2Config:n_layer=4`, `zoo:vgg16`, `module:call`."""
+"""What to capture: `hf:GPT2Config:n_layer=4`, `timm:resnet50`, `a.b:call`, `model.onnx`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,8 +10,14 @@ from typing import Literal
 from shardwise.errors import CaptureError
 
 Value = int | float | bool | str | None
+KINDS: tuple[Literal["hf", "timm", "zoo"], ...] = ("hf", "timm", "zoo")
 FORMS = (
-    "hf:CONFIG_CLASS[:key=value,…], zoo:NAME[:key=value,…], package.module:callable or FILE.onnx"
+    "hf:CONFIG_CLASS[:key=value,…], timm:NAME[:key=value,…], zoo:NAME[:key=value,…], "
+    "package.module:callable, FILE.onnx[:dimension=size,…] or onnx:FILE"
+)
+_ONNX = re.compile(
+    r"(?:onnx:(?P<named>.+?)|(?P<plain>.+\.onnx(?:\.gz)?))(?::(?P<options>[^:/=]+=[^:/]*))?",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -18,7 +25,7 @@ FORMS = (
 class Source:
     """`kind` says who builds the model, `target` which one, `options` are its key=value pairs."""
 
-    kind: Literal["hf", "zoo", "callable"]
+    kind: Literal["hf", "timm", "zoo", "callable", "onnx"]
     target: str
     options: Mapping[str, Value] = field(default_factory=dict)
     text: str = ""
@@ -26,21 +33,20 @@ class Source:
 
 def parse_source(text: str) -> Source:
     """Take a source apart; raises CaptureError for one that has no known form."""
-    if text.lower().endswith(".onnx"):
-        raise CaptureError(
-            "ONNX files cannot be captured yet",
-            file=text,
-            expected="the PyTorch model: package.module:callable, hf:… or zoo:…",
-        )
+    onnx = _ONNX.fullmatch(text)
+    if onnx is not None:
+        path = onnx["named"] or onnx["plain"]
+        return Source("onnx", path, _parse_options(onnx["options"] or "", text), text)
     prefix, colon, rest = text.partition(":")
     if not colon or not prefix or not rest:
         raise CaptureError(f"{text!r} is no source of a model", field="SOURCE", expected=FORMS)
-    if prefix not in ("hf", "zoo"):
+    kind = next((k for k in KINDS if k == prefix), None)
+    if kind is None:
         return Source("callable", text, {}, text)
     target, _, options = rest.partition(":")
     if not target:
         raise CaptureError(f"{text!r} names no model", field="SOURCE", expected=FORMS)
-    return Source("hf" if prefix == "hf" else "zoo", target, _parse_options(options, text), text)
+    return Source(kind, target, _parse_options(options, text), text)
 
 
 def _parse_options(text: str, source: str) -> dict[str, Value]:

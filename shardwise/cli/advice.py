@@ -74,7 +74,7 @@ def frontier(
     ]
     table(
         f"{document['graph_name']} on {counted(gpus, 'GPU')} of {document['hardware']} "
-        f"({len(points)} points, {len(shown)} shown; → turning point)",
+        f"({counted(len(points), 'point')}, {len(shown)} shown; → turning point)",
         ("point", "GiB/GPU", "time", "compute", "communication", "fits"),
         rows,
     )
@@ -387,6 +387,19 @@ def _certificate(document: dict[str, Any]) -> None:
         f"{search['configurations_max']} configurations, {search['seconds']:.2f} s, "
         f"{search['peak_rss_bytes'] / 2**30:.2f} GiB"
     )
+    if "tofu" in search:
+        _tofu(search["tofu"], search["groups"])
+
+
+def _tofu(peer: dict[str, Any], groups: int) -> None:
+    moved = [f"{s['bytes'] / 1e9:.3g} GB among {s['worker_groups']}" for s in peer["steps"]]
+    if moved:
+        say(f"Tofu's steps move {', '.join(moved)}; it would store {gib(peer['stored_bytes'])} GiB")
+    if peer["renamed_groups"]:
+        say(
+            f"{peer['renamed_groups']} of {groups} groups are priced with their axes in canonical "
+            "order, not in the order of the steps"
+        )
 
 
 def _thin(count: int, knee: int | None) -> list[int]:

@@ -37,8 +37,22 @@ def search_options(command: Command) -> Command:
     for option in (
         click.option("--quiet", is_flag=True, help="No progress."),
         click.option("--time-limit", type=float, help="Seconds for each search."),
+        click.option("--search-memory", help="What a search may take beside its input: 4GiB."),
+        click.option(
+            "--max-configurations",
+            type=click.IntRange(1),
+            default=200,
+            show_default=True,
+            help="Per group; above it mesh axes are merged. 1000000: the full space.",
+        ),
         click.option("--threads", type=click.IntRange(0), default=0, help="0: all cores."),
-        click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True),
+        click.option(
+            "--method",
+            type=click.Choice(METHODS),
+            default="auto",
+            show_default=True,
+            help="tofu: the one strategy of Tofu's recursion, a peer to compare with.",
+        ),
         click.option(
             "--optimizer",
             type=click.Choice(list(OPTIMIZER_STATE_BYTES)),
@@ -56,12 +70,14 @@ def search_options(command: Command) -> Command:
 
 def options_from(values: dict[str, Any]) -> Options:
     """The options of the keywords that `search_options` gives."""
-    memory = values["memory"]
+    memory, search = values["memory"], values["search_memory"]
     return Options(
         epsilon=values["epsilon"],
         memory_limit_bytes=None if memory is None else parse_bytes(memory, "memory"),
         optimizer=values["optimizer"],
         time_limit_s=values["time_limit"],
+        search_memory_bytes=None if search is None else int(parse_bytes(search, "search-memory")),
         threads=values["threads"],
+        max_configurations=values["max_configurations"],
         method=values["method"],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -31,12 +32,16 @@ def capture(
     output: str,
     as_json: bool,
 ) -> None:
-    """Capture a model: package.module:callable, hf:CONFIG[:key=value,…], zoo:NAME."""
+    """Capture a model: package.module:callable, hf:CONFIG[:key=value,…], timm:, zoo:, FILE.onnx."""
     from shardwise.capture import capture as take
+    from shardwise.errors import CaptureWarning
     from shardwise.graph import graph_id, write_graph
 
     check_output(output)
-    graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CaptureWarning)
+        graph = take(source, batch=batch, seq=seq, dtype=dtype, name=name)
+    notes = [str(w.message) for w in caught if issubclass(w.category, CaptureWarning)]
     write_graph(graph, output)
     summary = {
         "schema": "shardwise.captured/1",
@@ -45,7 +50,10 @@ def capture(
         "file": output,
         "operators": len(graph.operators),
         "parameters": graph.parameter_count,
+        "notes": notes,
     }
+    for text in notes:
+        note(f"note: {text}")
     if as_json:
         emit(summary)
     else:
@@ -57,12 +65,22 @@ def capture(
 
 @click.command()
 @click.argument("graph")
+@click.option("--plot", help="A picture of the blocks: .html, .svg or .png.")
 @json_option
-def inspect(graph: str, as_json: bool) -> None:
+def inspect(graph: str, plot: str | None, as_json: bool) -> None:
     """Operators, parameters, activations, flops, and what could not be described."""
+    from shardwise.cli.block_plot import plot_blocks
+    from shardwise.cli.plots import check_suffix
     from shardwise.graph.inspect import inspect_graph
 
-    document = inspect_graph(load_graph(graph))
+    if plot is not None:
+        check_suffix(plot)
+        check_output(plot, "plot")
+    loaded = load_graph(graph)
+    document = inspect_graph(loaded)
+    if plot is not None:
+        plot_blocks(loaded, plot)
+        note(f"wrote {plot}")
     if as_json:
         emit(document)
         return

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +29,7 @@ for _power, _letter in enumerate("KMGTP", start=1):
 PIPE_COLUMNS = 100
 LEFT_ALIGNED = ("split", "note", "instance", "region", "forward")
 PROGRESS_PERIOD_S = 5.0
+ASKED_RECENTLY_S = 0.3
 
 
 class _Console(Console):
@@ -128,15 +131,51 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Listener | None]:
-    """Progress on standard error: a bar on a terminal, a line every few seconds elsewhere."""
-    if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        with _bar() as listener:
-            yield listener
-    else:
-        yield _lines()
+def progress(quiet: bool) -> Iterator[Listener]:
+    """Progress on standard error: a bar on a terminal, a line every few seconds elsewhere.
+
+    The first Ctrl-C asks the search for what it has so far, a second one ends the command.
+    """
+    with _stoppable() as wanted:
+        if quiet:
+            yield lambda stage, fraction: wanted()
+        elif sys.stderr.isatty():
+            with _bar() as show:
+                yield lambda stage, fraction: show(stage, fraction) and wanted()
+        else:
+            tell = _lines()
+            yield lambda stage, fraction: tell(stage, fraction) and wanted()
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C has not been pressed yet.
+
+    Where nobody asks (a graph is being read), Ctrl-C ends the command at once.
+    """
+    pressed = False
+    asked = -ASKED_RECENTLY_S
+
+    def first(number: int, frame: object) -> None:
+        nonlocal pressed
+        pressed = True
+        signal.signal(signal.SIGINT, before)
+        if time.monotonic() - asked > ASKED_RECENTLY_S:
+            raise KeyboardInterrupt
+
+    def wanted() -> bool:
+        nonlocal asked
+        asked = time.monotonic()
+        return not pressed
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: True
+        return
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield wanted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

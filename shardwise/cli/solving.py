@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shardwise.advise.options import METHODS
+from shardwise.advise.options import SOLVER_METHODS
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, progress, proven, say, table
 
@@ -14,7 +14,7 @@ MOST_ROWS = 24
 @click.command()
 @click.argument("problem")
 @click.option("--epsilon", type=float, default=0.0, show_default=True)
-@click.option("--method", type=click.Choice(METHODS), default="auto", show_default=True)
+@click.option("--method", type=click.Choice(SOLVER_METHODS), default="auto", show_default=True)
 @click.option("--time-limit", type=float, help="Seconds.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option

@@ -74,16 +74,21 @@ class Coarsened:
         return {m.operator.name: g.index for g in self.groups for m in g.members}
 
 
-def coarsen(graph: Graph, analyse: Analyse) -> Coarsened:
-    """Group the operators of `graph`; `analyse` gives each operator's semantics."""
+def coarsen(graph: Graph, analyse: Analyse, *, join: bool = True) -> Coarsened:
+    """Group the operators of `graph`; `analyse` gives each operator's semantics.
+
+    Without `join` every operator is searched on its own: only rules 1 and 5 hold, which say what
+    a strategy is (a parameter has one layout, a constant none) and not what is worth searching.
+    """
     semantics = {op.name: analyse(op) for op in graph.operators}
     constants = _constant_operators(graph)
     operators = [op for op in graph.operators if op.name not in constants]
     sets = _DisjointSets(op.name for op in operators)
     _join_shared_parameters(graph, operators, sets)
-    _join_siblings(graph, operators, semantics, sets)
-    _join_light_runs(graph, operators, semantics, sets)
-    _join_unrolled_runs(graph, operators, semantics, sets)
+    if join:
+        _join_siblings(graph, operators, semantics, sets)
+        _join_light_runs(graph, operators, semantics, sets)
+        _join_unrolled_runs(graph, operators, semantics, sets)
     members: dict[str, list[Operator]] = defaultdict(list)
     for op in operators:
         members[sets.find(op.name)].append(op)

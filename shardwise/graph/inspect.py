@@ -12,6 +12,16 @@ from shardwise.tdl.semantics import OperatorSemantics
 
 SCHEMA = "shardwise.inspect/1"
 Analyse = Callable[[Operator, Mapping[str, Tensor]], OperatorSemantics]
+_MATRIX = frozenset(
+    (
+        *("linear", "mm", "bmm", "addmm", "addbmm", "baddbmm", "matmul", "mv", "dot", "einsum"),
+        *("conv1d", "conv2d", "conv3d", "convolution"),
+        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        *("scaled_dot_product_attention", "expert_linear", "_grouped_mm", "grouped_mm_fallback"),
+        *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum"),
+    )
+)
+"""Products, convolutions and attention, by the name between namespace and overload."""
 
 
 def inspect_graph(graph: Graph, analyse: Analyse | None = None) -> dict[str, Any]:
@@ -20,8 +30,9 @@ def inspect_graph(graph: Graph, analyse: Analyse | None = None) -> dict[str, Any
     Sizes are in bytes, flops of one whole iteration (multiply and add are two), all summed over
     the whole graph as if on one device. `kept_for_backward_bytes` counts each activation that
     some gradient needs once, and a view as the tensor that it looks at. Operators without a
-    description have no flops and are listed in `undescribed_operators`. `analyse` is
-    `tdl.registry.analyse` unless given.
+    description have no flops and are listed in `undescribed_operators`. `matrix_flops` are the
+    forward flops of products, convolutions and attention alone, with causal attention counted
+    whole: what `torch.utils.flop_counter` counts. `analyse` is `tdl.registry.analyse` unless given.
     """
     if analyse is None:
         from shardwise.tdl.registry import analyse as by_description
@@ -41,10 +52,13 @@ def inspect_graph(graph: Graph, analyse: Analyse | None = None) -> dict[str, Any
         "buffers": _total([t for t in tensors if t.role == "buffer"]),
         "activations": {
             **_total(made),
-            "kept_for_backward_bytes": _kept_for_backward(graph, semantics),
+            "kept_for_backward_bytes": sum(
+                graph.tensors[name].size_bytes for name in kept_tensors(graph, semantics)
+            ),
         },
         "forward_flops": sum(s.forward_flops for s in semantics.values()),
         "backward_flops": sum(s.backward_flops for s in semantics.values()),
+        "matrix_flops": sum(_matrix_flops(op, semantics[op.name]) for op in graph.operators),
         "undescribed_operators": [
             {"name": op.name, "kind": op.kind}
             for op in graph.operators
@@ -77,7 +91,15 @@ def _by_kind(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> list[d
     return sorted(rows.values(), key=lambda r: (-r["forward_flops"], -r["count"], r["kind"]))
 
 
-def _kept_for_backward(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> int:
+def _matrix_flops(op: Operator, found: OperatorSemantics) -> float:
+    if op.kind.partition(".")[2].partition(".")[0] not in _MATRIX:
+        return 0.0
+    # Descriptions count the half of causal scores that attention kernels compute.
+    return found.forward_flops * (2 if op.attributes.get("is_causal") else 1)
+
+
+def kept_tensors(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> frozenset[str]:
+    """The activations that some gradient needs; a view counts as the tensor that it looks at."""
     looks_at: dict[str, str] = {}
     kept: set[str] = set()
     for op in graph.operators:
@@ -88,11 +110,7 @@ def _kept_for_backward(graph: Graph, semantics: Mapping[str, OperatorSemantics])
         for names, saved in ((op.inputs, found.saves_inputs), (op.outputs, found.saves_outputs)):
             kept.update(name for name, is_saved in zip(names, saved, strict=True) if is_saved)
     stored = {looks_at.get(name, name) for name in kept}
-    return sum(
-        graph.tensors[name].size_bytes
-        for name in stored
-        if graph.tensors[name].role in ("activation", "output")
-    )
+    return frozenset(n for n in stored if graph.tensors[n].role in ("activation", "output"))
 
 
 def _total(tensors: list[Tensor]) -> dict[str, Any]:

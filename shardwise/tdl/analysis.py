@@ -32,6 +32,7 @@ from shardwise.tdl.language import (
     TensorHandle,
     as_expression,
     indices_of,
+    is_numbered,
 )
 from shardwise.tdl.semantics import Access, IndexVariable, Statistic
 
@@ -90,7 +91,9 @@ def analyse_lambdas(
         indices = indices_of(function, shape)
         body = as_expression(function(*indices))
         _output_loops(loops, position, indices, shape)
-        reductions = _linear_reductions(body)
+        # Partial results are all of an operator's outputs or none: with several outputs, sums
+        # are statistics, which every share gets whole.
+        reductions = _linear_reductions(body) if len(outputs) == 1 else []
         for reduction in reductions:
             _reduction_loops(loops, reduction)
         _collect(body, (), set(map(id, reductions)), seen)
@@ -129,15 +132,15 @@ def _splits(
 def _output_loops(
     loops: list[_Loop], position: int, indices: list[Index], shape: tuple[int, ...]
 ) -> None:
-    """Outputs share a loop per dimension where their extents agree."""
+    """Outputs share a loop where their extents agree, and their names, or else their dimensions."""
     for dim, (index, extent) in enumerate(zip(indices, shape, strict=True)):
         same = next(
             (
                 loop
                 for loop in loops
-                if dim in loop.output_dims.values()
-                and loop.extent == extent
+                if loop.extent == extent
                 and position not in loop.output_dims
+                and _alike(loop, index, dim)
             ),
             None,
         )
@@ -146,6 +149,12 @@ def _output_loops(
             loops.append(same)
         same.numbers.add(index.number)
         same.output_dims[position] = dim
+
+
+def _alike(loop: _Loop, index: Index, dim: int) -> bool:
+    if is_numbered(loop.name) and is_numbered(index.name):
+        return dim in loop.output_dims.values()
+    return loop.name == index.name
 
 
 def _linear_reductions(body: Expression) -> list[Reduction]:
@@ -283,11 +292,9 @@ def _access(
         return None
 
     def halo(shares: int) -> tuple[int, int]:
-        # What is read around a boundary between shares moves evenly over the tensor, so it
-        # reaches farthest beyond its share at the first or at the last boundary.
         share = Fraction(1, shares)
         before = after = 0
-        for start in {share, 1 - share}:
+        for start in _boundaries(shares):
             low, _ = _region(handle, (start, start + share), loop, seen, extents)[dim]
             _, high = _region(handle, (start - share, start), loop, seen, extents)[dim]
             before = max(before, ceil(start * size - low))
@@ -295,13 +302,31 @@ def _access(
         return before, after
 
     if common == 0:
-        return Access(dim, *halo(2))
+        return _unless_windows(loop, Access(dim, *halo(2)))
     finest = halo(common)
     if finest != (0, 0) and common % 2 == 0 and halo(2) == (0, 0):
         # Whole elements of the outer part of a dimension map (a group of channels) need no halo.
         common = next(n for n in _divisors(common) if halo(n) == (0, 0))
         finest = (0, 0)
-    return Access(dim, *finest, common)
+    return _unless_windows(loop, Access(dim, *finest, common))
+
+
+def _unless_windows(loop: _Loop, access: Access) -> Access | None:
+    """Shares of a reduction that need each other's rows (a window, element by element) are none."""
+    halo = access.halo_before or access.halo_after
+    return None if halo and not loop.output_dims else access
+
+
+MOST_BOUNDARIES = 64
+
+
+def _boundaries(shares: int) -> list[Fraction]:
+    """Where shares meet; of very many the first, the last, and some evenly between.
+
+    What is read around a boundary moves evenly over the tensor until it meets the tensor's ends.
+    """
+    step = -(-shares // MOST_BOUNDARIES)
+    return [Fraction(k, shares) for k in sorted({*range(1, shares, step), shares - 1})]
 
 
 def _divisors(n: int) -> list[int]:

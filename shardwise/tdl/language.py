@@ -312,7 +312,7 @@ class TensorHandle:
             "indices that depend on data need an opaque function"
         )
 
-    def at(self, indices: Sequence[IndexExpression]) -> Element:
+    def at(self, indices: Sequence[IndexExpression | int]) -> Element:
         """The element that broadcasting aligns with these output indices."""
         trailing = tuple(indices)[len(indices) - self.rank :]
         return self[
@@ -363,6 +363,11 @@ def indices_of(function: Callable[..., Any], extents: Sequence[int | None]) -> l
     if len(names) != len(extents):
         raise NotCovered(f"a lambda of {len(names)} indices describes {len(extents)} dimensions")
     return [fresh(name, extent) for name, extent in zip(names, extents, strict=True)]
+
+
+def is_numbered(name: str) -> bool:
+    """Whether `indices_of` made the name, from the place of a dimension."""
+    return name[:1] == "d" and name[1:].isdecimal()
 
 
 def _reduction(

@@ -1,15 +1,23 @@
-"""The registry of descriptions, and the semantics of an operator by its description."""
+"""The registry of descriptions, and the semantics of an operator by its description.
+
+Descriptions come from `shardwise.tdl.descriptions` and from installed packages (see `plugins`);
+both are loaded when the registry is first asked.
+"""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 from math import prod
 from typing import Any, Literal, TypeVar
 
+from shardwise.errors import BadInput, UnknownOperator
 from shardwise.graph.graph import Operator, Tensor
 from shardwise.tdl.analysis import Splits, analyse_lambdas
+from shardwise.tdl.example import Example
 from shardwise.tdl.intervals import NotAffine
 from shardwise.tdl.language import NotCovered, TensorHandle
 from shardwise.tdl.semantics import OperatorSemantics
@@ -63,7 +71,10 @@ Saves = tuple[str, ...] | Callable[[Call], Collection[str]]
 
 @dataclass(frozen=True)
 class Description:
-    """One registered description."""
+    """One registered description; `replicated` is the reason why it is never split, if it is not.
+
+    `examples` are small calls that the description is checked on.
+    """
 
     kind: str
     function: Callable[..., Any]
@@ -71,6 +82,13 @@ class Description:
     saves: Saves
     flops: Flops
     note: str = ""
+    replicated: str = ""
+    examples: tuple[Example, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """The last part of the module that describes it."""
+        return self.function.__module__.rpartition(".")[2]
 
 
 UNFIT = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
@@ -83,45 +101,121 @@ _DESCRIPTIONS: dict[str, Description] = {}
 _CACHE: dict[object, OperatorSemantics] = {}
 
 
+def kind_of(name: str) -> str:
+    """`mylib.my_op.default` for `mylib::my_op`, as the operators of a captured graph say it."""
+    namespace, separator, rest = name.partition("::")
+    if not separator:
+        return name
+    return f"{namespace}.{rest}" if "." in rest else f"{namespace}.{rest}.default"
+
+
 def op(
     *kinds: str,
     category: Category = "heavy",
     saves: Saves | None = None,
     flops: Flops | None = None,
     note: str = "",
+    examples: Collection[Example] = (),
+    replace: bool = False,
 ) -> Callable[[Function], Function]:
     """Register a description for one or several operator kinds (Tofu's `@tofu.op`).
 
-    Without `saves` backward is taken to need every input; without `flops` one flop per output
-    element is counted each way.
+    A kind is written `mylib::my_op`, `mylib::my_op.overload` or as in a graph,
+    `mylib.my_op.default`. Without `saves` backward is taken to need every input; without `flops`
+    one flop per output element is counted each way. `examples` are what `verify` runs. A kind
+    that something else describes already is refused unless `replace` says so.
     """
 
     def register(function: Function) -> Function:
-        for kind in kinds:
-            _DESCRIPTIONS[kind] = Description(
-                kind,
-                function,
-                category,
-                ("*",) if saves is None else saves,
-                flops or pointwise(1.0),
-                note,
+        if not function.__module__.startswith("shardwise.tdl."):
+            _load_shipped()
+        for kind in map(kind_of, kinds):
+            _add(
+                Description(
+                    kind,
+                    function,
+                    category,
+                    ("*",) if saves is None else saves,
+                    flops or pointwise(1.0),
+                    note,
+                    examples=tuple(examples),
+                ),
+                replace,
             )
-        _CACHE.clear()
         return function
 
     return register
 
 
+def replicated(
+    *kinds: str,
+    reason: str,
+    category: Category = "light",
+    saves: Saves = (),
+    flops: Flops = no_flops,
+    examples: Collection[Example] = (),
+) -> None:
+    """Register kinds that cannot be split, and say why: every device repeats the work."""
+
+    def function(*tensors: TensorHandle) -> None:
+        """every output needs every input whole"""
+
+    function.__module__ = sys._getframe(1).f_globals["__name__"]
+    for kind in map(kind_of, kinds):
+        _add(
+            Description(
+                kind,
+                function,
+                category,
+                saves,
+                flops,
+                replicated=reason,
+                examples=tuple(examples),
+            ),
+            False,
+        )
+
+
+def _add(new: Description, replace: bool) -> None:
+    old = _DESCRIPTIONS.get(new.kind)
+    if old is not None and not replace and _origin(old) != _origin(new):
+        raise BadInput(
+            f"{new.kind} is described already, by {'.'.join(_origin(old))}",
+            expected="another kind, or replace=True",
+        )
+    _DESCRIPTIONS[new.kind] = new
+    _CACHE.clear()
+
+
+def _origin(found: Description) -> tuple[str, str]:
+    """Where a description stands; one that is loaded a second time has the same origin."""
+    return found.function.__module__, found.function.__qualname__
+
+
+def give_examples(kind: str, *examples: Example) -> None:
+    """Add examples to a description that stands elsewhere."""
+    found = _DESCRIPTIONS.get(kind)
+    if found is None:
+        raise UnknownOperator(f"{kind} has no description to give examples to")
+    _DESCRIPTIONS[kind] = dataclass_replace(found, examples=found.examples + examples)
+
+
 def described_kinds() -> tuple[str, ...]:
-    """Every kind with a description, sorted."""
+    """Every kind with a description, sorted; those that are never split are among them."""
     _load()
     return tuple(sorted(_DESCRIPTIONS))
 
 
 def description(kind: str) -> Description | None:
-    """The description of a kind, or None."""
+    """The description of a kind (`mylib::my_op` or `mylib.my_op.default`), or None."""
     _load()
-    return _DESCRIPTIONS.get(kind)
+    return _DESCRIPTIONS.get(kind_of(kind))
+
+
+def descriptions() -> tuple[Description, ...]:
+    """Every description, sorted by kind."""
+    _load()
+    return tuple(found for _, found in sorted(_DESCRIPTIONS.items()))
 
 
 def analyse(operator: Operator, tensors: Mapping[str, Tensor]) -> OperatorSemantics:
@@ -161,8 +255,16 @@ def analyse_strictly(operator: Operator, tensors: Mapping[str, Tensor]) -> Opera
 
 
 def _load() -> None:
+    from shardwise.tdl.plugins import load_plugins
+
+    _load_shipped()
+    load_plugins()
+
+
+def _load_shipped() -> None:
     # Descriptions register themselves on import; late, because they import this module.
-    import shardwise.tdl.descriptions  # noqa: F401
+    import shardwise.tdl.descriptions
+    import shardwise.tdl.examples  # noqa: F401
 
 
 def _undescribed(operator: Operator) -> OperatorSemantics:
@@ -185,7 +287,11 @@ def _analyse(
     names = _argument_names(found, operator)
     handles = [TensorHandle(i, tensors[name].shape) for i, name in enumerate(operator.inputs)]
     shapes = tuple(tensors[name].shape for name in operator.outputs)
-    splits = _splits(found, operator, names, handles, shapes)
+    if found.replicated:
+        nothing: tuple[dict[int, Any], ...] = ({},)
+        splits = Splits((), nothing * len(handles), nothing * len(shapes), ())
+    else:
+        splits = _splits(found, operator, names, handles, shapes)
     call = Call(
         {argument: h.shape for argument, h in zip(names, handles, strict=True)},
         shapes,
@@ -193,7 +299,7 @@ def _analyse(
         frozenset(
             argument
             for argument, name in zip(names, operator.inputs, strict=True)
-            if tensors[name].differentiable
+            if tensors[name].differentiable or tensors[name].dtype.startswith("complex")
         ),
     )
     forward, backward = found.flops(call)
@@ -221,6 +327,8 @@ def _argument_names(found: Description, operator: Operator) -> list[str]:
     if named is None:
         parameters = inspect.signature(found.function).parameters.values()
         positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            positional = [f"input{i}" for i in range(len(operator.inputs))]
         named = positional[: len(operator.inputs)]
     if len(named) != len(operator.inputs):
         raise NotCovered("tensor_arguments does not name every input")
@@ -265,22 +373,3 @@ def _arguments(names: list[str], handles: list[TensorHandle]) -> dict[str, Any]:
             raise NotCovered(f"{argument} is no place in a list of tensors")
         listed += [None] * (int(place) - len(listed)) + [handle]
     return arguments
-
-
-def table() -> list[dict[str, Any]]:
-    """One row per described kind: `kind`, `category`, `formula`, `saves`, `note`.
-
-    `formula` is the first line of the description's docstring. `saves` is None where it depends
-    on the arguments; the note then says how.
-    """
-    _load()
-    return [
-        {
-            "kind": d.kind,
-            "category": d.category,
-            "formula": (inspect.getdoc(d.function) or "").partition("\n")[0],
-            "saves": None if callable(d.saves) else list(d.saves),
-            "note": d.note,
-        }
-        for _, d in sorted(_DESCRIPTIONS.items())
-    ]

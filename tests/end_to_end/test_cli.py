@@ -91,6 +91,25 @@ def test_frontier_json_and_table() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+def test_tofu_is_a_peer_of_one_point(tmp_path: Path) -> None:
+    arguments = (*VGG, "--gpus", "8", "--method", "tofu")
+    document = one_document(shardwise("frontier", *arguments, "--json"))
+    assert len(document["points"]) == 1
+    assert document["certificate"] == {"exact": False, "epsilon": None, "status": "heuristic"}
+    plan = one_document(shardwise("plan", *arguments, "--json"))
+    assert plan["id"] == document["points"][0]["plan_id"]
+    assert plan["predicted"]["gap"] is None
+    done = shardwise("frontier", *arguments, "--quiet")
+    assert "nothing proven (heuristic)" in done.stdout
+    assert "Tofu's steps move" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    refused(shardwise("plan", *arguments, "--memory", "1GB"), "Tofu's strategy", code=INFEASIBLE)
+    problem = tmp_path / "problem.json"
+    problem.write_text(json.dumps(PROBLEM))
+    # No tensors in a problem file: the bare solver does not offer it.
+    assert shardwise("solve", str(problem), "--method", "tofu").returncode == BAD
+
+
 def test_plan_file_and_explain(tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
     done = shardwise("plan", *VGG, "--gpus", "4", "-o", str(output), "--quiet")

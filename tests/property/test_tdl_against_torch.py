@@ -1,62 +1,81 @@
 """Descriptions against the real operators: every split is as described, and none is missing.
 
-See `shardwise.tdl.verify` for what is compared: regions with their halos, reductions, statistics.
+See `shardwise.tdl.claims` for what is compared: regions with their halos, reductions, statistics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-from tdl_cases import CASES, NOT_RUN, Case
-from tdl_torch import draw, graph_of, run
+import torch
+from tdl_unverified import UNVERIFIED
 
-from shardwise.tdl import analyse, described_kinds
+from shardwise.tdl import Mismatch, analyse, verify
+from shardwise.tdl.claims import Check, check_claims
+from shardwise.tdl.documentation import shipped
+from shardwise.tdl.example import Example
 from shardwise.tdl.semantics import Access, OperatorSemantics
-from shardwise.tdl.verify import Check, Mismatch, verify
+from shardwise.tdl.verification import PARTS, graph_of, run_with_torch
 
-pytestmark = pytest.mark.torch
-PARTS = (2, 3, 4)
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+SHIPPED = shipped()
+CASES = [(d.kind, i, e) for d in SHIPPED for i, e in enumerate(d.examples)]
 
 
-def _checks(case: Case, semantics: OperatorSemantics | None = None) -> tuple[Check, ...]:
-    operator, tensors = graph_of(case)
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
-    def quiet(arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        return run(case, arrays)
 
-    return verify(
-        operator, tensors, quiet, parts=PARTS, draw=partial(draw, case), semantics=semantics
+@pytest.mark.parametrize(
+    ("kind", "number", "example"), CASES, ids=[f"{k}-{i}" for k, i, _ in CASES]
+)
+def test_every_split_is_as_described(kind: str, number: int, example: Example) -> None:
+    if example.needs == "cuda" and not torch.cuda.is_available():
+        pytest.skip("only a GPU implements it")
+    (found,) = verify(kind, example)
+    assert found.semantics.described
+    assert found.checks or not found.semantics.variables
+
+
+def test_every_description_has_an_example() -> None:
+    without = {d.kind for d in SHIPPED if not d.examples}
+    assert without == set(UNVERIFIED)
+
+
+def test_what_is_replicated_says_why_and_the_rest_is_split() -> None:
+    assert all(len(d.replicated.split()) > 2 for d in SHIPPED if d.replicated)
+
+
+def _find(kind: str, **attributes: Any) -> Example:
+    return next(
+        e for k, _, e in CASES if k == kind and attributes.items() <= dict(e.attributes).items()
     )
 
 
-def _semantics(case: Case) -> OperatorSemantics:
-    return analyse(*graph_of(case))
+def _semantics(kind: str, example: Example) -> OperatorSemantics:
+    return analyse(*graph_of(kind, example, run_with_torch(kind)))
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{c.kind}-{i}" for i, c in enumerate(CASES)])
-def test_every_split_is_as_described(case: Case) -> None:
-    semantics = _semantics(case)
-    assert semantics.described
-    checks = _checks(case)
-    split = {check.variable for check in checks}
-    assert split or not semantics.variables
-
-
-def test_every_described_operator_is_run() -> None:
-    cases = {case.kind for case in CASES}
-    assert set(described_kinds()) == cases | set(NOT_RUN)
-    assert not cases & set(NOT_RUN)
-
-
-def _find(kind: str, **attributes: Any) -> Case:
-    return next(c for c in CASES if c.kind == kind and attributes.items() <= c.attributes.items())
+def _checks(kind: str, example: Example, semantics: OperatorSemantics) -> tuple[Check, ...]:
+    run = run_with_torch(kind)
+    operator, tensors = graph_of(kind, example, run)
+    return check_claims(
+        operator,
+        tensors,
+        lambda arrays: run(example, arrays),
+        parts=PARTS,
+        draw=example.draw,
+        semantics=semantics,
+    )
 
 
 def _changed(sem: OperatorSemantics, position: int, v: int, access: Access) -> OperatorSemantics:
@@ -68,39 +87,36 @@ def _changed(sem: OperatorSemantics, position: int, v: int, access: Access) -> O
 @pytest.mark.parametrize("side", ["halo_before", "halo_after"])
 @pytest.mark.parametrize("padding", [[1, 1], [2, 2]])
 def test_a_smaller_halo_is_found_out(side: str, padding: list[int]) -> None:
-    case = _find("aten.conv2d.default", padding=padding)
-    sem = _semantics(case)
+    kind = "aten.conv2d.default"
+    example = _find(kind, padding=padding)
+    sem = _semantics(kind, example)
     v = next(v for v, x in enumerate(sem.variables) if x.name == "y")
     access = sem.inputs[0][v]
-    assert _checks(case)
+    assert _checks(kind, example, sem)
     if not getattr(access, side):
         return
     less = replace(access, **{side: getattr(access, side) - 1})
     with pytest.raises(Mismatch, match="variable y"):
-        _checks(case, _changed(sem, 0, v, less))
+        _checks(kind, example, _changed(sem, 0, v, less))
 
 
 def test_a_dimension_that_does_not_follow_is_found_out() -> None:
-    case = _find("aten.roll.default", dims=[0])
-    sem = _semantics(_find("aten.tril.default"))
+    sem = _semantics("aten.tril.default", _find("aten.tril.default"))
     with pytest.raises(Mismatch, match="output variable"):
-        _checks(case, sem)
+        _checks("aten.roll.default", _find("aten.roll.default", dims=[0]), sem)
 
 
 def test_a_wrong_reducer_is_found_out() -> None:
-    case = _find("aten.amax.default")
-    sem = _semantics(case)
+    kind = "aten.amax.default"
+    sem = _semantics(kind, _find(kind))
     wrong = tuple(replace(v, reducer="sum") if v.reducer else v for v in sem.variables)
     with pytest.raises(Mismatch, match="reduction variable"):
-        _checks(case, replace(sem, variables=wrong))
+        _checks(kind, _find(kind), replace(sem, variables=wrong))
 
 
 def test_a_statistic_that_depends_on_order_is_found_out() -> None:
-    case = _find("aten.cumsum.default")
-    sem = _semantics(_find("aten._softmax.default"))
-    softmax = _semantics(
-        Case("aten._softmax.default", {"self": (4, 6)}, {"dim": 1, "half_to_float": False})
-    )
+    softmax = Example({"self": (4, 6)}, {"dim": 1, "half_to_float": False})
+    sem = _semantics("aten._softmax.default", softmax)
     assert sem.statistics
     with pytest.raises(Mismatch, match="statistic variable"):
-        _checks(case, softmax)
+        _checks("aten.cumsum.default", _find("aten.cumsum.default"), sem)

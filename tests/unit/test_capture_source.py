@@ -24,6 +24,14 @@ from shardwise.graph import read_graph
             Source("zoo", "lstm", {"layers": 2, "hidden": 64}, "zoo:lstm:layers=2,hidden=64"),
         ),
         ("my.models:build", Source("callable", "my.models:build", {}, "my.models:build")),
+        ("a/model.onnx", Source("onnx", "a/model.onnx", {}, "a/model.onnx")),
+        ("onnx:weights.bin", Source("onnx", "weights.bin", {}, "onnx:weights.bin")),
+        (
+            "C:/m.onnx:batch=8,seq_len=16",
+            Source(
+                "onnx", "C:/m.onnx", {"batch": 8, "seq_len": 16}, "C:/m.onnx:batch=8,seq_len=16"
+            ),
+        ),
         ("my.models:A.build", Source("callable", "my.models:A.build", {}, "my.models:A.build")),
     ],
 )
@@ -53,7 +61,7 @@ def test_values_have_types(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("model.onnx", "ONNX files cannot be captured yet"),
+        ("model.onnx", "no such file"),
         ("model", "no source of a model"),
         (":call", "no source of a model"),
         ("hf:", "no source of a model"),

@@ -35,7 +35,7 @@ def test_the_library_imports_no_app_and_torch_only_when_used(path: Path) -> None
     room = path.relative_to(ROOT / "shardwise").parts[0]
     for package, at_module_level in _imports(path):
         assert package not in APPS
-        if package in ("torch", "transformers"):
+        if package in ("torch", "transformers", "timm"):
             assert room in TORCH_ROOMS
             assert not at_module_level
 

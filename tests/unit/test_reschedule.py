@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardwise.advise.layout import PARTIAL, REPLICATE
-from shardwise.advise.reschedule import Rescheduler
+from shardwise.advise.reschedule import Rescheduler, Reschedulers
 from shardwise.advise.space import SearchMesh
 from shardwise.hardware import Mesh, load_hardware
 
@@ -22,7 +22,7 @@ def _all_layouts(dims: int, axes: int) -> np.ndarray:
 def paths(request: pytest.FixtureRequest) -> tuple[Rescheduler, np.ndarray, np.ndarray]:
     hardware = load_hardware(request.param)
     mesh = SearchMesh.build(Mesh.build(hardware, 16), 200)
-    rescheduler = Rescheduler(hardware, mesh, (64, 96, 1024), 4)
+    rescheduler = Reschedulers(hardware, mesh).of((96, 64, 1024), 4)
     layouts = _all_layouts(3, len(mesh.axes))
     return rescheduler, layouts, rescheduler.register(layouts)
 

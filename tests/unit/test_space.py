@@ -7,7 +7,7 @@ from math import comb
 
 import numpy as np
 
-from shardwise.advise.space import NONE, SearchAxis, SearchMesh, assignments
+from shardwise.advise.space import NONE, SearchAxis, SearchMesh, assignments, canonical
 from shardwise.hardware import Mesh, load_hardware
 
 
@@ -62,3 +62,13 @@ def test_axes_merge_until_the_count_is_bounded() -> None:
     assert sorted(i for a in search_mesh.axes for i in a.base) == list(range(len(mesh.axes)))
     found = assignments(search_mesh.axes, 4, lambda v, p: True)
     assert len(found) <= 200
+
+
+def test_any_assignment_has_a_canonical_one_with_its_shares() -> None:
+    axes = _axes(("net", 2), ("net", 2), ("node", 3), ("node", 2), ("node", 2))
+    found = {tuple(row) for row in assignments(axes, 2, lambda v, p: True).tolist()}
+    for row in product((NONE, 0, 1), repeat=len(axes)):
+        ordered = canonical(axes, np.array(row, dtype=np.int8))
+        assert tuple(ordered.tolist()) in found
+        for run in ([0, 1], [2], [3, 4]):
+            assert sorted(ordered[run].tolist()) == sorted(row[i] for i in run)

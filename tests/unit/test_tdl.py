@@ -8,9 +8,20 @@ from typing import Any
 import pytest
 
 from shardwise.graph import Operator, Tensor
-from shardwise.tdl import Max, NotAffine, Opaque, Sum, analyse, apply, described_kinds
+from shardwise.tdl import (
+    Max,
+    NotAffine,
+    Opaque,
+    Sum,
+    analyse,
+    apply,
+    described_kinds,
+    description,
+    named,
+)
 from shardwise.tdl.analysis import Splits, analyse_lambdas
 from shardwise.tdl.language import TensorHandle
+from shardwise.tdl.registry import kind_of
 from shardwise.tdl.semantics import Access, OperatorSemantics
 
 
@@ -225,6 +236,85 @@ def test_a_split_vocabulary_gives_partial_rows() -> None:
     assert sem.inputs[0][vocabulary] == Access(0)
 
 
+def _several(
+    shapes: list[tuple[int, ...]], outs: list[tuple[int, ...]], describe: Callable[..., Any]
+) -> Splits:
+    handles = [TensorHandle(i, shape) for i, shape in enumerate(shapes)]
+    return analyse_lambdas(handles, list(zip(describe(*handles), outs, strict=True)))
+
+
+def test_outputs_share_a_variable_by_its_name() -> None:
+    run = Opaque()
+    splits = _several(
+        [(8, 6, 4)],
+        [(8, 6, 10), (1, 8, 10)],
+        lambda x: [lambda b, time, h: run(x[b, :, :]), lambda layer, b, unit: run(x[b, :, :])],
+    )
+    (batch,) = splits.variables
+    assert batch.name == "b"
+    assert splits.inputs[0] == {0: Access(0)}
+    assert splits.outputs == ({0: Access(0)}, {0: Access(1)})
+
+
+def test_names_keep_apart_what_has_one_extent() -> None:
+    splits = _several(
+        [(8, 6), (8, 6)],
+        [(8, 6), (8, 6)],
+        lambda x, y: [lambda a, b: apply(x[a, b]), lambda c, d: apply(y[c, d])],
+    )
+    assert [v.name for v in splits.variables] == ["a", "b", "c", "d"]
+
+
+def test_a_sum_beside_another_output_is_a_statistic() -> None:
+    splits = _several(
+        [(8, 6)],
+        [(8, 6), (6,)],
+        lambda x: [
+            named(lambda *i: apply(x[i]), "row", "column"),
+            named(lambda *i: Sum(lambda row: x[(row, *i)]), "column"),
+        ],
+    )
+    assert all(v.reducer is None for v in splits.variables)
+    assert [(s.reduced, s.indexed) for s in splits.statistics] == [({0}, {1})]
+    assert splits.outputs[1] == {1: Access(0)}
+
+
+def test_a_window_is_not_split_element_by_element() -> None:
+    splits = _splits([(6,)], (2,), lambda x: lambda i: apply(Sum(lambda d: x[i * 3 + d], (3,))))
+    assert [v.name for v in splits.variables] == ["i"]
+
+
+def test_a_halo_that_the_ends_hide_is_seen_between() -> None:
+    # Five shares of three; what the first and the last read ends with the input.
+    splits = _splits([(5,)], (15,), lambda x: lambda i: x[i - 4])
+    (access,) = splits.inputs[0].values()
+    assert access == Access(0, 1, 2, granularity=5)
+    for share in range(5):
+        read = [i - 4 for i in range(share * 3, share * 3 + 3) if 0 <= i - 4 < 5]
+        assert all(share - access.halo_before <= r <= share + access.halo_after for r in read)
+
+
+def test_what_cannot_be_split_is_described_with_its_reason() -> None:
+    sem = _operator("aten.nonzero.default", [(4, 6)], [(12, 2)])
+    assert sem.described
+    assert sem.variables == ()
+    found = description("aten::nonzero")
+    assert found is not None
+    assert "depends on the values" in found.replicated
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("mylib::my_op", "mylib.my_op.default"),
+        ("mylib::my_op.int", "mylib.my_op.int"),
+        ("mylib.my_op.default", "mylib.my_op.default"),
+    ],
+)
+def test_kinds_are_written_as_in_torch_or_as_in_a_graph(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
+
+
 def test_linear_flops() -> None:
     sem = _operator(
         "aten.linear.default",
@@ -246,7 +336,7 @@ def test_an_undescribed_operator_has_no_splits() -> None:
 def test_arguments_that_a_description_does_not_cover_are_undescribed() -> None:
     sem = _operator(
         "aten.cross_entropy_loss.default",
-        [(8, 16), (8, 16)],
+        [(16,), ()],
         [()],
         reduction=1,
         tensor_arguments=["self", "target"],

@@ -18,10 +18,12 @@ from shardwise.capture.model import Model
 from shardwise.capture.source import Source, Value
 from shardwise.capture.torch_extra import require, torch_dtype
 from shardwise.capture.zoo.blocks import PREFIX
+from shardwise.capture.zoo.dlrm import dlrm
 from shardwise.capture.zoo.lstm import lstm
 from shardwise.capture.zoo.mlp import mlp
 from shardwise.capture.zoo.resnet import wide_resnet
 from shardwise.capture.zoo.transformer import transformer
+from shardwise.capture.zoo.unet import unet
 from shardwise.capture.zoo.vgg import vgg16
 from shardwise.errors import CaptureError
 
@@ -34,6 +36,8 @@ _ENTRIES: Mapping[str, Callable[..., Model]] = {
     "lstm": lstm,
     "transformer": transformer,
     "transformer-s": partial(transformer, hidden=2688),
+    "unet": unet,
+    "dlrm": dlrm,
 }
 
 

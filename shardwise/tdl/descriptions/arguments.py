@@ -17,7 +17,7 @@ def dim_of(dim: int, rank: int) -> int:
 
 def dims_of(dim: int | Sequence[int] | None, rank: int) -> list[int]:
     """Several dimensions, sorted; none given means all."""
-    if dim is None or dim == []:
+    if dim is None or dim == [] or rank == 0:
         return list(range(rank))
     return sorted(dim_of(d, rank) for d in ([dim] if isinstance(dim, int) else dim))
 

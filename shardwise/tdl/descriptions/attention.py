@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise.tdl.language import Opaque, TensorHandle, named
-from shardwise.tdl.registry import Call, op
+from shardwise.tdl.descriptions.movement import first_dims
+from shardwise.tdl.descriptions.normalisation import softmax
+from shardwise.tdl.language import Constant, Opaque, TensorHandle, named
+from shardwise.tdl.registry import Call, op, pointwise
 
 
 def _flops(call: Call) -> tuple[float, float]:
@@ -65,3 +67,103 @@ def _grouped(index: Any, queries: int, keys: int) -> Any:
     if keys == queries:
         return index
     return 0 if keys == 1 else index // (queries // keys)
+
+
+Parts = tuple[Callable[..., Any], Callable[..., Any]]
+
+
+def _output_and_sums(
+    query: TensorHandle, key: TensorHandle, value: TensorHandle, attn_mask: TensorHandle | None
+) -> Parts:
+    """The output, and per row the logarithm of the scores' sum."""
+    output = scaled_dot_product_attention(query, key, value, attn_mask)
+
+    def sums(*i: Any) -> Any:
+        return output(*i, 0)
+
+    return output, named(sums, "head", "query")
+
+
+@op(
+    "aten._scaled_dot_product_flash_attention.default",
+    "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    "aten._scaled_dot_product_efficient_attention.default",
+    "aten._scaled_dot_product_cudnn_attention.default",
+    saves=("query", "key", "value", "attn_mask", "attn_bias", "output.0", "output.1"),
+    flops=_flops,
+    note="no scores are kept; seeds and offsets of random numbers are each device's own",
+)
+def fused_attention(
+    query: TensorHandle,
+    key: TensorHandle,
+    value: TensorHandle,
+    attn_mask: TensorHandle | None = None,
+    attn_bias: TensorHandle | None = None,
+    *,
+    out: tuple[tuple[int, ...], ...],
+) -> list[Callable[..., Any]]:
+    """As scaled_dot_product_attention, with log Σ exp of each row's scores"""
+    mask = attn_mask if attn_mask is not None else attn_bias
+    output, sums = _output_and_sums(query, key, value, mask)
+    rows = query.shape[:-1]
+
+    def further(shape: tuple[int, ...]) -> Callable[..., Any]:
+        return sums if shape == rows else lambda *i: Constant(0.0)
+
+    return [output, *(further(shape) for shape in out[1:])]
+
+
+@op(
+    "aten._scaled_dot_product_attention_math.default",
+    saves=("query", "key", "value", "attn_mask", "output.1"),
+    flops=_flops,
+    note="keeps the scores",
+)
+def attention_with_scores(
+    query: TensorHandle,
+    key: TensorHandle,
+    value: TensorHandle,
+    attn_mask: TensorHandle | None = None,
+) -> list[Callable[..., Any]]:
+    """y and the scores s[b, h, i, j] = softmax_j(q[b, h, i, :] · k[b, h, j, :])"""
+    output, sums = _output_and_sums(query, key, value, attn_mask)
+    return [output, named(lambda *i: sums(*i[:-1]), "head", "query", "key")]
+
+
+@op(
+    "aten._safe_softmax.default",
+    category="light",
+    saves=("output",),
+    flops=pointwise(6.0),
+)
+def safe_softmax(self: TensorHandle, *, dim: int) -> Callable[..., Any]:
+    """As softmax; rows that are masked altogether are zero"""
+    return softmax(self, dim=dim)
+
+
+@op(
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+    saves=(),
+    flops=lambda call: (2.5 * _flops(call)[0], 0.0),
+)
+def attention_backward(
+    query: TensorHandle,
+    key: TensorHandle,
+    value: TensorHandle,
+    *rest: TensorHandle,
+    out: tuple[tuple[int, ...], ...],
+) -> list[Callable[..., Any]]:
+    """Gradients of query, key and value, per sample and head"""
+    step = Opaque()
+    tensors = [t for t in (query, key, value, *rest) if t.rank >= 3]
+
+    def gradient(*i: Any) -> Any:
+        return step(*(first_dims(t, i[:2]) for t in tensors if t.shape[1] == query.shape[1]))
+
+    grouped = key.shape[1] != query.shape[1]
+
+    def in_groups(*i: Any) -> Any:
+        return step(*(first_dims(t, i[:1]) for t in tensors))
+
+    form = in_groups if grouped else gradient
+    return [form if len(shape) == 4 else (lambda *i: Constant(0.0)) for shape in out]

@@ -1,4 +1,4 @@
-"""Convolution and pooling: windows, hence halo exchange when a spatial dimension is split."""
+"""Convolutions: windows, hence halo exchange when a spatial dimension is split."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from math import prod
 from typing import Any
 
 from shardwise.tdl.descriptions.arguments import per_spatial_dim
-from shardwise.tdl.language import Max, NotCovered, Sum, TensorHandle, apply, named
-from shardwise.tdl.registry import Call, op, pointwise
+from shardwise.tdl.descriptions.movement import first_dims
+from shardwise.tdl.language import NotCovered, Opaque, Sum, TensorHandle, named
+from shardwise.tdl.registry import Call, op
 
 
 def _flops(call: Call) -> tuple[float, float]:
@@ -78,97 +79,150 @@ def _named_padding(padding: str, window: Sequence[int], gaps: Sequence[int]) -> 
     raise NotCovered(f"convolution with padding {padding!r}")
 
 
+def _transposed_flops(call: Call) -> tuple[float, float]:
+    """Every element of the input meets every weight of its channel once."""
+    weight = call.shapes["weight"]
+    forward = 2.0 * prod(call.shapes["input"]) * prod(weight[1:])
+    gradients = ("input" in call.differentiable) + ("weight" in call.differentiable)
+    return forward, forward * gradients
+
+
 @op(
-    "aten.max_pool1d.default",
-    "aten.max_pool2d.default",
-    "aten.max_pool3d.default",
-    category="light",
-    saves=("self", "output"),
-    flops=pointwise(4.0),
-    note="keeps its input, and the output in place of the indices",
+    "aten.conv_transpose1d.default",
+    "aten.conv_transpose2d.input",
+    "aten.conv_transpose3d.input",
+    saves=("input", "weight"),
+    flops=_transposed_flops,
 )
-def max_pool(
-    self: TensorHandle,
+def transposed_convolution(
+    input: TensorHandle,
+    weight: TensorHandle,
+    bias: TensorHandle | None = None,
     *,
-    kernel_size: Any,
-    stride: Any = None,
+    stride: Any = 1,
     padding: Any = 0,
     dilation: Any = 1,
+    groups: int = 1,
 ) -> Callable[..., Any]:
-    """y[…, x] = max_dx data[…, x·stride + dx·dilation - padding]"""
-    return _pool(self, kernel_size, stride, padding, dilation, Max)
+    """y[b, co, x] = Σ_{ci, t} data[b, ci, (x + padding) // stride - t] w[ci, co, :]"""
+    spatial = weight.rank - 2
+    steps = per_spatial_dim(stride, spatial, 1)
+    pads = per_spatial_dim(padding, spatial, 0)
+    gaps = per_spatial_dim(dilation, spatial, 1)
+    taps = overlapping_windows(weight.shape[2:], steps, gaps)
+    per_group = weight.shape[1]
+    inside = weight.shape[0] // groups
+    axes = ("z", "y", "x")[3 - spatial :]
 
-
-@op(
-    "aten.avg_pool1d.default",
-    "aten.avg_pool2d.default",
-    "aten.avg_pool3d.default",
-    category="light",
-    saves=("self",),
-    flops=pointwise(4.0),
-)
-def avg_pool(
-    self: TensorHandle, *, kernel_size: Any, stride: Any = None, padding: Any = 0
-) -> Callable[..., Any]:
-    """y[…, x] = Σ_dx data[…, x·stride + dx - padding] / window"""
-    return _pool(self, kernel_size, stride, padding, 1, Sum)
-
-
-def _pool(
-    data: TensorHandle,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    reducer: Callable[..., Any],
-) -> Callable[..., Any]:
-    spatial = data.rank - 2
-    window = per_spatial_dim(kernel_size, spatial, 1)
-    steps = per_spatial_dim(stride, spatial, 1) if stride not in (None, []) else window
-    pads, gaps = per_spatial_dim(padding, spatial, 0), per_spatial_dim(dilation, spatial, 1)
-
-    def output(*i: Any) -> Any:
-        def term(*dx: Any) -> Any:
-            places = tuple(
-                at * step + d * gap - pad
-                for at, d, step, gap, pad in zip(i[2:], dx, steps, gaps, pads, strict=True)
+    def output(b: Any, co: Any, *x: Any) -> Any:
+        def term(ci: Any, *t: Any) -> Any:
+            sources = tuple(
+                (at + pad) // step - back
+                for at, back, step, pad in zip(x, t, steps, pads, strict=True)
             )
-            return data[(*i[:2], *places)]
+            if groups == 1:
+                source, filters = ci, (ci, co)
+            else:
+                source = co // per_group * inside + ci
+                filters = (source, co % per_group)
+            return input[(b, source, *sources)] * first_dims(weight, filters)
 
-        # Wrapped in a point-wise function, so that windows are not split across devices.
-        return apply(reducer(term, window))
+        total = Sum(named(term, "in", *(f"k{x}" for x in axes)), (inside, *taps))
+        return total + bias[co] if bias is not None else total
 
-    return output
+    return named(output, "b", "out", *axes)
 
 
-def _adaptive_saves(call: Call) -> tuple[str, ...]:
-    return () if all(size == 1 for size in call.outputs[0][2:]) else ("self",)
+def overlapping_windows(
+    window: Sequence[int], steps: Sequence[int], gaps: Sequence[int]
+) -> list[int]:
+    """How many windows of a strided operator reach one element, per dimension."""
+    return [
+        (size - 1) * gap // step + 1 for size, step, gap in zip(window, steps, gaps, strict=True)
+    ]
+
+
+def _core_flops(call: Call) -> tuple[float, float]:
+    return (_transposed_flops if call.attributes.get("transposed") else _flops)(call)
 
 
 @op(
-    "aten.adaptive_avg_pool1d.default",
-    "aten.adaptive_avg_pool2d.default",
-    category="light",
-    saves=_adaptive_saves,
-    flops=pointwise(1.0),
-    note="keeps its input, but nothing where one cell is left: that is a mean",
+    "aten.convolution.default",
+    saves=("input", "weight"),
+    flops=_core_flops,
 )
-def adaptive_avg_pool(self: TensorHandle, *, output_size: Any) -> Callable[..., Any]:
-    """Mean over windows that tile the input; onto one cell it is a sum over all of it."""
-    sizes = per_spatial_dim(output_size, self.rank - 2, 1)
-    inner = self.shape[2:]
-    if all(size == 1 for size in sizes):
-        return lambda *i: Sum(lambda *dx: self[(*i[:2], *dx)], inner)
-    if any(n % size for n, size in zip(inner, sizes, strict=True)):
-        raise NotCovered("adaptive pooling onto windows of several sizes")
-    windows = [n // size for n, size in zip(inner, sizes, strict=True)]
+def core_convolution(
+    input: TensorHandle,
+    weight: TensorHandle,
+    bias: TensorHandle | None = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    transposed: bool = False,
+) -> Callable[..., Any]:
+    """As conv or conv_transpose of its rank"""
+    form = transposed_convolution if transposed else convolution
+    return form(
+        input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
+    )
 
-    def output(*i: Any) -> Any:
-        def term(*dx: Any) -> Any:
-            return self[
-                (*i[:2], *(at * w + d for at, d, w in zip(i[2:], dx, windows, strict=True)))
-            ]
 
-        return apply(Sum(term, windows))
+def _backward_flops(call: Call) -> tuple[float, float]:
+    """One product per gradient of the data and of the weights, each as large as the forward one."""
+    mask = call.attributes.get("output_mask", [True, True, True])
+    transposed = call.attributes.get("transposed")
+    positions = prod(call.shapes["input" if transposed else "grad_output"])
+    product = 2.0 * positions * prod(call.shapes["weight"][1:])
+    return product * (bool(mask[0]) + bool(mask[1])), 0.0
 
-    return output
+
+@op("aten.convolution_backward.default", saves=(), flops=_backward_flops)
+def convolution_backward(
+    grad_output: TensorHandle,
+    input: TensorHandle,
+    weight: TensorHandle,
+    *,
+    groups: int = 1,
+    transposed: bool = False,
+    output_mask: Sequence[bool] = (True, True, True),
+) -> list[Callable[..., Any]]:
+    """Gradients of data[b, ci], w[co, ci] (each a convolution) and of the bias (a sum)"""
+    product = Opaque()
+    grouped = groups > 1
+    spatial = [slice(None)] * (weight.rank - 2)
+
+    def of_input(b: Any, ci: Any, *x: Any) -> Any:
+        filters = weight[(ci, slice(None), *spatial) if transposed else (slice(None), ci, *spatial)]
+        if grouped:
+            filters = weight[(slice(None), slice(None), *spatial)]
+        return product(grad_output[(b, slice(None), *spatial)], filters)
+
+    def of_weight(first: Any, second: Any, *x: Any) -> Any:
+        ci, co = (first, second) if transposed else (second, first)
+        if grouped:
+            ci = co = slice(None)
+
+        def term(sample: Any) -> Any:
+            return product(
+                grad_output[(sample, co, *spatial)],
+                input[(sample, ci, *spatial)],
+            )
+
+        return Sum(named(lambda *n: term(*n), "sample"), grad_output.shape[:1])
+
+    def of_bias(co: Any) -> Any:
+        def term(sample: Any) -> Any:
+            return product(grad_output[(sample, slice(None) if grouped else co, *spatial)])
+
+        return Sum(named(lambda *n: term(*n), "sample"), grad_output.shape[:1])
+
+    pair = ("ci", "co") if transposed else ("co", "ci")
+    taps = [f"k{n}" for n in range(weight.rank - 2)]
+    gradients = (
+        named(lambda *i: of_input(*i), "b", "ci", "y", "x"),
+        named(lambda *i: of_weight(*i), *pair, *taps),
+        named(lambda *i: of_bias(*i), "co"),
+    )
+    return [g for g, wanted in zip(gradients, output_mask, strict=True) if wanted]

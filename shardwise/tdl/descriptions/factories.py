@@ -1,4 +1,4 @@
-"""Operators without inputs: every device makes what it needs."""
+"""Operators without inputs that are read: every device makes what it needs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from shardwise.tdl.registry import no_flops, op
 
 
 @op(
-    "aten.arange.default",
-    "aten.arange.start",
-    "aten.arange.start_step",
-    "aten.full.default",
-    "aten.ones.default",
-    "aten.zeros.default",
+    *(f"aten.arange.{form}" for form in ("default", "start", "start_step")),
+    *(f"aten.{name}.default" for name in ("range", "full", "ones", "zeros", "scalar_tensor")),
+    *(f"aten.{name}.default" for name in ("rand", "randn", "eye", "linspace", "logspace")),
+    *(f"aten.{name}.default" for name in ("empty_strided", "empty_permuted", "randint")),
+    *(f"aten.{name}.default" for name in ("tril_indices", "triu_indices")),
+    *(f"aten.{name}_window.default" for name in ("hann", "hamming", "blackman", "bartlett")),
+    "aten.range.step",
+    "aten.randint.low",
+    "aten.eye.m",
+    "aten.hann_window.periodic",
+    "aten.normal.float_float",
+    "aten.fft_fftfreq.default",
+    "aten.fft_rfftfreq.default",
     "aten.empty.memory_format",
-    "aten.scalar_tensor.default",
-    "aten.rand.default",
-    "aten.randn.default",
-    "aten.eye.default",
-    "aten.linspace.default",
     category="light",
     saves=(),
     flops=no_flops,

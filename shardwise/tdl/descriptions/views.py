@@ -7,8 +7,9 @@ from math import prod
 from typing import Any
 
 from shardwise.tdl.descriptions.arguments import dim_of, dims_of
+from shardwise.tdl.descriptions.movement import moved
 from shardwise.tdl.language import NotCovered, Opaque, TensorHandle
-from shardwise.tdl.registry import Function, no_flops, op
+from shardwise.tdl.registry import Call, Function, no_flops, op
 
 
 def _view(*kinds: str) -> Callable[[Function], Function]:
@@ -22,6 +23,18 @@ def _view(*kinds: str) -> Callable[[Function], Function]:
     "aten.flatten.using_ints",
     "aten.unflatten.int",
     "aten.squeeze.dim",
+    "aten.squeeze_copy.dim",
+    "aten.squeeze_copy.dims",
+    "aten.squeeze_copy.default",
+    "aten.unsqueeze_copy.default",
+    "aten.view_copy.default",
+    "aten._reshape_copy.default",
+    "aten._reshape_alias.default",
+    "aten.reshape_as.default",
+    "aten.ravel.default",
+    "aten.atleast_1d.default",
+    "aten.atleast_2d.default",
+    "aten.atleast_3d.default",
     "aten.squeeze.dims",
     "aten.squeeze.default",
     "aten.unsqueeze.default",
@@ -92,6 +105,11 @@ def _runs(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]
     "aten.swapdims.default",
     "aten.t.default",
     "aten.mT.default",
+    "aten.t_copy.default",
+    "aten.transpose_copy.int",
+    "aten.adjoint.default",
+    "aten.mH.default",
+    "aten.matrix_H.default",
 )
 def transpose(self: TensorHandle, *, dim0: int = -2, dim1: int = -1) -> Callable[..., Any]:
     """y[…, j, i] = x[…, i, j]"""
@@ -102,34 +120,55 @@ def transpose(self: TensorHandle, *, dim0: int = -2, dim1: int = -1) -> Callable
     return lambda *i: self[tuple(i[d] for d in order)]
 
 
+@_view("aten.numpy_T.default")
+def reverse(self: TensorHandle) -> Callable[..., Any]:
+    """y[…, j, i] = x[i, j, …]"""
+    return lambda *i: self[i[::-1]]
+
+
 @_view("aten.swapaxes.default")
 def swapaxes(self: TensorHandle, *, axis0: int, axis1: int) -> Callable[..., Any]:
     """y[…, j, i] = x[…, i, j]"""
     return transpose(self, dim0=axis0, dim1=axis1)
 
 
-@_view("aten.permute.default")
+@_view("aten.permute.default", "aten.permute_copy.default")
 def permute(self: TensorHandle, *, dims: Sequence[int]) -> Callable[..., Any]:
     """y[i] = x[…] with dimension k of y being dims[k] of x"""
     places = {dim_of(d, self.rank): k for k, d in enumerate(dims)}
     return lambda *i: self[tuple(i[places[d]] for d in range(self.rank))]
 
 
-@_view("aten.movedim.int", "aten.moveaxis.int")
-def movedim(self: TensorHandle, *, source: int, destination: int) -> Callable[..., Any]:
+@_view("aten.movedim.int", "aten.moveaxis.int", "aten.movedim.intlist", "aten.moveaxis.intlist")
+def movedim(
+    self: TensorHandle, *, source: int | list[int], destination: int | list[int]
+) -> Callable[..., Any]:
     """y[…, i] = x[i, …]"""
-    order = [d for d in range(self.rank) if d != dim_of(source, self.rank)]
-    order.insert(dim_of(destination, self.rank), dim_of(source, self.rank))
-    return permute(self, dims=order)
+    sources = [source] if isinstance(source, int) else source
+    places = [destination] if isinstance(destination, int) else destination
+    moving = {
+        dim_of(to, self.rank): dim_of(d, self.rank) for to, d in zip(places, sources, strict=True)
+    }
+    staying = iter(d for d in range(self.rank) if d not in moving.values())
+    return permute(
+        self, dims=[moving[k] if k in moving else next(staying) for k in range(self.rank)]
+    )
 
 
-@_view("aten.expand.default", "aten.broadcast_to.default", "aten.expand_as.default")
+@_view(
+    "aten.expand.default",
+    "aten.expand_copy.default",
+    "aten.broadcast_to.default",
+    "aten.expand_as.default",
+)
 def expand(self: TensorHandle, other: TensorHandle | None = None) -> Callable[..., Any]:
     """y[…, i] = x[…, 0]: dimensions of one element are repeated"""
     return lambda *i: self.at(i)
 
 
-@_view("aten.slice.Tensor", "aten.narrow.default")
+@_view(
+    "aten.slice.Tensor", "aten.slice_copy.Tensor", "aten.narrow.default", "aten.narrow_copy.default"
+)
 def slice_(
     self: TensorHandle, *, dim: int = 0, start: int | None = 0, step: int = 1
 ) -> Callable[..., Any]:
@@ -140,7 +179,7 @@ def slice_(
     return lambda *i: self[tuple(x * step + first if d == at else x for d, x in enumerate(i))]
 
 
-@_view("aten.select.int")
+@_view("aten.select.int", "aten.select_copy.int")
 def select(self: TensorHandle, *, dim: int, index: int) -> Callable[..., Any]:
     """y[…] = x[…, index]"""
     at = dim_of(dim, self.rank)
@@ -153,6 +192,12 @@ def select(self: TensorHandle, *, dim: int, index: int) -> Callable[..., Any]:
     "aten.split_with_sizes.default",
     "aten.chunk.default",
     "aten.tensor_split.sections",
+    "aten.tensor_split.indices",
+    "aten.split_copy.Tensor",
+    "aten.split_with_sizes_copy.default",
+    "aten.unsafe_chunk.default",
+    "aten.unsafe_split.Tensor",
+    "aten.unsafe_split_with_sizes.default",
 )
 def split(self: TensorHandle, *, dim: int = 0, out: Any) -> list[Callable[..., Any]]:
     """y_k[…, i] = x[…, i + start_k]"""
@@ -166,7 +211,7 @@ def split(self: TensorHandle, *, dim: int = 0, out: Any) -> list[Callable[..., A
     return [piece(start) for start in starts]
 
 
-@_view("aten.unbind.int")
+@_view("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(self: TensorHandle, *, dim: int = 0) -> list[Callable[..., Any]]:
     """y_k[…] = x[…, k]"""
     at = dim_of(dim, self.rank)
@@ -177,7 +222,14 @@ def unbind(self: TensorHandle, *, dim: int = 0) -> list[Callable[..., Any]]:
     return [piece(where) for where in range(self.shape[at])]
 
 
-@op("aten.cat.default", category="light", saves=(), flops=no_flops)
+@op(
+    "aten.cat.default",
+    "aten.concat.default",
+    "aten.concatenate.default",
+    category="light",
+    saves=(),
+    flops=no_flops,
+)
 def cat(tensors: list[TensorHandle], *, dim: int = 0) -> Callable[..., Any]:
     """y[…, :] = join(a[…, :], b[…, :], …)[:]: the joined dimension is needed whole"""
     at = dim_of(dim, tensors[0].rank)
@@ -195,22 +247,16 @@ def stack(tensors: list[TensorHandle], *, dim: int = 0) -> Callable[..., Any]:
     return lambda *i: join(*(t[(*i[:at], *i[at + 1 :])] for t in tensors))
 
 
-def _moved(self: TensorHandle, dims: Sequence[int]) -> Callable[..., Any]:
-    """Elements change places within `dims`, which are needed whole."""
-    copy = Opaque()
-    return lambda *i: copy(self[tuple(slice(None) if d in dims else x for d, x in enumerate(i))])
-
-
 @op("aten.roll.default", category="light", saves=(), flops=no_flops)
 def roll(self: TensorHandle, *, dims: int | Sequence[int] | None = None) -> Callable[..., Any]:
     """y[…, i] = x[…, (i - shift) mod n]: a rolled dimension is needed whole"""
-    return _moved(self, dims_of(dims, self.rank))
+    return moved(self, dims_of(dims, self.rank))
 
 
 @op("aten.flip.default", category="light", saves=(), flops=no_flops)
 def flip(self: TensorHandle, *, dims: Sequence[int]) -> Callable[..., Any]:
     """y[…, i] = x[…, n - 1 - i]: no share of a flipped dimension is its own"""
-    return _moved(self, [dim_of(d, self.rank) for d in dims])
+    return moved(self, [dim_of(d, self.rank) for d in dims])
 
 
 @op("aten.repeat_interleave.self_int", category="light", saves=(), flops=no_flops)
@@ -236,12 +282,23 @@ def repeat(self: TensorHandle, *, out: tuple[int, ...]) -> Callable[..., Any]:
     return output
 
 
-@op("aten.pad.default", "aten.constant_pad_nd.default", category="light", saves=(), flops=no_flops)
+def _pad_saves(call: Call) -> tuple[str, ...]:
+    """A border that is made of the input keeps it, for its number."""
+    return () if call.attributes.get("mode", "constant") in ("constant", "circular") else ("self",)
+
+
+@op(
+    "aten.pad.default",
+    "aten.constant_pad_nd.default",
+    category="light",
+    saves=_pad_saves,
+    flops=no_flops,
+)
 def pad(self: TensorHandle, *, pad: Sequence[int], mode: str = "constant") -> Callable[..., Any]:
     """y[…, i] = x[…, i - before] where there is one"""
     if mode not in ("constant", "replicate"):
         changed = {self.rank - 1 - k // 2 for k, width in enumerate(pad) if width}
-        return _moved(self, sorted(changed))
+        return moved(self, sorted(changed))
     before = [0] * self.rank
     for k in range(len(pad) // 2):
         before[self.rank - 1 - k] = pad[2 * k]

@@ -1,14 +1,16 @@
 //! The boundary to Python: extract, release the GIL, call, convert. Nothing is computed here.
 
+mod attended;
 mod error;
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
+use ::frontier::layout_arcs;
 use ::frontier::problem as core;
 use ::frontier::reschedule;
 use ::frontier::solve::{solve as run, Method, Settings, Solution as Solved};
+use ::frontier::watch::Watch;
 use numpy::ndarray::Array2;
 use numpy::{
     IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyReadonlyArray3,
@@ -16,6 +18,7 @@ use numpy::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use attended::attended;
 use error::to_python;
 
 /// A problem under construction.
@@ -199,7 +202,7 @@ fn stacked<'py, 'a>(
 }
 
 #[pyfunction]
-#[pyo3(signature = (problem, *, method="auto", epsilon=0.0, memory_target_bytes=None, time_limit_s=None, threads=0, progress=None))]
+#[pyo3(signature = (problem, *, method="auto", epsilon=0.0, memory_target_bytes=None, time_limit_s=None, memory_limit_bytes=None, threads=0, progress=None))]
 #[allow(clippy::too_many_arguments)] // one per keyword of the Python function
 fn solve(
     py: Python<'_>,
@@ -208,6 +211,7 @@ fn solve(
     epsilon: f64,
     memory_target_bytes: Option<f64>,
     time_limit_s: Option<f64>,
+    memory_limit_bytes: Option<u64>,
     threads: usize,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Solution> {
@@ -232,31 +236,12 @@ fn solve(
         epsilon,
         memory_target: memory_target_bytes,
         time_limit,
-    };
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build()
-        .map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let raised: Mutex<Option<PyErr>> = Mutex::new(None);
-    let listener = |stage: &str, fraction: f64| {
-        Python::attach(|py| {
-            let answer = py.check_signals().and_then(|()| match &progress {
-                None => Ok(true),
-                Some(call) => call.call1(py, (stage, fraction))?.extract::<bool>(py),
-            });
-            answer.unwrap_or_else(|error| {
-                if let Ok(mut slot) = raised.lock() {
-                    *slot = Some(error);
-                }
-                false
-            })
-        })
+        memory_limit: memory_limit_bytes,
     };
     let inner = &problem.inner;
-    let solved = py.detach(|| pool.install(|| run(inner, settings, Some(&listener))));
-    if let Some(error) = raised.lock().ok().and_then(|mut slot| slot.take()) {
-        return Err(error);
-    }
+    let solved = attended(py, threads, progress.as_ref(), |listener| {
+        run(inner, settings, Some(listener))
+    })?;
     Ok(Solution {
         solved: solved.map_err(to_python)?,
     })
@@ -287,14 +272,48 @@ fn shortest_paths<'py>(
             weight,
         })
         .collect();
-    let paths = py
-        .detach(|| reschedule::shortest_paths(node_count, &arcs))
-        .map_err(to_python)?;
+    let paths = attended(py, 0, None, |listener| {
+        reschedule::shortest_paths(node_count, &arcs, &Watch::new(None, Some(listener)))
+    })?
+    .map_err(to_python)?;
     let shape = (node_count, node_count);
     let shaped = |error: numpy::ndarray::ShapeError| PyValueError::new_err(error.to_string());
     let distance = Array2::from_shape_vec(shape, paths.distance).map_err(shaped)?;
     let last_arc = Array2::from_shape_vec(shape, paths.last_arc).map_err(shaped)?;
     Ok((distance.into_pyarray(py), last_arc.into_pyarray(py)))
+}
+
+/// Arrays of the changes between layouts; see `_core.pyi`.
+#[pyfunction]
+#[allow(clippy::type_complexity)] // the five arrays of the Python function
+fn layout_changes<'py>(
+    py: Python<'py>,
+    layouts: PyReadonlyArray2<i8>,
+) -> PyResult<(
+    Bound<'py, PyArray1<i64>>,
+    Bound<'py, PyArray1<i64>>,
+    Bound<'py, PyArray1<i8>>,
+    Bound<'py, PyArray1<i8>>,
+    Bound<'py, PyArray1<i64>>,
+)> {
+    let layouts = layouts.as_array();
+    let axes = layouts.ncols();
+    let rows: Vec<i8> = layouts.iter().copied().collect();
+    let found = py
+        .detach(|| layout_arcs::changes(&rows, axes))
+        .map_err(to_python)?;
+    let numbers = |of: fn(&layout_arcs::Change) -> u32| -> Vec<i64> {
+        found.iter().map(|c| i64::from(of(c))).collect()
+    };
+    let before: Vec<i8> = found.iter().map(|c| c.before).collect();
+    let after: Vec<i8> = found.iter().map(|c| c.after).collect();
+    Ok((
+        numbers(|c| c.source).into_pyarray(py),
+        numbers(|c| c.target).into_pyarray(py),
+        before.into_pyarray(py),
+        after.into_pyarray(py),
+        numbers(|c| c.axes).into_pyarray(py),
+    ))
 }
 
 /// The solver's version, part of every cached answer's key.
@@ -309,6 +328,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Solution>()?;
     m.add_function(wrap_pyfunction!(solve, m)?)?;
     m.add_function(wrap_pyfunction!(shortest_paths, m)?)?;
+    m.add_function(wrap_pyfunction!(layout_changes, m)?)?;
     m.add_function(wrap_pyfunction!(version, m)?)?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::scalar::Weights;
 use crate::tracking::Point;
 
 /// Bounds are lowered by this much (relative), so that rounding never makes a claim too strong.
-const MARGIN: f64 = 1e-9;
+pub const MARGIN: f64 = 1e-9;
 
 /// Every strategy costs at least `value` under `weights`.
 #[derive(Debug, Clone, Copy)]

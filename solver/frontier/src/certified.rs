@@ -11,10 +11,12 @@ use crate::certificate::{certify, corner_gap, Line};
 use crate::error::SolveError;
 use crate::frontier::Thinning;
 use crate::gather::Limits;
+use crate::grid::Resolution;
 use crate::problem::Problem;
+use crate::repeated::{self, Fineness};
 use crate::restricted::Kept;
 use crate::scalar::{self, Weights};
-use crate::tracking::{track, Point, Style};
+use crate::tracking::Point;
 use crate::watch::Watch;
 
 /// Rounds of restricted tracking, and the most weighted optima before them.
@@ -32,6 +34,7 @@ const TIE: f64 = 1e-7;
 /// Points with what is proven about them.
 pub struct Certified {
     pub points: Vec<Point>,
+    pub lines: Vec<Line>,
     pub epsilon: f64,
     /// With a memory target: no strategy within it is faster (seconds).
     pub time_lower_bound: Option<f64>,
@@ -73,6 +76,7 @@ pub fn solve(
         optima: search.lines.len(),
         kept_choices: search.kept.mean(),
         points: search.points,
+        lines: search.lines,
         stopped,
     })
 }
@@ -234,39 +238,31 @@ impl<'p, 'w> Search<'p, 'w> {
             memory: memory / self.scale.0,
             time: time / self.scale.1,
         };
-        self.kept.add_near(self.problem, &point, weights, near);
+        self.kept
+            .add_near(self.problem, &point, weights, near, self.watch)?;
         Ok(())
     }
 
     /// Track the frontier of the kept choices and add its points.
     fn track_kept(&mut self, cap: f64, epsilon: f64, steps: usize) -> Result<(), SolveError> {
-        let problem = self.kept.problem(self.problem)?;
+        let selection = self.kept.selection();
         let fastest = self.points.last().map_or(0.0, |p| p.time);
         let leanest = self.points.first().map_or(0.0, |p| p.memory);
-        let share = epsilon * 2.0 / (problem.operators.len() as f64).max(8.0);
-        let thinning = Thinning {
-            time_s: fastest * share,
+        let share = epsilon * 2.0 / (self.problem.operators.len() as f64).max(8.0);
+        let resolution = Resolution {
+            slots: steps,
             memory_bytes: leanest * share,
-            most: steps,
+            time_s: fastest * share,
             memory_cap: cap,
         };
         let limits = Limits {
-            thinning,
+            thinning: Thinning::EXACT,
             candidates: u64::MAX,
             watch: self.watch,
         };
-        let style = |heuristic| Style {
-            linear: true,
-            heuristic,
-            widest: 512,
-        };
-        // The points of a heuristic elimination are strategies too; the lines say how good.
-        let tracked = match track(&problem, style(false), &limits) {
-            Err(SolveError::OverBudget(_)) => track(&problem, style(true), &limits)?,
-            other => other?,
-        };
-        for point in tracked.points {
-            self.insert(self.kept.widen(point));
+        let fineness = Fineness::Coarse(resolution);
+        for point in repeated::track(self.problem, &selection, fineness, &limits)? {
+            self.insert(point);
         }
         Ok(())
     }

@@ -15,43 +15,13 @@ use rayon::prelude::*;
 
 use crate::error::SolveError;
 use crate::problem::Problem;
+use crate::selection::{Selection, Sets};
 use crate::watch::Watch;
 
 /// Rounds over all operators; a neighbour that has lost choices makes the test sharper.
 const ROUNDS: usize = 4;
 /// Choices are compared with at most this many others, the most promising ones.
 const WITNESSES: usize = 64;
-
-/// The choices of each operator that are left, ascending; equal sets have equal ids.
-pub struct Kept {
-    pub of: Vec<usize>,
-    pub sets: Vec<Arc<Vec<u32>>>,
-}
-
-impl Kept {
-    pub fn choices(&self, operator: usize) -> &[u32] {
-        &self.sets[self.of[operator]]
-    }
-}
-
-/// Interns sets of choices.
-#[derive(Default)]
-struct Sets {
-    sets: Vec<Arc<Vec<u32>>>,
-    ids: HashMap<Arc<Vec<u32>>, usize>,
-}
-
-impl Sets {
-    fn intern(&mut self, set: Vec<u32>) -> usize {
-        let set = Arc::new(set);
-        if let Some(&id) = self.ids.get(&set) {
-            return id;
-        }
-        self.sets.push(Arc::clone(&set));
-        self.ids.insert(set, self.sets.len() - 1);
-        self.sets.len() - 1
-    }
-}
 
 /// An edge seen from one of its ends: everything that the test depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -80,7 +50,7 @@ pub fn eliminate(
     own: &[Vec<f64>],
     tables: &[Vec<f64>],
     watch: &Watch,
-) -> Result<Kept, SolveError> {
+) -> Result<Selection, SolveError> {
     let mut sets = Sets::default();
     let mut of: Vec<usize> = (0..problem.operators.len())
         .map(|o| sets.intern((0..problem.choices(o) as u32).collect()))
@@ -98,8 +68,8 @@ pub fn eliminate(
         }
         let left: Vec<Vec<u32>> = distinct
             .par_iter()
-            .map(|n| survivors(problem, n, &sets.sets, own, tables))
-            .collect();
+            .map(|n| survivors(problem, n, &sets.sets, own, tables, watch))
+            .collect::<Result<_, SolveError>>()?;
         let ids: Vec<usize> = left.into_iter().map(|set| sets.intern(set)).collect();
         let next: Vec<usize> = around.iter().map(|n| ids[seen[n]]).collect();
         if next == of {
@@ -107,7 +77,7 @@ pub fn eliminate(
         }
         of = next;
     }
-    Ok(Kept {
+    Ok(Selection {
         of,
         sets: sets.sets,
     })
@@ -218,7 +188,8 @@ fn survivors(
     sets: &[Arc<Vec<u32>>],
     own: &[Vec<f64>],
     tables: &[Vec<f64>],
-) -> Vec<u32> {
+    watch: &Watch,
+) -> Result<Vec<u32>, SolveError> {
     let choices = &sets[neighbourhood.set];
     let own: Vec<f64> = choices
         .iter()
@@ -240,6 +211,7 @@ fn survivors(
     let mut dead = vec![false; own.len()];
     // The least promising is tested first, so that its witnesses are still there.
     for &(_, k) in order.iter().rev() {
+        watch.poll("bounding", 0.5)?;
         dead[k] = order
             .iter()
             .map(|(_, other)| *other)
@@ -248,7 +220,7 @@ fn survivors(
             .any(|other| is_no_dearer(&own, &sides, other, k));
     }
     let left = choices.iter().zip(&dead).filter(|(_, dead)| !**dead);
-    left.map(|(k, _)| *k).collect()
+    Ok(left.map(|(k, _)| *k).collect())
 }
 
 fn is_no_dearer(own: &[f64], sides: &[Rows], other: usize, k: usize) -> bool {

@@ -5,8 +5,9 @@ use crate::frontier::{record, reduce, settle, Candidate, Frontier, Thinning, Tup
 use crate::trace::Arena;
 use crate::watch::Watch;
 
-/// Tuples remembered at once, of some 50 bytes each.
-const MOST_TUPLES: u64 = 50_000_000;
+const BYTES_PER_TUPLE: usize = 48;
+/// Tuples remembered at once.
+const MOST_TUPLES: f64 = 5e7;
 /// Sums are merged into the front when there are this many, or as many as the front has.
 const BUFFER: usize = 1 << 11;
 
@@ -33,9 +34,10 @@ impl Limits<'_> {
 
     /// Count tuples that are kept; errs when they would fill the memory.
     pub fn keep(&self, tuples: usize) -> Result<(), SolveError> {
-        if self.watch.keep(tuples) > MOST_TUPLES {
+        let most = self.watch.room(MOST_TUPLES, BYTES_PER_TUPLE);
+        if self.watch.keep(tuples) as f64 > most {
             return Err(SolveError::OverBudget(format!(
-                "more than {MOST_TUPLES} partial strategies to remember"
+                "more than {most:.0} partial strategies to remember"
             )));
         }
         Ok(())
@@ -62,11 +64,27 @@ impl<'a> Gather<'a> {
     }
 
     pub fn product(&mut self, a: &[Tuple], b: &[Tuple]) -> Result<(), SolveError> {
+        self.moved_product((0.0, 0.0), a, b)
+    }
+
+    /// The product of two staircases, each sum with (memory, time) on top.
+    pub fn moved_product(
+        &mut self,
+        own: (f64, f64),
+        a: &[Tuple],
+        b: &[Tuple],
+    ) -> Result<(), SolveError> {
         self.limits.spend(a.len() * b.len())?;
         // Long rows: the front is walked once per row.
-        let (a, b) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-        for x in a {
-            self.row(x, b);
+        let swap = a.len() > b.len();
+        let (short, long) = if swap { (b, a) } else { (a, b) };
+        for x in short {
+            let x = Tuple {
+                memory: own.0 + x.memory,
+                time: own.1 + x.time,
+                trace: x.trace,
+            };
+            self.row(&x, long, swap);
             if self.pending.len() >= BUFFER.max(self.front.len()) {
                 self.limits.spend(0)?;
                 self.merge();
@@ -76,7 +94,7 @@ impl<'a> Gather<'a> {
     }
 
     /// x + every tuple of b that the front does not beat. Both ascend in memory.
-    fn row(&mut self, x: &Tuple, b: &[Tuple]) {
+    fn row(&mut self, x: &Tuple, b: &[Tuple], swap: bool) {
         let thinning = &self.limits.thinning;
         // A part of what thinning takes anyway, before it costs a place in the sort.
         let (spare_memory, spare_time) = (thinning.memory_bytes / 4.0, thinning.time_s / 4.0);
@@ -92,11 +110,16 @@ impl<'a> Gather<'a> {
             passed += count_within(&self.front[passed..], within);
             let beaten = passed > 0 && self.front[passed - 1].time <= time + spare_time;
             if !beaten {
+                let (left, right) = if swap {
+                    (y.trace, x.trace)
+                } else {
+                    (x.trace, y.trace)
+                };
                 self.pending.push(Candidate {
                     memory,
                     time,
-                    left: x.trace,
-                    right: y.trace,
+                    left,
+                    right,
                 });
             }
         }

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use rayon::prelude::*;
 
 use crate::error::SolveError;
+use crate::watch::Watch;
 
 /// Sums that differ by less (relative) are one time: rounding must not choose the path.
 const TIE: f64 = 1e-12;
@@ -51,7 +52,9 @@ impl PartialOrd for Visit {
 }
 
 /// Dijkstra from every node. Ties go to fewer arcs, then to the lower arc.
-pub fn shortest_paths(nodes: usize, arcs: &[Arc]) -> Result<Paths, SolveError> {
+///
+/// Errs for bad arcs, and when the watch says stop.
+pub fn shortest_paths(nodes: usize, arcs: &[Arc], watch: &Watch) -> Result<Paths, SolveError> {
     for (i, arc) in arcs.iter().enumerate() {
         let inside = (arc.source as usize) < nodes && (arc.target as usize) < nodes;
         if !inside || !arc.weight.is_finite() || arc.weight < 0.0 {
@@ -60,14 +63,14 @@ pub fn shortest_paths(nodes: usize, arcs: &[Arc]) -> Result<Paths, SolveError> {
             )));
         }
     }
-    let mut out: Vec<Vec<u32>> = vec![Vec::new(); nodes];
-    for (i, arc) in arcs.iter().enumerate() {
-        out[arc.source as usize].push(i as u32);
-    }
+    let out = Leaving::new(nodes, arcs);
     let rows: Vec<(Vec<f64>, Vec<i32>)> = (0..nodes)
         .into_par_iter()
-        .map(|from| from_one(from, nodes, arcs, &out))
-        .collect();
+        .map_with(Scratch::default(), |scratch, from| {
+            watch.poll("re-scheduling", from as f64 / nodes as f64)?;
+            Ok(from_one(from, nodes, &out, scratch))
+        })
+        .collect::<Result<_, SolveError>>()?;
     let mut paths = Paths {
         distance: Vec::with_capacity(nodes * nodes),
         last_arc: Vec::with_capacity(nodes * nodes),
@@ -79,10 +82,56 @@ pub fn shortest_paths(nodes: usize, arcs: &[Arc]) -> Result<Paths, SolveError> {
     Ok(paths)
 }
 
-fn from_one(from: usize, nodes: usize, arcs: &[Arc], out: &[Vec<u32>]) -> (Vec<f64>, Vec<i32>) {
+/// The arcs by source: those of node n stand at `starts[n]..starts[n + 1]`.
+struct Leaving {
+    starts: Vec<u32>,
+    /// (target, number of the arc, weight)
+    arcs: Vec<(u32, u32, f64)>,
+}
+
+impl Leaving {
+    fn new(nodes: usize, arcs: &[Arc]) -> Self {
+        let mut order: Vec<u32> = (0..arcs.len() as u32).collect();
+        order.sort_by_key(|i| arcs[*i as usize].source);
+        let mut starts = vec![0u32; nodes + 1];
+        for arc in arcs {
+            starts[arc.source as usize + 1] += 1;
+        }
+        for node in 0..nodes {
+            starts[node + 1] += starts[node];
+        }
+        let sorted = order.iter().map(|i| {
+            let arc = &arcs[*i as usize];
+            (arc.target, *i, arc.weight)
+        });
+        Self {
+            starts,
+            arcs: sorted.collect(),
+        }
+    }
+
+    fn of(&self, node: u32) -> &[(u32, u32, f64)] {
+        let at = node as usize;
+        &self.arcs[self.starts[at] as usize..self.starts[at + 1] as usize]
+    }
+}
+
+#[derive(Default, Clone)]
+struct Scratch {
+    count: Vec<u32>,
+}
+
+fn from_one(
+    from: usize,
+    nodes: usize,
+    out: &Leaving,
+    scratch: &mut Scratch,
+) -> (Vec<f64>, Vec<i32>) {
     let mut distance = vec![f64::INFINITY; nodes];
-    let mut count = vec![u32::MAX; nodes];
     let mut last = vec![-1i32; nodes];
+    let count = &mut scratch.count;
+    count.clear();
+    count.resize(nodes, u32::MAX);
     let mut heap = BinaryHeap::new();
     distance[from] = 0.0;
     count[from] = 0;
@@ -96,20 +145,23 @@ fn from_one(from: usize, nodes: usize, arcs: &[Arc], out: &[Vec<u32>]) -> (Vec<f
         if visit.distance > distance[at] * (1.0 + TIE) || visit.arcs > count[at] {
             continue;
         }
-        for &i in &out[at] {
-            let arc = arcs[i as usize];
-            let to = arc.target as usize;
-            let there = visit.distance + arc.weight;
+        for &(target, arc, weight) in out.of(visit.node) {
+            let to = target as usize;
+            let there = visit.distance + weight;
+            // Most arcs lead to where a shorter way is known.
+            if there > distance[to] * (1.0 + 2.0 * TIE) {
+                continue;
+            }
             let tie = (there - distance[to]).abs() <= TIE * there;
             let shorter = !tie && there < distance[to];
             if shorter || (tie && visit.arcs + 1 < count[to]) {
                 distance[to] = there;
                 count[to] = visit.arcs + 1;
-                last[to] = i as i32;
+                last[to] = arc as i32;
                 heap.push(Visit {
                     distance: there,
                     arcs: visit.arcs + 1,
-                    node: arc.target,
+                    node: target,
                 });
             }
         }
@@ -132,7 +184,7 @@ mod tests {
     #[test]
     fn goes_round_when_that_is_cheaper() {
         let arcs = [arc(0, 2, 5.0), arc(0, 1, 1.0), arc(1, 2, 1.0)];
-        let paths = shortest_paths(3, &arcs).unwrap();
+        let paths = shortest_paths(3, &arcs, &Watch::new(None, None)).unwrap();
         assert_eq!(paths.distance[2], 2.0);
         assert_eq!(paths.last_arc[2], 2);
         assert_eq!(paths.distance[3 * 2], f64::INFINITY);
@@ -142,11 +194,16 @@ mod tests {
     #[test]
     fn fewer_arcs_win_a_tie() {
         let arcs = [arc(0, 1, 0.0), arc(1, 2, 1.0), arc(0, 2, 1.0)];
-        assert_eq!(shortest_paths(3, &arcs).unwrap().last_arc[2], 2);
+        assert_eq!(
+            shortest_paths(3, &arcs, &Watch::new(None, None))
+                .unwrap()
+                .last_arc[2],
+            2
+        );
     }
 
     #[test]
     fn refuses_negative_weights() {
-        assert!(shortest_paths(2, &[arc(0, 1, -1.0)]).is_err());
+        assert!(shortest_paths(2, &[arc(0, 1, -1.0)], &Watch::new(None, None)).is_err());
     }
 }

@@ -7,8 +7,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::error::SolveError;
 use crate::problem::Problem;
-use crate::scalar::Weights;
+use crate::scalar::{edges_around, local_cost, Weights};
+use crate::selection::{Selection, Sets};
 use crate::tracking::Point;
+use crate::watch::Watch;
 
 /// The kept choices per class of operators.
 pub struct Kept {
@@ -58,23 +60,21 @@ impl Kept {
         point: &Point,
         weights: Weights,
         most: usize,
-    ) -> bool {
+        watch: &Watch,
+    ) -> Result<bool, SolveError> {
         let mut best: HashMap<(usize, u32), f64> = HashMap::new();
-        let mut around: Vec<Vec<usize>> = vec![Vec::new(); problem.operators.len()];
-        for (e, edge) in problem.edges.iter().enumerate() {
-            around[edge.source].push(e);
-            around[edge.target].push(e);
-        }
+        let around = edges_around(problem);
         for (o, edges) in around.iter().enumerate() {
+            watch.poll("restricted", 0.5)?;
             let class = self.class_of[o];
-            let cost = |k: usize| local_cost(problem, point, o, k, edges, weights);
-            let now = cost(point.choices[o] as usize);
-            for k in 0..problem.choices(o) {
-                if self.sets[class].contains(&(k as u32)) {
+            let cost = |k: u32| local_cost(problem, &point.choices, o, k, edges, weights);
+            let now = cost(point.choices[o]);
+            for k in 0..problem.choices(o) as u32 {
+                if self.sets[class].contains(&k) {
                     continue;
                 }
                 let change = cost(k) - now;
-                let least = best.entry((class, k as u32)).or_insert(f64::INFINITY);
+                let least = best.entry((class, k)).or_insert(f64::INFINITY);
                 *least = least.min(change);
             }
         }
@@ -88,7 +88,7 @@ impl Kept {
                 new |= self.sets[class].insert(k);
             }
         }
-        new
+        Ok(new)
     }
 
     fn choices(&self, operator: usize) -> &BTreeSet<u32> {
@@ -103,76 +103,17 @@ impl Kept {
         total as f64 / self.class_of.len().max(1) as f64
     }
 
-    /// The problem with only the kept choices.
-    pub fn problem(&self, full: &Problem) -> Result<Problem, SolveError> {
-        let mut small = Problem::default();
-        small.tables.clone_from(&full.tables);
-        let mut cost_ids = HashMap::new();
-        for (o, operator) in full.operators.iter().enumerate() {
-            let key = (operator.costs, self.class_of[o]);
-            let costs = match cost_ids.get(&key) {
-                Some(id) => *id,
-                None => {
-                    let all = &full.costs[operator.costs];
-                    let pick = |from: &[f64]| -> Vec<f64> {
-                        self.choices(o).iter().map(|k| from[*k as usize]).collect()
-                    };
-                    let id = small.add_costs(pick(&all.memory), pick(&all.time))?;
-                    cost_ids.insert(key, id);
-                    id
-                }
-            };
-            small.add_operator(operator.name.clone(), costs)?;
+    /// The kept choices of every operator.
+    pub fn selection(&self) -> Selection {
+        let mut sets = Sets::default();
+        let of_class: Vec<usize> = self
+            .sets
+            .iter()
+            .map(|set| sets.intern(set.iter().copied().collect()))
+            .collect();
+        Selection {
+            of: self.class_of.iter().map(|class| of_class[*class]).collect(),
+            sets: sets.sets,
         }
-        for edge in &full.edges {
-            let pick = |map: usize, o: usize| -> Vec<u32> {
-                let map = &full.maps[map];
-                self.choices(o).iter().map(|k| map[*k as usize]).collect()
-            };
-            small.add_edge(
-                edge.source,
-                edge.target,
-                edge.table,
-                pick(edge.rows, edge.source),
-                pick(edge.columns, edge.target),
-            )?;
-        }
-        Ok(small)
     }
-
-    /// A strategy of the restricted problem as one of the full problem.
-    pub fn widen(&self, mut point: Point) -> Point {
-        for (o, choice) in point.choices.iter_mut().enumerate() {
-            *choice = *self.choices(o).iter().nth(*choice as usize).unwrap_or(&0);
-        }
-        point
-    }
-}
-
-fn local_cost(
-    problem: &Problem,
-    point: &Point,
-    operator: usize,
-    choice: usize,
-    edges: &[usize],
-    weights: Weights,
-) -> f64 {
-    let costs = &problem.costs[problem.operators[operator].costs];
-    let mut total = weights.of(costs.memory[choice], costs.time[choice]);
-    for &e in edges {
-        let edge = &problem.edges[e];
-        let at = |o: usize| {
-            if o == operator {
-                choice
-            } else {
-                point.choices[o] as usize
-            }
-        };
-        let table = &problem.tables[edge.table];
-        total += problem
-            .alternatives(edge, at(edge.source), at(edge.target))
-            .map(|i| weights.of(table.memory[i], table.time[i]))
-            .fold(f64::INFINITY, f64::min);
-    }
-    total
 }

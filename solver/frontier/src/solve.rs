@@ -5,9 +5,12 @@ use std::time::Duration;
 use crate::brute_force;
 use crate::certified;
 use crate::error::SolveError;
+use crate::exact::finish;
 use crate::frontier::Thinning;
 use crate::gather::Limits;
 use crate::problem::Problem;
+use crate::repeated::{self, Fineness};
+use crate::selection::Selection;
 use crate::tracking::{track, Point, Style};
 use crate::watch::{Listener, Watch};
 
@@ -72,6 +75,8 @@ pub struct Settings {
     pub epsilon: f64,
     pub memory_target: Option<f64>,
     pub time_limit: Option<Duration>,
+    /// What tables and tuples may take, in bytes.
+    pub memory_limit: Option<u64>,
 }
 
 pub struct Solution {
@@ -89,9 +94,12 @@ pub struct Solution {
 
 /// The most choices that branch elimination may give an operator in exact tracking.
 const WIDEST: usize = 4096;
-/// `Auto` tries exact tracking on at most so many cells, with so many candidates.
-const AUTO_CELLS: usize = 1_000_000;
-const AUTO_CANDIDATES: u64 = 20_000_000;
+/// `Auto` tracks exactly at once where so many candidates are enough.
+const QUICK_CANDIDATES: u64 = 2_000_000;
+/// Where an exact answer is asked, it starts from a frontier certified to this,
+const FIRST_EPSILON: f64 = 0.01;
+/// and may consider so many candidates more.
+const EXACT_CANDIDATES: u64 = 20_000_000_000;
 
 /// Solve a problem; cancelling and limits give what was found so far where there is anything.
 pub fn solve(
@@ -99,7 +107,7 @@ pub fn solve(
     settings: Settings,
     listener: Option<&Listener>,
 ) -> Result<Solution, SolveError> {
-    let watch = Watch::new(settings.time_limit, listener);
+    let watch = Watch::new(settings.time_limit, listener).within(settings.memory_limit);
     let style = |linear, heuristic| Style {
         linear,
         heuristic,
@@ -152,35 +160,43 @@ fn exactly(
 }
 
 fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution, SolveError> {
-    let cells: usize = problem
-        .edges
-        .iter()
-        .map(|e| problem.choices(e.source) * problem.choices(e.target))
-        .sum();
-    // A problem asked exactly gets more work before it is answered with a gap instead.
-    let patience = if settings.epsilon > 0.0 { 1 } else { 40 };
-    if cells <= AUTO_CELLS * patience.min(10) {
-        // Half of the time is left for an answer with a gap.
-        let half = watch.part(0.5);
-        let limits = Limits {
-            thinning: Thinning::EXACT,
-            candidates: AUTO_CANDIDATES * patience as u64,
-            watch: &half,
-        };
-        let style = Style {
-            linear: true,
-            heuristic: false,
-            widest: 256,
-        };
-        let tracked = track(problem, style, &limits);
-        watch.count(half.candidates() as usize);
-        match tracked {
-            Ok(tracked) => return Ok(exact(tracked.points, "ldp", watch)),
-            Err(SolveError::OverBudget(_) | SolveError::OutOfTime) => {}
+    // A small problem is answered exactly in less time than bounds would take.
+    let limits = Limits {
+        thinning: Thinning::EXACT,
+        candidates: QUICK_CANDIDATES,
+        watch,
+    };
+    if repeated::looks_quick(problem, QUICK_CANDIDATES) {
+        let everything = Selection::all(problem);
+        match repeated::track(problem, &everything, Fineness::Exact, &limits) {
+            Ok(points) => return Ok(exact(points, "repeated", watch)),
+            Err(SolveError::OverBudget(_)) => {}
             Err(other) => return Err(other),
         }
     }
-    let found = certified::solve(problem, settings.epsilon, settings.memory_target, watch)?;
+    let wants_all = settings.epsilon == 0.0 && settings.memory_target.is_none();
+    let aim = if wants_all {
+        FIRST_EPSILON
+    } else {
+        settings.epsilon
+    };
+    let mut found = certified::solve(problem, aim, settings.memory_target, watch)?;
+    if wants_all && found.stopped.is_none() {
+        match finish(
+            problem,
+            &found.points,
+            &found.lines,
+            EXACT_CANDIDATES,
+            watch,
+        ) {
+            Ok(points) => {
+                let mut solution = exact(points, "fixed", watch);
+                solution.optima = found.optima;
+                return Ok(solution);
+            }
+            Err(stopped) => found.stopped = Some(stopped),
+        }
+    }
     let whole_proven = found.epsilon <= settings.epsilon;
     let target_proven = match (settings.memory_target, found.time_lower_bound) {
         (Some(target), Some(bound)) => found

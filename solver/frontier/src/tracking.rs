@@ -267,7 +267,7 @@ fn chain_order(working: &Working, component: &[usize], rank: &[usize]) -> Vec<us
 /// Costs are added up anew in the order of the problem, so that they do not depend on the order
 /// of elimination; strategies that rounding alone had kept apart fall together.
 fn unroll(problem: &Problem, working: &Working, frontier: &Frontier) -> Vec<Point> {
-    let mut points: Vec<Point> = frontier
+    let points = frontier
         .iter()
         .map(|tuple| {
             let mut choices = vec![0; problem.operators.len()];
@@ -284,6 +284,11 @@ fn unroll(problem: &Problem, working: &Working, frontier: &Frontier) -> Vec<Poin
             }
         })
         .collect();
+    staircase(points)
+}
+
+/// The points that no other beats, ascending in memory.
+pub fn staircase(mut points: Vec<Point>) -> Vec<Point> {
     points.sort_by(|a, b| {
         a.memory
             .total_cmp(&b.memory)

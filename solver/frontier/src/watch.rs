@@ -9,7 +9,7 @@ use crate::error::SolveError;
 /// Told (stage, fraction done); answering false cancels.
 pub type Listener<'a> = dyn Fn(&str, f64) -> bool + Sync + 'a;
 
-const BETWEEN_CALLS: Duration = Duration::from_millis(100);
+const BETWEEN_CALLS: Duration = Duration::from_millis(20);
 
 /// One solve's clock and ears. Shared by all threads of the solve.
 pub struct Watch<'a> {
@@ -20,6 +20,7 @@ pub struct Watch<'a> {
     cancelled: AtomicBool,
     candidates: AtomicU64,
     kept: AtomicU64,
+    most_bytes: Option<u64>,
 }
 
 impl<'a> Watch<'a> {
@@ -33,7 +34,22 @@ impl<'a> Watch<'a> {
             cancelled: AtomicBool::new(false),
             candidates: AtomicU64::new(0),
             kept: AtomicU64::new(0),
+            most_bytes: None,
         }
+    }
+
+    /// The same, for a solve whose tables and tuples may take so many bytes in all.
+    pub fn within(mut self, most_bytes: Option<u64>) -> Self {
+        self.most_bytes = most_bytes;
+        self
+    }
+
+    /// How many items of `size` bytes one stage may hold at once, at most `most`.
+    ///
+    /// Half of the memory limit, since two stages overlap for a moment.
+    pub fn room(&self, most: f64, size: usize) -> f64 {
+        self.most_bytes
+            .map_or(most, |bytes| most.min(bytes as f64 / 2.0 / size as f64))
     }
 
     /// Seconds since the solve began.
@@ -67,7 +83,7 @@ impl<'a> Watch<'a> {
         let left = self
             .deadline
             .map(|d| d.saturating_duration_since(Instant::now()));
-        Self::new(left.map(|left| left.mul_f64(share)), self.listener)
+        Self::new(left.map(|left| left.mul_f64(share)), self.listener).within(self.most_bytes)
     }
 
     /// Errs when the solve is to stop. Cheap; call it every millisecond or so.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use frontier::error::SolveError;
@@ -43,6 +43,7 @@ fn settings(method: Method) -> Settings {
         epsilon: 0.0,
         memory_target: None,
         time_limit: None,
+        memory_limit: None,
     }
 }
 
@@ -77,6 +78,43 @@ fn a_time_limit_leaves_a_certified_answer() {
         let (memory, time) = problem.evaluate(&point.choices, &point.edge_choices);
         assert_eq!((memory, time), (point.memory, point.time));
     }
+}
+
+#[test]
+fn cancelling_gives_what_was_found_with_its_certificate() {
+    let problem = chain(200, 12);
+    // Bounds come before the staircases that they certify.
+    let bounded = AtomicBool::new(false);
+    let listener = |stage: &str, _: f64| {
+        bounded.fetch_or(stage == "bounding", Ordering::Relaxed);
+        !(bounded.load(Ordering::Relaxed) && stage == "tracking")
+    };
+    let asked = Settings {
+        epsilon: 1e-6,
+        ..settings(Method::Auto)
+    };
+    let found = solve(&problem, asked, Some(&listener)).unwrap();
+    assert_eq!(found.status, Status::Cancelled);
+    assert!(found.epsilon > asked.epsilon && found.epsilon.is_finite());
+    assert!(found.points.len() > 2);
+}
+
+#[test]
+fn a_memory_limit_leaves_a_certified_answer() {
+    let problem = chain(200, 12);
+    let within = |bytes| Settings {
+        memory_limit: Some(bytes),
+        epsilon: 1e-3,
+        ..settings(Method::Auto)
+    };
+    // Enough for bounds, not for fine staircases.
+    let found = solve(&problem, within(600_000), None).unwrap();
+    assert_eq!(found.status, Status::Budget);
+    assert!(found.epsilon > 1e-3 && found.epsilon.is_finite());
+    // Enough for bounds of copied operators only.
+    let coarse = solve(&problem, within(5_000), None).unwrap();
+    assert_eq!(coarse.status, Status::Budget);
+    assert!(coarse.epsilon > found.epsilon && coarse.epsilon.is_finite());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod common;
 use common::{build, costs, covers, exact_limits, problems, sketches, Shape, SHAPES};
 use frontier::brute_force;
 use frontier::certified;
+use frontier::exact::finish;
 use frontier::problem::Problem;
 use frontier::scalar::{minimise, Weights};
 use frontier::solve::{solve, Method, Settings, Solution, Status};
@@ -20,6 +21,7 @@ fn settings(method: Method) -> Settings {
         epsilon: 0.0,
         memory_target: None,
         time_limit: None,
+        memory_limit: None,
     }
 }
 
@@ -106,6 +108,26 @@ proptest! {
         prop_assert!(covers(&truth, &found.points, 0.0));
         prop_assert!(adds_up(&problem, &found.points));
         prop_assert!(is_staircase(&found.points));
+    }
+
+    #[test]
+    fn fixing_choices_keeps_the_frontier(problem in problems(), percent in 0u8..60) {
+        let watch = Watch::new(None, None);
+        let near = f64::from(percent) / 100.0;
+        let found = certified::solve(&problem, near, None, &watch).unwrap();
+        let points = finish(&problem, &found.points, &found.lines, 1 << 40, &watch).unwrap();
+        prop_assert_eq!(costs(&points), costs(&truth(&problem)));
+        prop_assert!(adds_up(&problem, &points));
+    }
+
+    #[test]
+    fn claims_hold_where_memory_is_scarce(problem in problems(), bytes in 16u64..2000) {
+        let watch = Watch::new(None, None).within(Some(bytes));
+        let found = certified::solve(&problem, 0.0, None, &watch).unwrap();
+        let truth = truth(&problem);
+        prop_assert!(covers(&found.points, &truth, found.epsilon), "claims {}", found.epsilon);
+        prop_assert!(covers(&truth, &found.points, 0.0));
+        prop_assert!(adds_up(&problem, &found.points));
     }
 
     #[test]

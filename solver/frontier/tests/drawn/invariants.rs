@@ -24,6 +24,7 @@ pub fn settings(method: Method) -> Settings {
         epsilon: 0.0,
         memory_target: None,
         time_limit: None,
+        memory_limit: None,
     }
 }
 

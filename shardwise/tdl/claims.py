@@ -55,7 +55,7 @@ class Check:
     method: Method
 
 
-def verify(
+def check_claims(
     operator: Operator,
     tensors: Mapping[str, Tensor],
     run: Run,

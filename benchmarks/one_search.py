@@ -1,0 +1,87 @@
+"""One search in a process of its own: JSON in as the argument, JSON with its figures out.
+
+The process is fresh, so that its peak memory is the search's (interpreter and numpy included).
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import sys
+import time
+from typing import Any
+
+from shardwise.advise import curve
+from shardwise.advise.curve import time_gap
+from shardwise.advise.options import Options
+from shardwise.advise.search import Search, Subject, search
+from shardwise.graph import Graph, read_graph
+from shardwise.hardware import load_hardware
+
+
+def main() -> None:
+    case = json.loads(sys.argv[1])
+    graph = read_graph(case["path"])
+    measure = _curve if case["question"] == "curve" else _search
+    figures = measure(graph, case)
+    figures["peak_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(json.dumps(figures))
+
+
+def _search(graph: Graph, case: dict[str, Any]) -> dict[str, Any]:
+    options = Options(**case["options"])
+    cold, solve = [], []
+    for _ in range(case["repeats"]):
+        started = time.perf_counter()
+        found = search(
+            Subject.of(graph),
+            load_hardware(case["hardware"]),
+            case["gpus"],
+            options,
+            near_limit=case["question"] == "mini-time",
+        )
+        cold.append(time.perf_counter() - started)
+        solve.append(found.solution.seconds)
+    choices = [len(cost.time_s) for cost in found.problem.costs]
+    return {
+        "operators": len(graph.operators),
+        "groups": len(choices),
+        "choices_max": max(choices),
+        "choices_mean": statistics.mean(choices),
+        "axes": [axis.size for axis in found.problem.context.mesh.axes],
+        "points": len(found.time_s),
+        "certified": _certified(found, case["question"]),
+        "solve_s": statistics.median(solve),
+        "cold_s": statistics.median(cold),
+    }
+
+
+def _certified(found: Search, question: str) -> float | None:
+    if question == "mini-time":
+        chosen = found.fastest_within(found.limit_bytes)
+        return None if chosen is None else time_gap(found, chosen)
+    return 0.0 if found.solution.exact else float(found.solution.epsilon)
+
+
+def _curve(graph: Graph, case: dict[str, Any]) -> dict[str, Any]:
+    cold, solve = [], []
+    for _ in range(case["repeats"]):
+        started = time.perf_counter()
+        hardware = load_hardware(case["hardware"])
+        document = curve(graph, hardware, case["gpus"], Options(**case["options"]))
+        cold.append(time.perf_counter() - started)
+        solve.append(document["search"]["seconds"])
+    fitting = [point for point in document["points"] if point["feasible"]]
+    return {
+        "operators": len(graph.operators),
+        "points": len(document["points"]),
+        "fitting": len(fitting),
+        "certified": max(point["gap"] for point in fitting),
+        "solve_s": statistics.median(solve),
+        "cold_s": statistics.median(cold),
+    }
+
+
+if __name__ == "__main__":
+    main()

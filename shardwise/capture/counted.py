@@ -1,0 +1,43 @@
+"""What torch itself counts of a model: parameters, and forward flops by `torch.utils.flop_counter`.
+
+The module runs once on the meta device: no data, no weights, whatever its size. Experts run in
+transformers' own `batched_mm` form, so that the count owes nothing to our operator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+
+from shardwise.capture.capture import build
+from shardwise.capture.guard import foreign_code, quiet
+from shardwise.capture.huggingface import training_form
+from shardwise.capture.source import parse_source
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Elements of all parameters, each once, and the flops of one forward pass."""
+
+    parameters: int
+    forward_flops: int
+
+
+def count(source: str, *, batch: int | None, seq: int | None, dtype: str | None) -> Counted:
+    """Count the model that `capture` would export. Raises CaptureError where it cannot be run."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    parsed = parse_source(source)
+    if parsed.kind == "hf":
+        options = {"experts_implementation": "batched_mm", **parsed.options}
+        # transformers would look at the mask's values; it changes no count.
+        options.pop("attention_mask", None)
+        parsed = replace(parsed, options=options)
+    model = build(parsed, batch, seq, dtype)
+    counter = FlopCounterMode(display=False)
+    form = training_form() if parsed.kind == "hf" else contextlib.nullcontext()
+    with foreign_code("the model cannot be run on the meta device", source=source), quiet():
+        with form, counter:
+            model.module(*model.args, **model.kwargs)
+        parameters = sum(p.numel() for p in model.module.parameters())
+    return Counted(parameters, counter.get_total_flops())

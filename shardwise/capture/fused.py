@@ -1,0 +1,184 @@
+"""Two operators that ATen has no name for, whole as their fused kernels compute them.
+
+**Experts.** `shardwise::expert_linear(x, w, e)`: every token has k experts, and each of its k
+copies goes through the matrix of its own expert:
+
+    y[t, c, n] = Σ_i x[t, c, i] · w[e[t, c], n, i]
+
+x [tokens, k, in], w [experts, out, in], e [tokens, k]. transformers' own forms sort all tokens
+of the batch by expert (`grouped_mm`: a global sort, which no data-parallel training does), copy
+a matrix for every token (`batched_mm`: terabytes at real sizes) or branch on the data (`eager`:
+cannot be exported).
+
+**State-space models.** `shardwise::selective_scan(u, Δ, A, B, C)`, Mamba's recurrence
+(Gu & Dao 2023, Eq. 2 with Algorithm 2's discretisation):
+
+    h[b, d, n, s] = exp(A[d, n] · Δ[b, d, s]) · h[b, d, n, s-1]
+                    + Δ[b, d, s] · B[b, n, s] · u[b, d, s]
+    y[b, d, s]    = Σ_n C[b, n, s] · h[b, d, n, s]
+
+u and Δ [batch, channels, seq], A [channels, state], B and C [batch, state, seq]. Without the
+fused kernel transformers runs a Python loop over the time steps, which keeps every state.
+
+Both run on real tensors and have gradients, so that a captured program can be executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+EXPERTS = "shardwise"
+"""The name under which transformers knows our form of its experts."""
+
+
+@cache
+def operators() -> Any:
+    """`torch.ops.shardwise`, with both operators registered."""
+    import torch
+
+    _register_expert_linear(torch)
+    _register_selective_scan(torch)
+    return torch.ops.shardwise
+
+
+def whole_experts(model: Any) -> None:
+    """Let a transformers model compute its experts by `expert_linear`; others stay as they are."""
+    try:
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+    except ImportError:  # an older transformers has its experts written out
+        return
+    if not any(hasattr(module, "_apply_gate") for module in model.modules()):
+        return
+    ALL_EXPERTS_FUNCTIONS.register(EXPERTS, _experts)
+    model.config._experts_implementation = EXPERTS
+
+
+@contextlib.contextmanager
+def whole_scans() -> Iterator[None]:
+    """Within this context Mamba computes its recurrence by `selective_scan`."""
+    from transformers.models.mamba import modeling_mamba
+
+    name = "mamba_selective_scan"
+    original = getattr(modeling_mamba, name, None)
+    if original is not None:
+        setattr(modeling_mamba, name, _selective_scan)
+    try:
+        yield
+    finally:
+        if original is not None:
+            setattr(modeling_mamba, name, original)
+
+
+def _experts(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+    """The forward pass of a transformers `Experts` module, [tokens, hidden] to the same."""
+    apply = operators().expert_linear.default
+
+    def linear(x: Any, name: str) -> Any:
+        weight = getattr(self, name)
+        y = apply(x, weight.transpose(1, 2) if self.is_transposed else weight, top_k_index)
+        return y + getattr(self, f"{name}_bias")[top_k_index] if self.has_bias else y
+
+    x = hidden_states.unsqueeze(1).expand(-1, top_k_index.shape[-1], -1)
+    if self.has_gate:
+        x = self._apply_gate(linear(x, "gate_up_proj"))
+    else:
+        x = self.act_fn(linear(x, "up_proj"))
+    x = linear(x, "down_proj")
+    if getattr(self, "has_post_expert_norm", False):
+        x = self.post_expert_norm(x)
+    y = (x * top_k_weights.unsqueeze(-1).to(x.dtype)).sum(dim=1)
+    return y.to(hidden_states.dtype)
+
+
+def _selective_scan(
+    hidden_states: Any,
+    dt: Any,
+    A: Any,
+    B: Any,
+    C: Any,
+    D: Any = None,
+    z: Any = None,
+    delta_bias: Any = None,
+    delta_softplus: bool = False,
+    return_last_state: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """transformers' `mamba_selective_scan` with the recurrence as one operator."""
+    import torch
+
+    if return_last_state:
+        raise ValueError("training keeps no last state")
+    if delta_bias is not None:
+        dt = dt + delta_bias.to(dt.dtype)[..., None]
+    if delta_softplus:
+        dt = torch.nn.functional.softplus(dt)
+    y = operators().selective_scan.default(hidden_states, dt, A, B, C)
+    if D is not None:
+        y = y + hidden_states * D[None, :, None]
+    return y * torch.nn.functional.silu(z) if z is not None else y
+
+
+def _register_expert_linear(torch: Any) -> None:
+    def make(input: Any, weight: Any, experts: Any) -> Any:
+        out = input.new_zeros(*input.shape[:-1], weight.shape[1])
+        for expert in range(weight.shape[0]):
+            chosen = experts == expert
+            out[chosen] = input[chosen] @ weight[expert].t()
+        return out
+
+    def fake(input: Any, weight: Any, experts: Any) -> Any:
+        return input.new_empty(*input.shape[:-1], weight.shape[1])
+
+    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    def gradient(ctx: Any, grad: Any) -> Any:
+        input, weight, experts = ctx.saved_tensors
+        to_input = operators().expert_linear.default(grad, weight.transpose(1, 2), experts)
+        to_weight = torch.zeros_like(weight)
+        for expert in range(weight.shape[0]):
+            chosen = experts == expert
+            to_weight[expert] = grad[chosen].t() @ input[chosen]
+        return to_input, to_weight, None
+
+    schema = "(Tensor input, Tensor weight, Tensor experts) -> Tensor"
+    _define(torch, "expert_linear", schema, make, fake, keep, gradient)
+
+
+def _register_selective_scan(torch: Any) -> None:
+    def make(hidden: Any, dt: Any, A: Any, B: Any, C: Any) -> Any:
+        state = hidden.new_zeros(*hidden.shape[:2], A.shape[1], dtype=dt.dtype)
+        steps = []
+        for s in range(hidden.shape[2]):
+            decay = torch.exp(A * dt[:, :, s, None])
+            state = decay * state + dt[:, :, s, None] * B[:, None, :, s] * hidden[:, :, s, None]
+            steps.append((state * C[:, None, :, s]).sum(-1))
+        return torch.stack(steps, dim=-1).to(hidden.dtype)
+
+    def fake(hidden: Any, dt: Any, A: Any, B: Any, C: Any) -> Any:
+        return torch.empty_like(hidden)
+
+    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    def gradient(ctx: Any, grad: Any) -> Any:
+        # The states are computed again, as in the fused kernel.
+        with torch.enable_grad():
+            inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
+            return torch.autograd.grad(make(*inputs), inputs, grad)
+
+    schema = "(Tensor hidden, Tensor dt, Tensor A, Tensor B, Tensor C) -> Tensor"
+    _define(torch, "selective_scan", schema, make, fake, keep, gradient)
+
+
+def _define(
+    torch: Any, name: str, schema: str, make: Any, fake: Any, keep: Any, gradient: Any
+) -> None:
+    """One operator `shardwise::name` with its kernel, its shapes and its gradient."""
+    qualified = f"shardwise::{name}"
+    made = torch.library.custom_op(qualified, make, mutates_args=(), schema=schema)
+    made.register_fake(fake)
+    made.register_autograd(gradient, setup_context=keep)

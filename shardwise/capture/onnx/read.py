@@ -1,0 +1,93 @@
+"""ONNX files from disk, within the limits that every file has; external data stays unopened."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from shardwise.errors import CaptureError
+from shardwise.files import read_bounded
+
+MAX_NODES = 1_000_000
+"""Most nodes of a file, local functions written out."""
+
+
+def require_onnx() -> None:
+    """Raise CaptureError unless the onnx extra is installed."""
+    if importlib.util.find_spec("onnx") is None:
+        raise CaptureError(
+            "capturing ONNX files needs onnx, which is not installed",
+            expected="pip install 'shardwise[onnx]'",
+        )
+
+
+def read_model(path: str) -> Any:
+    """The ModelProto of a file, its local functions written out.
+
+    Raises CaptureError for what is no ONNX model, and BadInput for a file that cannot be read or
+    is above the limit of every file (large weights belong into external data, which is not read).
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    data = read_bounded(path, "an ONNX file")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, RuntimeError, ValueError):
+        raise CaptureError("broken or cut off: not an ONNX model", field="the file") from None
+    if not model.HasField("graph") or not model.graph.node:
+        raise CaptureError("holds no graph", field="graph", expected="an ONNX model")
+    if not model.opset_import:
+        raise CaptureError("names no operator set", field="opset_import", expected="a version")
+    return _without_functions(model)
+
+
+def _without_functions(model: Any) -> Any:
+    import onnx.inliner
+
+    nodes = _written_out(model)
+    if nodes > MAX_NODES:
+        raise CaptureError(f"more than {MAX_NODES:,} nodes", field="graph.node")
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError) as error:
+        raise CaptureError(
+            f"its functions cannot be written out: {error}", field="functions"
+        ) from None
+
+
+def _written_out(model: Any) -> int:
+    """Nodes once every local function stands where it is called; small files may hide many."""
+    functions = {(f.domain, f.name): f for f in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+    opened: list[tuple[str, str]] = []
+
+    def size(nodes: Any) -> int:
+        total = 0
+        for node in nodes:
+            key = (node.domain, node.op_type)
+            total += called(key) if key in functions else 1
+            for attribute in node.attribute:
+                total += size(attribute.g.node) if attribute.HasField("g") else 0
+            if total > MAX_NODES:
+                return total
+        return total
+
+    def called(key: tuple[str, str]) -> int:
+        if key in opened:
+            raise CaptureError(f"function {key[1]} calls itself", field="functions")
+        if key not in sizes:
+            opened.append(key)
+            if len(opened) > _DEEPEST:
+                raise CaptureError("functions call each other too deeply", field="functions")
+            sizes[key] = size(functions[key].node)
+            opened.pop()
+        return sizes[key]
+
+    return size(model.graph.node)
+
+
+_DEEPEST = 100

@@ -1,0 +1,1 @@
+"""What runs real operators: needs torch, imported only when used."""

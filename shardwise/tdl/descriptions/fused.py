@@ -1,0 +1,81 @@
+"""Operators that capture keeps whole (shardwise/capture/fused.py): experts, selective scans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from shardwise.tdl.example import Example
+from shardwise.tdl.language import Opaque, Sum, TensorHandle, apply, named
+from shardwise.tdl.registry import Call, op
+
+
+def _expert_flops(call: Call) -> tuple[float, float]:
+    """Every row meets the matrix of its own expert."""
+    forward = 2.0 * call.output_elements * call.shapes["input"][-1]
+    return forward, forward * sum(n in call.differentiable for n in ("input", "weight"))
+
+
+@op(
+    "shardwise::expert_linear",
+    saves=("input", "weight", "experts"),
+    flops=_expert_flops,
+    examples=[
+        Example(
+            {"input": (8, 2, 12), "weight": (4, 6, 12), "experts": (8, 2)},
+            integers={"experts": 4},
+        )
+    ],
+)
+def expert_linear(
+    input: TensorHandle, weight: TensorHandle, experts: TensorHandle
+) -> Callable[..., Any]:
+    """y[t, c, n] = Σ_{e, k} [experts[t, c] = e] x[t, c, k] w[e, n, k]: shares of experts add up"""
+    return named(
+        lambda t, c, n: Sum(
+            named(
+                lambda e, k: apply(experts[t, c]) * input[t, c, k] * weight[e, n, k],
+                "expert",
+                "in",
+            ),
+            (weight.shape[0], weight.shape[2]),
+        ),
+        "token",
+        "copy",
+        "out",
+    )
+
+
+def _scan_flops(call: Call) -> tuple[float, float]:
+    """Per state and step: the decay's exponent, two products for the input, two for the state
+    and one for the result, with three additions (Mamba, Algorithm 2)."""
+    forward = 9.0 * prod(call.shapes["hidden"]) * call.shapes["A"][1]
+    return forward, 2 * forward
+
+
+@op(
+    "shardwise::selective_scan",
+    saves=("hidden", "dt", "A", "B", "C"),
+    flops=_scan_flops,
+    examples=[
+        Example(
+            {
+                "hidden": (4, 6, 5),
+                "dt": (4, 6, 5),
+                "A": (6, 3),
+                "B": (4, 3, 5),
+                "C": (4, 3, 5),
+            }
+        )
+    ],
+)
+def selective_scan(
+    hidden: TensorHandle, dt: TensorHandle, A: TensorHandle, B: TensorHandle, C: TensorHandle
+) -> Callable[..., Any]:
+    """y[b, d, s] = scan(u[b, d, :], Δ[b, d, :], A[d, :], B[b, :, :], C[b, :, :])[s]"""
+    scan = Opaque()
+    every = slice(None)
+    return lambda b, d, s: scan(
+        hidden[b, d, every], dt[b, d, every], A[d, every], B[b, every, every], C[b, every, every]
+    )[s]

@@ -1,0 +1,59 @@
+"""Short forms for examples of ATen operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from shardwise.tdl.example import Example
+from shardwise.tdl.registry import give_examples
+
+Given = tuple[str, Example]
+Shapes = dict[str, tuple[int, ...]]
+
+
+def case(
+    kind: str,
+    shapes: Shapes,
+    integers: dict[str, int] | None = None,
+    positive: bool = False,
+    *,
+    complexes: Iterable[str] = (),
+    truths: Iterable[str] = (),
+    given: dict[str, Any] | None = None,
+    compute: str = "float64",
+    tolerance: float = 1e-8,
+    needs: str = "",
+    whole: str = "int64",
+    **attributes: Any,
+) -> Given:
+    """One call; whatever else is named is an attribute."""
+    return f"aten.{kind}", Example(
+        dict(shapes),
+        attributes,
+        integers or {},
+        positive,
+        frozenset(complexes),
+        frozenset(truths),
+        given or {},
+        compute,
+        tolerance,
+        needs,
+        whole,
+    )
+
+
+def one(kind: str, *shape: int, **more: Any) -> Given:
+    """A call with the one tensor `self`."""
+    return case(kind, {"self": shape}, **more)
+
+
+def two(kind: str, a: tuple[int, ...], b: tuple[int, ...], **more: Any) -> Given:
+    """A call with `self` and `other`."""
+    return case(kind, {"self": a, "other": b}, **more)
+
+
+def give(*examples: Given) -> None:
+    """Add each to its description."""
+    for kind, example in examples:
+        give_examples(kind, example)

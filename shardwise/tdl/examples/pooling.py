@@ -1,0 +1,173 @@
+"""Calls of further poolings, of transposed convolutions and of gradients of both."""
+
+from typing import Any
+
+from shardwise.tdl.examples.cases import case, give, one
+
+_SETTINGS: dict[str, Any] = {
+    "dilation": [1, 1],
+    "output_padding": [0, 0],
+    "groups": 1,
+    "transposed": False,
+}
+
+give(
+    case(
+        "conv_transpose1d.default",
+        {"input": (4, 6, 8), "weight": (6, 10, 4)},
+        stride=[2],
+        padding=[1],
+    ),
+    case(
+        "conv_transpose1d.default",
+        {"input": (2, 4, 12), "weight": (4, 6, 3), "bias": (6,)},
+        padding=[1],
+        dilation=[1],
+    ),
+    case(
+        "conv_transpose1d.default", {"input": (2, 4, 8), "weight": (4, 3, 3)}, stride=[3], groups=2
+    ),
+    case("conv_transpose2d.input", {"input": (2, 4, 8, 8), "weight": (4, 6, 2, 2)}, stride=[2, 2]),
+    case(
+        "conv_transpose2d.input",
+        {"input": (2, 4, 8, 8), "weight": (4, 6, 3, 3)},
+        stride=[2, 2],
+        padding=[1, 1],
+        output_padding=[1, 1],
+    ),
+    case(
+        "conv_transpose3d.input",
+        {"input": (2, 4, 8, 4, 4), "weight": (4, 2, 3, 1, 1)},
+        padding=[1, 0, 0],
+        dilation=[1, 1, 1],
+    ),
+    case(
+        "convolution.default",
+        {"input": (4, 6, 8, 12), "weight": (8, 6, 3, 3)},
+        stride=[1, 1],
+        padding=[1, 1],
+        **_SETTINGS,
+    ),
+    case(
+        "convolution.default",
+        {"input": (2, 4, 16), "weight": (4, 2, 3), "bias": (4,)},
+        stride=[1],
+        padding=[1],
+        dilation=[1],
+        transposed=False,
+        output_padding=[0],
+        groups=2,
+    ),
+    case(
+        "convolution.default",
+        {"input": (2, 4, 8, 8), "weight": (4, 6, 2, 2)},
+        stride=[2, 2],
+        padding=[0, 0],
+        **{**_SETTINGS, "transposed": True},
+    ),
+    case(
+        "convolution_backward.default",
+        {"grad_output": (4, 8, 6, 6), "input": (4, 6, 6, 6), "weight": (8, 6, 3, 3)},
+        bias_sizes=[8],
+        stride=[1, 1],
+        padding=[1, 1],
+        output_mask=[True, True, True],
+        **_SETTINGS,
+    ),
+    case(
+        "convolution_backward.default",
+        {"grad_output": (4, 8, 6), "input": (4, 4, 6), "weight": (8, 2, 3)},
+        bias_sizes=[8],
+        stride=[1],
+        padding=[1],
+        dilation=[1],
+        output_padding=[0],
+        groups=2,
+        transposed=False,
+        output_mask=[False, True, True],
+    ),
+    # poolings
+    one("adaptive_avg_pool1d.default", 4, 6, 10, output_size=[4]),
+    one("adaptive_avg_pool3d.default", 2, 4, 4, 4, 4, output_size=[2, 2, 2]),
+    one("adaptive_avg_pool3d.default", 2, 4, 4, 4, 4, output_size=[1, 1, 1]),
+    one("_adaptive_avg_pool2d.default", 4, 6, 8, 8, output_size=[4, 2]),
+    one("_adaptive_avg_pool3d.default", 2, 4, 4, 4, 4, output_size=[2, 2, 2]),
+    one("_adaptive_avg_pool3d.default", 1, 3, 8, 8, 6, output_size=[5, 8, 2]),
+    one("adaptive_max_pool1d.default", 4, 6, 12, output_size=[4]),
+    one("adaptive_max_pool2d.default", 4, 6, 8, 10, output_size=[4, 4]),
+    one("adaptive_max_pool3d.default", 2, 4, 4, 4, 4, output_size=[2, 2, 2]),
+    one("max_pool1d_with_indices.default", 4, 6, 16, kernel_size=[2]),
+    one("max_pool2d_with_indices.default", 4, 6, 8, 8, kernel_size=[2, 2]),
+    one(
+        "max_pool2d_with_indices.default",
+        2,
+        4,
+        16,
+        16,
+        kernel_size=[3, 3],
+        stride=[2, 2],
+        padding=[1, 1],
+    ),
+    one("max_pool3d_with_indices.default", 2, 4, 4, 4, 4, kernel_size=[2, 2, 2]),
+    case(
+        "avg_pool2d_backward.default",
+        {"grad_output": (4, 6, 4, 4), "self": (4, 6, 8, 8)},
+        kernel_size=[2, 2],
+        stride=[2, 2],
+        padding=[0, 0],
+        ceil_mode=False,
+        count_include_pad=True,
+        divisor_override=None,
+    ),
+    case(
+        "avg_pool3d_backward.default",
+        {"grad_output": (2, 4, 2, 2, 2), "self": (2, 4, 4, 4, 4)},
+        kernel_size=[2, 2, 2],
+        stride=[2, 2, 2],
+        padding=[0, 0, 0],
+        ceil_mode=False,
+        count_include_pad=True,
+        divisor_override=None,
+    ),
+    case(
+        "max_pool2d_with_indices_backward.default",
+        {"grad_output": (2, 4, 2, 2), "self": (2, 4, 4, 4), "indices": (2, 4, 2, 2)},
+        given={"indices": [[[[0, 3], [9, 14]]] * 4] * 2},
+        kernel_size=[2, 2],
+        stride=[2, 2],
+        padding=[0, 0],
+        dilation=[1, 1],
+        ceil_mode=False,
+    ),
+    case(
+        "max_pool3d_with_indices_backward.default",
+        {"grad_output": (2, 4, 2, 2, 2), "self": (2, 4, 4, 4, 4), "indices": (2, 4, 2, 2, 2)},
+        given={"indices": [[[[[0, 3], [9, 14]], [[32, 34], [40, 42]]]] * 4] * 2},
+        kernel_size=[2, 2, 2],
+        stride=[2, 2, 2],
+        padding=[0, 0, 0],
+        dilation=[1, 1, 1],
+        ceil_mode=False,
+    ),
+    case(
+        "_adaptive_avg_pool2d_backward.default", {"grad_output": (4, 6, 4, 2), "self": (4, 6, 8, 8)}
+    ),
+    case(
+        "_adaptive_avg_pool3d_backward.default",
+        {"grad_output": (2, 4, 2, 2, 2), "self": (2, 4, 4, 4, 4)},
+    ),
+    case(
+        "max_unpool2d.default",
+        {"self": (4, 6, 2, 2), "indices": (4, 6, 2, 2)},
+        given={"indices": [[[[0, 3], [9, 14]]] * 6] * 4},
+        output_size=[4, 4],
+    ),
+    case(
+        "max_unpool3d.default",
+        {"self": (2, 4, 2, 2, 2), "indices": (2, 4, 2, 2, 2)},
+        given={"indices": [[[[[0, 3], [9, 14]], [[32, 34], [40, 42]]]] * 4] * 2},
+        output_size=[4, 4, 4],
+        stride=[2, 2, 2],
+        padding=[0, 0, 0],
+    ),
+)

@@ -1,0 +1,76 @@
+"""Calls of the operators in `descriptions.scans`, and of further reductions."""
+
+from shardwise.tdl.examples.cases import case, give, one, two
+
+give(
+    one("logcumsumexp.default", 4, 6, dim=1),
+    *(one(f"{n}.default", 4, 6, dim=1) for n in ("cummax", "cummin")),
+    *(one(f"{n}.dim", 4, 6, dim=0) for n in ("median", "nanmedian")),
+    one("mode.default", 4, 6, integers={"self": 3}),
+    one("kthvalue.default", 4, 6, k=2, dim=1),
+    one("argsort.default", 4, 6, dim=1),
+    one("argsort.stable", 4, 6, stable=True, dim=0),
+    one("msort.default", 4, 6),
+    one("diff.default", 4, 9, dim=1),
+    one("diff.default", 4, 6, n=2, dim=0),
+    case("diff.default", {"self": (4, 6), "prepend": (4, 1)}, dim=1),
+    case(
+        "searchsorted.Tensor",
+        {"sorted_sequence": (8,), "self": (4, 6)},
+        given={"sorted_sequence": list(range(8))},
+    ),
+    case(
+        "searchsorted.Tensor",
+        {"sorted_sequence": (2, 4), "self": (2, 6)},
+        given={"sorted_sequence": [[0, 1, 2, 3]] * 2},
+    ),
+    case(
+        "bucketize.Tensor",
+        {"self": (4, 6), "boundaries": (3,)},
+        given={"boundaries": [-1.0, 0.0, 1.0]},
+    ),
+    case(
+        "isin.Tensor_Tensor",
+        {"elements": (4, 6), "test_elements": (3,)},
+        {"elements": 8, "test_elements": 8},
+    ),
+    one("multinomial.default", 4, 6, positive=True, num_samples=2),
+    two("cross.default", (4, 3), (4, 3)),
+    two("linalg_cross.default", (4, 3, 6), (1, 3, 6), dim=1),
+    # reductions
+    one("nansum.default", 4, 6, dim=[1]),
+    one("nanmean.default", 4, 6, dim=[1]),
+    one("count_nonzero.default", 4, 6, integers={"self": 2}),
+    one("count_nonzero.dim_IntList", 4, 6, integers={"self": 2}, dim=[1]),
+    *(one(f"{n}.dim", 4, 6, dim=[1]) for n in ("var_mean", "std_mean")),
+    *(one(f"{n}.correction", 4, 6, dim=[0], keepdim=True) for n in ("var_mean", "std_mean")),
+    *(one(f"{n}.default", 4, 6) for n in ("var_mean", "std_mean", "aminmax")),
+    one("aminmax.default", 4, 6, dim=1),
+    one("norm.Scalar", 4, 6),
+    one("norm.ScalarOpt_dim", 4, 6, p=2, dim=[1]),
+    one("norm.ScalarOpt_dtype", 4, 6, p=2, dtype="float64"),
+    one("norm.ScalarOpt_dim_dtype", 4, 6, p=1, dim=[0], keepdim=True, dtype="float64"),
+    one("frobenius_norm.dim", 4, 6, dim=[0, 1]),
+    one("linalg_norm.default", 4, 6, dim=[1]),
+    one("linalg_norm.default", 4, 6, 6, ord=2, dim=[1, 2]),
+    case("linalg_matrix_norm.default", {"self": (4, 6, 6)}, ord=1, dim=[-2, -1]),
+    one("linalg_cond.default", 4, 6, 6),
+    case("cosine_similarity.default", {"x1": (4, 6, 8), "x2": (4, 6, 8)}, dim=1),
+    case("cosine_similarity.default", {"x1": (4, 1, 8), "x2": (4, 6, 8)}, dim=2),
+    case("pairwise_distance.default", {"x1": (4, 6), "x2": (4, 6)}),
+    case("pairwise_distance.default", {"x1": (4, 6), "x2": (6,)}, keepdim=True),
+    two("dist.default", (4, 6), (4, 6)),
+    two("dist.default", (6,), (4, 6)),
+    case("cdist.default", {"x1": (2, 4, 6), "x2": (2, 8, 6)}),
+    case("_cdist_forward.default", {"x1": (4, 6), "x2": (8, 6)}, p=1.0, compute_mode=0),
+    case("_euclidean_dist.default", {"x1": (4, 6), "x2": (8, 6)}),
+    one("pdist.default", 4, 6),
+    one("_pdist_forward.default", 4, 6),
+    one("trace.default", 4, 6),
+    *(one(f"{n}.default", 4, 6) for n in ("median", "nanmedian")),
+    *(one(f"{n}.scalar", 4, 6, q=0.3, dim=1) for n in ("quantile", "nanquantile")),
+    *(
+        case(f"{n}.default", {"self": (4, 6), "q": (2,)}, given={"q": [0.2, 0.7]}, dim=1)
+        for n in ("quantile", "nanquantile")
+    ),
+)

@@ -1,0 +1,82 @@
+//! Long work beside a main thread that stays reachable: Ctrl-C and progress every few moments.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, RecvTimeoutError};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use frontier::watch::Listener;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+const PERIOD: Duration = Duration::from_millis(40);
+
+/// Run `work` on `threads` threads (0: one per core) without the GIL.
+///
+/// `progress(stage, fraction)` is called from the calling thread; answering false makes the
+/// listener that `work` gets answer false. An exception of it, or of a signal handler, does the
+/// same and is raised when `work` has stopped.
+pub fn attended<T: Send>(
+    py: Python<'_>,
+    threads: usize,
+    progress: Option<&Py<PyAny>>,
+    work: impl FnOnce(&Listener) -> T + Send,
+) -> PyResult<T> {
+    let failed = |error: &dyn std::fmt::Display| PyRuntimeError::new_err(error.to_string());
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .map_err(|error| failed(&error))?;
+    let go_on = AtomicBool::new(true);
+    let stage: Mutex<Option<(String, f64)>> = Mutex::new(None);
+    let listener = |name: &str, fraction: f64| {
+        if let Ok(mut slot) = stage.lock() {
+            *slot = Some((name.to_owned(), fraction));
+        }
+        go_on.load(Ordering::Relaxed)
+    };
+    let mut raised: Option<PyErr> = None;
+    let result = py.detach(|| {
+        std::thread::scope(|scope| {
+            let (sender, receiver) = channel();
+            let (pool, listener) = (&pool, &listener);
+            scope.spawn(move || {
+                // The receiver lives until the scope ends.
+                let _ = sender.send(pool.install(|| work(listener)));
+            });
+            loop {
+                match receiver.recv_timeout(PERIOD) {
+                    Ok(result) => return Some(result),
+                    Err(RecvTimeoutError::Disconnected) => return None,
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+                let told = stage.lock().ok().and_then(|slot| slot.clone());
+                match Python::attach(|py| tell(py, progress, told)) {
+                    Ok(true) => {}
+                    Ok(false) => go_on.store(false, Ordering::Relaxed),
+                    Err(error) => {
+                        go_on.store(false, Ordering::Relaxed);
+                        raised.get_or_insert(error);
+                    }
+                }
+            }
+        })
+    });
+    match (raised, result) {
+        (Some(error), _) => Err(error),
+        (None, Some(result)) => Ok(result),
+        (None, None) => Err(failed(&"the solver stopped without an answer")),
+    }
+}
+
+fn tell(
+    py: Python<'_>,
+    progress: Option<&Py<PyAny>>,
+    told: Option<(String, f64)>,
+) -> PyResult<bool> {
+    py.check_signals()?;
+    match (progress, told) {
+        (Some(call), Some((name, fraction))) => call.call1(py, (name, fraction))?.extract(py),
+        _ => Ok(true),
+    }
+}

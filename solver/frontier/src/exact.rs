@@ -1,0 +1,133 @@
+//! From a certified frontier to the exact one.
+//!
+//! A strategy that no known point equals or beats lies strictly inside a notch of the known
+//! staircase: left of a point and below its predecessor. A choice is fixed out when, for every
+//! notch, some weighted minimum over all strategies with that choice is at least the weighted cost
+//! of the notch's corner (reduced-cost fixing). What is left is small and tracked exactly.
+
+use rayon::prelude::*;
+
+use crate::certificate::{Line, MARGIN};
+use crate::error::SolveError;
+use crate::frontier::Thinning;
+use crate::gather::Limits;
+use crate::problem::Problem;
+use crate::repeated::{self, Fineness};
+use crate::scalar::{self, Weights};
+use crate::schedule::Schedule;
+use crate::selection::{Selection, Sets};
+use crate::tracking::{staircase, Point};
+use crate::watch::Watch;
+
+/// Corners that are told apart, about.
+const MOST_CORNERS: usize = 128;
+/// Weights that are used for fixing, at most.
+const MOST_WEIGHTS: usize = 24;
+
+/// The exact frontier, given points on or near it and the lines that were found with them.
+///
+/// Errs when limits are met; the points are as good as before.
+pub fn finish(
+    problem: &Problem,
+    points: &[Point],
+    lines: &[Line],
+    candidates: u64,
+    watch: &Watch,
+) -> Result<Vec<Point>, SolveError> {
+    let selection = survivors(problem, points, lines, watch)?;
+    let limits = Limits {
+        thinning: Thinning::EXACT,
+        candidates: watch.candidates().saturating_add(candidates),
+        watch,
+    };
+    let mut all = points.to_vec();
+    if let Some(selection) = selection {
+        all.extend(repeated::track(
+            problem,
+            &selection,
+            Fineness::Exact,
+            &limits,
+        )?);
+    }
+    Ok(staircase(all))
+}
+
+/// The choices that some strategy inside a notch may use; none when there is no such strategy.
+fn survivors(
+    problem: &Problem,
+    points: &[Point],
+    lines: &[Line],
+    watch: &Watch,
+) -> Result<Option<Selection>, SolveError> {
+    let everything = Selection::all(problem);
+    let schedule = Schedule::new(problem, &everything, scalar::WIDTH, watch)?;
+    let corners = corners(points);
+    // Per operator and choice, the notches that are still open to it.
+    let mut open: Vec<Vec<Vec<u32>>> = (0..problem.operators.len())
+        .map(|o| vec![(0..corners.len() as u32).collect(); problem.choices(o)])
+        .collect();
+    let all: Vec<Weights> = spread(lines);
+    let bounds: Vec<Vec<_>> = all
+        .par_iter()
+        .map(|weights| scalar::marginals(&schedule, *weights, watch))
+        .collect::<Result<_, SolveError>>()?;
+    for (weights, bounds) in all.iter().zip(&bounds) {
+        open.par_iter_mut().zip(bounds).for_each(|(open, bounds)| {
+            for (open, bound) in open.iter_mut().zip(bounds.iter()) {
+                let least = bound * (1.0 - MARGIN);
+                open.retain(|&c| {
+                    let (memory, time) = corners[c as usize];
+                    least < weights.of_corner(memory, time)
+                });
+            }
+        });
+    }
+    let mut sets = Sets::default();
+    let mut of = Vec::with_capacity(open.len());
+    for open in &open {
+        let left: Vec<u32> = (0..open.len() as u32)
+            .filter(|k| !open[*k as usize].is_empty())
+            .collect();
+        if left.is_empty() {
+            return Ok(None);
+        }
+        of.push(sets.intern(left));
+    }
+    Ok(Some(Selection {
+        of,
+        sets: sets.sets,
+    }))
+}
+
+/// The corners of the notches; infinite where there is no neighbour.
+///
+/// Of many neighbouring notches only the corner of all of them: whatever lies in one of them lies
+/// left of and below that corner, too.
+fn corners(points: &[Point]) -> Vec<(f64, f64)> {
+    let together = points.len() / MOST_CORNERS + 1;
+    (0..=points.len())
+        .step_by(together)
+        .map(|first| {
+            let last = first + together - 1;
+            let time = first
+                .checked_sub(1)
+                .map_or(f64::INFINITY, |i| points[i].time);
+            let memory = points.get(last).map_or(f64::INFINITY, |p| p.memory);
+            (memory, time)
+        })
+        .collect()
+}
+
+/// Weights spread evenly over the slopes of the lines, both ends among them.
+fn spread(lines: &[Line]) -> Vec<Weights> {
+    let mut all: Vec<Weights> = lines.iter().map(|l| l.weights).collect();
+    all.sort_by(|a, b| (a.memory * b.time).total_cmp(&(b.memory * a.time)));
+    all.dedup();
+    if all.len() <= MOST_WEIGHTS {
+        return all;
+    }
+    let step = (all.len() - 1) as f64 / (MOST_WEIGHTS - 1) as f64;
+    (0..MOST_WEIGHTS)
+        .map(|i| all[(i as f64 * step).round() as usize])
+        .collect()
+}

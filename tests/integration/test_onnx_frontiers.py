@@ -1,0 +1,167 @@
+"""Real ONNX exports give the frontier of the PyTorch capture of the same model, within 1 %."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("onnx")
+pytest.importorskip("onnxscript")
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import onnx_models  # noqa: E402
+
+from shardwise.advise.options import Options  # noqa: E402
+from shardwise.advise.search import Search, Subject, search  # noqa: E402
+from shardwise.capture import capture  # noqa: E402
+from shardwise.capture.hf_masks import full_sequences  # noqa: E402
+from shardwise.graph import Graph  # noqa: E402
+from shardwise.graph.inspect import inspect_graph  # noqa: E402
+from shardwise.hardware import load_hardware  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+TOLERANCE = 0.01
+GPUS = (4, 8)
+
+# Model, options of the export, whether sequences count as full (as for hf: sources).
+CASES = {
+    "mlp": ("mlp", {}, False),
+    "vgg": ("vgg", {}, False),
+    "resnet18": ("resnet18", {"optimize": False}, False),
+    "gpt2": ("gpt2", {}, True),
+    "gpt2-plain": ("gpt2", {"optimize": False}, True),
+    "bert": ("bert", {}, False),
+    "bert-opset-23": ("bert", {"opset_version": 23}, False),
+    "llama": ("llama", {"optimize": False}, True),
+    "lstm": ("lstm", {}, False),
+    "gru": ("gru", {}, False),
+    "unrolled-lstm": ("unrolled_lstm", {}, False),
+}
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def both(case: str, folder: Path) -> tuple[Graph, Graph]:
+    """(graph of the exported file, graph of the module itself)."""
+    model, options, full = CASES[case]
+    path = folder / f"{case}.onnx"
+    with quietly(), full_sequences() if full else contextlib.nullcontext():
+        module, inputs = getattr(onnx_models, model)()
+        torch.onnx.export(module, inputs, dynamo=True, verbose=False, **options).save(path)
+        return capture(str(path)), capture(f"onnx_models:{model}")
+
+
+def gap(found: Search, wanted: Search) -> float:
+    """The least e such that each frontier covers the other within e.
+
+    Every point (m, t) of either has a point of the other with memory ≤ m·(1+e) and time ≤ t·(1+e).
+    """
+
+    def uncovered(a: Search, b: Search) -> float:
+        memory = b.memory_bytes[None, :] / a.memory_bytes[:, None] - 1
+        time = b.time_s[None, :] / a.time_s[:, None] - 1
+        return float(np.maximum(memory, time).min(axis=1).max())
+
+    return max(uncovered(found, wanted), uncovered(wanted, found), 0.0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_exported_file_has_the_frontier_of_its_model(case: str, tmp_path: Path) -> None:
+    exported, captured = both(case, tmp_path)
+    assert exported.parameter_count == captured.parameter_count
+    assert exported.batch_size == captured.batch_size
+    found, wanted = inspect_graph(exported), inspect_graph(captured)
+    for field in ("forward_flops", "backward_flops"):
+        assert found[field] == pytest.approx(wanted[field], rel=TOLERANCE), field
+    kept = [d["activations"]["kept_for_backward_bytes"] for d in (found, wanted)]
+    assert kept[0] == pytest.approx(kept[1], rel=TOLERANCE)
+    assert not [op for op in found["undescribed_operators"] if op["kind"].startswith("onnx.")]
+    hardware = load_hardware("dgx-v100-16gb")
+    subjects = [Subject.of(graph) for graph in (exported, captured)]
+    assert len(subjects[0].coarsened.groups) == len(subjects[1].coarsened.groups)
+    for gpus in GPUS:
+        searches = [search(subject, hardware, gpus, Options()) for subject in subjects]
+        assert gap(*searches) <= TOLERANCE, f"{gpus} GPUs"
+
+
+def test_the_gap_sees_a_point_that_is_missing(tmp_path: Path) -> None:
+    exported, _ = both("mlp", tmp_path)
+    hardware = load_hardware("dgx-v100-16gb")
+    one, other = (search(Subject.of(exported), hardware, n, Options()) for n in (4, 8))
+    assert gap(one, one) == 0.0
+    assert gap(one, other) > TOLERANCE
+
+
+def test_a_dynamic_batch_is_bound(tmp_path: Path) -> None:
+    module, inputs = onnx_models.gpt2(batch=4, seq=32)
+    sizes = {"inputs": tuple({0: torch.export.Dim("samples", min=2)} for _ in inputs)}
+    path = tmp_path / "dynamic.onnx"
+    with quietly():
+        torch.onnx.export(module, inputs, dynamo=True, verbose=False, dynamic_shapes=sizes).save(
+            path
+        )
+        graph = capture(str(path), batch=64)
+    assert graph.batch_size == 64
+    attention = [op for op in graph.operators if "scaled_dot_product" in op.kind]
+    assert [graph.tensors[op.inputs[0]].shape for op in attention] == [(64, 4, 32, 64)] * 2
+
+
+def test_half_precision_is_the_files_own(tmp_path: Path) -> None:
+    module, inputs = onnx_models.gpt2(batch=4, seq=32)
+    path = tmp_path / "half.onnx"
+    with quietly():
+        program = torch.onnx.export(
+            module.bfloat16(), inputs, dynamo=True, verbose=False, optimize=False
+        )
+        program.save(path)
+        graph = capture(str(path))
+    assert {t.dtype for t in graph.tensors.values() if t.role == "parameter"} == {"bfloat16"}
+    assert sum("scaled_dot_product" in op.kind for op in graph.operators) == 2
+
+
+@pytest.mark.parametrize("model", ["vgg", "resnet18"])
+def test_files_of_the_older_exporter(model: str, tmp_path: Path) -> None:
+    module, inputs = getattr(onnx_models, model)()
+    path = tmp_path / "older.onnx"
+    training = torch.onnx.TrainingMode.TRAINING
+    with quietly():
+        torch.onnx.export(
+            module, inputs, str(path), dynamo=False, opset_version=17, training=training,
+            do_constant_folding=False,
+        )  # fmt: skip
+        subjects = [Subject.of(capture(s)) for s in (str(path), f"onnx_models:{model}")]
+    hardware = load_hardware("dgx-v100-16gb")
+    searches = [search(subject, hardware, 4, Options()) for subject in subjects]
+    assert subjects[0].graph.parameter_count == subjects[1].graph.parameter_count
+    assert gap(*searches) <= TOLERANCE
+
+
+def test_weights_that_are_tied_stay_one(tmp_path: Path) -> None:
+    exported, _ = both("gpt2", tmp_path)
+    table = next(op for op in exported.operators if op.kind == "aten.embedding.default").inputs[0]
+    head = [op for op in exported.operators if op.kind == "aten.linear.default"][-1]
+    assert head.inputs[1] == table
+    assert exported.tensors[table].shape == (4096, 256)
+
+
+def test_attention_keeps_no_scores(tmp_path: Path) -> None:
+    exported, _ = both("gpt2", tmp_path)
+    fused = [op for op in exported.operators if "scaled_dot_product" in op.kind]
+    assert len(fused) == 2
+    assert fused[0].attributes["is_causal"] is True
+    assert fused[0].attributes["tensor_arguments"] == ["query", "key", "value"]

@@ -1,0 +1,212 @@
+"""What descriptions say that backward keeps, against what autograd really keeps.
+
+Autograd's saved tensors are taken by storage. A description agrees if it names the same arguments
+and results, statistics that are small beside them left out; or if what it names is as large as
+what is kept (a contiguous copy of an argument, a mask for which the result stands). Whatever else
+is different is a stated approximation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+import torch
+
+from shardwise.measure.torch_operator import call, overload
+from shardwise.tdl.documentation import shipped
+from shardwise.tdl.example import Example
+from shardwise.tdl.registry import analyse_strictly
+from shardwise.tdl.verification import graph_of, run_with_torch
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+SMALL = 0.25
+"""Statistics and the like: a share of what a description names."""
+
+CLOSE = 0.15
+"""How far sizes may be apart that stand for each other."""
+
+GATES = "gates of every step, which the kernels keep in ways of their own, are not counted"
+UNFUSED = "the fused kernel is described; this machine runs several operators"
+COMPOSITE = "several operators in a row keep temporaries; its tensors stand for them"
+FACTORS = "factors of a decomposition are not counted"
+
+STATED: dict[str, str] = {
+    "aten._fused_rms_norm.default": UNFUSED,
+    "aten.rms_norm.default": UNFUSED,
+    "aten.log_sigmoid.default": "a buffer that only this machine's kernel keeps",
+    "aten.matmul.default": "broadcast batches are copied",
+    "aten.einsum.default": "what is in one factor alone may be summed before",
+    "aten.cosine_similarity.default": "normalised copies of both are not counted",
+    "aten.ctc_loss.IntList": "scores of every alignment are not counted",
+    "aten.ctc_loss.Tensor": "scores of every alignment are not counted",
+    "aten.stft.center": "frames are not counted",
+    "aten.instance_norm.default": "weights are repeated for every sample",
+    **dict.fromkeys(
+        [
+            *(f"aten.{n}.input" for n in ("gru", "lstm")),
+            *(f"aten.{n}.data" for n in ("gru", "rnn_tanh", "rnn_relu")),
+            "aten.gru_cell.default",
+        ],
+        GATES,
+    ),
+    **dict.fromkeys(
+        [
+            f"aten.{n}.default"
+            for n in (
+                *("det", "linalg_det", "slogdet", "linalg_slogdet", "logdet"),
+                *("linalg_solve", "linalg_solve_ex", "linalg_eigvalsh", "linalg_svdvals"),
+                *("linalg_cond", "linalg_norm"),
+            )
+        ],
+        FACTORS,
+    ),
+    **dict.fromkeys(
+        [
+            "aten.repeat_interleave.self_Tensor",
+            *(
+                f"aten.{n}.default"
+                for n in (
+                    *("hinge_embedding_loss", "poisson_nll_loss", "cosine_embedding_loss"),
+                    *(
+                        "multilabel_margin_loss",
+                        "quantile",
+                        "nanquantile",
+                        "istft",
+                        "triplet_margin_loss",
+                    ),
+                    *("corrcoef", "combinations", "vander"),
+                )
+            ),
+        ],
+        COMPOSITE,
+    ),
+}
+"""Approximations: the kind, and what is different."""
+
+CASES = [
+    (d.kind, i, e)
+    for d in shipped()
+    for i, e in enumerate(d.examples)
+    if not e.needs and "_backward" not in d.kind
+]
+"""Backward operators are not differentiated again."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Arguments and results that autograd keeps, and elements of tensors that are neither."""
+
+    arguments: frozenset[str]
+    results: frozenset[str]
+    beside: int
+    sizes: dict[str, int]
+
+
+def kept_by_autograd(kind: str, example: Example) -> Kept | None:
+    """None where nothing is differentiable."""
+    constant: set[str] = set()
+    while True:
+        try:
+            return _kept(kind, example, constant)
+        except RuntimeError as error:
+            # Running statistics and the weights of losses have no gradient in some operators.
+            refused = re.search(r"not differentiable with respect to argument '(\w+)'", str(error))
+            if refused is None or refused[1] in constant:
+                if re.search("not support|support automatic", str(error)):
+                    return None
+                raise
+            constant.add(refused[1])
+
+
+def _kept(kind: str, example: Example, constant: set[str]) -> Kept | None:
+    arrays = example.draw(np.random.default_rng(0))
+    inputs: dict[str, Any] = {}
+    for name, array in zip(example.shapes, arrays, strict=True):
+        tensor = torch.from_numpy(np.array(array))
+        if tensor.is_floating_point():
+            tensor = tensor.to(getattr(torch, example.dtype))
+        if (tensor.is_floating_point() or tensor.is_complex()) and name not in constant:
+            # Away from leaves, so that in-place operators and storages are as inside a model.
+            tensor = tensor.requires_grad_() * 1
+        inputs[name] = tensor
+    kept: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
+    torch.manual_seed(0)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = call(overload(kind), inputs, example.attributes)
+    if not any(t.requires_grad for t in outputs):
+        return None
+    own = {_storage(t): n for n, t in inputs.items()}
+    made: dict[int, str] = {}
+    for place, t in enumerate(outputs):
+        made.setdefault(_storage(t), f"output.{place}")
+    places = {_storage(t) for t in kept}
+    beside = {_storage(t): t.numel() for t in kept if _storage(t) not in own | made}
+    sizes = {n: prod(s) for n, s in example.shapes.items()}
+    sizes |= {f"output.{place}": t.numel() for place, t in enumerate(outputs)}
+    return Kept(
+        frozenset(own[p] for p in places if p in own),
+        frozenset(made[p] for p in places if p in made and p not in own),
+        sum(beside.values()),
+        sizes,
+    )
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _differs(kind: str, example: Example) -> str:
+    """What is different, in words; empty where the description agrees."""
+    operator, tensors = graph_of(kind, example, run_with_torch(kind))
+    semantics = analyse_strictly(operator, tensors)
+    kept = kept_by_autograd(kind, example)
+    if kept is None:
+        return ""
+    said = {n for n, s in zip(example.shapes, semantics.saves_inputs, strict=True) if s}
+    said |= {f"output.{i}" for i, s in enumerate(semantics.saves_outputs) if s}
+    real = kept.arguments | kept.results
+    size = sum(kept.sizes[name] for name in said)
+    really = sum(kept.sizes[name] for name in real) + kept.beside
+    if said == real and kept.beside <= SMALL * size:
+        return ""
+    if abs(size - really) <= CLOSE * really:
+        return ""
+    return f"said {sorted(said)} ({size}), kept {sorted(real)} and {kept.beside} ({really})"
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "example"), CASES, ids=[f"{k}-{i}" for k, i, _ in CASES]
+)
+def test_kept_tensors_are_as_described(kind: str, number: int, example: Example) -> None:
+    differs = _differs(kind, example)
+    if kind not in STATED:
+        assert not differs
+
+
+@pytest.mark.parametrize("kind", sorted(STATED))
+def test_stated_approximations_are_needed(kind: str) -> None:
+    examples = [e for k, _, e in CASES if k == kind]
+    assert examples
+    assert any(_differs(kind, e) for e in examples), "agrees now: no longer an approximation"

@@ -1,0 +1,103 @@
+"""docs/operators.md and the core ATen list are what registry and torch say; the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from shardwise.measure.torch_operator import core_kinds, version
+from shardwise.tdl.core_aten import CORE_ATEN, TORCH
+from shardwise.tdl.documentation import coverage, document, shipped
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+ROOT = Path(__file__).parents[2]
+
+
+def _tdl(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shardwise.tdl", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+
+
+def test_the_table_is_up_to_date() -> None:
+    path = ROOT / "docs" / "operators.md"
+    assert path.read_text("utf-8") == document(), "run python -m shardwise.tdl table -o …"
+    assert path.stat().st_size < 200_000
+
+
+def test_the_core_list_is_that_of_torch() -> None:
+    if version() != TORCH:
+        pytest.skip(f"the list was read from torch {TORCH}")
+    assert list(CORE_ATEN) == core_kinds()
+
+
+def test_core_aten_is_described() -> None:
+    found = coverage()
+    assert found.missing == ()
+    assert found.total == len(CORE_ATEN)
+    assert set(found.replicated) == {
+        "aten._local_scalar_dense.default",
+        "aten.as_strided.default",
+        "aten.nonzero.default",
+        "aten.randperm.default",
+        "aten.resize_.default",
+        "aten.sym_is_contiguous.default",
+        "aten.sym_numel.default",
+        "aten.sym_size.int",
+        "aten.sym_storage_offset.default",
+        "aten.sym_stride.int",
+    }
+
+
+def test_what_is_named_is_what_torch_has() -> None:
+    from shardwise.measure.torch_operator import overload
+
+    for found in shipped():
+        assert overload(found.kind) is not None
+
+
+def test_coverage_is_printed() -> None:
+    made = _tdl("coverage")
+    found = coverage()
+    assert made.returncode == 0, made.stderr
+    assert f"{found.described} of {found.total} described" in made.stdout
+    listed = _tdl("coverage", "--list").stdout
+    assert "never split: aten.nonzero.default: the shape of its output depends on" in listed
+    assert json.loads(_tdl("coverage", "--json").stdout)["described"] == found.described
+
+
+def test_coverage_of_a_list_names_what_is_missing() -> None:
+    found = coverage(["aten.mm.default", "aten.nonzero.default", "mylib.mystery.default"])
+    assert found.split == ("aten.mm.default",)
+    assert found.replicated == ("aten.nonzero.default",)
+    assert found.missing == ("mylib.mystery.default",)
+
+
+def test_an_operator_is_verified_on_shapes_that_are_given() -> None:
+    made = _tdl(
+        "verify", "aten::cumsum", "--tensor", "self=n,m", "--attribute", "dim=1", "--trials", "2"
+    )
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.startswith("aten.cumsum.default: d0 in 2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["verify", "mylib::mystery"], "mylib::mystery has no description"),
+        (["verify", "aten::mm", "--tensor", "self"], "name=4,n,8"),
+        (["verify", "aten::mm", "--tensor", "self=4,-1"], "'-1' is no extent"),
+        (["verify", "--tensor", "self=4"], "needs one operator"),
+        (["verify", "aten::mm", "--tensor", "self=4,4", "--attribute", "dim"], "is no attribute"),
+        (["verify", "aten::empty_like"], "has no example"),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_line(arguments: list[str], said: str) -> None:
+    made = _tdl(*arguments)
+    assert made.returncode == 2
+    assert said in made.stderr
+    assert made.stderr.count("\n") == 1
