@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: demo test check serve bench clean
+.PHONY: demo test check serve bench fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -41,6 +41,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest shardwise._core
 	cd solver && cargo fmt --check
+	cd solver/fuzz && cargo fmt --check
 	cd solver && cargo clippy --release --all-targets -- -D warnings
 
 serve:
@@ -49,5 +50,14 @@ serve:
 bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py
 
+# Each target for so long; what fails is kept under out/fuzz. Without atheris (no wheel for this
+# Python or system) the reader's inputs are drawn without coverage, and it says so.
+FUZZ_SECONDS ?= 60
+
+fuzz: $(VENV)/.dev
+	$(BIN)/pip install --quiet --editable '.[fuzz]' || echo "atheris cannot be installed here"
+	$(BIN)/python tests/fuzz/problem_reader.py --seconds $(FUZZ_SECONDS)
+	sh solver/fuzz/run.sh $(FUZZ_SECONDS) out/fuzz
+
 clean:
-	rm -rf $(VENV) out build dist solver/target
+	rm -rf $(VENV) out build dist solver/target solver/fuzz/target

@@ -16,6 +16,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -125,7 +126,27 @@ def _decode_leniently(data: bytes) -> dict[str, Any]:
         raise BadInput(f"not readable as JSON: {error}", expected=SCHEMA) from None
     if not isinstance(document, dict):
         raise BadInput("the document is not an object", expected=SCHEMA)
+    _check_text(document)
     return document
+
+
+def _check_text(document: dict[str, Any]) -> None:
+    """Escapes in JSON can spell half of a surrogate pair, which no other reader takes for text."""
+    left: list[tuple[str, Any]] = [("", document)]
+    while left:
+        field, value = left.pop()
+        texts = [value] if isinstance(value, str) else value if isinstance(value, dict) else []
+        for text in texts:
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                raise BadInput(
+                    f"{text!a} is no text",
+                    field=field.removeprefix(".") or None,
+                    expected="whole Unicode characters",
+                )
+        if isinstance(value, dict):
+            left += [(f"{field}.{key}", inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{field}[{i}]", inner) for i, inner in enumerate(value)]
 
 
 def _check_schema(schema: object) -> None:
@@ -150,7 +171,17 @@ def _check(document: _Document) -> ProblemFile:
             _check_cost(cost, f"{field}.choices[{k}]")
     for e, edge in enumerate(document.edges):
         _check_edge(edge, f"edges[{e}]", choices)
+    _check_sums(document)
     return ProblemFile(tuple(document.operators), tuple(document.edges))
+
+
+def _check_sums(document: _Document) -> None:
+    """No strategy may cost more than a float holds: the dearest of everything bounds them all."""
+    everything = [operator.choices for operator in document.operators]
+    everything += [list(chain.from_iterable(chain(*edge.choices))) for edge in document.edges]
+    for name in ("memory_bytes", "time_s"):
+        if math.isinf(sum(max(getattr(cost, name) for cost in costs) for costs in everything)):
+            raise BadInput(f"{name} adds up to infinity", expected="sums below 1.8e308")
 
 
 def _check_edge(edge: ProblemEdge, field: str, choices: dict[str, int]) -> None:

@@ -5,6 +5,8 @@
 //! linear dynamic programming (`ldp`), put together in `tracking`. Where exact frontiers explode,
 //! `certified` answers with a proven gap. Memory is in bytes, time in seconds throughout.
 
+#![forbid(unsafe_code)]
+
 pub mod brute_force;
 pub mod bucket;
 pub mod certificate;
