@@ -6,7 +6,7 @@ Figures are medians; compare ratios within one run, these machines are noisy.
 from __future__ import annotations
 
 import datetime
-import importlib.util
+import importlib
 import json
 import os
 import platform
@@ -41,12 +41,8 @@ def main() -> None:
         "machine": machine(),
     }
     for path in sorted(HERE.glob("bench_*.py")):
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        results[path.stem] = module.run()
+        print(f"\n{path.stem}")
+        results[path.stem] = importlib.import_module(path.stem).run()
     folder = Path("out/bench")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "bench.json"

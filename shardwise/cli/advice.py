@@ -21,6 +21,7 @@ from shardwise.cli.output import (
     proven,
     say,
     seconds,
+    stop_if_cancelled,
     table,
     warn,
 )
@@ -56,8 +57,13 @@ def frontier(
         plots.plot_frontier(document, plot)
     if as_json:
         emit(document)
-        return
-    warn(document)
+    else:
+        warn(document)
+        _frontier_table(document)
+    stop_if_cancelled(document["certificate"])
+
+
+def _frontier_table(document: dict[str, Any]) -> None:
     points = document["points"]
     knee = document["turning_point"]
     shown = _thin(len(points), knee)
@@ -73,7 +79,7 @@ def frontier(
         for i in shown
     ]
     table(
-        f"{document['graph_name']} on {counted(gpus, 'GPU')} of {document['hardware']} "
+        f"{document['graph_name']} on {counted(document['gpus'], 'GPU')} of {document['hardware']} "
         f"({counted(len(points), 'point')}, {len(shown)} shown; → turning point)",
         ("point", "GiB/GPU", "time", "compute", "communication", "fits"),
         rows,
@@ -219,11 +225,12 @@ def plan(
         write_json(document, output)
     if as_json:
         emit(document)
-        return
-    warn(document)
-    _explanation(why(document))
-    if output:
-        note(f"wrote {output}")
+    else:
+        warn(document)
+        _explanation(why(document))
+        if output:
+            note(f"wrote {output}")
+    stop_if_cancelled(document["certificate"])
 
 
 @click.command()

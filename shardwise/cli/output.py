@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import click
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -30,6 +31,7 @@ PIPE_COLUMNS = 100
 LEFT_ALIGNED = ("split", "note", "instance", "region", "forward")
 PROGRESS_PERIOD_S = 5.0
 ASKED_RECENTLY_S = 0.3
+INTERRUPTED = 130
 
 
 class _Console(Console):
@@ -117,6 +119,12 @@ def proven(certificate: dict[str, Any]) -> str:
         text = f"certified within {certificate['epsilon']:.2%}"
     status = certificate.get("status")
     return f"{text} ({status})" if status in ("heuristic", "budget", "cancelled") else text
+
+
+def stop_if_cancelled(certificate: dict[str, Any]) -> None:
+    """Ctrl-C gave the answer so far; whoever called must still see that it was interrupted."""
+    if certificate.get("status") == "cancelled":
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from shardwise.advise.options import SOLVER_METHODS
 from shardwise.cli.arguments import json_option
-from shardwise.cli.output import emit, progress, proven, say, table
+from shardwise.cli.output import emit, progress, proven, say, stop_if_cancelled, table
 
 MOST_ROWS = 24
 
@@ -36,7 +38,12 @@ def solve(
         )
     if as_json:
         emit(document)
-        return
+    else:
+        _points(document)
+    stop_if_cancelled(document["certificate"])
+
+
+def _points(document: dict[str, Any]) -> None:
     points = document["points"]
     table(
         f"{len(points)} points",
@@ -47,8 +54,7 @@ def solve(
     )
     if len(points) > MOST_ROWS:
         say(f"… {len(points) - MOST_ROWS} more: see --json")
-    proof = document["certificate"]
-    say(proven(proof))
+    say(proven(document["certificate"]))
 
 
 COMMANDS = (solve,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,26 @@ def shardwise(
         timeout=300,
         check=False,
     )
+
+
+def interrupted(*arguments: str) -> tuple[int, str, str]:
+    """Run a search, press Ctrl-C when it first says how far it is, let it end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shardwise.cli.main", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        if line.startswith("… ") and "costs" not in line:
+            process.send_signal(signal.SIGINT)
+            break
+    out, rest = process.communicate(timeout=60)
+    return process.returncode, out, said + rest
 
 
 def one_document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -368,3 +389,12 @@ def test_a_failing_export_says_what_to_do(tmp_path: Path) -> None:
     )
     refused(shardwise("capture", "mymodel:make", "-o", "g.json", cwd=tmp_path), "mymodel")
     assert not (tmp_path / "g.json").exists()
+
+
+def test_ctrl_c_gives_the_answer_so_far() -> None:
+    deep = ("frontier", "shipped:llama-8b", "--hardware", "dgx-h100", "--gpus", "64")
+    code, out, err = interrupted(*deep, "--epsilon", "0")
+    assert code == 130, err
+    assert "(cancelled)" in out
+    assert "certified within" in out
+    assert "Traceback" not in err

@@ -105,10 +105,6 @@ def check_covered(frontier: _core.Solution, found: Fastest, which: object) -> No
     assert frontier.time_s[within][-1] <= found.time_s * factor, which
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="auto stops at the duality gap of its bounds and says budget, where epsilon 0 is exact",
-)
 def test_the_epsilon_that_was_asked_is_reached() -> None:
     for middle in MIDDLE:
         assert _core.solve(core_problem(problem(middle)), epsilon=EPSILON).epsilon <= EPSILON, (
