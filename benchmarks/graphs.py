@@ -10,7 +10,7 @@ FOLDER = Path("out/bench/graphs")
 GPT = "hf:GPT2Config:n_embd=1024,n_head=16,n_layer={layers}"
 BERT = (
     "hf:BertConfig:hidden_size=1024,num_hidden_layers=24,num_attention_heads=16,"
-    "intermediate_size=4096"
+    "intermediate_size=4096,attention_mask=true"
 )
 SOURCES: dict[str, tuple[str, dict[str, int | str]]] = {
     "lstm": ("zoo:lstm", {}),

@@ -18,10 +18,16 @@ PANELS = (
 )
 
 
+def _plain(value: float, position: int) -> str:
+    """Labels at 1, 2 and 5 of each power of ten."""
+    return f"{value:g}" if f"{value:e}"[0] in "125" else ""
+
+
 def main() -> None:
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "shardwise"
     from matplotlib import pyplot as plt
+    from matplotlib import ticker
 
     scaling: dict[str, list[dict[str, Any]]] = json.loads(RESULTS.read_text())["bench_scaling"]
     figure, panels = plt.subplots(2, 2, figsize=(10, 7.5), layout="constrained")
@@ -30,6 +36,10 @@ def main() -> None:
         at = [row[x] for row in rows]
         panel.loglog(at, [row["cold_s"] for row in rows], "o-", label="whole answer")
         panel.loglog(at, [row["solve_s"] for row in rows], "s--", label="solver alone")
+        panel.set_xticks(at, labels=[f"{v:.0f}" if v >= 2 else f"{v:g}" for v in at])
+        panel.xaxis.set_minor_locator(ticker.NullLocator())
+        for side in (panel.yaxis.set_major_formatter, panel.yaxis.set_minor_formatter):
+            side(ticker.FuncFormatter(_plain))
         panel.set_xlabel(label)
         panel.set_ylabel("seconds")
         panel.grid(alpha=0.3, which="both")
