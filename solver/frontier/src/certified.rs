@@ -3,13 +3,12 @@
 //! 1. Weighted optima over the whole space, found by bisecting slopes (Aneja and Nair 1979), give
 //!    points and supporting lines.
 //! 2. The choices that the optima use form a restricted problem; its frontier is tracked with
-//!    thinned staircases and fills the gaps between the optima.
+//!    coarse staircases and fills the gaps between the optima.
 //! 3. Points against lines give the certificate; where it is too large, the optimum at that
 //!    slope and choices close to it are added, and 2 repeats.
 
 use crate::certificate::{certify, corner_gap, Line};
 use crate::error::SolveError;
-use crate::frontier::Thinning;
 use crate::gather::Limits;
 use crate::grid::Resolution;
 use crate::problem::Problem;
@@ -100,41 +99,50 @@ impl<'p, 'w> Search<'p, 'w> {
         let fastest = search.pure(0.0, 1.0)?;
         let above_zero = |x: f64| if x > 0.0 { x } else { 1.0 };
         search.scale = (above_zero(fastest.memory), above_zero(leanest.time));
-        search.minimise(1.0, TIE)?;
-        search.minimise(TIE, 1.0)?;
+        search.minimise(search.relative(1.0, TIE))?;
+        search.minimise(search.relative(TIE, 1.0))?;
         Ok(search)
     }
 
     /// A bound on one cost alone; its strategy may be far from the frontier and is not kept.
     fn pure(&mut self, memory: f64, time: f64) -> Result<Point, SolveError> {
-        let weights = Weights { memory, time };
-        let (value, point) = scalar::minimise(self.problem, weights, scalar::EFFORT, self.watch)?;
-        self.lines.push(Line { weights, value });
-        self.insert(point.clone());
-        Ok(point)
+        self.bound(Weights { memory, time }).map(|(_, point)| point)
     }
 
-    /// Minimise with weights relative to the scales; keeps the line, the point and its choices.
-    fn minimise(&mut self, memory: f64, time: f64) -> Result<(f64, Point), SolveError> {
-        let weights = Weights {
-            memory: memory / self.scale.0,
-            time: time / self.scale.1,
-        };
+    /// Minimise; keeps the line, the point and its choices.
+    fn minimise(&mut self, weights: Weights) -> Result<(f64, Point), SolveError> {
+        let (value, point) = self.bound(weights)?;
+        self.kept.add(&point);
+        Ok((value, point))
+    }
+
+    fn bound(&mut self, weights: Weights) -> Result<(f64, Point), SolveError> {
         let (value, point) = scalar::minimise(self.problem, weights, scalar::EFFORT, self.watch)?;
         self.lines.push(Line { weights, value });
-        self.kept.add(&point);
         self.insert(point.clone());
         Ok((value, point))
     }
 
-    /// The optimum at the slope between two points; true if it lies below their line.
-    fn between(&mut self, p: &Point, q: &Point) -> Result<(bool, Point), SolveError> {
+    /// Weights relative to the scales.
+    fn relative(&self, memory: f64, time: f64) -> Weights {
+        Weights {
+            memory: memory / self.scale.0,
+            time: time / self.scale.1,
+        }
+    }
+
+    /// The weights under which two points cost the same.
+    fn slope(&self, p: &Point, q: &Point) -> Weights {
         let memory = (p.time - q.time) / self.scale.1;
         let time = (q.memory - p.memory) / self.scale.0;
-        let total = memory + time;
-        let (memory, time) = (memory / total, time / total);
-        let line = memory * p.memory / self.scale.0 + time * p.time / self.scale.1;
-        let (value, point) = self.minimise(memory, time)?;
+        self.relative(memory / (memory + time), time / (memory + time))
+    }
+
+    /// The optimum at the slope between two points; true if it lies below their line.
+    fn between(&mut self, p: &Point, q: &Point) -> Result<(bool, Point), SolveError> {
+        let weights = self.slope(p, q);
+        let line = weights.of(p.memory, p.time);
+        let (value, point) = self.minimise(weights)?;
         Ok((value < line * (1.0 - 1e-9), point))
     }
 
@@ -235,20 +243,14 @@ impl<'p, 'w> Search<'p, 'w> {
             self.points[corner.saturating_sub(1).min(last)].clone(),
             self.points[corner.min(last)].clone(),
         );
-        let (memory, time) = if q.memory > p.memory {
-            let memory = (p.time - q.time) / self.scale.1;
-            let time = (q.memory - p.memory) / self.scale.0;
-            (memory / (memory + time), time / (memory + time))
+        let weights = if q.memory > p.memory {
+            self.slope(&p, &q)
         } else if corner == 0 {
-            (1.0, 1e-3)
+            self.relative(1.0, 1e-3)
         } else {
-            (1e-3, 1.0)
+            self.relative(1e-3, 1.0)
         };
-        let (_, point) = self.minimise(memory, time)?;
-        let weights = Weights {
-            memory: memory / self.scale.0,
-            time: time / self.scale.1,
-        };
+        let (_, point) = self.minimise(weights)?;
         self.kept
             .add_near(self.problem, &point, weights, near, self.watch)?;
         Ok(())
@@ -267,7 +269,6 @@ impl<'p, 'w> Search<'p, 'w> {
             memory_cap: cap,
         };
         let limits = Limits {
-            thinning: Thinning::EXACT,
             candidates: u64::MAX,
             watch: self.watch,
         };

@@ -77,10 +77,7 @@ pub fn eliminate(
         }
         of = next;
     }
-    Ok(Selection {
-        of,
-        sets: sets.sets,
-    })
+    Ok(sets.selection(of))
 }
 
 fn neighbourhoods(problem: &Problem, of: &[usize]) -> Vec<Neighbourhood> {

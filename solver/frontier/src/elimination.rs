@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 
 use crate::error::SolveError;
-use crate::frontier::{record, settle, union, Candidate, Frontier, Thinning, Tuple};
+use crate::frontier::{alternatives, record, union, Candidate, Frontier, Tuple};
 use crate::gather::{product, Gather, Limits};
 use crate::problem::Problem;
-use crate::trace::{Arena, EMPTY};
+use crate::trace::Arena;
 
 /// Frontiers F(e_ij, s_i, s_j) of one pair of operators; `a < b`, row = choice of a.
 #[derive(Debug, Clone)]
@@ -94,16 +94,7 @@ impl Working {
             for j in 0..columns {
                 let (s, t) = if forward { (i, j) } else { (j, i) };
                 let range = problem.alternatives(&edge, s, t);
-                let start = range.start;
-                let candidates = range
-                    .map(|at| Candidate {
-                        memory: table.memory[at],
-                        time: table.time[at],
-                        left: (at - start) as u32,
-                        right: EMPTY,
-                    })
-                    .collect();
-                let kept = settle(candidates, &Thinning::EXACT);
+                let kept = alternatives(table, range);
                 let cell = kept.into_iter().map(|c| Tuple {
                     memory: c.memory,
                     time: c.time,
@@ -335,9 +326,9 @@ impl Working {
     }
 
     /// The frontier of one operator that is alone: the union over its choices.
-    pub fn close(&mut self, node: usize, thinning: &Thinning) -> Frontier {
+    pub fn close(&mut self, node: usize) -> Frontier {
         let own = self.nodes[node].take().unwrap_or_default();
-        union(own.iter().map(|f| &f[..]), thinning, &mut self.arena)
+        union(own.iter().map(|f| &f[..]), &mut self.arena)
     }
 }
 

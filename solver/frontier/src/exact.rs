@@ -9,8 +9,8 @@ use rayon::prelude::*;
 
 use crate::certificate::{corner_gap, Line, MARGIN};
 use crate::error::SolveError;
-use crate::frontier::Thinning;
 use crate::gather::Limits;
+use crate::marginals::marginals;
 use crate::problem::Problem;
 use crate::repeated::{self, Fineness};
 use crate::scalar::{self, Weights};
@@ -38,7 +38,6 @@ pub fn finish(
 ) -> Result<Vec<Point>, SolveError> {
     let selection = survivors(problem, points, lines, epsilon, watch)?;
     let limits = Limits {
-        thinning: Thinning::EXACT,
         candidates: watch.candidates().saturating_add(candidates),
         watch,
     };
@@ -85,7 +84,7 @@ fn survivors(
     let all: Vec<Weights> = spread(lines);
     let bounds: Vec<Vec<_>> = all
         .par_iter()
-        .map(|weights| scalar::marginals(&schedule, *weights, watch))
+        .map(|weights| marginals(&schedule, *weights, watch))
         .collect::<Result<_, SolveError>>()?;
     for (weights, bounds) in all.iter().zip(&bounds) {
         open.par_iter_mut().zip(bounds).for_each(|(open, bounds)| {
@@ -109,10 +108,7 @@ fn survivors(
         }
         of.push(sets.intern(left));
     }
-    Ok(Some(Selection {
-        of,
-        sets: sets.sets,
-    }))
+    Ok(Some(sets.selection(of)))
 }
 
 /// The corners of the notches; infinite where there is no neighbour.

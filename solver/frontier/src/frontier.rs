@@ -2,6 +2,9 @@
 //!
 //! A frontier is a staircase: tuples ascending in memory, strictly descending in time.
 
+use std::ops::Range;
+
+use crate::problem::Table;
 use crate::trace::{Arena, Trace, EMPTY};
 
 /// A (partial) strategy: memory in bytes, time in seconds, and how it came about.
@@ -49,68 +52,22 @@ pub fn reduce(tuples: &mut Vec<Candidate>) {
     });
 }
 
-/// How coarse a staircase may become. `EXACT` keeps every tuple.
-#[derive(Debug, Clone, Copy)]
-pub struct Thinning {
-    /// Drop a tuple that is faster than its predecessor by less than this (seconds).
-    pub time_s: f64,
-    /// Drop a tuple whose successor needs at most this much more memory (bytes).
-    pub memory_bytes: f64,
-    /// Never more tuples than this.
-    pub most: usize,
-    /// Partial strategies above this memory are dropped (bytes).
-    pub memory_cap: f64,
+/// The alternatives of a cell, reduced; `left` is the alternative's number.
+pub fn alternatives(table: &Table, cell: Range<usize>) -> Vec<Candidate> {
+    let mut found: Vec<Candidate> = cell
+        .enumerate()
+        .map(|(alternative, i)| Candidate {
+            memory: table.memory[i],
+            time: table.time[i],
+            left: alternative as u32,
+            right: EMPTY,
+        })
+        .collect();
+    reduce(&mut found);
+    found
 }
 
-impl Thinning {
-    pub const EXACT: Self = Self {
-        time_s: 0.0,
-        memory_bytes: 0.0,
-        most: usize::MAX,
-        memory_cap: f64::INFINITY,
-    };
-
-    /// Thin a staircase in place; its two ends stay.
-    fn apply(&self, tuples: &mut Vec<Candidate>) {
-        if self.memory_cap.is_finite() {
-            let fitting = tuples.partition_point(|t| t.memory <= self.memory_cap);
-            // The least-memory tuple stays, so that an infeasible answer still says how much is needed.
-            tuples.truncate(fitting.max(1));
-        }
-        if tuples.len() > 2 && (self.time_s > 0.0 || self.memory_bytes > 0.0) {
-            let last = tuples.len() - 1;
-            let mut kept = vec![tuples[0]];
-            for i in 1..last {
-                let previous = kept[kept.len() - 1];
-                let next = tuples[i + 1];
-                let slower = previous.time - tuples[i].time < self.time_s;
-                let replaceable = next.memory - tuples[i].memory < self.memory_bytes
-                    && next.memory - previous.memory < self.memory_bytes;
-                if !slower && !replaceable {
-                    kept.push(tuples[i]);
-                }
-            }
-            kept.push(tuples[last]);
-            *tuples = kept;
-        }
-        if tuples.len() > self.most {
-            let last = (tuples.len() - 1) as f64;
-            let steps = (self.most - 1) as f64;
-            *tuples = (0..self.most)
-                .map(|i| tuples[(i as f64 * last / steps).round() as usize])
-                .collect();
-        }
-    }
-}
-
-/// Reduce, thin, and record the derivations of what is left.
-pub fn settle(mut candidates: Vec<Candidate>, thinning: &Thinning) -> Vec<Candidate> {
-    reduce(&mut candidates);
-    thinning.apply(&mut candidates);
-    candidates
-}
-
-/// Record settled candidates in the arena.
+/// Record reduced candidates in the arena.
 pub fn record(candidates: Vec<Candidate>, arena: &mut Arena) -> Frontier {
     candidates
         .into_iter()
@@ -123,12 +80,8 @@ pub fn record(candidates: Vec<Candidate>, arena: &mut Arena) -> Frontier {
 }
 
 /// Union of frontiers (Section 3.1), reduced.
-pub fn union<'a>(
-    parts: impl IntoIterator<Item = &'a [Tuple]>,
-    thinning: &Thinning,
-    arena: &mut Arena,
-) -> Frontier {
-    let candidates = parts
+pub fn union<'a>(parts: impl IntoIterator<Item = &'a [Tuple]>, arena: &mut Arena) -> Frontier {
+    let mut candidates: Vec<Candidate> = parts
         .into_iter()
         .flatten()
         .map(|t| Candidate {
@@ -138,7 +91,8 @@ pub fn union<'a>(
             right: EMPTY,
         })
         .collect();
-    record(settle(candidates, thinning), arena)
+    reduce(&mut candidates);
+    record(candidates, arena)
 }
 
 #[cfg(test)]
@@ -165,27 +119,7 @@ mod tests {
         let mut arena = Arena::default();
         let a = frontier(&[(1.0, 5.0), (3.0, 3.0)]);
         let b = frontier(&[(1.0, 6.0), (2.0, 4.0), (3.0, 3.0), (4.0, 3.0)]);
-        let both = union([&a[..], &b[..]], &Thinning::EXACT, &mut arena);
+        let both = union([&a[..], &b[..]], &mut arena);
         assert_eq!(costs(&both), [(1.0, 5.0), (2.0, 4.0), (3.0, 3.0)]);
-    }
-
-    #[test]
-    fn thinning_keeps_the_ends_and_the_cap() {
-        let mut arena = Arena::default();
-        let steps: Vec<(f64, f64)> = (0..100).map(|i| (i as f64, 100.0 - i as f64)).collect();
-        let thinning = Thinning {
-            most: 5,
-            ..Thinning::EXACT
-        };
-        let thin = union([&frontier(&steps)[..]], &thinning, &mut arena);
-        assert_eq!(thin.len(), 5);
-        assert_eq!(costs(&thin)[0], (0.0, 100.0));
-        assert_eq!(costs(&thin)[4], (99.0, 1.0));
-        let capped = Thinning {
-            memory_cap: 10.0,
-            ..Thinning::EXACT
-        };
-        let thin = union([&frontier(&steps)[..]], &capped, &mut arena);
-        assert_eq!(thin.len(), 11);
     }
 }

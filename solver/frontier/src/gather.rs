@@ -1,7 +1,7 @@
 //! Products of frontiers (TensorOpt Section 3.1) and unions of them, within the limits of a search.
 
 use crate::error::SolveError;
-use crate::frontier::{record, reduce, settle, Candidate, Frontier, Thinning, Tuple};
+use crate::frontier::{record, reduce, Candidate, Frontier, Tuple};
 use crate::trace::Arena;
 use crate::watch::Watch;
 
@@ -11,9 +11,8 @@ const MOST_TUPLES: f64 = 5e7;
 /// Sums are merged into the front when there are this many, or as many as the front has.
 const BUFFER: usize = 1 << 11;
 
-/// What one elimination may cost and how coarse its result may be.
+/// What one elimination may cost.
 pub struct Limits<'a> {
-    pub thinning: Thinning,
     /// Tuples that the whole tracking may consider.
     pub candidates: u64,
     pub watch: &'a Watch<'a>,
@@ -95,20 +94,11 @@ impl<'a> Gather<'a> {
 
     /// x + every tuple of b that the front does not beat. Both ascend in memory.
     fn row(&mut self, x: &Tuple, b: &[Tuple], swap: bool) {
-        let thinning = &self.limits.thinning;
-        // A part of what thinning takes anyway, before it costs a place in the sort.
-        let (spare_memory, spare_time) = (thinning.memory_bytes / 4.0, thinning.time_s / 4.0);
-        let nothing_yet = self.front.is_empty() && self.pending.is_empty();
         let mut passed = 0;
-        for (i, y) in b.iter().enumerate() {
+        for y in b {
             let (memory, time) = (x.memory + y.memory, x.time + y.time);
-            // The first sum stays, so that an answer above the cap still says how much is needed.
-            if memory > thinning.memory_cap && !(nothing_yet && i == 0) {
-                break;
-            }
-            let within = memory + spare_memory;
-            passed += count_within(&self.front[passed..], within);
-            let beaten = passed > 0 && self.front[passed - 1].time <= time + spare_time;
+            passed += count_within(&self.front[passed..], memory);
+            let beaten = passed > 0 && self.front[passed - 1].time <= time;
             if !beaten {
                 let (left, right) = if swap {
                     (y.trace, x.trace)
@@ -132,9 +122,8 @@ impl<'a> Gather<'a> {
 
     pub fn settle(mut self) -> Result<Vec<Candidate>, SolveError> {
         self.merge();
-        let settled = settle(self.front, &self.limits.thinning);
-        self.limits.keep(settled.len())?;
-        Ok(settled)
+        self.limits.keep(self.front.len())?;
+        Ok(self.front)
     }
 }
 
@@ -207,7 +196,6 @@ mod tests {
     fn gathering_equals_reducing_all_sums_at_once() {
         let watch = Watch::new(None, None);
         let limits = Limits {
-            thinning: Thinning::EXACT,
             candidates: u64::MAX,
             watch: &watch,
         };
@@ -236,7 +224,6 @@ mod tests {
     fn product_adds_costs() {
         let watch = Watch::new(None, None);
         let limits = Limits {
-            thinning: Thinning::EXACT,
             candidates: u64::MAX,
             watch: &watch,
         };
@@ -252,38 +239,9 @@ mod tests {
     }
 
     #[test]
-    fn above_the_cap_only_the_leanest_stays() {
-        let watch = Watch::new(None, None);
-        let limits = |memory_cap| Limits {
-            thinning: Thinning {
-                memory_cap,
-                ..Thinning::EXACT
-            },
-            candidates: u64::MAX,
-            watch: &watch,
-        };
-        let step = |memory: f64| Tuple {
-            memory,
-            time: 9.0 - memory,
-            trace: EMPTY,
-        };
-        let stairs = [step(1.0), step(2.0), step(3.0)];
-        let memory = |cap: f64| -> Vec<f64> {
-            let limits = limits(cap);
-            let mut gather = Gather::new(&limits);
-            gather.product(&stairs, &stairs).unwrap();
-            let settled = gather.settle().unwrap();
-            settled.iter().map(|c| c.memory).collect()
-        };
-        assert_eq!(memory(4.5), [2.0, 3.0, 4.0]);
-        assert_eq!(memory(0.5), [2.0]);
-    }
-
-    #[test]
     fn too_many_candidates_are_an_error() {
         let watch = Watch::new(None, None);
         let limits = Limits {
-            thinning: Thinning::EXACT,
             candidates: 10_000,
             watch: &watch,
         };

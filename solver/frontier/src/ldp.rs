@@ -24,7 +24,7 @@ pub fn run(
         cumulative = advance(working, &cumulative, pair[0], pair[1], limits)?;
     }
     let parts = cumulative.iter().map(|f| &f[..]);
-    Ok(union(parts, &limits.thinning, &mut working.arena))
+    Ok(union(parts, &mut working.arena))
 }
 
 /// Lines 5 to 7 of Algorithm 3: one step from `previous` to `next`, in parallel over its choices.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use rayon::prelude::*;
 
 use crate::error::SolveError;
+use crate::schedule::unravel;
 use crate::watch::Watch;
 
 /// A parallel task is at least so much work (cells times choices).
@@ -129,13 +130,4 @@ fn permuted(data: &[f64], dims: &[usize], order: &[usize]) -> Vec<f64> {
             .collect();
     }
     from.into_iter().map(|at| data[at]).collect()
-}
-
-fn unravel(mut row: usize, dims: &[usize]) -> Vec<usize> {
-    let mut place = vec![0; dims.len()];
-    for (at, dim) in place.iter_mut().zip(dims).rev() {
-        *at = row % dim;
-        row /= dim;
-    }
-    place
 }

@@ -52,8 +52,12 @@ impl Table {
 
     /// The alternatives of a cell as a range into `memory` and `time`.
     pub fn cell(&self, row: u32, column: u32) -> std::ops::Range<usize> {
-        let at = row as usize * self.columns + column as usize;
-        self.starts[at] as usize..self.starts[at + 1] as usize
+        self.at(row as usize * self.columns + column as usize)
+    }
+
+    /// The same for a cell by its number, row-major.
+    pub fn at(&self, cell: usize) -> std::ops::Range<usize> {
+        self.starts[cell] as usize..self.starts[cell + 1] as usize
     }
 }
 

@@ -7,11 +7,13 @@
 use rayon::prelude::*;
 
 use crate::error::SolveError;
-use crate::frontier::{reduce, Candidate, Tuple};
+use crate::frontier::{alternatives, Candidate, Tuple};
 use crate::gather::{Gather, Limits};
 use crate::grid::{union_of_products, Pair, Resolution};
 use crate::problem::{Edge, Problem};
-use crate::schedule::{Class, Eliminated, Factor, Origin, Schedule, Strides, Width};
+use crate::schedule::{
+    unravel, Class, EdgeClass, Eliminated, Factor, Origin, Schedule, Strides, Width,
+};
 use crate::selection::Selection;
 use crate::tracking::{staircase, Point};
 
@@ -46,7 +48,7 @@ pub fn track(
         let share = done as f64 / schedule.classes.len() as f64;
         limits.watch.poll("tracking", share)?;
         held.push(match class {
-            Class::Edge { .. } => edge(&schedule, class),
+            Class::Edge(class) => edge(&schedule, class),
             Class::Step {
                 eliminated,
                 factors,
@@ -124,43 +126,10 @@ impl Stairs {
     }
 }
 
-fn edge(schedule: &Schedule, class: &Class) -> Stairs {
-    let Class::Edge {
-        table,
-        rows,
-        columns,
-        source_set,
-        target_set,
-    } = class
-    else {
-        return Stairs::new(Vec::new());
-    };
-    let problem = schedule.problem;
-    let table = &problem.tables[*table];
-    let at = |map: usize, set: usize| -> Vec<u32> {
-        let map = &problem.maps[map];
-        let set = schedule.selection.sets[set].iter();
-        set.map(|k| map[*k as usize]).collect()
-    };
-    let (rows, columns) = (at(*rows, *source_set), at(*columns, *target_set));
-    let pairs = rows
-        .iter()
-        .flat_map(|r| columns.iter().map(move |c| (r, c)));
-    let cells = pairs.map(|(row, column)| {
-        let range = table.cell(*row, *column);
-        let start = range.start;
-        let mut alternatives: Vec<Candidate> = range
-            .map(|i| Candidate {
-                memory: table.memory[i],
-                time: table.time[i],
-                left: (i - start) as u32,
-                right: 0,
-            })
-            .collect();
-        reduce(&mut alternatives);
-        alternatives
-    });
-    Stairs::new(cells.collect())
+fn edge(schedule: &Schedule, edge: &EdgeClass) -> Stairs {
+    let table = &schedule.problem.tables[edge.table];
+    let cells = schedule.edge_cells(edge).into_iter();
+    Stairs::new(cells.map(|c| alternatives(table, table.at(c))).collect())
 }
 
 fn step(
@@ -243,15 +212,6 @@ fn union(
     }
 }
 
-fn unravel(mut cell: usize, dims: &[usize]) -> Vec<usize> {
-    let mut place = vec![0; dims.len()];
-    for (at, dim) in place.iter_mut().zip(dims).rev() {
-        *at = cell % dim;
-        cell /= dim;
-    }
-    place
-}
-
 /// The strategy behind a tuple of the last step.
 fn unroll(schedule: &Schedule, held: &[Stairs], tuple: u32) -> Point {
     let problem = schedule.problem;
@@ -284,11 +244,5 @@ fn unroll(schedule: &Schedule, held: &[Stairs], tuple: u32) -> Point {
         }
         stack.extend(step.factors.iter().zip([left, right]));
     }
-    let (memory, time) = problem.evaluate(&choices, &edge_choices);
-    Point {
-        memory,
-        time,
-        choices,
-        edge_choices,
-    }
+    Point::of(problem, choices, edge_choices)
 }

@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::descent::{edges_around, local_cost};
 use crate::error::SolveError;
 use crate::problem::Problem;
-use crate::scalar::{edges_around, local_cost, Weights};
+use crate::scalar::Weights;
 use crate::selection::{Selection, Sets};
 use crate::tracking::Point;
 use crate::watch::Watch;
@@ -111,9 +112,6 @@ impl Kept {
             .iter()
             .map(|set| sets.intern(set.iter().copied().collect()))
             .collect();
-        Selection {
-            of: self.class_of.iter().map(|class| of_class[*class]).collect(),
-            sets: sets.sets,
-        }
+        sets.selection(self.class_of.iter().map(|class| of_class[*class]).collect())
     }
 }

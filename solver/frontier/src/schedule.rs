@@ -21,19 +21,23 @@ const HOPELESS: f64 = 1e30;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Class {
     /// An edge's alternatives.
-    Edge {
-        table: usize,
-        rows: usize,
-        columns: usize,
-        source_set: usize,
-        target_set: usize,
-    },
+    Edge(EdgeClass),
     /// Factors joined, and the operator that is eliminated, if one is. `places` of a factor says where each of its axes goes: `None` is the eliminated operator,
     /// else an axis of the result.
     Step {
         eliminated: Option<Eliminated>,
         factors: Vec<(usize, Vec<Option<usize>>)>,
     },
+}
+
+/// An edge between two sets of choices.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EdgeClass {
+    pub table: usize,
+    rows: usize,
+    columns: usize,
+    source_set: usize,
+    target_set: usize,
 }
 
 /// An operator as its class sees it: its choices, and its costs unless another copy has them.
@@ -154,10 +158,25 @@ impl<'a> Schedule<'a> {
         Ok(schedule)
     }
 
-    /// The steps whose result is a single cell: one per component of the graph.
-    pub fn roots(&self) -> impl Iterator<Item = (usize, &Step)> + '_ {
-        let all = self.steps.iter().enumerate();
-        all.filter(|(_, step)| step.result.scope.is_empty())
+    /// The results that are a single cell: one per component of the graph.
+    pub fn roots(&self) -> impl Iterator<Item = &Factor> + '_ {
+        let all = self.steps.iter().map(|step| &step.result);
+        all.filter(|result| result.scope.is_empty())
+    }
+
+    /// The cells of an edge's table for every pair of selected choices, row-major.
+    pub fn edge_cells(&self, edge: &EdgeClass) -> Vec<usize> {
+        let width = self.problem.tables[edge.table].columns;
+        let at = |map: usize, set: usize| -> Vec<usize> {
+            let map = &self.problem.maps[map];
+            let set = self.selection.sets[set].iter();
+            set.map(|k| map[*k as usize] as usize).collect()
+        };
+        let columns = at(edge.columns, edge.target_set);
+        let rows = at(edge.rows, edge.source_set);
+        rows.iter()
+            .flat_map(|row| columns.iter().map(move |column| row * width + column))
+            .collect()
     }
 
     /// Cells times choices of all classes together.
@@ -178,7 +197,7 @@ impl<'a> Schedule<'a> {
 
     /// Components have a single cell each; join them, so that the last step is the whole.
     fn join_components(&mut self) {
-        let mut roots: VecDeque<Factor> = self.roots().map(|(_, s)| s.result.clone()).collect();
+        let mut roots: VecDeque<Factor> = self.roots().cloned().collect();
         // Equal components stand side by side, and so do their halves, quarters, ...
         roots.make_contiguous().sort_by_key(|root| root.class);
         while roots.len() > 1 {
@@ -192,13 +211,13 @@ impl<'a> Schedule<'a> {
         let mut left = Left::new(self.problem.operators.len());
         for (e, edge) in self.problem.edges.iter().enumerate() {
             let scope = vec![edge.source, edge.target];
-            let class = Class::Edge {
+            let class = Class::Edge(EdgeClass {
                 table: edge.table,
                 rows: edge.rows,
                 columns: edge.columns,
                 source_set: self.selection.of[edge.source],
                 target_set: self.selection.of[edge.target],
-            };
+            });
             left.add(&Factor {
                 class: self.intern(class, &scope),
                 scope,
@@ -394,6 +413,16 @@ impl Strides {
     pub fn start(&self, place: &[usize]) -> usize {
         place.iter().zip(&self.axes).map(|(p, s)| p * s).sum()
     }
+}
+
+/// The place of a cell in a table of such extents, row-major.
+pub fn unravel(mut cell: usize, dims: &[usize]) -> Vec<usize> {
+    let mut place = vec![0; dims.len()];
+    for (at, dim) in place.iter_mut().zip(dims).rev() {
+        *at = cell % dim;
+        cell /= dim;
+    }
+    place
 }
 
 /// The factors and operators that are not eliminated yet.

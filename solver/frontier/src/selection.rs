@@ -19,10 +19,7 @@ impl Selection {
         let of = (0..problem.operators.len())
             .map(|o| sets.intern((0..problem.choices(o) as u32).collect()))
             .collect();
-        Self {
-            of,
-            sets: sets.sets,
-        }
+        sets.selection(of)
     }
 
     pub fn choices(&self, operator: usize) -> &[u32] {
@@ -46,5 +43,13 @@ impl Sets {
         self.sets.push(Arc::clone(&set));
         self.ids.insert(set, self.sets.len() - 1);
         self.sets.len() - 1
+    }
+
+    /// Each operator with one of the interned sets.
+    pub fn selection(self, of: Vec<usize>) -> Selection {
+        Selection {
+            of,
+            sets: self.sets,
+        }
     }
 }

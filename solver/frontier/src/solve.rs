@@ -6,7 +6,6 @@ use crate::brute_force;
 use crate::certified;
 use crate::error::SolveError;
 use crate::exact::finish;
-use crate::frontier::Thinning;
 use crate::gather::Limits;
 use crate::problem::Problem;
 use crate::repeated::{self, Fineness};
@@ -79,6 +78,19 @@ pub struct Settings {
     pub memory_limit: Option<u64>,
 }
 
+impl Settings {
+    /// The whole frontier exactly, without limits.
+    pub fn exactly(method: Method) -> Self {
+        Self {
+            method,
+            epsilon: 0.0,
+            memory_target: None,
+            time_limit: None,
+            memory_limit: None,
+        }
+    }
+}
+
 pub struct Solution {
     pub points: Vec<Point>,
     pub status: Status,
@@ -148,7 +160,6 @@ fn exactly(
     watch: &Watch,
 ) -> Result<Solution, SolveError> {
     let limits = Limits {
-        thinning: Thinning::EXACT,
         candidates: u64::MAX,
         watch,
     };
@@ -164,7 +175,6 @@ fn exactly(
 fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution, SolveError> {
     // A small problem is answered exactly in less time than bounds would take.
     let limits = Limits {
-        thinning: Thinning::EXACT,
         candidates: QUICK_CANDIDATES,
         watch,
     };

@@ -29,6 +29,19 @@ pub struct Point {
     pub edge_choices: Vec<u32>,
 }
 
+impl Point {
+    /// A full strategy with its costs, added up in the order of the problem.
+    pub fn of(problem: &Problem, choices: Vec<u32>, edge_choices: Vec<u32>) -> Self {
+        let (memory, time) = problem.evaluate(&choices, &edge_choices);
+        Self {
+            memory,
+            time,
+            choices,
+            edge_choices,
+        }
+    }
+}
+
 /// The points of a frontier, and whether heuristic elimination was used.
 #[derive(Debug, Clone)]
 pub struct Tracked {
@@ -204,7 +217,7 @@ fn solve_components(
     let mut whole = unit();
     for component in components(working) {
         let part = if component.len() == 1 {
-            working.close(component[0], &limits.thinning)
+            working.close(component[0])
         } else {
             let chain = chain_order(working, &component, rank);
             ldp::run(working, &chain, limits)?
@@ -275,13 +288,7 @@ fn unroll(problem: &Problem, working: &Working, frontier: &Frontier) -> Vec<Poin
             working
                 .arena
                 .unroll(tuple.trace, &mut choices, &mut edge_choices);
-            let (memory, time) = problem.evaluate(&choices, &edge_choices);
-            Point {
-                memory,
-                time,
-                choices,
-                edge_choices,
-            }
+            Point::of(problem, choices, edge_choices)
         })
         .collect();
     staircase(points)

@@ -78,14 +78,6 @@ impl<'a> Watch<'a> {
         self.kept.store(0, Ordering::Relaxed);
     }
 
-    /// A watch of the same listener that ends after `share` of the time that is left.
-    pub fn part(&self, share: f64) -> Self {
-        let left = self
-            .deadline
-            .map(|d| d.saturating_duration_since(Instant::now()));
-        Self::new(left.map(|left| left.mul_f64(share)), self.listener).within(self.most_bytes)
-    }
-
     /// Errs when the solve is to stop. Cheap; call it every millisecond or so.
     pub fn poll(&self, stage: &str, fraction: f64) -> Result<(), SolveError> {
         if self.cancelled.load(Ordering::Relaxed) {

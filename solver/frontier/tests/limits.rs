@@ -37,16 +37,6 @@ fn chain(n: usize, k: usize) -> Problem {
     problem
 }
 
-fn settings(method: Method) -> Settings {
-    Settings {
-        method,
-        epsilon: 0.0,
-        memory_target: None,
-        time_limit: None,
-        memory_limit: None,
-    }
-}
-
 #[test]
 fn cancelling_stops_soon() {
     let problem = chain(300, 30);
@@ -56,7 +46,7 @@ fn cancelling_stops_soon() {
         calls.fetch_add(1, Ordering::Relaxed) < 2
     };
     let started = std::time::Instant::now();
-    let found = solve(&problem, settings(Method::Ldp), Some(&listener));
+    let found = solve(&problem, Settings::exactly(Method::Ldp), Some(&listener));
     assert_eq!(found.err(), Some(SolveError::Cancelled));
     assert!(calls.load(Ordering::Relaxed) <= 3);
     assert!(started.elapsed() < Duration::from_secs(5));
@@ -67,7 +57,7 @@ fn a_time_limit_leaves_a_certified_answer() {
     let problem = chain(400, 40);
     let limited = Settings {
         time_limit: Some(Duration::from_secs(2)),
-        ..settings(Method::Auto)
+        ..Settings::exactly(Method::Auto)
     };
     let started = std::time::Instant::now();
     let found = solve(&problem, limited, None).unwrap();
@@ -91,7 +81,7 @@ fn cancelling_gives_what_was_found_with_its_certificate() {
     };
     let asked = Settings {
         epsilon: 1e-6,
-        ..settings(Method::Auto)
+        ..Settings::exactly(Method::Auto)
     };
     let found = solve(&problem, asked, Some(&listener)).unwrap();
     assert_eq!(found.status, Status::Cancelled);
@@ -105,7 +95,7 @@ fn a_memory_limit_leaves_a_certified_answer() {
     let within = |bytes| Settings {
         memory_limit: Some(bytes),
         epsilon: 1e-3,
-        ..settings(Method::Auto)
+        ..Settings::exactly(Method::Auto)
     };
     // Enough for bounds, not for fine staircases.
     let found = solve(&problem, within(600_000), None).unwrap();
@@ -121,7 +111,7 @@ fn a_memory_limit_leaves_a_certified_answer() {
 fn an_exact_method_says_that_time_is_up() {
     let limited = Settings {
         time_limit: Some(Duration::from_millis(200)),
-        ..settings(Method::Elimination)
+        ..Settings::exactly(Method::Elimination)
     };
     let found = solve(&chain(300, 30), limited, None);
     assert_eq!(found.err(), Some(SolveError::OutOfTime));
@@ -131,7 +121,7 @@ fn an_exact_method_says_that_time_is_up() {
 fn deep_problems_are_solved_within_epsilon() {
     let asked = Settings {
         epsilon: 0.01,
-        ..settings(Method::Auto)
+        ..Settings::exactly(Method::Auto)
     };
     let found = solve(&chain(200, 8), asked, None).unwrap();
     assert_eq!(found.status, Status::WithinEpsilon);
@@ -140,7 +130,7 @@ fn deep_problems_are_solved_within_epsilon() {
 
 #[test]
 fn brute_force_refuses_what_it_cannot_enumerate() {
-    let found = solve(&chain(30, 4), settings(Method::BruteForce), None);
+    let found = solve(&chain(30, 4), Settings::exactly(Method::BruteForce), None);
     assert!(
         matches!(found.err(), Some(SolveError::OverBudget(text)) if text.contains("brute force"))
     );

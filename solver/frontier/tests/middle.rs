@@ -4,7 +4,7 @@
 
 mod drawn;
 
-use drawn::invariants::{is_exact, is_sound, settings};
+use drawn::invariants::{is_exact, is_sound};
 use drawn::shape::treewidth;
 use drawn::units::HubChain;
 use frontier::solve::{solve, Method, Settings, Status};
@@ -21,7 +21,7 @@ fn whole_frontiers_equal_dynamic_programming() {
         // With two hubs the paper's own orders of elimination may take minutes.
         let paper = [Method::Auto, Method::Elimination, Method::Ldp];
         for &method in &paper[..if number % 3 == 2 { 1 } else { 3 }] {
-            let found = solve(&problem, settings(method), None)
+            let found = solve(&problem, Settings::exactly(method), None)
                 .map_err(|error| error.to_string())
                 .and_then(|found| is_exact(&middle.drawn, &truth, &found));
             if let Err(wrong) = found {
@@ -41,7 +41,7 @@ fn certificates_hold_at_size() {
         let epsilon = [0.05, 0.01, 0.002][number as usize % 3];
         let asked = Settings {
             epsilon,
-            ..settings(Method::Auto)
+            ..Settings::exactly(Method::Auto)
         };
         let answer = solve(&problem, asked, None).unwrap();
         certified += usize::from(answer.status != Status::Exact);

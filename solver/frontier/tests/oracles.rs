@@ -4,10 +4,10 @@
 
 mod drawn;
 
-use drawn::invariants::{is_exact, settings};
+use drawn::invariants::is_exact;
 use drawn::problem::{Costs, Drawn, COSTS};
 use drawn::shape::{treewidth, Shape, SHAPES};
-use frontier::solve::{solve, Method};
+use frontier::solve::{solve, Method, Settings};
 
 const PROBLEMS: u64 = 1000;
 
@@ -26,7 +26,7 @@ fn a_thousand_problems_equal_enumeration() {
             Method::Ldp,
             Method::BruteForce,
         ] {
-            let found = solve(&problem, settings(method), None)
+            let found = solve(&problem, Settings::exactly(method), None)
                 .map_err(|error| error.to_string())
                 .and_then(|found| is_exact(&drawn, &truth, &found));
             if let Err(wrong) = found {

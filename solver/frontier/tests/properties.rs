@@ -16,18 +16,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-fn settings(method: Method) -> Settings {
-    Settings {
-        method,
-        epsilon: 0.0,
-        memory_target: None,
-        time_limit: None,
-        memory_limit: None,
-    }
-}
-
 fn solved(problem: &Problem, method: Method) -> Solution {
-    solve(problem, settings(method), None).unwrap()
+    solve(problem, Settings::exactly(method), None).unwrap()
 }
 
 fn truth(problem: &Problem) -> Vec<Point> {

@@ -2,7 +2,6 @@
 
 #![allow(dead_code)] // each test file uses its part
 
-use frontier::frontier::Thinning;
 use frontier::gather::Limits;
 use frontier::problem::{Problem, Table};
 use frontier::tracking::Point;
@@ -179,7 +178,6 @@ pub fn costs(points: &[Point]) -> Vec<(f64, f64)> {
 
 pub fn exact_limits<'a>(watch: &'a Watch<'a>) -> Limits<'a> {
     Limits {
-        thinning: Thinning::EXACT,
         candidates: u64::MAX,
         watch,
     }

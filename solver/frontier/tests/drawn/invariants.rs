@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use frontier::certified;
 use frontier::error::SolveError;
-use frontier::frontier::Thinning;
 use frontier::gather::Limits;
 use frontier::problem::Problem;
 use frontier::solve::{solve, Method, Settings, Solution, Status};
@@ -17,16 +16,6 @@ use super::shape::SHAPES;
 
 /// What rounding may take: sums of some twenty costs in another order.
 const ROUNDING: f64 = 1e-12;
-
-pub fn settings(method: Method) -> Settings {
-    Settings {
-        method,
-        epsilon: 0.0,
-        memory_target: None,
-        time_limit: None,
-        memory_limit: None,
-    }
-}
 
 fn costs(found: &Solution) -> Vec<Cost> {
     found.points.iter().map(|p| (p.memory, p.time)).collect()
@@ -145,7 +134,7 @@ fn question(bytes: &mut Bytes) -> (Way, Settings) {
         time_limit: bytes
             .once_in(8)
             .then(|| Duration::from_micros(bytes.byte().into())),
-        ..settings(Method::parse(bytes.pick(&Method::NAMES)).unwrap())
+        ..Settings::exactly(Method::parse(bytes.pick(&Method::NAMES)).unwrap())
     };
     (way, asked)
 }
@@ -161,7 +150,6 @@ fn answer(problem: &Problem, way: Way, asked: Settings) -> Result<Solution, Solv
         }
         Way::Track(style) => {
             let limits = Limits {
-                thinning: Thinning::EXACT,
                 candidates: u64::MAX,
                 watch: &watch,
             };
