@@ -10,10 +10,7 @@ PLANNED = {
     "compare": "comparison with other systems on one cost model",
     "run": "executing a plan",
     "measure": "measuring this host",
-    "serve": "the service",
-    "worker": "the service's workers",
     "agent": "node agents",
-    "keys": "the service's keys",
 }
 
 

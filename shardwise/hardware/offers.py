@@ -63,12 +63,12 @@ def read_offers(path: str | Path | None = None) -> list[Offer]:
     """The offers of a file, or the shipped ones. `BadInput` names file, row and column."""
     if path is None:
         text = (resources.files("shardwise") / "data" / "offers.csv").read_text("utf-8")
-        return _parse(text, "offers.csv")
+        return parse_offers(text, "offers.csv")
     try:
         text = read_bounded(path, "a CSV file").decode("utf-8")
     except UnicodeDecodeError:
         raise BadInput("not UTF-8", file=str(path), expected="a CSV file") from None
-    return _parse(text, str(path))
+    return parse_offers(text, str(path))
 
 
 def stale(offer: Offer, today: datetime.date, max_age_days: int = 90) -> bool:
@@ -80,7 +80,8 @@ def stale(offer: Offer, today: datetime.date, max_age_days: int = 90) -> bool:
     return (today - as_of).days > max_age_days
 
 
-def _parse(text: str, file: str) -> list[Offer]:
+def parse_offers(text: str, file: str) -> list[Offer]:
+    """The offers of a CSV text; `file` names it in errors. `BadInput` names row and column."""
     reader = csv.DictReader(text.splitlines())
     header = reader.fieldnames or []
     missing = [name for name in NEEDED if name not in header]

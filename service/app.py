@@ -1,0 +1,105 @@
+"""The application factory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from service.asgi import Outermost
+from service.auth import Gate
+from service.cache import AnswerCache
+from service.doorbell import Doorbell
+from service.logs import REQUEST_ID
+from service.metrics import Metrics
+from service.problems import MEDIA_TYPE, Problem, encode, problem_of
+from service.routes import graphs, hardware, health, jobs
+from service.settings import Settings
+from service.state import State
+from service.store.database import Database
+from service.watch import Watch
+from shardwise import __version__
+from shardwise.errors import ShardwiseError
+
+log = logging.getLogger(__name__)
+
+
+class Service(FastAPI):
+    """FastAPI whose outermost layer is ours: outside even of what answers defects."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The stack, wrapped once more."""
+        return Outermost(super().build_middleware_stack(), self.state.shardwise.metrics)
+
+
+def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
+    """The service as an ASGI application. The schema must be there (service/schema.py)."""
+    database = database or Database(settings.database, settings.database_pool)
+    state = State(
+        settings=settings,
+        database=database,
+        doorbell=Doorbell(settings),
+        gate=Gate(settings, database),
+        answers=AnswerCache(settings.cache_bytes),
+        metrics=Metrics(database, settings.lease_s),
+        watch=Watch(database, settings.watch_s, settings.max_watchers),
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        state.doorbell.close()
+        database.close()
+
+    app = Service(
+        title="Shardwise",
+        version=__version__,
+        summary="Advice on parallelism for training neural networks",
+        lifespan=lifespan,
+    )
+    app.state.shardwise = state
+    for router in (graphs.router, hardware.router, *jobs.ROUTERS, health.router):
+        app.include_router(router)
+    app.add_exception_handler(ShardwiseError, _on_error)
+    app.add_exception_handler(Exception, _on_defect)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    return app
+
+
+def problem_response(problem: Problem) -> Response:
+    """A problem as it is sent."""
+    body = encode(problem.document(REQUEST_ID.get()))
+    return Response(body, problem.status, problem.headers, MEDIA_TYPE)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ShardwiseError)
+    problem = problem_of(error)
+    if problem.status >= 500:
+        log.warning("%s: %s", problem.slug, problem.detail)
+    return problem_response(problem)
+
+
+async def _on_defect(request: Request, error: Exception) -> Response:
+    # The server logs the traceback when starlette raises it again behind this answer.
+    return problem_response(Problem("defect", "please report it with the request id"))
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    slug = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "bad-request")
+    detail = f"there is no {request.url.path[:200]}" if slug == "not-found" else str(error.detail)
+    return problem_response(Problem(slug, detail, headers=error.headers))
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return problem_response(Problem("invalid", f"{field}: {first['msg']}", field=field))

@@ -1,0 +1,179 @@
+"""The request edge: admits, reads the body, calls one handler, commits, then rings.
+
+Nothing but this edge commits. A handler gets a `Call` and gives an `Answer`; what it stored, the
+audit's line and the Idempotency-Key are one transaction, and workers are told when it stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.body import read_body
+from service.logs import REQUEST_ID
+from service.problems import Problem
+from service.settings import Settings
+from service.state import State, state_of
+from service.store.keys import Principal, make_tenant
+from service.store.records import record, remember, reserve
+from service.traces import current_parent
+
+IDEMPOTENCY_HEADER = "idempotency-key"
+MAX_IDEMPOTENCY_KEY = 255
+
+
+@dataclass
+class Call:
+    """What a handler is called with."""
+
+    state: State
+    session: Session
+    principal: Principal
+    request_id: str
+    body: bytes = b""
+    content_type: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    trace: str | None = None
+    parsed: Any = None
+
+    @property
+    def tenant(self) -> str:
+        """Whose request this is."""
+        return self.principal.tenant
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.state.settings
+
+    def limit(self, name: str) -> Any:
+        """A setting, or the tenant's own value of it."""
+        return self.principal.limits.get(name, getattr(self.settings, name))
+
+
+@dataclass
+class Answer:
+    """What a handler gives; `ring` are the jobs that workers are to be told of."""
+
+    status: int = 200
+    document: Any = None
+    content: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    ring: list[str] = field(default_factory=list)
+    media_type: str = "application/json"
+
+    def sent(self) -> bytes:
+        """The body's bytes."""
+        if self.content is not None:
+            return self.content
+        return b"" if self.status == 204 else msgspec.json.encode(self.document)
+
+    def response(self) -> Response:
+        """As starlette sends it."""
+        content = self.sent()
+        return Response(content, self.status, self.headers, self.media_type if content else None)
+
+
+Handler = Callable[[Call], Answer]
+
+
+async def look(request: Request, handler: Handler, scope: str = "read") -> Response:
+    """A request that only reads."""
+    state = state_of(request)
+    principal = await state.gate.admit(request, scope)
+    request_id = REQUEST_ID.get()
+
+    def run() -> Answer:
+        with state.database.read() as session:
+            call = Call(state, session, principal, request_id, query=request.query_params)
+            return handler(call)
+
+    return (await run_in_threadpool(run)).response()
+
+
+async def change(
+    request: Request,
+    handler: Handler,
+    action: str,
+    scope: str = "submit",
+    parse: Callable[[Call], Any] | None = None,
+) -> Response:
+    """A request that stores, starts, cancels or deletes something.
+
+    `parse` runs before the transaction, on the body alone; the handler finds what it gave in
+    `call.parsed`.
+    """
+    state = state_of(request)
+    principal = await state.gate.admit(request, scope)
+    body = await read_body(request, state.settings)
+    key = request.headers.get(IDEMPOTENCY_HEADER) if request.method == "POST" else None
+    if key is not None and not (0 < len(key) <= MAX_IDEMPOTENCY_KEY and key.isprintable()):
+        raise Problem(
+            "invalid",
+            "the Idempotency-Key is not readable",
+            field="Idempotency-Key",
+            expected=f"1 to {MAX_IDEMPOTENCY_KEY} printable characters",
+        )
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    call = Call(
+        state,
+        session=None,  # type: ignore[arg-type]  # given by run, which opens it
+        principal=principal,
+        request_id=REQUEST_ID.get(),
+        body=body,
+        content_type=request.headers.get("content-type", "").partition(";")[0].strip().lower(),
+        query=request.query_params,
+        trace=current_parent(),
+    )
+    if parse is not None:
+        call.parsed = await run_in_threadpool(parse, call)
+    answer = await run_in_threadpool(_commit, call, handler, action, target, key)
+    if answer.ring:
+        await run_in_threadpool(ring, state, answer.ring)
+    return answer.response()
+
+
+def _commit(call: Call, handler: Handler, action: str, target: str, key: str | None) -> Answer:
+    """Handler, audit and Idempotency-Key in one transaction."""
+    with call.state.database.write() as session:
+        call.session = session
+        make_tenant(session, call.tenant)
+        if key is not None:
+            digest = hashlib.sha256(f"{action}\n{target}\n".encode() + call.body).hexdigest()
+            before = reserve(session, call.tenant, key, digest)
+            if before is not None:
+                if before.request_hash != digest:
+                    raise Problem(
+                        "idempotency-key-reused",
+                        "this Idempotency-Key was used for another request",
+                        field="Idempotency-Key",
+                    )
+                headers = {**before.headers, "Idempotency-Replayed": "true"}
+                return Answer(before.status, content=before.content, headers=headers)
+        answer = handler(call)
+        if key is not None:
+            remember(session, call.tenant, key, answer.status, dict(answer.headers), answer.sent())
+        record(
+            session,
+            tenant=call.tenant,
+            key_id=call.principal.key_id,
+            request_id=call.request_id,
+            action=action,
+            target=answer.headers.get("Location", target),
+            status=answer.status,
+        )
+        return answer
+
+
+def ring(state: State, job_ids: list[str]) -> None:
+    """Tell the workers; counted either way."""
+    rung = state.doorbell.ring(job_ids)
+    state.metrics.rings.labels("sent" if rung else "failed").inc(len(job_ids))
