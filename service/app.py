@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -17,8 +18,9 @@ from service.cache import AnswerCache
 from service.doorbell import Doorbell
 from service.logs import REQUEST_ID
 from service.metrics import Metrics
+from service.openapi import complete
 from service.problems import MEDIA_TYPE, Problem, encode, problem_of
-from service.routes import graphs, hardware, health, jobs
+from service.routes import allocations, graphs, hardware, health, jobs
 from service.settings import Settings
 from service.state import State
 from service.store.database import Database
@@ -35,6 +37,12 @@ class Service(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """The stack, wrapped once more."""
         return Outermost(super().build_middleware_stack(), self.state.shardwise.metrics)
+
+    def openapi(self) -> dict[str, Any]:
+        """The document, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = complete(super().openapi())
+        return self.openapi_schema
 
 
 def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
@@ -63,7 +71,13 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.shardwise = state
-    for router in (graphs.router, hardware.router, *jobs.ROUTERS, health.router):
+    for router in (
+        graphs.router,
+        hardware.router,
+        *jobs.ROUTERS,
+        allocations.router,
+        health.router,
+    ):
         app.include_router(router)
     app.add_exception_handler(ShardwiseError, _on_error)
     app.add_exception_handler(Exception, _on_defect)

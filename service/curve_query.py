@@ -8,6 +8,7 @@ from __future__ import annotations
 from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from service.conditional import matches
 from service.edge import Call, change
 from service.handlers.jobs import known_curve, start_curve
 from service.logs import REQUEST_ID
@@ -47,14 +48,6 @@ def known(request: Request, stored: Stored) -> Response:
     if matches(request.headers.get("if-none-match"), stored.etag):
         return Response(status_code=304, headers=headers)
     return Response(stored.content, headers=headers, media_type="application/json")
-
-
-def matches(header: str | None, etag: str) -> bool:
-    """Whether an If-None-Match names this entity tag; weak tags compare alike (RFC 9110)."""
-    if header is None:
-        return False
-    tags = (tag.strip().removeprefix("W/") for tag in header.split(","))
-    return header.strip() == "*" or etag in tags
 
 
 def _look(state: State, principal: Principal, request: Request) -> Stored | None:

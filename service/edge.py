@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.body import read_body
+from service.conditional import matches
 from service.logs import REQUEST_ID
 from service.problems import Problem
 from service.settings import Settings
@@ -96,7 +97,11 @@ async def look(request: Request, handler: Handler, scope: str = "read") -> Respo
             call = Call(state, session, principal, request_id, query=request.query_params)
             return handler(call)
 
-    return (await run_in_threadpool(run)).response()
+    answer = await run_in_threadpool(run)
+    etag = answer.headers.get("ETag")
+    if matches(request.headers.get("if-none-match"), etag):
+        return Response(status_code=304, headers=answer.headers)
+    return answer.response()
 
 
 async def change(
@@ -111,21 +116,34 @@ async def change(
     `parse` runs before the transaction, on the body alone; the handler finds what it gave in
     `call.parsed`.
     """
+    call = await _receive(request, scope, parse)
+    return (await _change(request, call, handler, action)).response()
+
+
+async def change_unless(
+    request: Request,
+    known: Handler,
+    handler: Handler,
+    action: str,
+    scope: str = "submit",
+    parse: Callable[[Call], Any] | None = None,
+) -> Response:
+    """As `change`, unless `known`, which only reads, can answer with 200."""
+    call = await _receive(request, scope, parse)
+    answer = await run_in_threadpool(_read, call, known)
+    if answer.status != 200:
+        answer = await _change(request, call, handler, action)
+    return answer.response()
+
+
+async def _receive(request: Request, scope: str, parse: Callable[[Call], Any] | None) -> Call:
+    """Admitted, with the body read and parsed; without a session yet."""
     state = state_of(request)
     principal = await state.gate.admit(request, scope)
     body = await read_body(request, state.settings)
-    key = request.headers.get(IDEMPOTENCY_HEADER) if request.method == "POST" else None
-    if key is not None and not (0 < len(key) <= MAX_IDEMPOTENCY_KEY and key.isprintable()):
-        raise Problem(
-            "invalid",
-            "the Idempotency-Key is not readable",
-            field="Idempotency-Key",
-            expected=f"1 to {MAX_IDEMPOTENCY_KEY} printable characters",
-        )
-    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     call = Call(
         state,
-        session=None,  # type: ignore[arg-type]  # given by run, which opens it
+        session=_NO_SESSION,
         principal=principal,
         request_id=REQUEST_ID.get(),
         body=body,
@@ -135,10 +153,33 @@ async def change(
     )
     if parse is not None:
         call.parsed = await run_in_threadpool(parse, call)
+    return call
+
+
+_NO_SESSION = Session()
+"""Stands in a call until its session is opened; bound to no database, it can do nothing."""
+
+
+def _read(call: Call, handler: Handler) -> Answer:
+    with call.state.database.read() as session:
+        call.session = session
+        return handler(call)
+
+
+async def _change(request: Request, call: Call, handler: Handler, action: str) -> Answer:
+    key = request.headers.get(IDEMPOTENCY_HEADER) if request.method == "POST" else None
+    if key is not None and not (0 < len(key) <= MAX_IDEMPOTENCY_KEY and key.isprintable()):
+        raise Problem(
+            "invalid",
+            "the Idempotency-Key is not readable",
+            field="Idempotency-Key",
+            expected=f"1 to {MAX_IDEMPOTENCY_KEY} printable characters",
+        )
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     answer = await run_in_threadpool(_commit, call, handler, action, target, key)
     if answer.ring:
-        await run_in_threadpool(ring, state, answer.ring)
-    return answer.response()
+        await run_in_threadpool(ring, call.state, answer.ring)
+    return answer
 
 
 def _commit(call: Call, handler: Handler, action: str, target: str, key: str | None) -> Answer:

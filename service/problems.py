@@ -31,6 +31,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "invalid-json": (422, "The body is not the JSON that is expected"),
     "idempotency-key-reused": (422, "The Idempotency-Key was used for another request"),
     "too-complex": (422, "The question is larger than this service answers"),
+    "failed": (422, "The question was computed and failed"),
     "rate-limited": (429, "Too many requests"),
     "queue-full": (429, "Too many jobs are queued"),
     "quota": (429, "The tenant's storage is full"),

@@ -106,7 +106,8 @@ class Worker:
                 stopped_at = stopped_at or clock
                 if clock - stopped_at > self.settings.stop_grace_s:
                     return Returned()
-            if clock - renewed >= self.settings.heartbeat_s:
+            due_s = self.settings.heartbeat_s / (4 if event is not None else 1)
+            if clock - renewed >= due_s:
                 wish = self._beat(claim, told, clock - renewed)
                 if wish is None:
                     return None

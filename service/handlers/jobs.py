@@ -28,6 +28,7 @@ from service.store.hardware import find_hardware
 from service.store.jobs import (
     COLLECTIONS,
     cancel_job,
+    failed_lately,
     find_job,
     find_or_make_job,
     job_document,
@@ -40,6 +41,8 @@ from service.store.tables import STATES, Job
 from shardwise.errors import BadInput
 
 RETRY_AFTER_S = "1"
+FAILED_FOR_S = 60.0
+"""How long a failure answers those who only ask again; `POST` computes anew at once."""
 
 
 def parse_request(shape: type[Any]) -> Callable[[Call], Any]:
@@ -111,9 +114,27 @@ def curve_from_query(call: Call, *, keep: bool) -> Question:
 
 
 def known_curve(call: Call) -> Stored | None:
-    """The stored answer of a curve's query, if there is one."""
+    """The stored answer of a curve's query, if there is one; a problem if it just failed."""
     question = curve_from_query(call, keep=False)
-    return result_of(call.session, call.tenant, question.content_id)
+    stored = result_of(call.session, call.tenant, question.content_id)
+    if stored is None:
+        require_no_failure(call, question)
+    return stored
+
+
+def require_no_failure(call: Call, question: Question) -> None:
+    """A problem `failed` when the question failed just now.
+
+    Whoever asks again until there is an answer must not have it computed again and again.
+    """
+    job = failed_lately(call.session, call.tenant, question.content_id, FAILED_FOR_S)
+    if job is not None:
+        raise Problem(
+            "failed",
+            (job.error or {}).get("detail", ""),
+            headers={"Retry-After": str(int(FAILED_FOR_S))},
+            job=job_document(job),
+        )
 
 
 def start_curve(call: Call) -> Answer:

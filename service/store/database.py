@@ -63,7 +63,10 @@ class Database:
                 raise BadInput("a SQLite database needs a file", field="database_url")
             Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
             self.engine = create_engine(
-                parsed, connect_args={"timeout": BUSY_S, "check_same_thread": False}, pool_size=16
+                parsed,
+                connect_args={"timeout": BUSY_S, "check_same_thread": False},
+                pool_size=16,
+                hide_parameters=True,
             )
             _prepare_sqlite(self.engine)
         else:
@@ -73,6 +76,7 @@ class Database:
                 max_overflow=pool,
                 pool_timeout=10,
                 pool_pre_ping=True,
+                hide_parameters=True,
                 connect_args={"connect_timeout": 5, "application_name": "shardwise"},
             )
 

@@ -84,6 +84,20 @@ def find_or_make_job(
     return job, made
 
 
+def failed_lately(session: Session, tenant: str, content_id: str, within_s: float) -> Job | None:
+    """The newest job of a question, if it failed and that was not long ago."""
+    job = session.scalar(
+        select(Job)
+        .where(Job.tenant_id == tenant, Job.content_id == content_id)
+        .order_by(Job.created_at.desc())
+        .limit(1)
+    )
+    if job is None or job.state != "failed":
+        return None
+    age = session.scalar(select(now() - Job.ended_at).where(Job.id == job.id))
+    return job if age is not None and age < within_s else None
+
+
 def active_jobs(session: Session, tenant: str) -> int:
     """How many of a tenant's jobs are queued or running."""
     query = select(func.count()).where(Job.tenant_id == tenant, Job.state.in_(ACTIVE))

@@ -123,9 +123,10 @@ class Job(Base):
         Index("ix_jobs_listed", "tenant_id", "created_at", "id"),
         Index("ix_jobs_swept", "state", "rung_at"),
         Index("ix_jobs_graph", "tenant_id", "graph_id"),
+        Index("ix_jobs_content", "tenant_id", "content_id"),
     )
 
-    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
     tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"))
     kind: Mapped[str] = mapped_column(String(16))
     content_id: Mapped[str] = mapped_column(String(71))
@@ -184,7 +185,7 @@ class Audit(Base):
     __tablename__ = "audit"
     __table_args__ = (Index("ix_audit_listed", "tenant_id", "at", "id"),)
 
-    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
     at: Mapped[float] = mapped_column(Double, index=True)
     tenant_id: Mapped[str] = mapped_column(String(64))
     key_id: Mapped[str | None] = mapped_column(String(32))
@@ -199,7 +200,7 @@ class WorkerRow(Base):
 
     __tablename__ = "workers"
 
-    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
     host: Mapped[str] = mapped_column(Text)
     pid: Mapped[int] = mapped_column(Integer)
     slots: Mapped[int] = mapped_column(Integer)
