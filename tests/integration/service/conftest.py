@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from service_harness import (
@@ -59,9 +58,11 @@ def system(
         running.stop()
 
 
-@pytest.fixture
-def own_system(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[System]:
-    """A system that the test may break; its leases are short."""
+@pytest.fixture(scope="module")
+def own_system(
+    backend: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[System]:
+    """A module's own system, with short leases: its tests break it and mend it again."""
     with variables_of(backend, request) as variables:
         quick = {
             "lease_s": "3",
@@ -70,7 +71,8 @@ def own_system(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
             "ring_again_s": "1",
             "stop_grace_s": "0.3",
         }
-        running = System(tmp_path, backend, {**variables, **quick})
+        folder = tmp_path_factory.mktemp(f"own-{backend}")
+        running = System(folder, backend, {**variables, **quick})
         yield running
         running.stop()
 
