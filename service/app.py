@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp
 from service.asgi import Outermost
 from service.auth import Gate
 from service.cache import AnswerCache
+from service.curve_query import KnownCurves
 from service.doorbell import Doorbell
 from service.logs import REQUEST_ID
 from service.metrics import Metrics
@@ -28,15 +28,14 @@ from service.watch import Watch
 from shardwise import __version__
 from shardwise.errors import ShardwiseError
 
-log = logging.getLogger(__name__)
-
 
 class Service(FastAPI):
     """FastAPI whose outermost layer is ours: outside even of what answers defects."""
 
     def build_middleware_stack(self) -> ASGIApp:
         """The stack, wrapped once more."""
-        return Outermost(super().build_middleware_stack(), self.state.shardwise.metrics)
+        state: State = self.state.shardwise
+        return Outermost(KnownCurves(super().build_middleware_stack(), state), state.metrics)
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
@@ -94,10 +93,7 @@ def problem_response(problem: Problem) -> Response:
 
 async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ShardwiseError)
-    problem = problem_of(error)
-    if problem.status >= 500:
-        log.warning("%s: %s", problem.slug, problem.detail)
-    return problem_response(problem)
+    return problem_response(problem_of(error))
 
 
 async def _on_defect(request: Request, error: Exception) -> Response:
