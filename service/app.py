@@ -68,6 +68,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         version=__version__,
         summary="Advice on parallelism for training neural networks",
         lifespan=lifespan,
+        redoc_url=None,
     )
     app.state.shardwise = state
     for router in (

@@ -42,7 +42,10 @@ async def _events(state: State, job: Job) -> AsyncIterator[bytes]:
         sent_at = monotonic()
         number = 0
         while True:
-            job = seen()
+            last_seen = seen()
+            if last_seen is None:
+                return  # deleted with its graph
+            job = last_seen
             data = msgspec.json.encode(job_document(job))
             if data != last:
                 number += 1
