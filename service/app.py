@@ -18,7 +18,7 @@ from service.curve_query import KnownCurves
 from service.doorbell import Doorbell
 from service.logs import REQUEST_ID
 from service.metrics import Metrics
-from service.openapi import complete
+from service.openapi import allowed_methods, complete
 from service.problems import MEDIA_TYPE, Problem, encode, problem_of
 from service.routes import allocations, graphs, hardware, health, jobs
 from service.settings import Settings
@@ -104,9 +104,13 @@ async def _on_defect(request: Request, error: Exception) -> Response:
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    slug = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "bad-request")
-    detail = f"there is no {request.url.path[:200]}" if slug == "not-found" else str(error.detail)
-    return problem_response(Problem(slug, detail, headers=error.headers))
+    if error.status_code == 404:
+        return problem_response(Problem("not-found", f"there is no {request.url.path[:200]}"))
+    if error.status_code == 405:
+        allowed = ", ".join(allowed_methods(request.app.openapi(), request.url.path))
+        detail = f"{request.method[:20]} is not among {allowed}"
+        return problem_response(Problem("method-not-allowed", detail, headers={"Allow": allowed}))
+    return problem_response(Problem("bad-request", str(error.detail), headers=error.headers))
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.conditional import matches
-from service.edge import Call, change
+from service.edge import Call, change, require_text
 from service.handlers.jobs import known_curve, start_curve
 from service.logs import REQUEST_ID
 from service.state import State, state_of
@@ -65,6 +65,7 @@ async def get_curve(request: Request) -> Response:
     """The shortest iteration time for every GPU count: 200 when known, else 202."""
     state = state_of(request)
     principal = await state.gate.admit(request, "read")
+    require_text(request)
     key = (principal.tenant, _query(request))
     stored = state.answers.get(key)
     if stored is not None:

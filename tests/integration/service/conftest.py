@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from service_harness import (
@@ -95,3 +97,19 @@ class variables_of:
     def __exit__(self, *error: object) -> None:
         if self._database is not None:
             self._database.__exit__(None, None, None)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """An empty database of either kind."""
+    from service.store.database import Database
+
+    if request.param == "sqlite":
+        found = Database(f"sqlite:///{tmp_path / 'a.sqlite'}")
+        yield found
+        found.close()
+        return
+    with new_database(request.getfixturevalue("postgres_url")) as url:
+        found = Database(url.replace("postgresql://", "postgresql+psycopg://"))
+        yield found
+        found.close()
