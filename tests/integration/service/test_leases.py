@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import func, select, update
+
 from service.problems import Problem
 from service.questions import Question
 from service.schema import migrate
@@ -18,7 +20,6 @@ from service.store.jobs import cancel_job, find_or_make_job
 from service.store.keys import make_tenant
 from service.store.results import result_of
 from service.store.tables import Job, Result
-from sqlalchemy import func, select, update
 
 LEASE_S = 30.0
 
