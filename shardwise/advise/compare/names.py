@@ -28,7 +28,10 @@ Cell = tuple[str, int]
 
 @dataclass(frozen=True)
 class NamedDimensions:
-    """`name_of[group, variable]` numbers the names; `batch` are those of the sample dimension.
+    """`name_of[group, variable]` numbers the names.
+
+    `batch` are the names of sample dimensions, `positions` those of the other dimensions of inputs
+    (tokens of a sequence, pixels).
 
     `ties` are pairs of slots of one name whose groups touch one tensor; they connect all slots of
     a name. `renamed` are the (group, variable, tensor, dimension) of the ties that were cut.
@@ -36,6 +39,7 @@ class NamedDimensions:
 
     name_of: dict[Slot, int]
     batch: frozenset[int]
+    positions: frozenset[int]
     ties: tuple[tuple[Slot, Slot], ...]
     renamed: tuple[tuple[int, int, str, int], ...]
 
@@ -73,16 +77,30 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
         for g in problem.coarsened.groups
         for v in range(len(g.variables))
     }
-    samples = (
-        classes.find((t.name, t.batch_dim))
-        for t in problem.context.graph.tensors.values()
-        if t.role == "input" and t.batch_dim is not None and classes.known((t.name, t.batch_dim))
-    )
-    batch = frozenset(numbers[root] for root in samples if root in numbers)
+
+    def name(cell: Cell) -> int | None:
+        return numbers.get(classes.find(cell)) if classes.known(cell) else None
+
+    batch: set[int | None] = set()
+    positions: set[int | None] = set()
+    for held in problem.context.graph.tensors.values():
+        if held.role == "input":
+            for dim in range(len(held.shape)):
+                (batch if dim == held.batch_dim else positions).add(name((held.name, dim)))
+    positions -= batch
+    for g, variable, source, dim in renamed:
+        if name((source, dim)) in positions - {None}:
+            positions.add(name_of[g, variable])
     ties = dict.fromkeys(
         (slots[0], other) for slots in touching.values() for other in slots if other != slots[0]
     )
-    return NamedDimensions(name_of, batch, tuple(ties), tuple(dict.fromkeys(renamed)))
+    return NamedDimensions(
+        name_of,
+        frozenset(n for n in batch if n is not None),
+        frozenset(n for n in positions if n is not None),
+        tuple(ties),
+        tuple(dict.fromkeys(renamed)),
+    )
 
 
 def _touches(problem: SearchProblem, group: Group) -> Iterator[tuple[int, Cell]]:
