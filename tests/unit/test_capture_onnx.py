@@ -166,6 +166,15 @@ def test_what_is_read_twice_is_not_fused(tmp_path: Path) -> None:
     ]
 
 
+def test_a_reader_that_no_output_needs_keeps_nothing_apart(tmp_path: Path) -> None:
+    made = model(
+        [node("Sigmoid", "x", "s"), node("Relu", "s", "unread"), node("Mul", "x s", "y")],
+        [tensor("x", 4)],
+        [tensor("y", 4)],
+    )
+    assert kinds(captured(tmp_path, made)) == ["aten.silu.default"]
+
+
 def test_attention_comes_back(tmp_path: Path) -> None:
     graph = captured(tmp_path, attention(2))
     assert kinds(graph) == ["aten.scaled_dot_product_attention.default"]
@@ -224,6 +233,23 @@ def test_uneven_padding_is_an_operator_of_its_own(tmp_path: Path) -> None:
     graph = captured(tmp_path, made)
     assert kinds(graph) == ["aten.pad.default", "aten.conv2d.default"]
     assert graph.operators[0].attributes["pad"] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("form", "filters", "sides"), [("Conv", (5, 3), 6), ("ConvTranspose", (3, 5), 10)]
+)
+def test_a_bias_is_read_unless_it_is_made_of_zeros(
+    tmp_path: Path, form: str, filters: tuple[int, int], sides: int
+) -> None:
+    for bias, read in (("b", ("x", "w", "b")), ("zeros", ("x", "w"))):
+        made = model(
+            [node("ConstantOfShape", "size", "zeros"), node(form, f"x w {bias}", "y")],
+            [tensor("x", 2, 3, 8, 8)],
+            [tensor("y", 2, 5, sides, sides)],
+            [weight("w", *filters, 3, 3), weight("b", 5), ints("size", 5)],
+        )
+        (op,) = captured(tmp_path, made).operators
+        assert op.inputs == read
 
 
 def test_numbers_are_attributes(tmp_path: Path) -> None:
