@@ -58,9 +58,10 @@ def data_parallel_rows(
     choices: list[int] = []
     whole: list[str] = []
     partly: list[str] = []
-    for group, cost in zip(problem.coarsened.groups, problem.costs, strict=True):
+    groups = zip(problem.coarsened.groups, problem.costs, names.samples, strict=True)
+    for group, cost, samples in groups:
         best, most = 0, 1
-        for variable in names.batch_variables(group):
+        for variable in samples:
             only = ((cost.assignment == variable) | (cost.assignment == NONE)).all(axis=1)
             shares = np.where(cost.assignment == variable, sizes, 1).prod(axis=1)
             row = int(np.argmax(np.where(only, shares, 0)))

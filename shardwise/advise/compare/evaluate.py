@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shardwise.advise.assemble import EdgeTable, SearchProblem
+from shardwise.advise.assemble import SearchProblem
+from shardwise.advise.crossings import EdgeTable
 from shardwise.advise.search import Search
 
 

@@ -23,11 +23,12 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise.assemble import EdgeTable, SearchProblem
+from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.compare.answer import Answer
 from shardwise.advise.compare.data_parallel import data_parallel_rows
 from shardwise.advise.compare.evaluate import evaluate
 from shardwise.advise.compare.optcnn import output_splits
+from shardwise.advise.crossings import EdgeTable
 from shardwise.advise.options import Progress
 from shardwise.errors import Cancelled
 

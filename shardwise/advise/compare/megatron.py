@@ -25,7 +25,7 @@ from shardwise.advise.compare.answer import Answer
 from shardwise.advise.compare.bundles import AxisClasses, Bundle, Bundles
 from shardwise.advise.compare.evaluate import Point, evaluate
 from shardwise.advise.compare.names import NamedDimensions, named_dimensions
-from shardwise.advise.compare.restrict import LEAST_TIME_EPSILON, least_time, plain
+from shardwise.advise.compare.restrict import LEAST_TIME_EPSILON, least_time
 from shardwise.advise.options import Options, Progress
 from shardwise.graph.coarsen import Group, Member
 
@@ -79,8 +79,8 @@ class _Space:
 
     def _mask(self, group: Group, dp: Bundle, tp: Bundle, *, sequence: bool) -> NDArray[np.bool_]:
         g = group.index
-        fits = self._bundles.on(g, (dp, tp)) & plain(self._problem.costs[g])
-        samples = self._names.batch_variables(group)
+        fits = self._bundles.on(g, (dp, tp)).copy()
+        samples = self._names.samples[g]
         # The first variable of samples that can be cut in so many shares, as in data parallelism.
         batch = next((v for v in samples if (fits & self._bundles.has(g, v, dp)).any()), None)
         none = tuple(0 for _ in tp)
@@ -95,7 +95,7 @@ class _Space:
         return fits
 
     def _may_be_cut(
-        self, group: Group, variable: int, samples: list[int], *, sequence: bool
+        self, group: Group, variable: int, samples: tuple[int, ...], *, sequence: bool
     ) -> bool:
         name = self._names.name_of[group.index, variable]
         if variable in samples or name in self._hidden:

@@ -33,7 +33,7 @@ from shardwise.advise.compare.answer import Answer, pareto
 from shardwise.advise.compare.bundles import AxisClasses, Bundle, Bundles, bundlings
 from shardwise.advise.compare.evaluate import Point, evaluate, point_of
 from shardwise.advise.compare.names import NamedDimensions, named_dimensions
-from shardwise.advise.compare.restrict import Restricted, plain, restrict, solve
+from shardwise.advise.compare.restrict import Restricted, restrict, solve
 from shardwise.advise.options import Options, Progress
 from shardwise.errors import SolverError
 
@@ -105,7 +105,7 @@ def _with_names(
     epsilon: float,
 ) -> Restricted:
     """The problem on one mesh; the edges that tie come after its own."""
-    allowed = [bundles.on(group, mesh) & plain(cost) for group, cost in enumerate(problem.costs)]
+    allowed = [bundles.on(group, mesh) for group in range(len(problem.costs))]
     part = restrict(problem, allowed)
     # The first configuration replicates: always allowed, and alike everywhere.
     known = evaluate(problem, [int(rows[0]) for rows in part.rows])

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardwise.advise.assemble import SearchProblem
+from shardwise.graph.batch import batch_dims, batch_variables
 from shardwise.graph.coarsen import Group, Member
 from shardwise.tdl.semantics import Access
 
@@ -30,15 +31,15 @@ Cell = tuple[str, int]
 class NamedDimensions:
     """`name_of[group, variable]` numbers the names.
 
-    `batch` are the names of sample dimensions, `positions` those of the other dimensions of inputs
-    (tokens of a sequence, pixels).
+    `samples` are, per group, its variables that run over samples; `positions` are the names of the
+    other dimensions of inputs (tokens of a sequence, pixels).
 
     `ties` are pairs of slots of one name whose groups touch one tensor; they connect all slots of
     a name. `renamed` are the (group, variable, tensor, dimension) of the ties that were cut.
     """
 
     name_of: dict[Slot, int]
-    batch: frozenset[int]
+    samples: tuple[tuple[int, ...], ...]
     positions: frozenset[int]
     ties: tuple[tuple[Slot, Slot], ...]
     renamed: tuple[tuple[int, int, str, int], ...]
@@ -46,14 +47,6 @@ class NamedDimensions:
     @property
     def count(self) -> int:
         return len(set(self.name_of.values()))
-
-    def batch_variables(self, group: Group) -> list[int]:
-        """The variables of a group that run over samples, the surest first."""
-        tied = [
-            v for v in range(len(group.variables)) if self.name_of[group.index, v] in self.batch
-        ]
-        called = [v for v, name in enumerate(group.variables) if name == "batch" and v not in tied]
-        return tied + called
 
 
 def named_dimensions(problem: SearchProblem) -> NamedDimensions:
@@ -81,25 +74,40 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
     def name(cell: Cell) -> int | None:
         return numbers.get(classes.find(cell)) if classes.known(cell) else None
 
-    batch: set[int | None] = set()
-    positions: set[int | None] = set()
-    for held in problem.context.graph.tensors.values():
-        if held.role == "input":
-            for dim in range(len(held.shape)):
-                (batch if dim == held.batch_dim else positions).add(name((held.name, dim)))
-    positions -= batch
+    samples = _sample_variables(problem)
+    batch = {name_of[g, v] for g, variables in enumerate(samples) for v in variables}
+    held = [t for t in problem.context.graph.tensors.values() if t.role == "input"]
+    others = [(t.name, d) for t in held for d in range(len(t.shape)) if d != t.batch_dim]
+    positions = {n for cell in others if (n := name(cell)) is not None} - batch
     for g, variable, source, dim in renamed:
-        if name((source, dim)) in positions - {None}:
+        if name((source, dim)) in positions:
             positions.add(name_of[g, variable])
     ties = dict.fromkeys(
         (slots[0], other) for slots in touching.values() for other in slots if other != slots[0]
     )
     return NamedDimensions(
         name_of,
-        frozenset(n for n in batch if n is not None),
-        frozenset(n for n in positions if n is not None),
+        samples,
+        frozenset(positions),
         tuple(ties),
         tuple(dict.fromkeys(renamed)),
+    )
+
+
+def _sample_variables(problem: SearchProblem) -> tuple[tuple[int, ...], ...]:
+    """Per group its variables that run over samples, in the order of its members."""
+    groups = problem.coarsened.groups
+    semantics = {m.operator.name: m.semantics for g in groups for m in g.members}
+    dims = batch_dims(problem.context.graph, semantics)
+    return tuple(
+        tuple(
+            dict.fromkeys(
+                m.variables[v]
+                for m in group.members
+                for v in sorted(batch_variables(m.operator, m.semantics, dims))
+            )
+        )
+        for group in groups
     )
 
 

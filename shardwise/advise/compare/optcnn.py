@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.compare.answer import Answer
 from shardwise.advise.compare.evaluate import evaluate
-from shardwise.advise.compare.restrict import LEAST_TIME_EPSILON, least_time, plain
+from shardwise.advise.compare.restrict import LEAST_TIME_EPSILON, least_time
 from shardwise.advise.options import Options, Progress
 from shardwise.graph.coarsen import Group
 
@@ -43,7 +43,7 @@ def output_splits(problem: SearchProblem) -> list[NDArray[np.bool_]]:
     masks = []
     for group, cost in zip(problem.coarsened.groups, problem.costs, strict=True):
         summed = np.isin(cost.assignment, summed_variables(group)).any(axis=1)
-        masks.append(plain(cost) & ~summed)
+        masks.append(~summed)
     return masks
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise import _core
-from shardwise.advise.assemble import EdgeTable, SearchProblem
-from shardwise.advise.group_costs import GroupCosts
+from shardwise.advise.assemble import SearchProblem
+from shardwise.advise.crossings import EdgeTable
 from shardwise.advise.options import Options, Progress
 from shardwise.errors import Cancelled, SolverError
 
 LEAST_TIME_EPSILON = 1e-6
-"""How near the fastest strategy is found: a millionth takes seconds, to be exact can take minutes."""
+"""How near the fastest strategy is found: a millionth takes seconds, exactness minutes."""
 
 Masks = Sequence[NDArray[np.bool_]]
 """Per group which of its configurations are allowed, each of shape (K,)."""
@@ -38,11 +38,6 @@ class Restricted:
         taken = solution.choices[point].tolist()
         chosen = [int(rows[k]) for rows, k in zip(self.rows, taken, strict=True)]
         return np.array(chosen, dtype=np.uint32)
-
-
-def plain(cost: GroupCosts) -> NDArray[np.bool_]:
-    """The configurations that only split: no ZeRO, no recompute. Shape (K,)."""
-    return np.ones(len(cost.time_s), dtype=bool)
 
 
 def everything(problem: SearchProblem) -> list[NDArray[np.bool_]]:
