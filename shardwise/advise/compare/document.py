@@ -25,7 +25,7 @@ def compare_document(found: Search, rounds: Sequence[Round]) -> dict[str, Any]:
     limit = found.limit_bytes
     methods = []
     for space, peers, own in rounds:
-        methods += [_method(peer, space, own.points, limit) for peer in (*peers, own)]
+        methods += [_method(answer, space, own.points, limit) for answer in (*peers, own)]
     batch = next(a for _, peers, _ in rounds for a in peers if a.method == "data-parallel")
     return {
         "schema": COMPARE_SCHEMA,
