@@ -21,9 +21,6 @@ PROPOSALS = 50_000
 @click.option("--gpus", required=True, type=click.IntRange(1))
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @click.option(
-    "--only-splits", is_flag=True, help="Without ZeRO and recomputation, theirs and ours (faster)."
-)
-@click.option(
     "--proposals",
     type=click.IntRange(1),
     default=PROPOSALS,
@@ -38,7 +35,6 @@ def compare(
     hardware: str,
     gpus: int,
     plot: str | None,
-    only_splits: bool,
     proposals: int,
     seed: int,
     as_json: bool,
@@ -59,7 +55,6 @@ def compare(
             gpus,
             options,
             listener,
-            only_splits=only_splits,
             proposals=proposals,
             seed=seed,
         )

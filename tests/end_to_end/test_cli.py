@@ -140,7 +140,7 @@ def test_compare_answers_for_every_system(tmp_path: Path) -> None:
     assert methods["fsdp"]["space"] == methods["shardwise"]["space"] == "all"
     for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("html", b"<!doctype html>")):
         picture = tmp_path / f"compare.{suffix}"
-        done = shardwise(*arguments, "--only-splits", "--plot", str(picture), "--quiet")
+        done = shardwise(*arguments, "--zero", "0", "--plot", str(picture), "--quiet")
         assert done.returncode == 0, done.stderr
         assert picture.read_bytes().lower().startswith(start.lower())
     assert "Mesh-TensorFlow" in done.stdout
@@ -158,6 +158,8 @@ def test_compare_answers_for_every_system(tmp_path: Path) -> None:
         (("--proposals", "0"), ("--proposals",)),
         (("--memory", "much"), ("memory", "not a size")),
         (("--gpus", "0"), ("--gpus",)),
+        (("--pin", "split=batch"), ("pin", "no pins")),
+        (("--micro-batches", "1,2"), ("micro-batches", "one number")),
     ],
 )
 def test_compare_refuses_in_one_line(arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:

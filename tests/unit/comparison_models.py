@@ -100,9 +100,14 @@ def gram(batch: int = 8, length: int = 64, model: int = 32) -> Graph:
     return Graph("gram", tensors, operators)
 
 
+def splits(epsilon: float) -> Options:
+    """The space of splits alone, searched to this error."""
+    return Options(epsilon=epsilon, zero=(0,), recompute="never")
+
+
 def solved(graph: Graph, machine: Hardware, gpus: int, options: Options | None = None) -> Search:
-    """Our frontier, exact unless the options say otherwise."""
-    return search(Subject.of(graph), machine, gpus, options or Options(epsilon=0.0))
+    """Our exact frontier of splits unless the options say otherwise."""
+    return search(Subject.of(graph), machine, gpus, options or splits(0.0))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import Hardware, load_hardware
 
+SPLITS = Options(zero=(0,), recompute="never")
 EVERYTHING = Options(epsilon=0.0, zero=(0, 1, 2, 3), recompute="auto")
 
 
@@ -83,10 +84,10 @@ def test_no_peer_is_below_our_exact_frontier(graph: Graph, machine: Hardware, gp
 def test_fsdp_is_not_below_our_frontier_with_zero(
     graph: Graph, machine: Hardware, gpus: int
 ) -> None:
-    splits = solved(graph, machine, gpus, Options(epsilon=0.05))
+    splits = solved(graph, machine, gpus, replace(SPLITS, epsilon=0.05))
     ours = Coverage.by(solved(graph, machine, gpus, EVERYTHING))
     assert ours.epsilon == 0.0
-    points = fsdp(splits, quiet).points
+    points = fsdp(splits, "auto", quiet).points
     assert len(points) == 2
     assert ours.of_all(points)
     # The wider space holds what only splits do, too.
@@ -208,7 +209,9 @@ def test_meshes_are_all_ways_to_bundle_axes() -> None:
 @pytest.mark.slow
 def test_ours_is_strictly_better_than_mesh_tensorflow_on_vgg16() -> None:
     """§4.2: convolutions by samples and large layers by channels, which one mesh cannot do."""
-    found = solved(shipped("vgg16"), load_hardware("dgx-v100-16gb"), 16, Options(epsilon=0.01))
+    found = solved(
+        shipped("vgg16"), load_hardware("dgx-v100-16gb"), 16, replace(SPLITS, epsilon=0.01)
+    )
     theirs = mesh_tensorflow(found.problem, found.options, quiet).points
     assert float(found.time_s[-1]) * 1.2 < min(point.time_s for point in theirs)
     # "Mesh-TensorFlow cannot work in the small-memory region."
@@ -220,7 +223,9 @@ def test_ours_is_strictly_better_than_mesh_tensorflow_on_vgg16() -> None:
 
 @pytest.mark.slow
 def test_tofu_takes_little_memory_and_data_parallelism_much() -> None:
-    found = solved(shipped("vgg16"), load_hardware("dgx-v100-16gb"), 16, Options(epsilon=0.05))
+    found = solved(
+        shipped("vgg16"), load_hardware("dgx-v100-16gb"), 16, replace(SPLITS, epsilon=0.05)
+    )
     (small,) = tofu(found.problem, found.options, quiet).points
     (batch,) = data_parallel_answer(found.problem).points
     (fast,) = optcnn(found.problem, found.options, quiet).points
@@ -232,7 +237,7 @@ def test_tofu_takes_little_memory_and_data_parallelism_much() -> None:
 
 
 def test_the_document_has_every_system_on_one_model() -> None:
-    document = compare(residual_block(), hardware(2), 4, Options(epsilon=0.0))
+    document = compare(residual_block(), hardware(2), 4, EVERYTHING)
     assert document["schema"] == "shardwise.compare/1"
     methods = {method["method"]: method for method in document["methods"]}
     assert list(methods) == [
@@ -268,7 +273,7 @@ def test_the_document_has_every_system_on_one_model() -> None:
 
 
 def test_splits_alone_leave_zero_out() -> None:
-    document = compare(residual_block(), hardware(2), 2, only_splits=True, proposals=10)
+    document = compare(residual_block(), hardware(2), 2, SPLITS, proposals=10)
     assert {m["space"] for m in document["methods"]} == {"splits"}
     assert document["methods"][-1]["method"] == "shardwise-splits"
 
@@ -279,8 +284,7 @@ def test_a_peer_out_of_time_says_so() -> None:
         shipped("vgg16"),
         load_hardware("dgx-v100-16gb"),
         4,
-        Options(epsilon=0.5, search_memory_bytes=16 * 2**20),
-        only_splits=True,
+        replace(SPLITS, epsilon=0.5, search_memory_bytes=16 * 2**20),
         proposals=10,
     )
     for method in document["methods"]:
@@ -308,20 +312,19 @@ def test_it_can_be_cancelled_everywhere(stage: str) -> None:
             shipped("vgg16"),
             load_hardware("dgx-v100-16gb"),
             8,
+            SPLITS,
             progress=lambda name, fraction: not name.startswith(stage),
-            only_splits=True,
         )
 
 
 def test_micro_batches_are_theirs_too() -> None:
     """Two halves of a batch: fewer activations for data parallelism as for us."""
-    whole = compare(residual_block(), hardware(2), 2, only_splits=True, proposals=10)
+    whole = compare(residual_block(), hardware(2), 2, SPLITS, proposals=10)
     halves = compare(
         residual_block(),
         hardware(2),
         2,
-        Options(micro_batches=(2,)),
-        only_splits=True,
+        replace(SPLITS, micro_batches=(2,)),
         proposals=10,
     )
     assert halves["micro_batches"] == 2

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from comparison_models import gram, hardware, residual_block, solved
+from comparison_models import gram, hardware, residual_block, solved, splits
 
 from shardwise.advise import Options
 from shardwise.advise.compare import data_parallel, data_parallel_over_mini_time, evaluate
@@ -144,7 +144,7 @@ def test_one_tensor_never_bears_a_name_twice() -> None:
 @pytest.mark.parametrize("gpus", [2, 16])
 def test_data_parallel_memory_of_vgg16_by_hand(vgg16: Graph, gpus: int) -> None:
     """Adam in float32: 16 bytes for every parameter on every device, and its share of samples."""
-    found = solved(vgg16, load_hardware("dgx-v100-16gb"), gpus, Options(epsilon=0.05))
+    found = solved(vgg16, load_hardware("dgx-v100-16gb"), gpus, splits(0.05))
     point = data_parallel(found)
     expected = 16 * VGG16_PARAMETERS + VGG16_BATCH // gpus * VGG16_KEPT_BYTES
     assert point.memory_bytes == expected
@@ -173,9 +173,7 @@ def test_what_has_no_batch_or_too_small_a_one_is_named() -> None:
     assert rows.partly == ("scale", "up", "relu", "down", "add", "head")
     assert not rows.whole
     assert sorted(map(str, split_of(found, rows.choices, "up"))) == ["None", "batch"]
-    gpt2 = solved(
-        read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100"), 2, Options(epsilon=0.1)
-    )
+    gpt2 = solved(read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100"), 2, splits(0.1))
     assert data_parallel_rows(gpt2.problem).whole == ("transformer.wpe.embedding",)
 
 
@@ -222,7 +220,7 @@ def test_a_group_without_configurations_is_refused(block: Search) -> None:
 
 
 def test_the_random_search_repeats_by_seed_and_never_loses_to_its_start(vgg16: Graph) -> None:
-    found = solved(vgg16, load_hardware("dgx-v100-16gb"), 4, Options(epsilon=0.05))
+    found = solved(vgg16, load_hardware("dgx-v100-16gb"), 4, splits(0.05))
     start = data_parallel(found).time_s
     times = set()
     for seed in range(3):
@@ -259,7 +257,7 @@ def test_the_random_search_keeps_count_of_its_time(block: Search) -> None:
 def test_megatron_finds_columns_then_rows() -> None:
     """§3 of the paper: the first matrix by columns, the second by rows, one all_reduce after it."""
     gpt2 = read_graph(shipped_graph("gpt2"))
-    found = solved(gpt2, load_hardware("dgx-h100"), 4, Options(epsilon=0.1))
+    found = solved(gpt2, load_hardware("dgx-h100"), 4, splits(0.1))
     answer = megatron(found.problem, found.options, quiet)
     points = {point.label: point for point in answer.points}
     assert {"dp4·tp1", "dp2·tp2", "dp1·tp4"} <= set(points)
@@ -275,7 +273,7 @@ def test_megatron_finds_columns_then_rows() -> None:
 def test_sequence_parallelism_saves_time_and_memory() -> None:
     """Korthikanti et al. 2022: no more communication, and activations are divided."""
     subject = read_graph(shipped_graph("transformer"))
-    found = solved(subject, load_hardware("dgx-v100-16gb"), 8, Options(epsilon=1.0))
+    found = solved(subject, load_hardware("dgx-v100-16gb"), 8, splits(1.0))
     points = {p.label: p for p in megatron(found.problem, found.options, quiet).points}
     plain, sequence = points["dp1·tp8"], points["dp1·tp8·sp"]
     assert sequence.time_s < plain.time_s
@@ -292,8 +290,8 @@ def test_sequence_parallelism_saves_time_and_memory() -> None:
 
 @pytest.mark.slow
 def test_zero_3_shards_what_data_parallelism_repeats(vgg16: Graph) -> None:
-    found = solved(vgg16, load_hardware("dgx-v100-16gb"), 16, Options(epsilon=0.05))
-    sharded, again = fsdp(found, quiet).points
+    found = solved(vgg16, load_hardware("dgx-v100-16gb"), 16, splits(0.05))
+    sharded, again = fsdp(found, "auto", quiet).points
     assert (sharded.label, again.label) == ("zero-3", "zero-3·recompute")
     kept = VGG16_BATCH // 16 * VGG16_KEPT_BYTES
     # Each tensor's shard is rounded up to whole elements.
@@ -310,8 +308,8 @@ def test_zero_3_shards_what_data_parallelism_repeats(vgg16: Graph) -> None:
 
 def test_recomputation_saves_memory_in_a_deep_model() -> None:
     gpt2 = read_graph(shipped_graph("gpt2"))
-    found = solved(gpt2, load_hardware("dgx-h100"), 4, Options(epsilon=0.1))
-    sharded, again = fsdp(found, quiet).points
+    found = solved(gpt2, load_hardware("dgx-h100"), 4, splits(0.1))
+    sharded, again = fsdp(found, "auto", quiet).points
     assert again.memory_bytes < 0.5 * sharded.memory_bytes
     assert again.communication_s == pytest.approx(sharded.communication_s, rel=0.1)
 

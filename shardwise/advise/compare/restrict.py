@@ -115,9 +115,9 @@ def solve(
             threads=options.threads,
             progress=progress,
         )
+    except _core.Cancelled:
+        raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
-        if str(error) == "cancelled":
-            raise Cancelled from None
         raise SolverError(f"{error} after {monotonic() - started:.1f} s") from None
     if solution.status == "cancelled":
         raise Cancelled
