@@ -11,13 +11,13 @@ from comparison_models import gram, hardware, residual_block, solved, splits
 from shardwise.advise import Options
 from shardwise.advise.compare import data_parallel, data_parallel_over_mini_time, evaluate
 from shardwise.advise.compare.data_parallel import data_parallel_rows
-from shardwise.advise.compare.evaluate import points_of
+from shardwise.advise.compare.evaluate import point_of, points_of
 from shardwise.advise.compare.flexflow import flexflow, random_search
 from shardwise.advise.compare.fsdp import fsdp
 from shardwise.advise.compare.megatron import megatron
 from shardwise.advise.compare.names import named_dimensions
 from shardwise.advise.compare.optcnn import optcnn, output_splits
-from shardwise.advise.compare.restrict import everything, least_time, restrict
+from shardwise.advise.compare.restrict import everything, least_time, restrict, solve
 from shardwise.advise.compare.spaces import problem_with
 from shardwise.advise.options import quiet
 from shardwise.advise.pins import parse_pin
@@ -209,6 +209,25 @@ def test_least_time_is_the_fastest_end_of_the_exact_frontier(block: Search) -> N
     assert evaluate(block.problem, chosen).time_s == pytest.approx(float(block.time_s[-1]))
 
 
+def test_what_is_found_in_a_part_costs_the_same_in_the_whole(block: Search) -> None:
+    random = np.random.default_rng(2)
+    for _ in range(10):
+        masks = [random.random(len(cost.time_s)) < 0.4 for cost in block.problem.costs]
+        for mask in masks:
+            mask[int(random.integers(len(mask)))] = True
+        part = restrict(block.problem, masks)
+        solution = solve(part.problem, block.options, quiet, epsilon=0.0)
+        for i in range(len(solution.time_s)):
+            choices = part.choices(solution, i)
+            assert all(mask[k] for mask, k in zip(masks, choices, strict=True))
+            point = point_of(block.problem, choices, solution.edge_choices[i])
+            fixed = block.problem
+            assert point.time_s == pytest.approx(solution.time_s[i] + fixed.fixed_time_s)
+            assert point.memory_bytes == pytest.approx(
+                solution.memory_bytes[i] + fixed.fixed_memory_bytes
+            )
+
+
 def test_a_group_without_configurations_is_refused(block: Search) -> None:
     masks = everything(block.problem)
     masks[2] = np.zeros_like(masks[2])
@@ -304,6 +323,17 @@ def test_zero_3_shards_what_data_parallelism_repeats(vgg16: Graph) -> None:
         everywhere = (1 << cost.assignment.shape[1]) - 1
         assert cost.zero[k] in (0, 3)
         assert cost.zero_axes[k] == (everywhere if cost.zero[k] else 0)
+
+
+def test_zero_3_shards_over_all_devices_not_over_a_node(block: Search) -> None:
+    (sharded,) = fsdp(block, "never", quiet).points
+    problem = problem_with(block, (3,), "never")
+    heavy = [
+        c.zero_axes[k] for c, k in zip(problem.costs, sharded.choices, strict=True) if c.zero[k]
+    ]
+    assert heavy == [0b11] * 4
+    (again,) = fsdp(block, "always", quiet).points
+    assert again.label == "zero-3·recompute"
 
 
 def test_recomputation_saves_memory_in_a_deep_model() -> None:

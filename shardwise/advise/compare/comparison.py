@@ -28,7 +28,7 @@ from shardwise.advise.compare.answer import Answer
 from shardwise.advise.compare.document import ALL, SPLITS, compare_document
 from shardwise.advise.compare.evaluate import points_of
 from shardwise.advise.compare.names import named_dimensions
-from shardwise.advise.options import TOFU, Options, Progress, quiet
+from shardwise.advise.options import TOFU, Options, Progress, go_on, quiet
 from shardwise.advise.search import Search, Subject, search
 from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.graph import Graph
@@ -116,6 +116,7 @@ def _asked(module: ModuleType, peer: Peer, progress: Progress) -> Answer:
     """A peer's answer with its time; without one, the reason."""
     title: str = module.TITLE
     started = monotonic()
+    go_on(progress, title, 0.0)
     try:
         answer = peer(lambda stage, fraction: progress(f"{title}: {stage}", fraction))
     except SolverError as reason:

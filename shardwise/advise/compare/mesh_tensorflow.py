@@ -34,7 +34,7 @@ from shardwise.advise.compare.bundles import AxisClasses, Bundle, Bundles, bundl
 from shardwise.advise.compare.evaluate import Point, evaluate, point_of
 from shardwise.advise.compare.names import NamedDimensions, named_dimensions
 from shardwise.advise.compare.restrict import Restricted, restrict, solve
-from shardwise.advise.options import Options, Progress
+from shardwise.advise.options import Options, Progress, go_on
 from shardwise.errors import SolverError
 
 METHOD = "mesh-tensorflow"
@@ -66,6 +66,7 @@ def mesh_tensorflow(
         def heard(stage: str, fraction: float, done: int = number, mesh: str = label) -> bool:
             return progress(f"mesh {mesh}", (done + fraction) / len(tried))
 
+        go_on(heard, "", 0.0)
         part = _with_names(problem, names, bundles, mesh, options.epsilon)
         try:
             solution = solve(part.problem, options, heard, epsilon=options.epsilon)
