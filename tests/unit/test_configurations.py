@@ -365,6 +365,11 @@ def test_rules_that_leave_nothing(rules: list[str], message: str) -> None:
         pinned(*rules, zero=(0, 1, 2, 3), recompute="auto")
 
 
+def test_tofu_takes_no_rules() -> None:
+    with pytest.raises(BadInput, match="takes no rules"):
+        Options(method="tofu", pins=(parse_pin("zero=1"),))
+
+
 def test_operators_add_up_to_the_plan() -> None:
     """The breakdown of every operator, every edge and what is fixed is the plan's total."""
     document = plan(
