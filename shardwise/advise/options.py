@@ -113,6 +113,12 @@ class Options:
         ):
             if value not in known:
                 raise BadInput(f"unknown {field} {value!r}", field=field, expected=", ".join(known))
+        if self.pins and self.method == TOFU:
+            raise BadInput(
+                "Tofu's recursion takes no rules",
+                field="pin",
+                expected="another method, or no rules",
+            )
         if not self.micro_batches or min(self.micro_batches) < 1:
             raise BadInput(
                 f"{list(self.micro_batches)}", field="micro-batches", expected="numbers from 1"
