@@ -17,7 +17,13 @@ from shardwise.advise.compare.fsdp import fsdp
 from shardwise.advise.compare.megatron import megatron
 from shardwise.advise.compare.names import named_dimensions
 from shardwise.advise.compare.optcnn import optcnn, output_splits
-from shardwise.advise.compare.restrict import everything, least_time, restrict, solve
+from shardwise.advise.compare.restrict import (
+    LEAST_TIME_EPSILON,
+    everything,
+    least_time,
+    restrict,
+    solve,
+)
 from shardwise.advise.compare.spaces import problem_with
 from shardwise.advise.options import quiet
 from shardwise.advise.pins import parse_pin
@@ -205,7 +211,9 @@ def test_optcnn_is_the_fastest_of_its_space(block: Search) -> None:
 
 
 def test_least_time_is_the_fastest_end_of_the_exact_frontier(block: Search) -> None:
-    chosen = least_time(block.problem, everything(block.problem), block.options, quiet)
+    allowed = everything(block.problem)
+    chosen, epsilon = least_time(block.problem, allowed, block.options, quiet)
+    assert epsilon <= LEAST_TIME_EPSILON
     assert evaluate(block.problem, chosen).time_s == pytest.approx(float(block.time_s[-1]))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from math import isfinite
 from time import monotonic
 from types import ModuleType
 from typing import Any
@@ -24,7 +23,7 @@ from shardwise.advise.compare import (
     optcnn,
     tofu,
 )
-from shardwise.advise.compare.answer import Answer
+from shardwise.advise.compare.answer import Answer, proven
 from shardwise.advise.compare.document import ALL, SPLITS, compare_document
 from shardwise.advise.compare.evaluate import points_of
 from shardwise.advise.compare.names import named_dimensions
@@ -138,6 +137,6 @@ def _own_answer(found: Search, space: str) -> Answer:
         found_by,
         tuple(points_of(found)),
         frontier=True,
-        epsilon=float(solution.epsilon) if isfinite(solution.epsilon) else None,
+        epsilon=proven(float(solution.epsilon)),
         seconds=float(solution.seconds),
     )
