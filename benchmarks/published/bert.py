@@ -26,7 +26,7 @@ MASKED = {128: 20, 512: 80}
 """Masked predictions of a sequence by its length (README: phases 1 and 2)."""
 
 
-class MaskedPretraining(nn.Module):
+class MaskedPretraining(nn.Module):  # type: ignore[misc]
     """The loss of masked tokens and of the next sentence."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class MaskedPretraining(nn.Module):
         return loss + functional.cross_entropy(related, next_sentence)
 
 
-class Squad(nn.Module):
+class Squad(nn.Module):  # type: ignore[misc]
     """The loss of the answer's first and last token."""
 
     def __init__(self) -> None:
