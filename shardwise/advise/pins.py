@@ -28,7 +28,8 @@ from shardwise.errors import BadInput
 from shardwise.graph.coarsen import Coarsened, Group
 from shardwise.graph.graph import Operator
 
-NONE = "none"
+NO_VARIABLE = "none"
+LEVELS = ("inside", "between")
 _VALUES = {
     "zero": ("0", "1", "2", "3"),
     "recompute": ("yes", "no"),
@@ -36,7 +37,12 @@ _VALUES = {
     "partial": ("all_reduce", "reduce_scatter"),
     "precision": ("captured",),
 }
+KEYS = ("split", *_VALUES, *LEVELS)
 _EXPECTED = "[PATTERN:]KEY=VALUE[,VALUE…] or KEY!=VALUE, such as 'layers.*:zero=3' or 'm0=batch'"
+
+
+class NoSuchAxis(BadInput):
+    """A rule names a mesh axis that this mesh does not have."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +101,21 @@ class Pins:
                     field="pin",
                     expected=f"a glob on operator names or scopes such as {some}",
                 )
+        variables: dict[Pin, set[str]] = {rule: set() for rule in rules}
         for group in coarsened.groups if rules else ():
             found = tuple(r for r in rules if any(r.binds(m.operator) for m in group.members))
             if found:
                 self._by_group[group.index] = found
+            for rule in found:
+                variables[rule].update(group.variables)
+        for rule in rules:
+            unknown = rule.values - variables[rule] - {NO_VARIABLE}
+            if rule.key not in _VALUES and unknown:
+                raise BadInput(
+                    f"{rule}: no variable {', '.join(sorted(unknown))}",
+                    field="pin",
+                    expected=", ".join([*sorted(variables[rule]), NO_VARIABLE]),
+                )
 
     def of(self, group: Group, key: str) -> tuple[Pin, ...]:
         """The rules with that key that bind the group."""
@@ -116,3 +133,15 @@ class Pins:
 def axis_rules(rules: Iterable[Pin]) -> tuple[Pin, ...]:
     """The rules whose key names mesh axes."""
     return tuple(rule for rule in rules if rule.key != "split" and rule.key not in _VALUES)
+
+
+def forbidden_end(pins: Pins, group: Group) -> str | None:
+    """The collective that may not resolve partial sums of the group, if the rules name one."""
+    ends = [end for end in _VALUES["partial"] if not pins.allows(group, "partial", end)]
+    if len(ends) > 1:
+        raise BadInput(
+            f"partial sums of {group.name} may not be resolved at all",
+            field="pin",
+            expected="all_reduce or reduce_scatter allowed",
+        )
+    return ends[0] if ends else None
