@@ -2,7 +2,7 @@
 
 transformers' own pre-training model computes the head for every token; NVIDIA's gathers the
 masked ones first (run_pretraining.py, dense sequence output; 20 of 128, 80 of 512 tokens). The
-vocabulary is padded to a multiple of 8, as there.
+vocabulary is padded to a multiple of 8, as there. The mask of padded tokens is left out.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ class MaskedPretraining(nn.Module):  # type: ignore[misc]
         model = transformers.BertForPreTraining(config)
         self.bert, self.heads = model.bert, model.cls
 
-    def forward(self, ids: Any, positions: Any, labels: Any, next_sentence: Any) -> Any:
-        """`ids` (batch, seq), `positions` (batch, masked, hidden), `labels` (batch, masked)."""
-        hidden, pooled = self.bert(ids)[:2]
+    def forward(self, ids: Any, types: Any, positions: Any, labels: Any, next_sentence: Any) -> Any:
+        """`ids`, `types` (batch, seq), `positions` (batch, masked, hidden).
+
+        `labels` (batch, masked), `next_sentence` (batch,).
+        """
+        hidden, pooled = self.bert(ids, token_type_ids=types)[:2]
         masked = torch.gather(hidden, 1, positions)
         scores, related = self.heads(masked, pooled)
         loss = functional.cross_entropy(scores.flatten(0, 1), labels.flatten())
@@ -54,15 +57,17 @@ class Squad(nn.Module):  # type: ignore[misc]
         config.use_cache = False
         self.model = transformers.BertForQuestionAnswering(config)
 
-    def forward(self, ids: Any, first: Any, last: Any) -> Any:
-        """`ids` (batch, seq), `first` and `last` (batch,)."""
-        return self.model(ids, start_positions=first, end_positions=last).loss
+    def forward(self, ids: Any, types: Any, first: Any, last: Any) -> Any:
+        """`ids`, `types` (batch, seq), `first` and `last` (batch,)."""
+        outputs = self.model(ids, token_type_ids=types, start_positions=first, end_positions=last)
+        return outputs.loss
 
 
 def pretraining(batch: int, seq: int) -> tuple[nn.Module, tuple[Any, ...]]:
     """The module and its inputs, for `shardwise capture`."""
     masked = MASKED[seq]
     return MaskedPretraining(), (
+        torch.zeros(batch, seq, dtype=torch.int64),
         torch.zeros(batch, seq, dtype=torch.int64),
         torch.zeros(batch, masked, LARGE["hidden_size"], dtype=torch.int64),
         torch.zeros(batch, masked, dtype=torch.int64),
@@ -73,6 +78,7 @@ def pretraining(batch: int, seq: int) -> tuple[nn.Module, tuple[Any, ...]]:
 def squad(batch: int, seq: int) -> tuple[nn.Module, tuple[Any, ...]]:
     """The module and its inputs, for `shardwise capture`."""
     return Squad(), (
+        torch.zeros(batch, seq, dtype=torch.int64),
         torch.zeros(batch, seq, dtype=torch.int64),
         torch.zeros(batch, dtype=torch.int64),
         torch.zeros(batch, dtype=torch.int64),

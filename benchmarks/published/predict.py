@@ -4,10 +4,12 @@ The mesh has one axis of data-parallel ranks between nodes, one inside a node, a
 tensor-parallel ranks, innermost. Pinned are
 
     data axes      the batch, in every group that has one
-    tensor axis    anything but the batch; positions only with sequence parallelism and outside
-                   products; in groups with a matrix some dimension of the matrix
+    tensor axis    anything but the batch and the hidden size of the residual stream; positions
+                   only with sequence parallelism and outside products; in groups with a matrix
+                   some dimension of the matrix
     ZeRO           the stage, over all data-parallel ranks or those inside a node
     recompute      by layer, in the attention between the projections, or torchtitan's rule
+    reuse          what sequence parallelism gathers, kept for backward or gathered again
 
 and of the strategies that are left (which dimension of a matrix, which copy is kept) the fastest
 one is taken: columns, then rows, then one reduction come out, as the published systems have it.
@@ -15,7 +17,7 @@ one is taken: columns, then rows, then one reduction come out, as the published 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 
 from shardwise.advise.assemble import SearchProblem, assemble
 from shardwise.advise.compare.evaluate import Point, evaluate
+from shardwise.advise.compare.names import named_dimensions
 from shardwise.advise.compare.restrict import least_time
 from shardwise.advise.options import Options, quiet
 from shardwise.advise.pins import Pin
@@ -62,19 +65,21 @@ class Prediction:
         return None if published is None else self.point.memory_bytes / published - 1.0
 
 
-def predict(run: Run, graph: Graph) -> Prediction:
-    """The run's iteration time and memory.
+def predict(
+    run: Run, graph: Graph, change: Callable[[Hardware], Hardware] = lambda profile: profile
+) -> Prediction:
+    """The run's iteration time and memory on its profile, which `change` may alter.
 
     Raises `BadInput` naming the run where the model cannot be parallelised as it says.
     """
-    hardware = load_hardware(run.hardware)
+    hardware = change(load_hardware(run.hardware))
     if run.network_gbps:
         hardware = hardware.with_network(run.network_gbps * 1e9 / 8)
     mesh = run_mesh(run, hardware)
     pins = [Pin("*", axis.name, frozenset({BATCH}), axis.name == TENSOR_AXIS) for axis in mesh.axes]
-    options = Options(
-        optimizer=run.optimizer, zero=(run.zero,), recompute="auto", pins=tuple(pins)
-    )
+    if run.gathers_again:
+        pins.append(Pin("*", "reuse", frozenset({"before"}), False))
+    options = Options(optimizer=run.optimizer, zero=(run.zero,), recompute="auto", pins=tuple(pins))
     subject = Subject.of(graph)
     variant = subject.variant(options, run.micro_batches)
     problem = assemble(variant, hardware, mesh, options, quiet, run.micro_batches)
@@ -101,9 +106,10 @@ def run_mesh(run: Run, hardware: Hardware) -> Mesh:
 def masks(run: Run, problem: SearchProblem) -> list[Mask]:
     """Per group the configurations that are the run's."""
     sequence = _sequence_variables(problem.coarsened)
+    hidden = _hidden_variables(problem)
     again = _recomputed(run, problem)
     return [
-        _splits(run, problem, group, sequence[group.index])
+        _splits(run, problem, group, sequence[group.index], hidden[group.index])
         & _sharded(run, problem, group)
         & _taken(problem.costs[group.index].recompute, again[group.index])
         for group in problem.coarsened.groups
@@ -115,20 +121,48 @@ def _taken(flags: Mask, wanted: bool) -> Mask:
     return flags == wanted if (flags == wanted).any() else np.ones_like(flags)
 
 
-def _splits(run: Run, problem: SearchProblem, group: Group, sequence: set[int]) -> Mask:
+def _splits(
+    run: Run, problem: SearchProblem, group: Group, sequence: set[int], hidden: set[int]
+) -> Mask:
     cost = problem.costs[group.index]
     allowed = np.ones(len(cost.assignment), dtype=bool)
     names = [axis.name for axis in problem.context.mesh.axes]
     if TENSOR_AXIS not in names:
         return allowed
     split = cost.assignment[:, names.index(TENSOR_AXIS)]
-    heavy = any(m.semantics.category == "heavy" for m in group.members)
-    if heavy or not run.sequence_parallel:
-        allowed &= ~np.isin(split, list(sequence))
+    forbidden = set(hidden)
+    if _is_heavy(group) or not run.sequence_parallel:
+        forbidden |= sequence
+    allowed &= ~np.isin(split, list(forbidden))
     matrix = _matrix_variables(problem, group)
     if matrix:
         allowed &= np.isin(split, list(matrix))
     return allowed
+
+
+def _is_heavy(group: Group) -> bool:
+    return any(member.semantics.category == "heavy" for member in group.members)
+
+
+def _hidden_variables(problem: SearchProblem) -> dict[int, set[int]]:
+    """Per group the variables along the residual stream: what scales of normalisations run over."""
+    names = named_dimensions(problem)
+    tensors = problem.context.graph.tensors
+    hidden = {
+        names.name_of[group.index, member.variables[v]]
+        for group in problem.coarsened.groups
+        if not _is_heavy(group)
+        for member in group.members
+        for name, accesses in zip(member.operator.inputs, member.semantics.inputs, strict=True)
+        if tensors[name].role == "parameter" and len(tensors[name].shape) == 1
+        for v in accesses
+    }
+    return {
+        group.index: {
+            v for v in range(len(group.variables)) if names.name_of[group.index, v] in hidden
+        }
+        for group in problem.coarsened.groups
+    }
 
 
 def _matrix_variables(problem: SearchProblem, group: Group) -> set[int]:
@@ -145,18 +179,25 @@ def _matrix_variables(problem: SearchProblem, group: Group) -> set[int]:
 
 
 def _sharded(run: Run, problem: SearchProblem, group: Group) -> Mask:
-    """The run's ZeRO stage over its axes, where the group has anything to shard."""
+    """State sharded over the run's data-parallel ranks, as far as they repeat a parameter.
+
+    What the tensor axis repeats (scales of normalisations) may be sharded over it as well.
+    """
     cost = problem.costs[group.index]
-    axes = problem.context.mesh.axes
     data = sum(
         1 << a
-        for a, axis in enumerate(axes)
+        for a, axis in enumerate(problem.context.mesh.axes)
         if axis.name != TENSOR_AXIS and (run.zero_within == "job" or axis.level == INSIDE)
     )
-    # Small parameters that the tensor axis repeats may be sharded over it as well.
-    tensor = sum(1 << a for a, axis in enumerate(axes) if axis.name == TENSOR_AXIS)
-    wanted = (cost.zero == run.zero) & ((cost.zero_axes & ~tensor) == (data if run.zero else 0))
-    return wanted if wanted.any() else cost.zero == 0
+    others = sum(
+        1 << a for a, axis in enumerate(problem.context.mesh.axes) if axis.name != TENSOR_AXIS
+    )
+    sharding = cost.zero_axes & others
+    possible: dict[bytes, int] = {}
+    for row, axes in zip(cost.assignment, sharding.tolist(), strict=True):
+        possible[row.tobytes()] = possible.get(row.tobytes(), 0) | axes
+    wanted = [data & possible[row.tobytes()] for row in cost.assignment]
+    return np.asarray(sharding == np.array(wanted))
 
 
 def _sequence_variables(coarsened: Coarsened) -> dict[int, set[int]]:
@@ -201,11 +242,10 @@ def _every_second_product(
     for group in groups:
         segment = segments[group.index]
         kinds = [m.operator.kind for m in group.members]
-        heavy = any(m.semantics.category == "heavy" for m in group.members)
         attention = any("attention" in kind for kind in kinds)
         if not repeated[group.index] or attention:
             again.append(False)
-        elif heavy:
+        elif _is_heavy(group):
             seen[segment] = seen.get(segment, 0) + 1
             again.append(seen[segment] % 2 == 0)
         else:
@@ -227,7 +267,7 @@ def _attention_core(problem: SearchProblem) -> set[int]:
         )
         if parameters:
             pair = []
-        elif any(m.semantics.category == "heavy" for m in group.members):
+        elif _is_heavy(group):
             pair.append(group.index)
             if len(pair) == 2:
                 core |= set(range(pair[0], pair[1] + 1))

@@ -64,6 +64,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_parallel: int = 1
     tensor_parallel: int = 1
     sequence_parallel: bool = False
+    gathers_again: bool = False
     zero: int = 0
     zero_within: str = "job"
     recompute: str = "none"
@@ -204,6 +205,12 @@ def _check(run: Run, sources: dict[str, Source], file: str) -> None:
         "sequence_parallel",
         "sequence parallelism without tensor parallelism",
         "tensor_parallel above 1",
+    )
+    demand(
+        run.sequence_parallel or not run.gathers_again,
+        "gathers_again",
+        "nothing is gathered without sequence parallelism",
+        "sequence_parallel = true",
     )
     for field, figures in (("figure", (run.figure,)), ("memory_figures", run.memory_figures)):
         for figure in figures:
