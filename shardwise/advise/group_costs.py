@@ -219,21 +219,27 @@ class GroupWork:
 
     def compute_s(self) -> Floats:
         total = np.zeros(self.count)
-        for position, member in enumerate(self.pattern.members):
-            total += self._member_compute_s(position, member)
+        for position in range(len(self.pattern.members)):
+            forward, backward = self._member_s(position)
+            total += forward + backward
         for name in self.pattern.parameters:
             if self.context.patterns.carries_gradient(name):
-                elements = local_elements(self.tensors[name].shape, self.read[name][0], self.sizes)
-                # The update reads all of it and writes all but the gradient.
-                item = DTYPE_BYTES[self.tensors[name].dtype]
-                moved = elements * (2 * self._training_bytes(name) - item)
-                total += self.device.roofline_times(np.zeros(self.count), moved, "float32")
+                total += self._update_s(name)
         return total
 
-    def _member_compute_s(self, position: int, member: Member) -> Floats:
+    def _update_s(self, name: str) -> Floats:
+        elements = local_elements(self.tensors[name].shape, self.read[name][0], self.sizes)
+        # The update reads all of it and writes all but the gradient.
+        item = DTYPE_BYTES[self.tensors[name].dtype]
+        moved = elements * (2 * self._training_bytes(name) - item)
+        return self.device.roofline_times(np.zeros(self.count), moved, "float32")
+
+    def _member_s(self, position: int) -> tuple[Floats, Floats]:
+        """Seconds of a member's forward and of its backward."""
+        member = self.pattern.members[position]
         sem, op = member.semantics, member.operator
         if sem.category == "view":
-            return np.zeros(self.count)
+            return np.zeros(self.count), np.zeros(self.count)
         share = np.ones(self.count)
         for v, variable in enumerate(sem.variables):
             parts = self._parts(member.variables[v])
@@ -250,12 +256,13 @@ class GroupWork:
             if self.tensors[name].differentiable:
                 dtype = self.tensors[name].dtype
                 break
-        time = self.device.roofline_times(sem.forward_flops * share, read + written, dtype)
+        forward = self.device.roofline_times(sem.forward_flops * share, read + written, dtype)
+        backward = np.zeros(self.count)
         if any(self.context.patterns.carries_gradient(o) for o in op.outputs):
             # Backward reads the output's gradient and what was kept, and writes the inputs'.
             moved = written + read + self._gradient_bytes(position, member)
-            time += self.device.roofline_times(sem.backward_flops * share, moved, dtype)
-        return time
+            backward = self.device.roofline_times(sem.backward_flops * share, moved, dtype)
+        return forward, backward
 
     def _gradient_bytes(self, position: int, member: Member) -> Floats:
         total = np.zeros(self.count)
@@ -279,24 +286,34 @@ class GroupWork:
         total = np.zeros(self.count)
         for name in self.pattern.parameters:
             if self.context.patterns.carries_gradient(name):
-                forward, gradient = self.read[name]
-                total += self._collective_s(
-                    "all_reduce", gradient == PARTIAL, self._local_bytes(name, forward)
-                )
+                total += self._synchronisation_s(name)
         return total
+
+    def _synchronisation_s(self, name: str) -> Floats:
+        forward, gradient = self.read[name]
+        return self._collective_s(
+            "all_reduce", gradient == PARTIAL, self._local_bytes(name, forward)
+        )
 
     def statistics_s(self) -> Floats:
         total = np.zeros(self.count)
-        for member in self.pattern.members:
-            sem = member.semantics
-            for statistic in sem.statistics:
-                elements = np.full(self.count, float(statistic.values))
-                for v in statistic.indexed:
-                    elements *= np.ceil(sem.variables[v].extent / self._parts(member.variables[v]))
-                split = np.zeros(self.assignment.shape, dtype=bool)
-                for v in statistic.reduced:
-                    split |= self.assignment == member.variables[v]
-                total += 2 * self._collective_s("all_reduce", split, elements * 4)
+        for position in range(len(self.pattern.members)):
+            total += 2 * self._statistics_s(position)
+        return total
+
+    def _statistics_s(self, position: int) -> Floats:
+        """Of one member, in forward; backward takes as long again."""
+        total = np.zeros(self.count)
+        member = self.pattern.members[position]
+        sem = member.semantics
+        for statistic in sem.statistics:
+            elements = np.full(self.count, float(statistic.values))
+            for v in statistic.indexed:
+                elements *= np.ceil(sem.variables[v].extent / self._parts(member.variables[v]))
+            split = np.zeros(self.assignment.shape, dtype=bool)
+            for v in statistic.reduced:
+                split |= self.assignment == member.variables[v]
+            total += self._collective_s("all_reduce", split, elements * 4)
         return total
 
     def halo_s(self) -> Floats:
@@ -304,17 +321,24 @@ class GroupWork:
         total = np.zeros(self.count)
         for position, member in enumerate(self.pattern.members):
             for i, name in enumerate(member.operator.inputs):
-                for v, access in member.semantics.inputs[i].items():
-                    rows = access.halo_before + access.halo_after
-                    if not rows:
-                        continue
-                    split = self.assignment == member.variables[v]
-                    local = self._local_bytes(name, self.inputs[position][i][0])
-                    parts = self._parts(member.variables[v])
-                    share = np.ceil(self.tensors[name].shape[access.dim] / parts)
-                    exchanged = self._collective_s("send_receive", split, local / share * rows)
-                    both = 2 if self.context.patterns.carries_gradient(name) else 1
-                    total += both * exchanged
+                both = 2 if self.context.patterns.carries_gradient(name) else 1
+                total += both * self._halo_s(position, i)
+        return total
+
+    def _halo_s(self, position: int, port: int) -> Floats:
+        """Of one input, in forward; the gradient takes as long again."""
+        total = np.zeros(self.count)
+        member = self.pattern.members[position]
+        name = member.operator.inputs[port]
+        for v, access in member.semantics.inputs[port].items():
+            rows = access.halo_before + access.halo_after
+            if not rows:
+                continue
+            split = self.assignment == member.variables[v]
+            local = self._local_bytes(name, self.inputs[position][port][0])
+            parts = self._parts(member.variables[v])
+            share = np.ceil(self.tensors[name].shape[access.dim] / parts)
+            total += self._collective_s("send_receive", split, local / share * rows)
         return total
 
     def internal_s(self) -> Floats:
