@@ -110,7 +110,8 @@ class Program:
     allocates each buffer, -1 for what is there before the first; `lasting` (B,) is never freed.
     `uses` (N, 3) are (buffer, task, flag): the buffer is held until the task has ended, if the flag
     is set or -1. A strategy gives `given_flags` flags; `both` (N, 2) defines further ones as the
-    conjunction of two earlier ones. Raises `ValueError` for numbers that do not fit.
+    conjunction of two earlier ones. `marks` (M,) are tasks of which replays tell when they ended.
+    Raises `ValueError` for numbers that do not fit.
     """
 
     def __new__(
@@ -123,6 +124,7 @@ class Program:
         uses: NDArray[np.int32],
         given_flags: int,
         both: NDArray[np.uint32],
+        marks: NDArray[np.uint32],
     ) -> Program: ...
     @property
     def tasks(self) -> int: ...
@@ -177,6 +179,10 @@ class Replays:
     @property
     def exposed_s(self) -> NDArray[np.float64]:
         """Communication while nothing computed."""
+
+    @property
+    def mark_end_s(self) -> NDArray[np.float64]:
+        """When each of the program's marks ended, shape (P, M)."""
 
 @final
 class Timeline:

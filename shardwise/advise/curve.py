@@ -6,9 +6,9 @@ from math import isfinite
 from typing import Any
 
 from shardwise.advise.frontier import heading, provenance
-from shardwise.advise.options import TOFU, Options, Progress, quiet
+from shardwise.advise.options import TOFU, Options, Progress, go_on, quiet
 from shardwise.advise.search import Infeasible, Search, Subject, search
-from shardwise.errors import BadInput, Cancelled
+from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 
@@ -38,8 +38,7 @@ def curve(
     best: tuple[int, float] | None = None
     for gpus in range(1, max_gpus + 1):
         watch = _one_of(progress, gpus, max_gpus)
-        if not watch("", 0.0):
-            raise Cancelled
+        go_on(watch, "", 0.0)
         point, found = curve_point(subject, hardware, gpus, options, watch)
         if found is not None:
             seconds += float(found.solution.seconds)

@@ -1,6 +1,6 @@
 """What an edge does under a pair of configurations and an alternative, term by term, for replay.
 
-The terms of `assemble.py`'s edge costs: both directions of re-scheduling, what is rebuilt in
+The terms of the costs in `crossings.py`: both directions of re-scheduling, what is rebuilt in
 backward, which copies are there. Only the pairs that strategies chose are worked out.
 """
 
@@ -9,32 +9,44 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise.assemble import ALTERNATIVES, SearchEdge, SearchProblem
+from shardwise.advise.assemble import SearchEdge, SearchProblem
+from shardwise.advise.crossings import AFTER, BEFORE, BOTH, REBUILT
 from shardwise.advise.layout import Floats, Layouts, local_elements
+from shardwise.advise.pins import forbidden_end
 from shardwise.graph.graph import DTYPE_BYTES
 
 COLUMNS = (
     "forward_s",
     "backward_s",
-    "rebuild_target_s",
-    "rebuild_source_s",
     "moved",
     "same",
     "moved_back",
     "same_back",
-    "keep_target",
-    "rebuild_target",
-    "rebuild_source",
-    "keep_source",
     "target_bytes",
-    "source_bytes",
-    "rebuilt_target_bytes",
-    "rebuilt_source_bytes",
+    "gradient_bytes",
+    "keep_target",
+    "keep_source",
+    "keep_same",
+    "before",
+    "before_s",
+    "before_bytes",
+    "after",
+    "after_s",
+    "after_bytes",
+    "again_moved",
+    "again_moved_s",
+    "again_moved_bytes",
+    "again_same",
 )
-"""Seconds of one tensor's moves, flags, and bytes of the copies that they make (0: none)."""
+"""Of one tensor. Seconds of its moves; flags; bytes of the copies that moves make (0: none).
+
+`keep_target`: the reader's copy stays until backward; `keep_source`: so does the producer's own,
+as far as the producer needs it; `keep_same`: there is one copy, and it stays. `before`, `after`:
+backward moves the producer's (the reader's) copy again for the other. `again_…`: the reader gets
+it from the producer's second run of forward.
+"""
 
 COLUMN = {name: number for number, name in enumerate(COLUMNS)}
-_BEFORE, _AFTER = ALTERNATIVES.index("before"), ALTERNATIVES.index("after")
 
 
 class EdgeValues:
@@ -42,24 +54,26 @@ class EdgeValues:
 
     def __init__(self, problem: SearchProblem, edge: SearchEdge) -> None:
         self._table = edge.table
-        name = edge.tensors[0]
-        tensor = problem.context.graph.tensors[name]
+        name, context = edge.tensors[0], problem.context
+        tensor = context.graph.tensors[name]
         source, target = problem.patterns[edge.source], problem.patterns[edge.target]
         out, into = source.exits.index(name), target.entries.index(name)
         made = problem.costs[edge.source].exits[out]
         read = problem.costs[edge.target].entries[into]
         row, column = _first(self._table.rows), _first(self._table.columns)
-        self._paths = problem.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype])
+        item = DTYPE_BYTES[tensor.dtype]
+        forbidden = forbidden_end(context.pins, source.group)
+        self._paths = context.rescheduler(tensor.shape, item, forbidden)
         self._here = self._paths.register(made.forward[row])
         self._there = self._paths.register(read.forward[column])
-        self._backward = problem.context.patterns.carries_gradient(name)
+        self._backward = context.patterns.carries_gradient(name)
         if self._backward:
             self._back_to = self._paths.register(made.gradient[row])
             self._back_from = self._paths.register(read.gradient[column])
-        self._deferred = source.exit_deferred[out]
-        sizes, item = problem.context.mesh.sizes, DTYPE_BYTES[tensor.dtype]
-        self._at_source = _bytes(tensor.shape, made.forward[row], sizes, item)
-        self._at_target = _bytes(tensor.shape, read.forward[column], sizes, item)
+        # The producer needs its own copy in backward, and the edge decides which is kept.
+        self._owed = source.exit_deferred[out] & ~problem.costs[edge.source].recompute[row]
+        self._at_source = _bytes(tensor.shape, made.forward[row], context.mesh.sizes, item)
+        self._at_target = _bytes(tensor.shape, read.forward[column], context.mesh.sizes, item)
 
     def cells(
         self,
@@ -81,27 +95,34 @@ class EdgeValues:
         here, there = self._here[row], self._there[column]
         kept = self._table.kept[row, column, alternative]
         moved = here != there
-        again = moved & (kept == _BEFORE)
-        undone = moved & (kept == _AFTER) & self._deferred
+        forward = self._paths.distance(here, there)
+        at_source, at_target = self._at_source[row], self._at_target[column]
+        before = moved & (kept == BEFORE)
+        after = moved & (kept == AFTER) & self._owed[row]
+        again = moved & (kept == REBUILT)
         result = np.zeros((len(cells), len(COLUMNS)))
 
         def fill(name: str, values: NDArray[np.generic]) -> None:
             result[:, COLUMN[name]] = values
 
-        forward = self._paths.distance(here, there)
         fill("forward_s", forward)
-        fill("rebuild_target_s", np.where(again, forward, 0.0))
-        if undone.any():
-            fill("rebuild_source_s", np.where(undone, self._paths.distance(there, here), 0.0))
         fill("moved", moved)
         fill("same", ~moved)
-        fill("keep_target", moved & ~again)
-        fill("rebuild_target", again)
-        fill("rebuild_source", undone)
-        fill("keep_source", ~undone)
-        fill("target_bytes", np.where(moved, self._at_target[column], 0.0))
-        fill("rebuilt_target_bytes", np.where(again, self._at_target[column], 0.0))
-        fill("rebuilt_source_bytes", np.where(undone, self._at_source[row], 0.0))
+        fill("target_bytes", np.where(moved, at_target, 0.0))
+        fill("keep_target", moved & ((kept == AFTER) | (kept == BOTH)))
+        fill("keep_source", ~after)
+        fill("keep_same", ~moved & (kept != REBUILT))
+        fill("before", before)
+        fill("before_s", np.where(before, forward, 0.0))
+        fill("before_bytes", np.where(before, at_target, 0.0))
+        fill("after", after)
+        fill("after_bytes", np.where(after, at_source, 0.0))
+        if after.any():
+            fill("after_s", np.where(after, self._paths.distance(there, here), 0.0))
+        fill("again_moved", again)
+        fill("again_moved_s", np.where(again, forward, 0.0))
+        fill("again_moved_bytes", np.where(again, at_target, 0.0))
+        fill("again_same", ~moved & (kept == REBUILT))
         self._fill_backward(result, row, column)
         return result
 
@@ -116,7 +137,7 @@ class EdgeValues:
         result[:, COLUMN["backward_s"]] = self._paths.distance(start, end)
         result[:, COLUMN["moved_back"]] = moved
         result[:, COLUMN["same_back"]] = ~moved
-        result[:, COLUMN["source_bytes"]] = np.where(moved, self._at_source[row], 0.0)
+        result[:, COLUMN["gradient_bytes"]] = np.where(moved, self._at_source[row], 0.0)
 
 
 def _first(numbers: NDArray[np.uint32]) -> NDArray[np.int64]:

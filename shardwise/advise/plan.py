@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from shardwise.advise.assemble import ALTERNATIVES, SearchEdge
+from shardwise.advise.assemble import SearchEdge
+from shardwise.advise.crossings import ALTERNATIVES
 from shardwise.advise.curve import time_gap, too_large
 from shardwise.advise.frontier import certificate, heading, search_report
 from shardwise.advise.layout import describe
@@ -174,7 +175,7 @@ def _edge_document(found: Search, edge: SearchEdge, point: int, e: int) -> dict[
     at_target = int(found.solution.choices[point, edge.target])
     row, column = edge.table.rows[at_source], edge.table.columns[at_target]
     alternative = int(found.solution.edge_choices[point, e])
-    tensor = found.subject.graph.tensors[edge.tensors[0]]
+    tensor = problem.context.graph.tensors[edge.tensors[0]]
     source, target = problem.patterns[edge.source], problem.patterns[edge.target]
     out = problem.costs[edge.source].exits[source.exits.index(tensor.name)]
     into = problem.costs[edge.target].entries[target.entries.index(tensor.name)]

@@ -8,7 +8,7 @@ longer counts activations and gradients that are never there together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from shardwise.advise.edge_values import EdgeValues
 from shardwise.advise.layout import Floats
 from shardwise.advise.step_program import step_program
 from shardwise.advise.step_structure import StepSettings
-from shardwise.advise.tape import Cell, Gather
+from shardwise.advise.tape import COMPUTE, Cell, Gather
 
 AT_ONCE = 64
 """Strategies whose values are laid out at the same time."""
@@ -61,11 +61,12 @@ class Replayer:
 
     def __init__(self, problem: SearchProblem, settings: StepSettings) -> None:
         self._settings = settings
-        step = step_program(problem, settings)
-        tape = step.tape
+        written = step_program(problem, settings)
+        step, tape = written.structure, written.structure.tape
+        self._repeat = written.repeat
         self._labels, self._buffers = tape.labels, tape.buffer_labels
         self._streams = tape.streams
-        self._program = tape.program()
+        self._program = tape.program([] if self._repeat is None else self._repeat.marks)
         self._durations = Gather(tape.durations)
         self._sizes = Gather(tape.sizes)
         self._flags = Gather(list[Cell](tape.flags))
@@ -88,13 +89,26 @@ class Replayer:
         found = []
         for start in range(0, max(len(choices), 1), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            values = self._values(choices[part], edge_choices[part])
-            found.append(self._program.replay(*values, block_bytes=self._settings.block_bytes))
+            found.append(self._replay(choices[part], edge_choices[part]))
         return Replayed(
-            *(
-                np.concatenate([getattr(f, name) for f in found])
-                for name in ("peak_bytes", "time_s", "compute_s", "communication_s", "exposed_s")
-            )
+            *(np.concatenate([getattr(f, field.name) for f in found]) for field in fields(Replayed))
+        )
+
+    def _replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
+        durations, sizes, flags = self._values(choices, edge_choices)
+        found = self._program.replay(
+            durations, sizes, flags, block_bytes=self._settings.block_bytes
+        )
+        time, compute, communication = found.time_s, found.compute_s, found.communication_s
+        if self._repeat is not None:
+            times = self._repeat.times
+            period = durations[:, self._repeat.tasks.start : self._repeat.tasks.stop]
+            streams = np.array(self._streams[self._repeat.tasks.start : self._repeat.tasks.stop])
+            time = time + times * (found.mark_end_s[:, 1] - found.mark_end_s[:, 0])
+            compute = compute + times * period[:, streams == COMPUTE].sum(axis=1)
+            communication = communication + times * period[:, streams != COMPUTE].sum(axis=1)
+        return Replayed(
+            found.peak_bytes, time, compute, communication, np.maximum(time - compute, 0.0)
         )
 
     def moment(self, choices: Choices, edge_choices: Choices) -> Moment:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from shardwise.advise.step_structure import Copies, Copy, Crossing, StepStructure
-from shardwise.advise.tape import COMMUNICATION, COMPUTE
+from shardwise.advise.group_table import FORWARD
+from shardwise.advise.step_structure import Copies, Copy, Crossing, StepStructure, Weights
+from shardwise.advise.tape import BEFORE, COMMUNICATION, COMPUTE
 from shardwise.graph.graph import Operator
 
 CONSTANT = -1
@@ -15,7 +16,7 @@ CONSTANT = -1
 
 
 class Forward:
-    """Writes one forward pass; afterwards says where backward finds what it kept.
+    """Writes one forward pass; afterwards it says what was where.
 
     `task[operator]` is its forward task; `read[operator, port]` the copies that it read.
     """
@@ -23,11 +24,13 @@ class Forward:
     def __init__(self, step: StepStructure) -> None:
         self._step = step
         self._tape = step.tape
+        self._weights = Weights(step)
         self.task: dict[str, int] = {}
         self.read: dict[tuple[str, int], Copies] = {}
         self._there: dict[tuple[str, int], Copies] = {}
 
     def write(self) -> None:
+        """The whole pass."""
         for op in self._step.graph.operators:
             place = self._step.place.get(op.name)
             if place is None:
@@ -35,13 +38,12 @@ class Forward:
             else:
                 self._member(*place)
 
-    def made(self, tensor: str, group: int) -> Copies:
-        """The copies of a tensor that the group made."""
-        return self._there[tensor, group]
-
-    def source(self, crossing: Crossing) -> Copies:
-        """The copies from which a crossing starts."""
-        return self._there[crossing.tensor, crossing.source]
+    def there(self, tensor: str, group: int) -> Copies:
+        """The copies of a tensor that a group made or got; none of what lasts."""
+        for place in ((tensor, group), (tensor, CONSTANT)):
+            if place in self._there:
+                return self._there[place]
+        return ()
 
     def _constant(self, op: Operator) -> None:
         tape, tensors = self._tape, self._step.graph.tensors
@@ -58,65 +60,63 @@ class Forward:
 
     def _member(self, group: int, position: int) -> None:
         step, tape, table = self._step, self._tape, self._step.table(group)
-        member = step.member(group, position)
-        op, memory = member.operator, step.footprints[member.operator.name]
-        inputs = [self._input(group, position, port) for port in range(len(op.inputs))]
+        op = step.member(group, position).operator
+        memory = step.footprints[op.name]
+        self._load(group, position)
+        inputs = [self._seen(name, group) for name in op.inputs]
         after = {copy.made for copies in inputs for copy in copies}
-        for port in range(len(op.inputs)):
-            if table.has_halo(position, port):
-                seconds = step.cell(group, table.halo(position, port))
-                after.add(tape.task(f"halo of {op.name}", COMMUNICATION, seconds, tuple(after)))
-        seconds = step.cell(group, table.forward_s(position))
+        weights = self._weights.gather(group, position, "forward")
+        after.update(copy.made for copy in weights)
+        if table.communicates(position, FORWARD):
+            seconds = step.cell(group, table.communication_s(position, FORWARD))
+            task = tape.task(f"exchange for {op.name}", COMMUNICATION, seconds, after)
+            for copies in inputs:
+                for copy in copies:
+                    tape.use(copy.buffer, task, copy.flag)
+            after = {task}
+        for port, copies in enumerate(inputs):
+            if copies and table.moves(position, port):
+                copies = self._moved(group, position, port, copies, max(after))
+            self.read[op.name, port] = copies
+        seconds = step.cell(group, table.compute_s(position, FORWARD))
         task = self.task[op.name] = tape.task(op.name, COMPUTE, seconds, after)
-        for copies in inputs:
-            for copy in copies:
+        for port in range(len(inputs)):
+            for copy in self.read[op.name, port]:
                 tape.use(copy.buffer, task, copy.flag)
+        for copy in weights:
+            tape.use(copy.buffer, task)
         for size in memory.forward:
             tape.buffer(f"within {op.name}", task, step.cell(group, table.size(position, size)))
-        done = task
-        if member.semantics.statistics:
-            seconds = step.cell(group, table.statistics(position))
-            done = tape.task(f"statistics of {op.name}", COMMUNICATION, seconds, (task,))
-        self._outputs(group, position, inputs, task, done)
-
-    def _outputs(
-        self, group: int, position: int, inputs: list[Copies], task: int, done: int
-    ) -> None:
-        step, tape, table = self._step, self._tape, self._step.table(group)
-        op = step.member(group, position).operator
         for port, name in enumerate(op.outputs):
-            if step.footprints[op.name].alias and inputs[0]:
-                self._there[name, group] = tuple(replace(c, made=done) for c in inputs[0])
-                continue
-            if step.footprints[op.name].alias:
-                self._there[name, group] = ()  # of what is there before the step
-                continue
-            buffer = tape.buffer(name, task, step.cell(group, table.output_bytes(position, port)))
-            leaves = step.leaving.get((name, group))
-            self._there[name, group] = (Copy(buffer, done, leaves=leaves),)
+            if memory.alias:
+                made = (replace(c, made=task) for c in self.read[op.name, 0])
+                self._there[name, group] = tuple(made)
+            else:
+                size = step.cell(group, table.output_bytes(position, port))
+                self._there[name, group] = (Copy(tape.buffer(name, task, size), task),)
 
-    def _input(self, group: int, position: int, port: int) -> Copies:
-        """An input as this member reads it, re-scheduled where the strategy says so."""
-        op = self._step.member(group, position).operator
-        copies = self._seen(op.inputs[port], group)
-        if copies and self._step.table(group).moves(position, port):
-            copies = self._moved(group, position, port, copies)
-        self.read[op.name, port] = copies
-        return copies
+    def _load(self, group: int, position: int) -> None:
+        """Inputs of the graph that the member is the first to read here."""
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        names = [name for p, name in table.work.loads if p == position]
+        if not names:
+            return
+        seconds = step.cell(group, table.loading_s(position))
+        task = tape.task(f"load {', '.join(names)}", COMMUNICATION, seconds)
+        for name in names:
+            size = step.cell(group, table.loaded_bytes(name))
+            buffer = tape.buffer(f"{name} loaded", task, size)
+            self._there[name, group] = (Copy(buffer, task),)
 
     def _seen(self, name: str, group: int) -> Copies:
-        """A tensor as the group sees it; nothing for what is there before the step."""
-        for place in ((name, group), (name, CONSTANT)):
-            if place in self._there:
-                return self._there[place]
+        """A tensor as the group sees it, brought there if another group made it."""
         crossing = self._step.crossings.get((name, group))
-        if crossing is None:
-            return ()
-        arrived = self._there[name, group] = self._cross(crossing)
-        return arrived
+        if crossing is not None and (name, group) not in self._there:
+            self._there[name, group] = self._cross(crossing)
+        return self.there(name, group)
 
     def _cross(self, crossing: Crossing) -> Copies:
-        tape, here = self._tape, self.source(crossing)
+        tape, here = self._tape, self.there(crossing.tensor, crossing.source)
         label = f"move {crossing.tensor}"
         made = [copy.made for copy in here]
         task = tape.task(label, COMMUNICATION, crossing.cell("forward_s"), made)
@@ -124,26 +124,19 @@ class Forward:
             tape.use(copy.buffer, task, copy.flag)
         buffer = tape.buffer(f"{crossing.tensor} moved", task, crossing.cell("target_bytes"))
         moved, same = tape.flag(crossing.cell("moved")), tape.flag(crossing.cell("same"))
-        stays = (
-            replace(c, made=task, flag=tape.both(c.flag, same), arrived=None, leaves=None)
-            if c.arrived is None
-            else replace(c, made=task, flag=tape.both(c.flag, same), leaves=None)
-            for c in here
-        )
-        return (Copy(buffer, task, moved, arrived=crossing), *stays)
+        stays = (replace(c, made=task, flag=tape.both(c.flag, same)) for c in here)
+        return (Copy(buffer, task, moved), *stays)
 
-    def _moved(self, group: int, position: int, port: int, copies: Copies) -> Copies:
+    def _moved(
+        self, group: int, position: int, port: int, copies: Copies, task: int
+    ) -> Copies:
         """A member reads the tensor in another layout than it has in the group."""
         step, tape, table = self._step, self._tape, self._step.table(group)
-        op = step.member(group, position).operator
-        seconds = step.cell(group, table.move_s(position, port, backward=False))
-        made = [copy.made for copy in copies]
-        task = tape.task(f"move {op.inputs[port]} in {op.name}", COMMUNICATION, seconds, made)
-        for copy in copies:
-            tape.use(copy.buffer, task, copy.flag)
-        size = step.cell(group, table.moved_bytes(position, port, backward=False))
-        buffer = tape.buffer(f"{op.inputs[port]} moved", task, size)
-        moved = tape.flag(step.cell(group, table.moved(position, port, backward=False)))
-        same = tape.flag(step.cell(group, table.same(position, port, backward=False)))
+        name = step.member(group, position).operator.inputs[port]
+        maker = task if task != BEFORE else copies[0].made
+        size = step.cell(group, table.moved_bytes(position, port, FORWARD))
+        buffer = tape.buffer(f"{name} moved", maker, size)
+        moved = tape.flag(step.cell(group, table.moved(position, port, FORWARD)))
+        same = tape.flag(step.cell(group, table.moved(position, port, FORWARD, negated=True)))
         stays = (replace(c, made=task, flag=tape.both(c.flag, same)) for c in copies)
         return (Copy(buffer, task, moved), *stays)

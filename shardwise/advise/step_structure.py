@@ -8,7 +8,7 @@ from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.edge_values import COLUMN
 from shardwise.advise.footprint import Footprint, footprint
 from shardwise.advise.group_table import GroupTable
-from shardwise.advise.tape import ALWAYS, Cell, Tape
+from shardwise.advise.tape import ALWAYS, BEFORE, COMMUNICATION, Cell, Tape
 from shardwise.graph.coarsen import Member
 
 
@@ -43,17 +43,11 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Copy:
-    """A buffer that holds a tensor under a flag, from the end of task `made` on.
-
-    `arrived` is the crossing that made it; `leaves` the crossing whose alternative decides whether
-    this copy, the producer's own, is still there in backward.
-    """
+    """A buffer that holds a tensor under a flag, from the end of task `made` on."""
 
     buffer: int
     made: int
     flag: int = ALWAYS
-    arrived: Crossing | None = None
-    leaves: Crossing | None = None
 
 
 Copies = tuple[Copy, ...]
@@ -90,12 +84,12 @@ class StepStructure:
         }
 
     def _number_tables(self) -> None:
-        known: dict[object, int] = {}
-        for pattern in self.problem.patterns:
-            if pattern.key not in known:
-                known[pattern.key] = len(self.tables)
-                self.tables.append(GroupTable(self.problem.context, pattern))
-            self.group_table.append(known[pattern.key])
+        known: dict[int, int] = {}
+        for pattern, costs in zip(self.problem.patterns, self.problem.costs, strict=True):
+            if id(costs) not in known:
+                known[id(costs)] = len(self.tables)
+                self.tables.append(GroupTable(self.problem.context, pattern, costs))
+            self.group_table.append(known[id(costs)])
         numbers: dict[int, int] = {}
         for edge in self.problem.edges:
             number = numbers.setdefault(id(edge.table), len(self.tables) + len(numbers))
@@ -119,5 +113,47 @@ class StepStructure:
         """A column of the group's own table."""
         return Cell(self.group_table[group], group, column)
 
+    def segment(self, group: int) -> int:
+        """The segment of recomputation that the group belongs to."""
+        return self.problem.context.segments[group]
+
     def backward_runs(self, member: Member) -> bool:
         return any(self.patterns.carries_gradient(o) for o in member.operator.outputs)
+
+
+class Weights:
+    """Parameters that ZeRO stage 3 has sharded, gathered for one pass.
+
+    A group's parameters may be gathered as soon as the group before has begun to compute, one
+    group ahead, as FSDP does (Zhao et al. 2023, §3.3); they go with their last use in the pass.
+    """
+
+    def __init__(self, step: StepStructure) -> None:
+        self._step = step
+        self._gathered: dict[tuple[int, int, str], Copy] = {}
+        self._begun: dict[int, int] = {}
+
+    def gather(self, group: int, position: int, label: str) -> tuple[Copy, ...]:
+        """The whole parameters that a member reads, gathered when the first one wants them."""
+        step, table = self._step, self._step.table(group)
+        if not table.shards_weights:
+            return ()
+        op = step.member(group, position).operator
+        numbers = [p for p, name in enumerate(table.pattern.parameters) if name in op.inputs]
+        if numbers and group not in self._begun:
+            self._begun[group] = step.tape.last_compute()
+        before = list(self._begun.values())
+        ahead = before[-2] if len(before) > 1 else BEFORE
+        return tuple(self._one(group, p, label, ahead) for p in numbers)
+
+    def _one(self, group: int, number: int, label: str, ahead: int) -> Copy:
+        tape, step, table = self._step.tape, self._step, self._step.table(group)
+        if (group, number, label) not in self._gathered:
+            name = step.problem.patterns[group].parameters[number]
+            seconds = step.cell(group, table.parameter(number, "gather_s"))
+            task = tape.task(f"gather {name} for {label}", COMMUNICATION, seconds, (ahead,))
+            size = step.cell(group, table.staged(table.whole_bytes(number), 3))
+            self._gathered[group, number, label] = Copy(
+                tape.buffer(f"{name} whole", task, size), task
+            )
+        return self._gathered[group, number, label]

@@ -7,7 +7,7 @@ so the structure is written once (`step_program.py`) and a strategy only gathers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,6 +58,13 @@ class Tape:
         self.dependencies.update((before, number) for before in after if before != BEFORE)
         return number
 
+    def last_compute(self) -> int:
+        """The latest task of the compute stream, or `BEFORE`."""
+        for task in range(len(self.streams) - 1, -1, -1):
+            if self.streams[task] == COMPUTE:
+                return task
+        return BEFORE
+
     def buffer(self, label: str, maker: int, size: Value, *, lasting: bool = False) -> int:
         """A buffer that `maker` allocates."""
         self.makers.append(maker)
@@ -84,8 +91,8 @@ class Tape:
         key = (min(a, b), max(a, b))
         return self._both.setdefault(key, -2 - len(self._both))
 
-    def program(self) -> _core.Program:
-        """The structure, checked."""
+    def program(self, marks: Sequence[int] = ()) -> _core.Program:
+        """The structure, checked; replays tell when the tasks in `marks` ended."""
 
         def number(flag: int) -> int:
             return flag if flag >= ALWAYS else len(self.flags) - 2 - flag
@@ -100,6 +107,7 @@ class Tape:
             uses=np.array(uses, dtype=np.int32).reshape(-1, 3),
             given_flags=len(self.flags),
             both=_pairs(both),
+            marks=np.array(marks, dtype=np.uint32),
         )
 
 

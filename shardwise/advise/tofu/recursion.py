@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.advise.assemble import SearchEdge, SearchProblem
-from shardwise.advise.group_costs import legality
 from shardwise.advise.layout import Floats
+from shardwise.advise.legality import legality
 from shardwise.advise.options import Options, Progress
 from shardwise.advise.space import SearchAxis, canonical
 from shardwise.advise.tofu.step import NONE, StepPlan, Stored, TofuGroup, Workers, divide, partition

@@ -2,8 +2,8 @@
 
 use ::frontier::program::{Parts, Program as Checked, Use};
 use ::frontier::replay::{Replayed, Replayer, Strategy};
-use numpy::ndarray::{ArrayView1, Axis};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
+use numpy::ndarray::{Array2, ArrayView1, Axis};
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -31,7 +31,8 @@ pub struct Timeline {
 #[pymethods]
 impl Program {
     #[new]
-    #[pyo3(signature = (*, streams, dependencies, makers, lasting, uses, given_flags, both))]
+    #[allow(clippy::too_many_arguments)] // one per keyword of the Python class
+    #[pyo3(signature = (*, streams, dependencies, makers, lasting, uses, given_flags, both, marks))]
     fn new(
         streams: PyReadonlyArray1<u8>,
         dependencies: PyReadonlyArray2<u32>,
@@ -40,6 +41,7 @@ impl Program {
         uses: PyReadonlyArray2<i32>,
         given_flags: usize,
         both: PyReadonlyArray2<u32>,
+        marks: PyReadonlyArray1<u32>,
     ) -> PyResult<Self> {
         let uses = triples(&uses)?;
         let parts = Parts {
@@ -50,6 +52,7 @@ impl Program {
             uses,
             given_flags,
             both: pairs(&both)?,
+            marks: marks.as_array().to_vec(),
         };
         let inner = Checked::new(parts).map_err(to_python)?;
         Ok(Self { inner })
@@ -169,6 +172,15 @@ impl Replays {
     #[getter]
     fn exposed_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
         self.column(py, |r| r.exposed_s)
+    }
+
+    #[getter]
+    fn mark_end_s<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f64>>> {
+        let marks = self.found.first().map_or(0, |r| r.marks_s.len());
+        let all = self.found.iter().flat_map(|r| r.marks_s.iter().copied());
+        Array2::from_shape_vec((self.found.len(), marks), all.collect())
+            .map(|array| array.into_pyarray(py))
+            .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }
 

@@ -70,6 +70,8 @@ pub struct Parts {
     pub given_flags: usize,
     /// Further flags, set where two earlier ones are.
     pub both: Vec<(u32, u32)>,
+    /// Tasks of which replays tell when they ended.
+    pub marks: Vec<u32>,
 }
 
 /// A checked program.
@@ -85,6 +87,8 @@ pub struct Program {
     pub(crate) uses: Lists<(u32, i32)>,
     pub(crate) given_flags: usize,
     pub(crate) both: Vec<(u32, u32)>,
+    pub(crate) marks: Lists<u32>,
+    pub(crate) mark_count: usize,
 }
 
 impl Program {
@@ -123,6 +127,15 @@ impl Program {
             uses,
             given_flags: parts.given_flags,
             both: parts.both,
+            mark_count: parts.marks.len(),
+            marks: Lists::group(
+                tasks,
+                parts
+                    .marks
+                    .iter()
+                    .enumerate()
+                    .map(|(m, &task)| (task as usize, m as u32)),
+            ),
         })
     }
 
@@ -161,6 +174,9 @@ fn check(parts: &Parts) -> Result<(), SolveError> {
         if a.max(b) as usize >= parts.given_flags + position {
             return invalid(format!("flag {} is not known yet", a.max(b)));
         }
+    }
+    if let Some(mark) = parts.marks.iter().find(|m| **m as usize >= tasks) {
+        return invalid(format!("no task {mark} to mark"));
     }
     let flags = (parts.given_flags + parts.both.len()) as i32;
     for item in &parts.uses {

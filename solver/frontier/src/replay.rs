@@ -31,7 +31,7 @@ pub struct Strategy<'a> {
 }
 
 /// What a replay found.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Replayed {
     pub peak_bytes: f64,
     /// The task whose start reached the peak; `None` when it was there before the first.
@@ -42,6 +42,8 @@ pub struct Replayed {
     pub communication_s: f64,
     /// Communication while nothing computed.
     pub exposed_s: f64,
+    /// When each of the program's marks ended.
+    pub marks_s: Vec<f64>,
 }
 
 /// Where everything was, for those who ask why.
@@ -65,6 +67,7 @@ pub struct Replayer<'a> {
     ready: BinaryHeap<Urgent>,
     /// Tasks that have ended and whose followers have not been told.
     ended: Vec<u32>,
+    marks_s: Vec<f64>,
     timeline: Option<Timeline>,
 }
 
@@ -103,6 +106,7 @@ impl<'a> Replayer<'a> {
             waiting: vec![0; program.tasks()],
             ready: BinaryHeap::new(),
             ended: Vec::new(),
+            marks_s: vec![0.0; program.mark_count],
             timeline: None,
         })
     }
@@ -203,6 +207,7 @@ impl<'a> Replayer<'a> {
             compute_s: busy_s[COMPUTE as usize],
             communication_s: busy_s[COMMUNICATION as usize],
             exposed_s: (now - busy_s[COMPUTE as usize]).max(0.0),
+            marks_s: self.marks_s.clone(),
         }
     }
 
@@ -231,6 +236,9 @@ impl<'a> Replayer<'a> {
         let program = self.program;
         while let Some(task) = self.ended.pop() {
             self.memory.end(task);
+            for &mark in program.marks.of(task as usize) {
+                self.marks_s[mark as usize] = now;
+            }
             for &follower in program.after.of(task as usize) {
                 self.waiting[follower as usize] -= 1;
                 if self.waiting[follower as usize] == 0 {
