@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "Cancelled",
     "Problem",
     "Program",
     "Replays",
@@ -17,6 +18,9 @@ __all__ = [
     "solve",
     "version",
 ]
+
+class Cancelled(RuntimeError):
+    """The listener did not want the answer any more, and there was none yet."""
 
 @final
 class Problem:
@@ -219,7 +223,7 @@ def solve(
     that it raises (and a KeyboardInterrupt) ends the search and comes through.
 
     Raises `ValueError` for a setting out of range, `TimeoutError` when the time limit passes before
-    any answer, `RuntimeError` when cancelled or over budget before any answer.
+    any answer, `Cancelled` or, over budget, `RuntimeError` before any answer.
     """
 
 def shortest_paths(

@@ -46,8 +46,10 @@ class GroupTable:
 
     def _column(self, key: Hashable, make: Callable[[], Floats | NDArray[np.bool_]]) -> int:
         if key not in self._known:
+            # A column may be made of others, which are then numbered first.
+            made = np.broadcast_to(make(), (self.work.count,)).astype(np.float64)
             self._known[key] = len(self._columns)
-            self._columns.append(np.broadcast_to(make(), (self.work.count,)).astype(np.float64))
+            self._columns.append(made)
         return self._known[key]
 
     # Members
@@ -138,30 +140,33 @@ class GroupTable:
         """Seconds of re-scheduling the inputs of the graph that a member is the first to read."""
         return self._column(("loading", position), lambda: self._loading_s[:, position])
 
-    def loaded(self, name: str, *, negated: bool = False) -> int:
-        """Flag: an input is read in another layout than it arrives in."""
-        return self._column(("loaded", name, negated), lambda: self._loads(name) != negated)
+    @cached_property
+    def loads(self) -> list[tuple[int, int]]:
+        """Inputs of the graph by the member that is the first to read them, and its port."""
+        return [
+            (position, self.pattern.members[position].operator.inputs.index(name))
+            for position, name in self.work.loads
+        ]
 
-    def loaded_bytes(self, name: str) -> int:
-        """The copy of an input that re-scheduling makes."""
+    def loaded_bytes(self, position: int, port: int) -> int:
+        """The copy that loading makes where an input is read otherwise than it arrives."""
+        name = self.pattern.members[position].operator.inputs[port]
 
         def size() -> Floats:
-            return np.where(
-                self._loads(name), self.work.local_bytes(name, self.work.read[name][0]), 0.0
-            )
+            arriving = encode(self.work.arriving_layout(name)[None, :])
+            wanted = self.work.read[name][0]
+            copied = encode(wanted) != arriving
+            return np.where(copied, self.work.local_bytes(name, wanted), 0.0)
 
-        return self._column(("loaded bytes", name), size)
+        return self._column(("loaded", position, port), size)
 
-    def arriving_bytes(self, name: str) -> int:
+    def arriving_bytes(self, position: int, port: int) -> int:
         """An input as it arrives."""
+        name = self.pattern.members[position].operator.inputs[port]
         return self._column(
-            ("arriving", name),
+            ("arriving", position, port),
             lambda: self.work.local_bytes(name, self.work.arriving_layout(name)[None, :]),
         )
-
-    def _loads(self, name: str) -> NDArray[np.bool_]:
-        arriving = self.work.arriving_layout(name)[None, :]
-        return np.asarray(encode(self.work.read[name][0]) != encode(arriving))
 
     # Bytes of members
 

@@ -98,15 +98,18 @@ class Forward:
     def _load(self, group: int, position: int) -> None:
         """Inputs of the graph that the member is the first to read here."""
         step, tape, table = self._step, self._tape, self._step.table(group)
-        names = [name for p, name in table.work.loads if p == position]
-        if not names:
+        op = step.member(group, position).operator
+        ports = [port for reader, port in table.loads if reader == position]
+        if not ports:
             return
-        seconds = step.cell(group, table.loading_s(position))
-        task = tape.task(f"load {', '.join(names)}", COMMUNICATION, seconds)
-        for name in names:
-            size = step.cell(group, table.loaded_bytes(name))
-            buffer = tape.buffer(f"{name} loaded", task, size)
-            self._there[name, group] = (Copy(buffer, task),)
+        names = ", ".join(op.inputs[port] for port in ports)
+        task = tape.task(
+            f"load {names}", COMMUNICATION, step.cell(group, table.loading_s(position))
+        )
+        for port in ports:
+            size = step.cell(group, table.loaded_bytes(position, port))
+            buffer = tape.buffer(f"{op.inputs[port]} loaded", task, size)
+            self._there[op.inputs[port], group] = (Copy(buffer, task),)
 
     def _seen(self, name: str, group: int) -> Copies:
         """A tensor as the group sees it, brought there if another group made it."""

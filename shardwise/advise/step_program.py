@@ -87,9 +87,10 @@ def _write_lasting(step: StepStructure) -> None:
         for number, name in enumerate(pattern.parameters):
             size = step.cell(group.index, table.lasting_bytes(number))
             tape.buffer(name, BEFORE, size, lasting=True)
-        for _, name in table.work.loads:
+        for position, port in table.loads:
+            name = group.members[position].operator.inputs[port]
             if name not in inputs:
                 inputs.add(name)
-                size = step.cell(group.index, table.arriving_bytes(name))
+                size = step.cell(group.index, table.arriving_bytes(position, port))
                 for _ in range(step.problem.context.micro_batches):
                     tape.buffer(name, BEFORE, size, lasting=True)

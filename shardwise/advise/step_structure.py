@@ -139,7 +139,8 @@ class Weights:
         if not table.shards_weights:
             return ()
         op = step.member(group, position).operator
-        numbers = [p for p, name in enumerate(table.pattern.parameters) if name in op.inputs]
+        names = step.problem.patterns[group].parameters
+        numbers = [p for p, name in enumerate(names) if name in op.inputs]
         if numbers and group not in self._begun:
             self._begun[group] = step.tape.last_compute()
         before = list(self._begun.values())
