@@ -85,7 +85,7 @@ class EdgeValues:
         _, columns, alternatives = self._table.memory_bytes.shape
         row = self._table.rows[at_source].astype(np.int64)
         column = self._table.columns[at_target].astype(np.int64)
-        return (row * columns + column) * alternatives + alternative
+        return np.asarray((row * columns + column) * alternatives + alternative)
 
     def values(self, cells: NDArray[np.int64]) -> Floats:
         """Of N cells, shape (N, columns)."""
@@ -145,8 +145,5 @@ def _first(numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
     return np.unique(numbers, return_index=True)[1]
 
 
-def _bytes(
-    shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64], item: int
-) -> Floats:
+def _bytes(shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64], item: int) -> Floats:
     return local_elements(shape, layouts, sizes) * item
-

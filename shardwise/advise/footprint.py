@@ -13,11 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise.advise.step_settings import CUDA
 from shardwise.graph.coarsen import Member
 from shardwise.graph.graph import DTYPE_BYTES, Graph, Operator
-
-CUDA = "cuda"
-CPU = "cpu"
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class GroupTable:
         return self._column(("again", negated), lambda: self._costs.recompute != negated)
 
     def compute_s(self, position: int, direction: int, *, again: bool = False) -> int:
-        """A member's computation; `again`: that of the second run of forward, where there is one."""
+        """A member's computation; `again`: of the second run of forward, where there is one."""
         passes = self._compute
         of = passes.backward_s if direction == BACKWARD else passes.forward_s
         return self._pass_s("compute", of, position, direction, again)
@@ -112,9 +112,7 @@ class GroupTable:
             lambda: self._differs(position, port, direction) != negated,
         )
 
-    def moved_bytes(
-        self, position: int, port: int, direction: int, *, again: bool = False
-    ) -> int:
+    def moved_bytes(self, position: int, port: int, direction: int, *, again: bool = False) -> int:
         """The copy that a move between members makes, of the input or of its gradient."""
 
         def size() -> Floats:
@@ -128,7 +126,7 @@ class GroupTable:
 
     def _differs(self, position: int, port: int, direction: int) -> NDArray[np.bool_]:
         source, wanted = self._move(position, port)
-        return encode(source[direction]) != encode(wanted[direction])
+        return np.asarray(encode(source[direction]) != encode(wanted[direction]))
 
     def _move(self, position: int, port: int) -> tuple[Pair, Pair]:
         name = self.pattern.members[position].operator.inputs[port]

@@ -13,12 +13,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise import _core
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.edge_values import EdgeValues
 from shardwise.advise.layout import Floats
 from shardwise.advise.step_program import step_program
-from shardwise.advise.step_structure import StepSettings
+from shardwise.advise.step_settings import StepSettings
 from shardwise.advise.tape import COMPUTE, Cell, Gather
 
 AT_ONCE = 64

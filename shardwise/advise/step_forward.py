@@ -89,11 +89,11 @@ class Forward:
             tape.buffer(f"within {op.name}", task, step.cell(group, table.size(position, size)))
         for port, name in enumerate(op.outputs):
             if memory.alias:
-                made = (replace(c, made=task) for c in self.read[op.name, 0])
-                self._there[name, group] = tuple(made)
+                same = (replace(c, made=task) for c in self.read[op.name, 0])
+                self._there[name, group] = tuple(same)
             else:
-                size = step.cell(group, table.output_bytes(position, port))
-                self._there[name, group] = (Copy(tape.buffer(name, task, size), task),)
+                made = step.cell(group, table.output_bytes(position, port))
+                self._there[name, group] = (Copy(tape.buffer(name, task, made), task),)
 
     def _load(self, group: int, position: int) -> None:
         """Inputs of the graph that the member is the first to read here."""
@@ -107,8 +107,8 @@ class Forward:
             f"load {names}", COMMUNICATION, step.cell(group, table.loading_s(position))
         )
         for port in ports:
-            size = step.cell(group, table.loaded_bytes(position, port))
-            buffer = tape.buffer(f"{op.inputs[port]} loaded", task, size)
+            copied = step.cell(group, table.loaded_bytes(position, port))
+            buffer = tape.buffer(f"{op.inputs[port]} loaded", task, copied)
             self._there[op.inputs[port], group] = (Copy(buffer, task),)
 
     def _seen(self, name: str, group: int) -> Copies:
@@ -130,9 +130,7 @@ class Forward:
         stays = (replace(c, made=task, flag=tape.both(c.flag, same)) for c in here)
         return (Copy(buffer, task, moved), *stays)
 
-    def _moved(
-        self, group: int, position: int, port: int, copies: Copies, task: int
-    ) -> Copies:
+    def _moved(self, group: int, position: int, port: int, copies: Copies, task: int) -> Copies:
         """A member reads the tensor in another layout than it has in the group."""
         step, tape, table = self._step, self._tape, self._step.table(group)
         name = step.member(group, position).operator.inputs[port]

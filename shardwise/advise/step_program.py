@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.step_backward import Backward
 from shardwise.advise.step_forward import Forward
-from shardwise.advise.step_structure import StepSettings, StepStructure
+from shardwise.advise.step_settings import StepSettings
+from shardwise.advise.step_structure import StepStructure
 from shardwise.advise.step_update import Update
 from shardwise.advise.tape import BEFORE
 

@@ -8,23 +8,9 @@ from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.edge_values import COLUMN
 from shardwise.advise.footprint import Footprint, footprint
 from shardwise.advise.group_table import GroupTable
+from shardwise.advise.step_settings import StepSettings
 from shardwise.advise.tape import ALWAYS, BEFORE, COMMUNICATION, Cell, Tape
 from shardwise.graph.coarsen import Member
-
-
-@dataclass(frozen=True)
-class StepSettings:
-    """How a step is executed.
-
-    `device` (`cuda` or `cpu`) says which kernels run; `update` how the optimizer goes over the
-    parameters: `foreach` (all at once, torch's default on GPUs), `for-loop` (one by one) or
-    `fused` (no temporaries). `block_bytes` is what the allocator rounds up to (512 in the CUDA
-    caching allocator).
-    """
-
-    device: str = "cuda"
-    update: str = "foreach"
-    block_bytes: int = 512
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Tape:
 
     def both(self, a: int, b: int) -> int:
         """A flag that is set where both are. Such flags are numbered from -2 downwards."""
-        if a == ALWAYS or a == b:
+        if a in (ALWAYS, b):
             return b
         if b == ALWAYS:
             return a
