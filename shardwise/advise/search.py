@@ -71,6 +71,10 @@ class Search:
     solution: _core.Solution | TofuSolution
 
     @property
+    def micro_batches(self) -> int:
+        return self.problem.context.micro_batches
+
+    @property
     def limit_bytes(self) -> float:
         return self.options.limit_for(self.hardware.devices[0].memory_bytes)
 
@@ -100,8 +104,7 @@ class Search:
         digest = hashlib.sha256()
         axes = [(axis.name, axis.size) for axis in self.problem.context.mesh.axes]
         digest.update(repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode())
-        context = self.problem.context
-        for part in (self.options.optimizer, self.options.precision, context.micro_batches):
+        for part in (self.options.optimizer, self.options.precision, self.micro_batches):
             digest.update(repr(part).encode())
         for cost, k in zip(self.problem.costs, self.solution.choices[point], strict=True):
             digest.update(cost.assignment[k].tobytes())
@@ -151,6 +154,35 @@ def search(
     except (RuntimeError, TimeoutError) as error:
         raise SolverError(str(error)) from None
     return Search(subject, hardware, mesh, options, problem, solution)
+
+
+def search_all(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
+    *,
+    near_limit: bool = False,
+) -> list[Search]:
+    """One search for each number of micro-batches in the options; raises as `search` does."""
+    counts = options.micro_batches
+
+    def one_of(position: int) -> Progress:
+        return lambda stage, fraction: progress(stage, (position + fraction) / len(counts))
+
+    return [
+        search(
+            subject,
+            hardware,
+            gpus,
+            options,
+            one_of(position),
+            near_limit=near_limit,
+            micro_batches=count,
+        )
+        for position, count in enumerate(counts)
+    ]
 
 
 def _track(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.advise import Options, explain, plan
+from shardwise.advise import Options, curve, explain, frontier, plan
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.configurations import group_work
 from shardwise.advise.crossings import ALTERNATIVES
@@ -392,3 +392,21 @@ def test_operators_add_up_to_the_plan() -> None:
     texts = [row["split"] for row in explain(document)["groups"]]
     assert any("ZeRO-" in text for text in texts)
     assert any("run again in backward" in text for text in texts)
+
+
+def test_the_best_number_of_micro_batches_is_found() -> None:
+    """Of several counts each point says its own; none is worse than a count alone."""
+    graph, hardware = read_graph(shipped_graph("gpt2")), load_hardware("dgx-a100-80gb")
+    several = frontier(graph, hardware, 8, Options(micro_batches=(1, 4)))
+    assert {point["micro_batches"] for point in several["points"]} == {1, 4}
+    for count in (1, 4):
+        alone = frontier(graph, hardware, 8, Options(micro_batches=(count,)))
+        for point in alone["points"]:
+            fits = [p for p in several["points"] if p["memory_bytes"] <= point["memory_bytes"]]
+            assert min(p["time_s"] for p in fits) <= point["time_s"] * (1 + 1e-9)
+    tight = Options(micro_batches=(1, 4), memory_limit_bytes=several["points"][0]["memory_bytes"])
+    chosen = plan(graph, hardware, 8, options=tight)
+    assert chosen["micro_batches"] == 4
+    assert plan(graph, hardware, 8, options=Options(micro_batches=(1, 4)))["micro_batches"] == 1
+    points = curve(graph, hardware, 2, tight)["points"]
+    assert [point["feasible"] for point in points] == [False, False]
