@@ -145,8 +145,5 @@ def _first(numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
     return np.unique(numbers, return_index=True)[1]
 
 
-def _bytes(
-    shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64], item: int
-) -> Floats:
+def _bytes(shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64], item: int) -> Floats:
     return local_elements(shape, layouts, sizes) * item
-

@@ -112,9 +112,7 @@ class GroupTable:
             lambda: self._differs(position, port, direction) != negated,
         )
 
-    def moved_bytes(
-        self, position: int, port: int, direction: int, *, again: bool = False
-    ) -> int:
+    def moved_bytes(self, position: int, port: int, direction: int, *, again: bool = False) -> int:
         """The copy that a move between members makes, of the input or of its gradient."""
 
         def size() -> Floats:

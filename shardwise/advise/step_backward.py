@@ -78,9 +78,7 @@ class Backward:
         """A result's gradient, brought together from all that read it."""
         return self._gradient.pop((tensor, group), ())
 
-    def _contribute(
-        self, group: int, position: int, arriving: Sequence[Copies], task: int
-    ) -> None:
+    def _contribute(self, group: int, position: int, arriving: Sequence[Copies], task: int) -> None:
         """Gradients of the inputs, from the task that computed them to whoever waits for them."""
         step = self._step
         op = step.member(group, position).operator

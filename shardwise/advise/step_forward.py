@@ -130,9 +130,7 @@ class Forward:
         stays = (replace(c, made=task, flag=tape.both(c.flag, same)) for c in here)
         return (Copy(buffer, task, moved), *stays)
 
-    def _moved(
-        self, group: int, position: int, port: int, copies: Copies, task: int
-    ) -> Copies:
+    def _moved(self, group: int, position: int, port: int, copies: Copies, task: int) -> Copies:
         """A member reads the tensor in another layout than it has in the group."""
         step, tape, table = self._step, self._tape, self._step.table(group)
         name = step.member(group, position).operator.inputs[port]

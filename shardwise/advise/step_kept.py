@@ -187,9 +187,9 @@ class Kept:
         for copies in (*inputs, weights):
             for copy in copies:
                 tape.use(copy.buffer, task, copy.flag)
-        self._outputs_again(group, position, task, lambda port: table.output_bytes(
-            position, port, again=True
-        ))
+        self._outputs_again(
+            group, position, task, lambda port: table.output_bytes(position, port, again=True)
+        )
         for size in memory.forward:
             cell = step.cell(group, table.size(position, size, again=True))
             tape.buffer(f"within {op.name} again", task, cell)

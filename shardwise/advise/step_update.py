@@ -56,9 +56,7 @@ class Update:
             task = tape.task(f"reduce gradient of {name}", COMMUNICATION, seconds, (*made, before))
             self._reduced[name] = task
             tape.use(whole, task)
-            size = step.cell(
-                group, table.staged(table.parameter(number, "gradient_bytes"), 2, 3)
-            )
+            size = step.cell(group, table.staged(table.parameter(number, "gradient_bytes"), 2, 3))
             shard = tape.buffer(f"gradient of {name}, a shard", task, size)
             if first:
                 self._lasting.append((shard, ALWAYS))
