@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def graph(run: Run, folder: Path) -> Graph:
     return graph_of(run, folder)
 
 
+@cache
 def predicted(name: str, folder: Path) -> Prediction:
     return predict(RUNS[name], graph(RUNS[name], folder))
 
