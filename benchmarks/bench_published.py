@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from published.report import as_data, head_line, predict_all, summary, total_line
+from published.report import as_data, head_line, predict_all, summary, total_lines
 from published.runs import read_published
 
 
@@ -12,7 +12,7 @@ def run() -> dict[str, Any]:
     """Every run, printed as a table and answered as data."""
     print(head_line())
     predictions = predict_all(read_published(), tell=lambda line: print(line, flush=True))
-    print(total_line(predictions))
+    print(total_lines(predictions))
     times = summary([p.time_error for p in predictions])
     return {"rows": as_data(predictions), "time_error": times}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from shardwise.errors import ShardwiseError
 from shardwise.files import write_whole
 
-from .report import as_data, as_markdown, head_line, predict_all, total_line
+from .report import as_data, as_markdown, head_line, predict_all, total_lines
 from .runs import read_published
 
 
@@ -36,7 +36,7 @@ def main() -> int:
         print(
             json.dumps(as_data(predictions), indent=1)
             if arguments.json
-            else total_line(predictions)
+            else total_lines(predictions)
         )
         if arguments.output:
             write_whole(arguments.output, as_markdown(published, predictions).encode())

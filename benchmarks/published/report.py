@@ -76,43 +76,53 @@ def as_data(predictions: Iterable[Prediction]) -> list[dict[str, Any]]:
             "run": p.run.name,
             "gpus": p.run.gpus,
             "published_s": p.run.iteration_s,
-            "predicted_s": p.point.time_s,
+            "sum_s": p.point.time_s,
+            "sum_error": p.sum_error,
+            "overlapped_s": p.overlapped_s,
             "time_error": p.time_error,
             "published_bytes": p.run.memory_bytes,
-            "predicted_bytes": p.point.memory_bytes,
+            "kept_bytes": p.point.memory_bytes,
             "memory_error": p.memory_error,
+            "peak_bytes": p.peak_bytes,
+            "peak_error": p.peak_error,
         }
         for p in predictions
     ]
 
 
 def head_line() -> str:
-    """The head of the terminal's table."""
+    """The head of the terminal's table: seconds, then GiB of a device."""
     return (
-        f"{'run':30} {'GPUs':>4} {'published s':>11} {'predicted s':>11} {'error':>7} "
-        f"{'published GiB':>13} {'predicted GiB':>13} {'error':>7}"
+        f"{'run':30} {'GPUs':>4} {'published s':>11} {'overlapped':>10} {'error':>7} {'sum':>8} "
+        f"{'error':>7} {'published GiB':>13} {'kept':>6} {'error':>7} {'peak':>6} {'error':>7}"
     )
 
 
 def _line(p: Prediction) -> str:
     memory = ""
-    if p.run.memory_bytes is not None and p.memory_error is not None:
-        memory = f"{p.run.memory_bytes / 2**30:13.1f}"
-        memory += f" {p.point.memory_bytes / 2**30:13.1f} {p.memory_error:+7.1%}"
+    if p.run.memory_bytes is not None and p.memory_error is not None and p.peak_error is not None:
+        memory = f"{p.run.memory_bytes / 2**30:13.1f} {p.point.memory_bytes / 2**30:6.1f} "
+        memory += f"{p.memory_error:+7.1%} {p.peak_bytes / 2**30:6.1f} {p.peak_error:+7.1%}"
     return (
-        f"{p.run.name:30} {p.run.gpus:4} {p.run.iteration_s:11.3f} {p.point.time_s:11.3f} "
-        f"{p.time_error:+7.1%} {memory}"
+        f"{p.run.name:30} {p.run.gpus:4} {p.run.iteration_s:11.3f} {p.overlapped_s:10.3f} "
+        f"{p.time_error:+7.1%} {p.point.time_s:8.3f} {p.sum_error:+7.1%} {memory}"
     ).rstrip()
 
 
-def total_line(predictions: Sequence[Prediction]) -> str:
+def total_lines(predictions: Sequence[Prediction]) -> str:
     """The medians, for the terminal."""
-    found = summary([p.time_error for p in predictions])
-    return (
-        f"{found['runs']} runs: median error {found['median']:+.1%}, of its size "
-        f"{found['median_size']:.1%}; within 10% {found['within_10']:.0%}, within 25% "
-        f"{found['within_25']:.0%}"
-    )
+    lines = []
+    for what, errors in (
+        ("overlapped time", [p.time_error for p in predictions]),
+        ("sum of times", [p.sum_error for p in predictions]),
+    ):
+        found = summary(errors)
+        lines.append(
+            f"{what}: {found['runs']} runs, median error {found['median']:+.1%}, of its size "
+            f"{found['median_size']:.1%}; within 10% {found['within_10']:.0%}, within 25% "
+            f"{found['within_25']:.0%}"
+        )
+    return "\n".join(lines)
 
 
 def as_markdown(published: Published, predictions: Sequence[Prediction]) -> str:
@@ -134,14 +144,16 @@ def as_markdown(published: Published, predictions: Sequence[Prediction]) -> str:
 
 def _time_table(predictions: Sequence[Prediction]) -> str:
     rows = [
-        "| run | GPUs | how | published s | compute s | communication s | sum s | error |",
+        "| run | GPUs | how | published s | overlapped s | error | compute + communication s "
+        "| error of the sum |",
         "|---|---:|---|---:|---:|---:|---:|---:|",
     ]
     for p in predictions:
         rows.append(
             f"| {p.run.name} | {p.run.gpus} | {_how(p.run)} | {_digits(p.run.iteration_s)} "
-            f"| {_digits(p.point.compute_s)} | {_digits(p.point.communication_s)} "
-            f"| {_digits(p.point.time_s)} | {p.time_error:+.0%} |"
+            f"| {_digits(p.overlapped_s)} | {p.time_error:+.0%} "
+            f"| {_digits(p.point.compute_s)} + {_digits(p.point.communication_s)} "
+            f"| {p.sum_error:+.0%} |"
         )
     return "\n".join(rows)
 
@@ -168,16 +180,19 @@ def _digits(seconds: float) -> str:
 
 def _median_table(predictions: Sequence[Prediction]) -> str:
     rows = [
-        "| runs | | median error | median size of the error | within 10 % | within 25 % |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| runs | | median error | median size of the error | within 10 % | within 25 % "
+        "| of the sum: median error | size |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, belongs in KINDS:
-        errors = [p.time_error for p in predictions if belongs(p.run)]
-        if errors:
-            found = summary(errors)
+        chosen = [p for p in predictions if belongs(p.run)]
+        if chosen:
+            errors = [p.time_error for p in chosen]
+            found, added = summary(errors), summary([p.sum_error for p in chosen])
             rows.append(
                 f"| {name} | {len(errors)} | {found['median']:+.1%} | {found['median_size']:.1%} "
-                f"| {found['within_10']:.0%} | {found['within_25']:.0%} |"
+                f"| {found['within_10']:.0%} | {found['within_25']:.0%} "
+                f"| {added['median']:+.1%} | {added['median_size']:.1%} |"
             )
     return "\n".join(rows)
 
@@ -205,24 +220,26 @@ def _sensitivity(predictions: Sequence[Prediction]) -> str:
 
 def _memory_table(predictions: Sequence[Prediction]) -> str:
     rows = [
-        "| run | what was published | published GiB | predicted GiB | error |",
-        "|---|---|---:|---:|---:|",
+        "| run | what was published | published GiB | peak GiB | error | kept GiB | error |",
+        "|---|---|---:|---:|---:|---:|---:|",
     ]
-    errors = []
+    peaks, kept = [], []
     for p in predictions:
-        if p.run.memory_bytes is None or p.memory_error is None:
+        if p.run.memory_bytes is None or p.memory_error is None or p.peak_error is None:
             continue
-        errors.append(p.memory_error)
+        peaks.append(p.peak_error)
+        kept.append(p.memory_error)
         rows.append(
             f"| {p.run.name} | {p.run.memory_kind} | {p.run.memory_bytes / 2**30:.1f} "
+            f"| {p.peak_bytes / 2**30:.1f} | {p.peak_error:+.0%} "
             f"| {p.point.memory_bytes / 2**30:.1f} | {p.memory_error:+.0%} |"
         )
-    if not errors:
+    if not peaks:
         return "No run with published memory was predicted."
-    found = summary(errors)
+    peak, sum_ = summary(peaks), summary(kept)
     rows.append(
-        f"\nMedian error {found['median']:+.1%}, median size of the error "
-        f"{found['median_size']:.1%}."
+        f"\nMedian size of the error: of the peak {peak['median_size']:.1%}, of what is kept "
+        f"{sum_['median_size']:.1%}."
     )
     return "\n".join(rows)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def graph(run: Run, folder: Path) -> Graph:
     return graph_of(run, folder)
 
 
+@cache
 def predicted(name: str, folder: Path) -> Prediction:
     return predict(RUNS[name], graph(RUNS[name], folder))
 
@@ -68,10 +70,14 @@ def chosen(prediction: Prediction, name: str) -> str:
 def test_no_unit_is_wrong(name: str, folder: Path) -> None:
     """A factor of three is no accuracy; it is what a wrong unit or batch would break."""
     prediction = predicted(name, folder)
-    assert 1 / 3 < prediction.point.time_s / prediction.run.iteration_s < 3
-    assert prediction.time_error == prediction.point.time_s / prediction.run.iteration_s - 1
-    if prediction.memory_error is not None:
+    published = prediction.run.iteration_s
+    assert 1 / 3 < prediction.overlapped_s / published < 3
+    assert prediction.overlapped_s <= prediction.point.time_s * (1 + 1e-9)
+    assert prediction.time_error == prediction.overlapped_s / published - 1
+    assert prediction.sum_error == prediction.point.time_s / published - 1
+    if prediction.memory_error is not None and prediction.peak_error is not None:
         assert abs(prediction.memory_error) < 0.3
+        assert abs(prediction.peak_error) < 0.5
 
 
 @pytest.mark.parametrize("name", ["mpt-1b-a100-8", "megatron-2b-v100-2", "mpt-125m-a100-8"])
@@ -189,10 +195,10 @@ def test_every_run_is_predicted(folder: Path) -> None:
         prediction = predict(run, graph(run, folder))
         errors.append(prediction.time_error)
         if run.name not in OUTLIERS:
-            assert 1 / 3 < prediction.point.time_s / run.iteration_s < 3, run.name
+            assert 1 / 3 < prediction.overlapped_s / run.iteration_s < 3, run.name
         if run.parameters:
             tensors = graph(run, folder).tensors.values()
             found = sum(t.elements for t in tensors if t.role == "parameter")
             assert found == pytest.approx(run.parameters, rel=0.005), run.name
-        assert np.isfinite(prediction.point.memory_bytes)
+        assert np.isfinite(prediction.peak_bytes)
     assert summary(errors)["median_size"] < 0.5
