@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
 from shardwise.advise import Options
 from shardwise.advise.pins import parse_pin
 from shardwise.advise.search import Search, Subject, search
@@ -18,7 +19,7 @@ from shardwise.hardware import load_hardware
 
 @dataclass(frozen=True)
 class Case:
-    """One step. `gpus` data-parallel devices share the batch; `blocks` names recomputed scopes."""
+    """One step. `gpus` data-parallel devices share the batch; items of `blocks` are recomputed."""
 
     name: str
     source: str
@@ -88,6 +89,15 @@ MODELS: tuple[Case, ...] = (
 )
 
 
+BLOCKS = {
+    "GPT-2": "transformer.h",
+    "BERT": "bert.encoder.layer",
+    "Llama": "model.layers",
+    "ViT": "vit.layers",
+}
+"""Lists of layers that may be recomputed, by model."""
+
+
 def cases() -> tuple[Case, ...]:
     """Every model with every optimizer, and each further choice on models that can have it."""
     found = [replace(m, optimizer=kind) for m in MODELS for kind in ("adam", "momentum", "sgd")]
@@ -96,6 +106,8 @@ def cases() -> tuple[Case, ...]:
             found.append(replace(model, micro_batches=2))
             found.append(replace(model, gpus=2))
         found.append(replace(model, dtype="bfloat16"))
+        if model.name in BLOCKS:
+            found.append(replace(model, blocks=BLOCKS[model.name]))
     return tuple(found)
 
 
@@ -112,6 +124,7 @@ def compare(case: Case, track: Callable[..., Any]) -> Compared:
         optimizer=case.optimizer,
         update=case.update,
         micro_batches=case.micro_batches,
+        blocks=case.blocks,
     )
     return Compared(
         case,
@@ -127,7 +140,7 @@ def searched(graph: Graph, case: Case) -> Search:
     """The only strategy of the case: data parallel, recomputing what it names."""
     rules = ["inside=batch"] if case.gpus > 1 else []
     if case.blocks:
-        rules.append(f"{case.blocks}:recompute=yes")
+        rules.append(f"{case.blocks}.*:recompute=yes")
     options = Options(
         optimizer=case.optimizer,
         zero=(0,),

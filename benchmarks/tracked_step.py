@@ -9,19 +9,23 @@ nothing about a GPU).
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from shardwise.capture.capture import build
-from shardwise.capture.huggingface import training_form
-from shardwise.capture.source import parse_source
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
+
+from shardwise.capture.capture import build
+from shardwise.capture.huggingface import training_form
+from shardwise.capture.source import parse_source
 
 
 class AllocationTracker(TorchDispatchMode):
@@ -158,6 +162,14 @@ def _optimizer(parameters: list[Any], kind: str, update: str) -> Any:
     return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if kind == "momentum" else 0.0, **how)
 
 
+def _checkpoint(module: Any, blocks: str) -> None:
+    found = [m for name, m in module.named_modules() if re.search(rf"{blocks}\.\d+$", name)]
+    assert found, f"no modules {blocks}.0 …"
+    for block in found:
+        forward = block.forward
+        block.forward = functools.partial(checkpoint, forward, use_reentrant=False)
+
+
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
@@ -177,18 +189,19 @@ def track_step(
     optimizer: str = "adam",
     update: str = "for-loop",
     micro_batches: int = 1,
-    checkpoint: Callable[[Any], None] | None = None,
+    blocks: str | None = None,
 ) -> Tracked:
     """Track the second training step of a model (the first brings optimizer state into being).
 
-    `batch` is that of the whole step. `checkpoint(module)` may wrap parts of the model.
+    `batch` is that of the whole step. The items of the list of modules called `blocks` are run
+    again in backward (torch.utils.checkpoint).
     """
     parsed = parse_source(source)
     model = build(parsed, batch // micro_batches, seq, dtype)
     module = model.module
     materialise(module)
-    if checkpoint is not None:
-        checkpoint(module)
+    if blocks is not None:
+        _checkpoint(module, blocks)
     pieces = [
         ([_random(t) for t in model.args], {k: _random(t) for k, t in model.kwargs.items()})
         for _ in range(micro_batches)

@@ -188,17 +188,18 @@ def _attention(subject: Subject, plain: Footprint) -> Footprint:
     """Fused kernels keep the argument, the result and the logarithm of every row's sum.
 
     CPUs have none with dropout: then copies of the arguments, the probabilities, the noise and the
-    dropped probabilities are kept, and gradients of probabilities are made in two steps.
+    dropped probabilities are kept, in float32 at least, and gradients of probabilities are made in
+    two steps.
     """
     shape = tuple(range(len(subject.shape(0)) - 1))
     rows = Dims(False, 0, shape)
     views = (True,) * 3 + (False,) * (len(plain.saves_inputs) - 3)
     if subject.device != CPU or float(subject.attribute("dropout_p", 0.0)) == 0.0:
         return replace(plain, kept=(Size(4, (rows,)),), views=views)
-    item = subject.item(0)
+    item = max(subject.item(0), 4)
     keys = Dims(False, 1, (len(subject.shape(1)) - 2,))
     scores = Size(item, (rows, keys))
-    copies = tuple(subject.like(i) for i in range(3))
+    copies = tuple(subject.like(i, item) for i in range(3))
     return replace(
         plain,
         saves_inputs=(False,) * len(plain.saves_inputs),
