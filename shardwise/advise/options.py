@@ -56,6 +56,9 @@ class Options:
     may be run again in backward (`never`, `auto`: where it pays, `always`), `micro_batches` the
     numbers of micro-batches tried, `precision` what weights and activations are computed in,
     `pins` rules for single operators, scopes or the whole graph (`pins.py`).
+
+    `gradients_applied_at_once`: every gradient is applied and freed as soon as it is there, as
+    TensorFlow's graphs did with plain SGD, and is no more counted than other transient buffers.
     """
 
     epsilon: float = 0.01
@@ -72,6 +75,7 @@ class Options:
     micro_batches: tuple[int, ...] = (1,)
     precision: str = "captured"
     pins: tuple[Pin, ...] = ()
+    gradients_applied_at_once: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon <= 10.0:
@@ -115,6 +119,12 @@ class Options:
         if not self.micro_batches or min(self.micro_batches) < 1:
             raise BadInput(
                 f"{list(self.micro_batches)}", field="micro-batches", expected="numbers from 1"
+            )
+        if self.gradients_applied_at_once and set(self.micro_batches) != {1}:
+            raise BadInput(
+                "gradients of several micro-batches cannot be applied at once",
+                field="micro-batches",
+                expected="1",
             )
 
     def limit_for(self, device_memory_bytes: float) -> float:
