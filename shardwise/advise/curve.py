@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwise.advise.frontier import heading, provenance
 from shardwise.advise.options import TOFU, Options, Progress, go_on, quiet
+from shardwise.advise.pins import NoSuchAxis
 from shardwise.advise.search import Infeasible, Search, Subject, search
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
@@ -86,7 +87,7 @@ def curve_point(
     }
     try:
         found = search(subject, hardware, gpus, options, progress, near_limit=True)
-    except Infeasible as reason:
+    except (Infeasible, NoSuchAxis) as reason:
         point["reason"] = str(reason)
         return point, None
     point["nodes"] = found.mesh.nodes

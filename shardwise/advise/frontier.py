@@ -90,6 +90,8 @@ def heading(found: Search) -> dict[str, Any]:
             ]
         },
         "optimizer": found.options.optimizer,
+        "precision": found.options.precision,
+        "micro_batches": found.problem.context.micro_batches,
         "device_memory_bytes": hardware.devices[0].memory_bytes,
         "memory_limit_bytes": found.limit_bytes,
         "provenance": provenance(hardware),

@@ -55,7 +55,8 @@ class Options:
     What a strategy may choose beside splits: `zero` the ZeRO stages, `recompute` whether forward
     may be run again in backward (`never`, `auto`: where it pays, `always`), `micro_batches` the
     numbers of micro-batches tried, `precision` what weights and activations are computed in,
-    `pins` rules for single operators, scopes or the whole graph (`pins.py`).
+    `pins` rules for single operators, scopes or the whole graph (`pins.py`). TensorOpt's own space
+    is `zero=(0,)` with everything else as it is.
 
     `gradients_applied_at_once`: every gradient is applied and freed as soon as it is there, as
     TensorFlow's graphs did with plain SGD, and is no more counted than other transient buffers.
@@ -70,7 +71,7 @@ class Options:
     threads: int = 0
     method: str = "auto"
     max_configurations: int = 200
-    zero: tuple[int, ...] = (0,)
+    zero: tuple[int, ...] = ZERO_STAGES
     recompute: str = "never"
     micro_batches: tuple[int, ...] = (1,)
     precision: str = "captured"

@@ -6,6 +6,7 @@ per edge the sequence of collectives, forward and backward, and the copy that is
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ import msgspec
 import numpy as np
 
 from shardwise.advise.assemble import SearchEdge
+from shardwise.advise.breakdown import operator_costs
 from shardwise.advise.crossings import ALTERNATIVES
 from shardwise.advise.curve import time_gap, too_large
 from shardwise.advise.frontier import certificate, heading, search_report
+from shardwise.advise.group_costs import GroupCosts
 from shardwise.advise.layout import describe
 from shardwise.advise.next_best import NextBest, next_best
 from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.pattern import GroupPattern
 from shardwise.advise.reschedule import Step
 from shardwise.advise.search import Infeasible, Search, Subject, search
 from shardwise.advise.turning_point import turning_point
@@ -117,18 +121,11 @@ def _group_document(
 ) -> dict[str, Any]:
     pattern, cost = found.problem.patterns[index], found.problem.costs[index]
     choice = int(found.solution.choices[point, index])
-    variables = pattern.group.variables
-
-    def split(k: int) -> dict[str, str | None]:
-        return {
-            axis: (variables[v] if v >= 0 else None)
-            for axis, v in zip(names, cost.assignment[k].tolist(), strict=True)
-        }
-
+    shares = operator_costs(found.problem, index, choice)
     return {
         "name": pattern.group.name,
         "choice": choice,
-        "split": split(choice),
+        **_configuration(pattern, cost, choice, names),
         "parameter_bytes": float(cost.parameter_bytes[choice]),
         "activation_bytes": float(cost.activation_bytes[choice]),
         "compute_s": float(cost.compute_s[choice]),
@@ -136,11 +133,30 @@ def _group_document(
         "next_best": None
         if other is None
         else {
-            "split": split(other.choice),
+            **_configuration(pattern, cost, other.choice, names),
             "added_time_s": other.time_s,
             "added_memory_bytes": other.memory_bytes,
         },
-        "operators": [_operator_document(m, cost.assignment[choice]) for m in pattern.members],
+        "operators": [
+            {**_operator_document(member, cost.assignment[choice]), **asdict(share)}
+            for member, share in zip(pattern.members, shares, strict=True)
+        ],
+    }
+
+
+def _configuration(
+    pattern: GroupPattern, cost: GroupCosts, k: int, names: tuple[str, ...]
+) -> dict[str, Any]:
+    """What a group chooses."""
+    variables = pattern.group.variables
+    return {
+        "split": {
+            axis: (variables[v] if v >= 0 else None)
+            for axis, v in zip(names, cost.assignment[k].tolist(), strict=True)
+        },
+        "zero": int(cost.zero[k]),
+        "zero_axes": [axis for a, axis in enumerate(names) if int(cost.zero_axes[k]) >> a & 1],
+        "recompute": bool(cost.recompute[k]),
     }
 
 
@@ -243,6 +259,9 @@ class _GroupShape(msgspec.Struct):
     compute_s: float
     communication_s: float
     operators: list[dict[str, Any]]
+    zero: int = 0
+    zero_axes: list[str] = []
+    recompute: bool = False
 
 
 class _EdgeShape(msgspec.Struct):

@@ -146,9 +146,9 @@ def search(
             solution: _core.Solution | TofuSolution = tofu(problem, options, progress)
         else:
             solution = _track(problem, hardware, options, progress, near_limit=near_limit)
+    except _core.Cancelled:
+        raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
-        if str(error) == "cancelled":
-            raise Cancelled from None
         raise SolverError(str(error)) from None
     return Search(subject, hardware, mesh, options, problem, solution)
 
