@@ -64,7 +64,7 @@ def mesh_tensorflow(
         label = _called(classes, mesh)
 
         def heard(stage: str, fraction: float, done: int = number, mesh: str = label) -> bool:
-            return progress(f"Mesh-TensorFlow on {mesh}", (done + fraction) / len(tried))
+            return progress(f"mesh {mesh}", (done + fraction) / len(tried))
 
         part = _with_names(problem, names, bundles, mesh, options.epsilon)
         try:

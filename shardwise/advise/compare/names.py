@@ -74,7 +74,7 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
     def name(cell: Cell) -> int | None:
         return numbers.get(classes.find(cell)) if classes.known(cell) else None
 
-    samples = _sample_variables(problem)
+    samples = sample_variables(problem)
     batch = {name_of[g, v] for g, variables in enumerate(samples) for v in variables}
     held = [t for t in problem.context.graph.tensors.values() if t.role == "input"]
     others = [(t.name, d) for t in held for d in range(len(t.shape)) if d != t.batch_dim]
@@ -94,7 +94,7 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
     )
 
 
-def _sample_variables(problem: SearchProblem) -> tuple[tuple[int, ...], ...]:
+def sample_variables(problem: SearchProblem) -> tuple[tuple[int, ...], ...]:
     """Per group its variables that run over samples, in the order of its members."""
     groups = problem.coarsened.groups
     semantics = {m.operator.name: m.semantics for g in groups for m in g.members}
