@@ -59,10 +59,11 @@ def make() -> Result:
     rows = [
         (title[:3], name, f"{found.memory_bytes[0] / GIB:.2f}", *(f"{v:.2f}" for v in knee(found)))
         + (f"{found.time_s[-1]:.2f}", f"{computing(found)[-1]:.2f}")
+        + (f"{float(found.solution.epsilon):.1%}",)
         for title, group in groups.items()
         for name, found in group.items()
     ]
-    headers = ("", "", "least GiB", "turning point, GiB", "s", "shortest, s", "computation, s")
+    headers = ("", "", "least GiB", "turning point, GiB", "s", "shortest, s", "computation, s", "certified")
     result.tables.append(Table(headers, rows))
     result.claims = [*_of_sizes(sizes), *_of_networks(networks), _of_links(links)]
     result.data = {
