@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: demo test check serve bench fuzz clean
+.PHONY: demo test check serve bench paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -49,6 +49,10 @@ serve:
 
 bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py
+
+# The papers' tables and figures beside ours: out/paper, docs/paper.md, docs/pictures.
+paper: $(VENV)/.torch
+	PYTHONPATH=benchmarks $(BIN)/python -m paper
 
 # Each target for so long; what fails is kept under out/fuzz. Without atheris (no wheel for this
 # Python or system) the reader's inputs are drawn without coverage, and it says so.

@@ -86,25 +86,25 @@ def fastest(
     return search(subject(model, batch), hardware or cluster(), gpus, options, near_limit=True)
 
 
-def tofu_point(model: str, gpus: int, hardware: Hardware | None = None) -> Point:
-    """Tofu's strategy on our cost model.
+def tofu_points(model: str, gpus: int) -> tuple[Point, Point]:
+    """Tofu's strategy on our cost model: in TensorOpt's space, and with all parameters in shards.
 
-    As TensorOpt simulated it, "splitting all the tensors among all the devices and disabling
-    tensor replication" (§5.1): parameters that its splits would leave whole lie in shards too and
-    are gathered for use (ZeRO stage 3).
+    The second is how TensorOpt simulated it, "splitting all the tensors among all the devices and
+    disabling tensor replication" (§5.1): parameters that its splits would leave whole lie in shards
+    too and are gathered for use (ZeRO stage 3), which TensorOpt's own space does not have.
     """
-    hardware = hardware or cluster()
-    splits = search(subject(model), hardware, gpus, replace(PAPER, method=TOFU))
-    options = replace(PAPER, zero=(3,))
-    variant = subject(model).variant(options, 1)
-    stored = assemble(variant, hardware, splits.mesh, options, quiet)
-    choices = [
+    splits = search(subject(model), cluster(), gpus, replace(PAPER, method=TOFU))
+    rows = splits.solution.choices[0]
+    variant = subject(model).variant(PAPER, 1)
+    stored = assemble(variant, cluster(), splits.mesh, replace(PAPER, zero=(3,)), quiet)
+    sharded = [
         _sharded_row(stored, g, cost.assignment[k])
-        for g, (cost, k) in enumerate(
-            zip(splits.problem.costs, splits.solution.choices[0], strict=True)
-        )
+        for g, (cost, k) in enumerate(zip(splits.problem.costs, rows, strict=True))
     ]
-    return evaluate(stored, choices, smallest=True)
+    return (
+        evaluate(splits.problem, rows, smallest=True),
+        evaluate(stored, sharded, smallest=True),
+    )
 
 
 def _sharded_row(problem: SearchProblem, group: int, assignment: np.ndarray) -> int:
