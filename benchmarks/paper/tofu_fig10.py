@@ -247,8 +247,8 @@ TEXT = [
     "same for all ways. Forward and backward of an operator share one split here, so ICML18 lacks "
     "output reduction in forward only; Tofu's graph has backward as operators of its own.",
     "Why the RNN's ways are nearer to each other than the paper's: their bytes differ by up to 21 %, "
-    "but communication is 8 % of the time here. It was more there: MXNet's fetches reached less of "
-    "PCIe than the 70 % assumed, or its products more of the K80 than 60 %. Spartan and AllRow-Greedy "
+    "but communication is 8 % of the time here. Its share was larger in the paper; whether computation "
+    "was faster there or the links slower cannot be told from it. Spartan and AllRow-Greedy "
     "differ by 0.5 % in bytes, less than what a greedy order among equal tensors is worth; the order "
     "among those is our choice.",
 ]
