@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwise.advise import curve
-from shardwise.advise.curve import time_gap
+from shardwise.advise.chosen import time_gap
 from shardwise.advise.options import Options
 from shardwise.advise.search import Search, Subject, search
 from shardwise.graph import Graph, read_graph
@@ -75,7 +75,7 @@ def _options(case: dict[str, Any]) -> Options:
 def _certified(found: Search, question: str) -> float | None:
     if question == "mini-time":
         chosen = found.fastest_within(found.limit_bytes)
-        return None if chosen is None else time_gap(found, chosen)
+        return None if chosen is None else time_gap([found], float(found.time_s[chosen]))
     return 0.0 if found.solution.exact else float(found.solution.epsilon)
 
 

@@ -21,9 +21,6 @@ PROPOSALS = 50_000
 @click.option("--gpus", required=True, type=click.IntRange(1))
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @click.option(
-    "--only-splits", is_flag=True, help="Without ZeRO and recomputation, theirs and ours (faster)."
-)
-@click.option(
     "--proposals",
     type=click.IntRange(1),
     default=PROPOSALS,
@@ -38,7 +35,6 @@ def compare(
     hardware: str,
     gpus: int,
     plot: str | None,
-    only_splits: bool,
     proposals: int,
     seed: int,
     as_json: bool,
@@ -59,7 +55,6 @@ def compare(
             gpus,
             options,
             listener,
-            only_splits=only_splits,
             proposals=proposals,
             seed=seed,
         )
@@ -77,7 +72,7 @@ def _tables(document: dict[str, Any]) -> None:
     table(
         f"{document['graph_name']} on {counted(document['gpus'], 'GPU')} of "
         f"{document['hardware']} (ours: our fastest in no more memory)",
-        ("system", "strategy", "GiB/GPU", "time", "compute", "communication", "fits", "ours"),
+        ("strategy", "GiB/GPU", "time", "compute", "comm.", "fits", "ours"),
         rows,
     )
     for method in document["methods"]:
@@ -92,19 +87,16 @@ def _tables(document: dict[str, Any]) -> None:
 
 def _rows(method: dict[str, Any]) -> list[tuple[object, ...]]:
     points = method["points"]
-    shown = list(range(len(points)))
-    names = [point["label"] or "" for point in points]
-    if method["frontier"]:
+    labels = {i: point["label"] for i, point in enumerate(points)}
+    if method["frontier"] and points:
         # A frontier is shown by its ends and by what fits.
         ends = {0: "least memory", len(points) - 1: "least time"}
         if method["best"] is not None:
             ends.setdefault(method["best"], "fastest that fits")
-        shown = sorted(ends) if points else []
-        names = [", ".join(t for t in (ends.get(i), n) if t) for i, n in enumerate(names)]
+        labels = {i: ", ".join(filter(None, (points[i]["label"], ends[i]))) for i in sorted(ends)}
     return [
         (
-            method["title"],
-            names[i],
+            ": ".join(filter(None, (method["title"], label))),
             gib(points[i]["memory_bytes"]),
             seconds(points[i]["time_s"]),
             seconds(points[i]["compute_s"]),
@@ -112,7 +104,7 @@ def _rows(method: dict[str, Any]) -> list[tuple[object, ...]]:
             "yes" if points[i]["feasible"] else "no",
             seconds(points[i]["our_time_s"]),
         )
-        for i in shown
+        for i, label in labels.items()
     ]
 
 

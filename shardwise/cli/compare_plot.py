@@ -11,7 +11,7 @@ from shardwise.cli.outfiles import written
 from shardwise.cli.plots import BLUE, GIB, GREEN, ORANGE, check_suffix, draw_figure, save_figure
 
 GREY = "#7f7f7f"
-WIDEST, TALLEST = 3.0, 2.5
+WIDEST, TALLEST = 2.0, 2.5
 """How far a picture reaches: times our most memory, times our least time; the rest is named."""
 
 MARKS: dict[str, tuple[str, str, str]] = {
@@ -152,16 +152,18 @@ def _drawing(picture: _Picture, path: Path) -> None:
             label=line.title,
             zorder=3 if line.frontier else 4,
         )
+        above = True
         for memory, time, label in zip(line.memory, line.time, line.labels, strict=True):
             if label and not line.frontier and picture.holds(memory, time):
                 axes.annotate(
                     label,
                     (memory, time),
                     textcoords="offset points",
-                    xytext=(5, 6),
+                    xytext=(-8, 7) if above else (-8, -12),
                     fontsize=6,
                     color=GREY,
                 )
+                above = not above
     if picture.limit <= picture.width:
         axes.axvline(picture.limit, color=GREY, linestyle="--", linewidth=1, label="memory limit")
     axes.set_xlim(0, picture.width)

@@ -28,7 +28,7 @@ for _power, _letter in enumerate("KMGTP", start=1):
     UNITS[f"{_letter}IB"] = 1024**_power
 
 PIPE_COLUMNS = 100
-LEFT_ALIGNED = ("split", "strategy", "note", "instance", "region", "forward")
+LEFT_ALIGNED = ("split", "note", "instance", "region", "forward")
 PROGRESS_PERIOD_S = 5.0
 ASKED_RECENTLY_S = 0.3
 INTERRUPTED = 130

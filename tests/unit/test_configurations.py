@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.advise import Options, explain, plan
+from shardwise.advise import Options, curve, explain, frontier, plan
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.configurations import group_work
 from shardwise.advise.crossings import ALTERNATIVES
@@ -78,6 +78,38 @@ def first(problem: SearchProblem, kind: str = "linear") -> tuple[GroupCosts, tup
 def by_batch(costs: GroupCosts, variables: tuple[str, ...]) -> np.ndarray[Any, Any]:
     """The rows whose every axis splits the batch."""
     return np.flatnonzero((costs.assignment == variables.index("batch")).all(axis=1))
+
+
+def test_backward_reads_what_it_needs() -> None:
+    """Bytes of backward: the output's gradient, what is kept for it, the inputs' gradients.
+
+    An addition keeps nothing; a ReLU keeps its output.
+    """
+    shape = (BATCH, WIDTH)
+    tensors = {"x": Tensor("x", shape, "float32", "input", 0)}
+    operators = []
+    for name in ("a", "b"):
+        tensors[f"w{name}"] = Tensor(f"w{name}", (WIDTH, WIDTH), "float32", "parameter")
+        tensors[name] = Tensor(name, shape, "float32", "activation")
+        kinds = {"tensor_arguments": ["input", "weight"]}
+        operators.append(
+            Operator(f"{name}.linear", "aten.linear.default", ("x", f"w{name}"), (name,), kinds, "")
+        )
+    tensors["s"] = Tensor("s", shape, "float32", "activation")
+    tensors["r"] = Tensor("r", shape, "float32", "output")
+    both, one = {"tensor_arguments": ["self", "other"]}, {"tensor_arguments": ["self"]}
+    operators.append(Operator("add", "aten.add.Tensor", ("a", "b"), ("s",), both, ""))
+    operators.append(Operator("relu", "aten.relu.default", ("s",), ("r",), one, ""))
+    graph = Graph("sum", tensors, tuple(operators))
+    problem = search(Subject.of(graph), L4, 1, Options()).problem
+    device = L4.devices[0]
+    size = BATCH * WIDTH * 4.0
+    for kind, passes in (("add", 3), ("relu", 3)):
+        pattern = problem.patterns[problem.coarsened.group_of[kind]]
+        position = [m.operator.name for m in pattern.members].index(kind)
+        found = group_work(problem.context, pattern).compute().backward_s[0, position]
+        moved = np.array([passes * size])
+        assert found == pytest.approx(float(device.roofline_times(0 * moved, moved, "float32")[0]))
 
 
 @pytest.mark.parametrize("batches", [1, 4])
@@ -365,6 +397,11 @@ def test_rules_that_leave_nothing(rules: list[str], message: str) -> None:
         pinned(*rules, zero=(0, 1, 2, 3), recompute="auto")
 
 
+def test_tofu_takes_no_rules() -> None:
+    with pytest.raises(BadInput, match="takes no rules"):
+        Options(method="tofu", pins=(parse_pin("zero=1"),))
+
+
 def test_operators_add_up_to_the_plan() -> None:
     """The breakdown of every operator, every edge and what is fixed is the plan's total."""
     document = plan(
@@ -392,3 +429,21 @@ def test_operators_add_up_to_the_plan() -> None:
     texts = [row["split"] for row in explain(document)["groups"]]
     assert any("ZeRO-" in text for text in texts)
     assert any("run again in backward" in text for text in texts)
+
+
+def test_the_best_number_of_micro_batches_is_found() -> None:
+    """Of several counts each point says its own; none is worse than a count alone."""
+    graph, hardware = read_graph(shipped_graph("gpt2")), load_hardware("dgx-a100-80gb")
+    several = frontier(graph, hardware, 8, Options(micro_batches=(1, 4)))
+    assert {point["micro_batches"] for point in several["points"]} == {1, 4}
+    for count in (1, 4):
+        alone = frontier(graph, hardware, 8, Options(micro_batches=(count,)))
+        for point in alone["points"]:
+            fits = [p for p in several["points"] if p["memory_bytes"] <= point["memory_bytes"]]
+            assert min(p["time_s"] for p in fits) <= point["time_s"] * (1 + 1e-9)
+    tight = Options(micro_batches=(1, 4), memory_limit_bytes=several["points"][0]["memory_bytes"])
+    chosen = plan(graph, hardware, 8, options=tight)
+    assert chosen["micro_batches"] == 4
+    assert plan(graph, hardware, 8, options=Options(micro_batches=(1, 4)))["micro_batches"] == 1
+    points = curve(graph, hardware, 2, tight)["points"]
+    assert [point["feasible"] for point in points] == [False, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from shardwise.advise.compare.evaluate import Point
@@ -28,6 +29,11 @@ class Answer:
     notes: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+
+
+def proven(epsilon: float) -> float | None:
+    """A certificate as answers have it: None where nothing is proven."""
+    return epsilon if isfinite(epsilon) else None
 
 
 def pareto(points: list[Point]) -> list[Point]:

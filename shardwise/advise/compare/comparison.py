@@ -1,8 +1,8 @@
 """Every strategy family on one cost model, as the document `shardwise.compare/1` (Fig. 6).
 
 Peers that only split are compared with our frontier of splits; FSDP shards state and recomputes,
-so there is a second frontier of ours that may do so too. Peers are strategies of these spaces:
-none of their points is below our frontier by more than its certificate.
+so there is a second frontier of ours that may do what the options allow. Peers are strategies of
+these spaces: none of their points is below our frontier by more than its certificate.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from math import isfinite
 from time import monotonic
 from types import ModuleType
 from typing import Any
@@ -24,11 +23,11 @@ from shardwise.advise.compare import (
     optcnn,
     tofu,
 )
-from shardwise.advise.compare.answer import Answer
+from shardwise.advise.compare.answer import Answer, proven
 from shardwise.advise.compare.document import ALL, SPLITS, compare_document
 from shardwise.advise.compare.evaluate import points_of
 from shardwise.advise.compare.names import named_dimensions
-from shardwise.advise.options import TOFU, ZERO_STAGES, Options, Progress, quiet
+from shardwise.advise.options import TOFU, Options, Progress, go_on, quiet
 from shardwise.advise.search import Search, Subject, search
 from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.graph import Graph
@@ -46,14 +45,14 @@ def compare(
     options: Options | None = None,
     progress: Progress | None = None,
     *,
-    only_splits: bool = False,
     proposals: int = flexflow.PROPOSALS,
     seed: int = 0,
 ) -> dict[str, Any]:
     """All peers and this system on one cost model, as the document `shardwise.compare/1`.
 
-    With `only_splits` ZeRO and recomputation are left out, FSDP with them. A peer without an
-    answer under the options' limits says why. `proposals` and `seed` are for FlexFlow's random
+    Where the options allow ZeRO or recomputation there are two frontiers of ours, without them
+    and with them, and FSDP is compared with the second. A peer without an answer under the
+    options' limits says why. `proposals` and `seed` are for FlexFlow's random
     search. Raises `BadInput` for options that a comparison cannot have (pins, several counts of
     micro-batches, method `tofu`), and what `search` raises.
     """
@@ -64,11 +63,12 @@ def compare(
     found = _ours(subject, hardware, gpus, splits, progress)
     answers = list(_answers(found, progress, proposals, seed))
     rounds = [(SPLITS, answers, _own_answer(found, SPLITS))]
-    if not only_splits:
-        sharded = _asked(fsdp, partial(fsdp.fsdp, found), progress)
-        wide = replace(options, zero=ZERO_STAGES, recompute="auto")
-        best = _ours(subject, hardware, gpus, wide, progress)
-        rounds.append((ALL, [sharded], _own_answer(best, ALL)))
+    if (options.zero, options.recompute) != ((0,), "never"):
+        sharded = []
+        if 3 in options.zero:
+            sharded.append(_asked(fsdp, partial(fsdp.fsdp, found, options.recompute), progress))
+        best = _ours(subject, hardware, gpus, options, progress)
+        rounds.append((ALL, sharded, _own_answer(best, ALL)))
     return compare_document(found, rounds)
 
 
@@ -115,6 +115,7 @@ def _asked(module: ModuleType, peer: Peer, progress: Progress) -> Answer:
     """A peer's answer with its time; without one, the reason."""
     title: str = module.TITLE
     started = monotonic()
+    go_on(progress, title, 0.0)
     try:
         answer = peer(lambda stage, fraction: progress(f"{title}: {stage}", fraction))
     except SolverError as reason:
@@ -127,7 +128,7 @@ def _own_answer(found: Search, space: str) -> Answer:
     solution = found.solution
     what = {
         SPLITS: ("This system, splits", "the certified frontier of splits"),
-        ALL: ("This system", "the certified frontier of splits, ZeRO stages and recomputation"),
+        ALL: ("This system", "the certified frontier of all that the options allow"),
     }
     title, found_by = what[space]
     return Answer(
@@ -136,6 +137,6 @@ def _own_answer(found: Search, space: str) -> Answer:
         found_by,
         tuple(points_of(found)),
         frontier=True,
-        epsilon=float(solution.epsilon) if isfinite(solution.epsilon) else None,
+        epsilon=proven(float(solution.epsilon)),
         seconds=float(solution.seconds),
     )

@@ -79,6 +79,7 @@ def random_search(
     progress: Progress,
     proposals: int = PROPOSALS,
     seed: int = 0,
+    beta: float = BETA,
 ) -> Walk:
     """Walk from `start` over the allowed configurations; never worse than the start.
 
@@ -105,7 +106,7 @@ def random_search(
         for table, mine, other, theirs in sides[group]:
             column = theirs[current[other]]
             delta += table[mine[row]][column] - table[mine[old]][column]
-        if delta > 0 and random.random() >= exp(-BETA * delta / started):
+        if delta > 0 and random.random() >= exp(-beta * delta / started):
             continue
         accepted += 1
         current[group] = row

@@ -2,7 +2,8 @@
 
 Parameters, gradients and optimizer state of every group lie in shards over all devices that
 would repeat them; a parameter is gathered for forward and again for backward. With recomputation
-every block is run again in backward (activation checkpointing, as FSDP is used for large models).
+every block is run again in backward (activation checkpointing, as FSDP is used for large models);
+in a model without blocks what saves activations on its own.
 """
 
 from __future__ import annotations
@@ -18,20 +19,27 @@ METHOD = "fsdp"
 TITLE = "FSDP (ZeRO-3)"
 
 
-def fsdp(found: Search, progress: Progress) -> Answer:
-    """Two points: `zero-3`, and `zero-3·recompute`."""
+RUNS = {
+    "never": ("never",),
+    "auto": ("never", "always"),
+    "always": ("always",),
+}
+LABELS = {"never": "zero-3", "always": "zero-3·recompute"}
+
+
+def fsdp(found: Search, recompute: str, progress: Progress) -> Answer:
+    """A point `zero-3` unless `recompute` is `always`, `zero-3·recompute` unless it is `never`."""
     points = []
     notes: tuple[str, ...] = ()
-    for recompute, label in (("never", "zero-3"), ("always", "zero-3·recompute")):
-        problem = problem_with(found, (3,), recompute, progress)
+    for run in RUNS[recompute]:
+        problem = problem_with(found, (3,), run, progress)
         rows = data_parallel_rows(problem)
         notes = rows.notes()
-        points.append(evaluate(problem, rows.choices, label=label))
+        points.append(evaluate(problem, rows.choices, label=LABELS[run]))
     return Answer(
         METHOD,
         TITLE,
-        "data parallelism with parameters, gradients and state in shards over all devices; "
-        "once with all blocks run again in backward",
+        "data parallelism with parameters, gradients and state in shards over all devices",
         tuple(points),
         notes=notes,
     )

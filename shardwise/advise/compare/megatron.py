@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.advise.assemble import SearchProblem
-from shardwise.advise.compare.answer import Answer
+from shardwise.advise.compare.answer import Answer, proven
 from shardwise.advise.compare.bundles import AxisClasses, Bundle, Bundles
 from shardwise.advise.compare.evaluate import Point, evaluate
 from shardwise.advise.compare.names import NamedDimensions, named_dimensions
-from shardwise.advise.compare.restrict import LEAST_TIME_EPSILON, least_time
+from shardwise.advise.compare.restrict import least_time
 from shardwise.advise.options import Options, Progress
 from shardwise.graph.coarsen import Group, Member
 
@@ -44,11 +44,14 @@ def megatron(
     classes = AxisClasses.of(problem.context.mesh.axes)
     space = _Space(problem, names, Bundles(problem, classes))
     points: list[Point] = []
+    worst = 0.0
     for count in range(len(classes.of_axis) + 1):
         tp = classes.of_last(count)
         dp = classes.without(tp)
         for sequence in (False, True) if any(tp) and names.positions else (False,):
-            chosen = least_time(problem, space.masks(dp, tp, sequence=sequence), options, progress)
+            allowed = space.masks(dp, tp, sequence=sequence)
+            chosen, epsilon = least_time(problem, allowed, options, progress)
+            worst = max(worst, epsilon)
             label = f"dp{classes.size(dp)}·tp{classes.size(tp)}" + ("·sp" if sequence else "")
             point = evaluate(problem, chosen, label=label)
             if not sequence or point.time_s < points[-1].time_s:
@@ -59,7 +62,7 @@ def megatron(
         "tensor parallelism on the innermost axes, data parallelism on the others, every "
         "factorisation; the fastest columns, rows, heads and vocabulary splits",
         tuple(points),
-        epsilon=LEAST_TIME_EPSILON,
+        epsilon=proven(worst),
     )
 
 

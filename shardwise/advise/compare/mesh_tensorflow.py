@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.advise.assemble import SearchProblem
-from shardwise.advise.compare.answer import Answer, pareto
+from shardwise.advise.compare.answer import Answer, pareto, proven
 from shardwise.advise.compare.bundles import AxisClasses, Bundle, Bundles, bundlings
 from shardwise.advise.compare.evaluate import Point, evaluate, point_of
 from shardwise.advise.compare.names import NamedDimensions, named_dimensions
 from shardwise.advise.compare.restrict import Restricted, restrict, solve
-from shardwise.advise.options import Options, Progress
+from shardwise.advise.options import Options, Progress, go_on
 from shardwise.errors import SolverError
 
 METHOD = "mesh-tensorflow"
@@ -56,7 +56,7 @@ def mesh_tensorflow(
     meshes = list(bundlings(classes.whole))
     tried = meshes[:MOST_MESHES]
     points: list[Point] = []
-    epsilon: float | None = 0.0
+    epsilon = 0.0
     late = []
     if options.time_limit_s is not None:
         options = replace(options, time_limit_s=options.time_limit_s / len(tried))
@@ -66,13 +66,14 @@ def mesh_tensorflow(
         def heard(stage: str, fraction: float, done: int = number, mesh: str = label) -> bool:
             return progress(f"mesh {mesh}", (done + fraction) / len(tried))
 
+        go_on(heard, "", 0.0)
         part = _with_names(problem, names, bundles, mesh, options.epsilon)
         try:
             solution = solve(part.problem, options, heard, epsilon=options.epsilon)
         except SolverError:
             late.append(label)
             continue
-        epsilon = _worse(epsilon, float(solution.epsilon))
+        epsilon = max(epsilon, float(solution.epsilon))
         points += _points(problem, part, solution, label)
     if not points:
         raise SolverError("no mesh was searched in time")
@@ -82,7 +83,7 @@ def mesh_tensorflow(
         "one mesh, one assignment of its dimensions to every named dimension; its own frontier",
         tuple(pareto(points)),
         frontier=True,
-        epsilon=None if late or len(tried) < len(meshes) else epsilon,
+        epsilon=None if late or len(tried) < len(meshes) else proven(epsilon),
         notes=_notes(len(meshes) - len(tried), late),
         details={
             "named_dimensions": names.count,
@@ -169,12 +170,6 @@ def _points(
         )
         for i in range(len(solution.memory_bytes))
     ]
-
-
-def _worse(one: float | None, other: float) -> float | None:
-    if one is None or not np.isfinite(other):
-        return None
-    return max(one, other)
 
 
 def _notes(left_out: int, late: list[str]) -> tuple[str, ...]:

@@ -31,8 +31,8 @@ Cell = tuple[str, int]
 class NamedDimensions:
     """`name_of[group, variable]` numbers the names.
 
-    `samples` are, per group, its variables that run over samples; `positions` are the names of the
-    other dimensions of inputs (tokens of a sequence, pixels).
+    `samples` are, per group, its variables that run over samples; `positions` are the names of
+    inputs' other dimensions that no matrix or kernel has (tokens of a sequence, pixels).
 
     `ties` are pairs of slots of one name whose groups touch one tensor; they connect all slots of
     a name. `renamed` are the (group, variable, tensor, dimension) of the ties that were cut.
@@ -79,6 +79,7 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
     held = [t for t in problem.context.graph.tensors.values() if t.role == "input"]
     others = [(t.name, d) for t in held for d in range(len(t.shape)) if d != t.batch_dim]
     positions = {n for cell in others if (n := name(cell)) is not None} - batch
+    positions -= _matrix_names(problem, name_of)
     for g, variable, source, dim in renamed:
         if name((source, dim)) in positions:
             positions.add(name_of[g, variable])
@@ -109,6 +110,20 @@ def sample_variables(problem: SearchProblem) -> tuple[tuple[int, ...], ...]:
         )
         for group in groups
     )
+
+
+def _matrix_names(problem: SearchProblem, name_of: dict[Slot, int]) -> set[int]:
+    """The names that index a parameter of a heavy operator."""
+    tensors = problem.context.graph.tensors
+    return {
+        name_of[group.index, member.variables[v]]
+        for group in problem.coarsened.groups
+        for member in group.members
+        if member.semantics.category == "heavy"
+        for name, accesses in zip(member.operator.inputs, member.semantics.inputs, strict=True)
+        if tensors[name].role == "parameter"
+        for v in accesses
+    }
 
 
 def _touches(problem: SearchProblem, group: Group) -> Iterator[tuple[int, Cell]]:

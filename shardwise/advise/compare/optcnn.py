@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.advise.assemble import SearchProblem
-from shardwise.advise.compare.answer import Answer
+from shardwise.advise.compare.answer import Answer, proven
 from shardwise.advise.compare.evaluate import evaluate
-from shardwise.advise.compare.restrict import LEAST_TIME_EPSILON, least_time
+from shardwise.advise.compare.restrict import least_time
 from shardwise.advise.options import Options, Progress
 from shardwise.graph.coarsen import Group
 
@@ -28,13 +28,13 @@ TITLE = "OptCNN"
 
 def optcnn(problem: SearchProblem, options: Options, progress: Progress) -> Answer:
     """The fastest strategy that cuts outputs only, as one point."""
-    chosen = least_time(problem, output_splits(problem), options, progress)
+    chosen, epsilon = least_time(problem, output_splits(problem), options, progress)
     return Answer(
         METHOD,
         TITLE,
         "fastest strategy that cuts output dimensions only, memory left out of account",
         (evaluate(problem, chosen),),
-        epsilon=LEAST_TIME_EPSILON,
+        epsilon=proven(epsilon),
     )
 
 

@@ -87,14 +87,16 @@ def _add_table(part: _core.Problem, table: EdgeTable, time_only: bool) -> int:
 
 def least_time(
     problem: SearchProblem, allowed: Masks, options: Options, progress: Progress
-) -> NDArray[np.uint32]:
+) -> tuple[NDArray[np.uint32], float]:
     """The rows of the fastest strategy among the allowed ones, memory left out of account.
 
-    Within `LEAST_TIME_EPSILON`. Raises `SolverError` and `Cancelled` as `solve` does.
+    And the proven error in time: `LEAST_TIME_EPSILON` at most, unless a limit of the options
+    ended the search before (infinite where nothing is proven). Raises `SolverError` and
+    `Cancelled` as `solve` does.
     """
     part = restrict(problem, allowed, time_only=True)
     solution = solve(part.problem, options, progress, epsilon=LEAST_TIME_EPSILON)
-    return part.choices(solution, -1)
+    return part.choices(solution, -1), float(solution.epsilon)
 
 
 def solve(
@@ -115,9 +117,9 @@ def solve(
             threads=options.threads,
             progress=progress,
         )
+    except _core.Cancelled:
+        raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
-        if str(error) == "cancelled":
-            raise Cancelled from None
         raise SolverError(f"{error} after {monotonic() - started:.1f} s") from None
     if solution.status == "cancelled":
         raise Cancelled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardwise import _core
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.compare.answer import Answer
 from shardwise.advise.compare.evaluate import point_of
@@ -17,9 +18,9 @@ def tofu(problem: SearchProblem, options: Options, progress: Progress) -> Answer
     """The one strategy that moves the fewest bytes with nothing replicated by choice."""
     try:
         found = recursion(problem, options, progress)
+    except _core.Cancelled:
+        raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
-        if str(error) == "cancelled":
-            raise Cancelled from None
         raise SolverError(str(error)) from None
     return Answer(
         METHOD,
