@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from paper import draw
 from paper.result import Claim, Result, Table
 from paper.setting import GIB, GPUS, PAPER, computing, frontier, parallel, tofu_points
-
 from shardwise.advise import turning_point
 from shardwise.advise.compare.evaluate import Point
 from shardwise.advise.compare.mesh_tensorflow import mesh_tensorflow
@@ -66,7 +66,6 @@ def make() -> Result:
         )
     )
     result.data = {p.model: _data(p) for p in panels}
-    result.text = TEXT
     return result
 
 
@@ -105,8 +104,8 @@ def claims(p: Panel) -> list[Claim]:
         Claim(
             f"{p.model}: computation remains stable, network time falls as memory grows",
             bool(compute.max() / compute.min() < 1.1 and network[0] > 1.5 * network[-1]),
-            f"computation {compute.min():.2f} to {compute.max():.2f} s, network {network[0]:.2f} to "
-            f"{network[-1]:.2f} s",
+            f"computation {compute.min():.2f} to {compute.max():.2f} s, "
+            f"network {network[0]:.2f} to {network[-1]:.2f} s",
         ),
         Claim(
             f"{p.model}: a sharp turning point",
@@ -115,7 +114,9 @@ def claims(p: Panel) -> list[Claim]:
         ),
         Claim(
             f"{p.model}: data parallelism has much memory and a long time",
-            bool(p.parallel.time_s > NEAR_S * time[-1] and p.parallel.memory_bytes > memory[p.knee]),
+            bool(
+                p.parallel.time_s > NEAR_S * time[-1] and p.parallel.memory_bytes > memory[p.knee]
+            ),
             f"{p.parallel.time_s / time[-1]:.2f} times our shortest, "
             f"{p.parallel.memory_bytes / memory[p.knee]:.1f} times the turning point's memory",
         ),
@@ -172,7 +173,9 @@ def _draw(axes: Any, panels: list[Panel]) -> None:
         style = {"color": draw.MESH, "label": "Mesh-TensorFlow"}
         panel_axes.plot(*mesh.T, "-" if len(mesh) > 1 else "s", **style)
         panel_axes.plot(memory[-1], time[-1], "D", color=draw.OPTCNN, label="OptCNN")
-        panel_axes.plot(p.tofu.memory_bytes / GIB, p.tofu.time_s, "^", color=draw.TOFU, label="Tofu")
+        panel_axes.plot(
+            p.tofu.memory_bytes / GIB, p.tofu.time_s, "^", color=draw.TOFU, label="Tofu"
+        )
         at = p.tofu_unsharded.memory_bytes / GIB, p.tofu_unsharded.time_s
         panel_axes.plot(*at, "^", mfc="none", color=draw.TOFU, label="Tofu, whole parameters")
         if p.model != "rnn":  # as in the paper: it is far outside
@@ -204,20 +207,3 @@ def _data(p: Panel) -> dict[str, Any]:
             )
         },
     }
-
-
-TEXT = [
-    "Stars mark turning points. OptCNN is the frontier's fastest point, as TensorOpt ran it. *Tofu* is "
-    "priced as TensorOpt simulated it, all tensors split among all devices; its parameters then lie "
-    "in shards that are gathered for use, which is ZeRO stage 3 and not in TensorOpt's space, so that "
-    "point may lie below the line. *Tofu, whole parameters* is the same plan inside the space; it, "
-    "Mesh-TensorFlow and data parallelism are never below ours (tested).",
-    "Why Mesh-TensorFlow's WideResNet is more than one point: the names here are the fewest that the "
-    "model's wiring forces, the largest space that Mesh-TensorFlow can be given for this model "
-    "(`shardwise/advise/compare/mesh_tensorflow.py`); its author would name fewer dimensions. Data "
-    "parallelism is one of its strategies, and not its best.",
-    "Why the RNN under data parallelism takes 27 s and not 39: the memory agrees, so 108 GB are "
-    "summed, and 116e9 bytes · 1.875 in 39 s less computation are 6.2 GB/s through a card of "
-    "12.5 GB/s. The paper's profile was that much slower, or latency-bound by size; Fig. 7's and "
-    "Table 4's figures speak against a network as slow as that.",
-]

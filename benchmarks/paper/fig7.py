@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
 from paper import draw
 from paper.models import SOURCES
 from paper.result import Claim, Result, Table
 from paper.setting import GIB, cluster, computing, frontier, network, pcie
-
 from shardwise.advise import turning_point
 from shardwise.advise.search import Search
 
@@ -57,22 +58,38 @@ def make() -> Result:
     groups = {"(a) 16 GPUs": sizes, "(b) 16 GPUs": networks, "(c) 8 GPUs": links}
     result.pictures.append(draw.save("fig7", 3, lambda axes: _draw(axes, groups)))
     rows = [
-        (title[:3], name, f"{found.memory_bytes[0] / GIB:.2f}", *(f"{v:.2f}" for v in knee(found)))
-        + (f"{found.time_s[-1]:.2f}", f"{computing(found)[-1]:.2f}")
-        + (f"{float(found.solution.epsilon):.1%}",)
+        _row(title[:3], name, found)
         for title, group in groups.items()
         for name, found in group.items()
     ]
-    headers = ("", "", "least GiB", "turning point, GiB", "s", "shortest, s", "computation, s", "certified")
+    headers = (
+        "",
+        "",
+        "least GiB",
+        "turning point, GiB",
+        "s",
+        "shortest, s",
+        "computation, s",
+        "certified",
+    )
     result.tables.append(Table(headers, rows))
     result.claims = [*_of_sizes(sizes), *_of_networks(networks), _of_links(links)]
     result.data = {
-        name: {"memory_bytes": f.memory_bytes.tolist(), "time_s": f.time_s.tolist(), "knee": knee(f)}
+        name: {
+            "memory_bytes": f.memory_bytes.tolist(),
+            "time_s": f.time_s.tolist(),
+            "knee": knee(f),
+        }
         for group in groups.values()
         for name, f in group.items()
     }
-    result.text = TEXT
     return result
+
+
+def _row(title: str, name: str, found: Search) -> tuple[str, ...]:
+    figures = found.memory_bytes[0] / GIB, *knee(found), found.time_s[-1], computing(found)[-1]
+    certified = f"{float(found.solution.epsilon):.1%}"
+    return (title, name, *(f"{value:.2f}" for value in figures), certified)
 
 
 def _of_sizes(sizes: dict[str, Search]) -> list[Claim]:
@@ -80,7 +97,7 @@ def _of_sizes(sizes: dict[str, Search]) -> list[Claim]:
     return [
         Claim(
             "(a) the turning point has more memory for larger models",
-            all(a < b for a, b in zip(knees, knees[1:], strict=False)),
+            all(a < b for a, b in pairwise(knees)),
             ", ".join(f"{name}: {k:.2f} GiB" for name, k in zip(sizes, knees, strict=True)),
         )
     ]
@@ -130,10 +147,3 @@ def _draw(axes: Any, groups: dict[str, dict[str, Search]]) -> None:
         panel.set_ylim(bottom=0)
         panel.legend(frameon=False, fontsize=8)
     axes[0].set_ylabel("iteration, s")
-
-
-TEXT = [
-    "(a) adjusts the hidden size, (b) the bandwidth between machines (with half of it the frontier is "
-    "not certified within 1 % in the time given; the column says what was), (c) one machine whose "
-    "links have the bandwidth of NVLink or a twentieth of it (§5.1). Stars mark turning points."
-]

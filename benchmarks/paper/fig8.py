@@ -68,7 +68,6 @@ def make() -> Result:
         result.claims += claims(model, {c.gpus: c for c in curve})
     result.data = {model: [vars(c) for c in curve] for model, curve in curves.items()}
     result.data["limit_gib"] = cluster().devices[0].memory_bytes / 1.1 / GIB
-    result.text = TEXT
     return result
 
 
@@ -126,13 +125,3 @@ def _draw(axes: Any, curves: dict[str, list[Count]]) -> None:
         panel.set_title(model, fontsize=10)
     axes[0].set_ylabel("iteration, s")
     axes[-1].legend(frameon=False, fontsize=8)
-
-
-TEXT = [
-    "The limit is 16 GiB / 1.1 = 14.5 GiB. Why more fits on 8 GPUs than in the paper: ours keeps only "
-    "what backward reads, TensorOpt every result (Table 1). Counted the paper's way data parallelism is "
-    "over the limit on 8 GPUs, as the figures in the table say. OptCNN's point, the "
-    "fastest of the frontier, splits parameters on 8 GPUs and therefore fits here.",
-    "Why Tofu does not get slower from 8 to 16 GPUs on the WideResNet: computation halves (1.3 s "
-    "less) and the bytes between machines cost less than that; on the Transformer they cost more.",
-]

@@ -9,6 +9,8 @@ from typing import Any
 
 OUT = Path("out/paper")
 PICTURES = Path("docs/pictures")
+WHY = Path(__file__).parent / "why"
+"""What is to be said of each part, why ours differs where it does."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,6 @@ class Result:
     title: str
     tables: list[Table] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
-    text: list[str] = field(default_factory=list)
     pictures: list[str] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
 
@@ -51,7 +52,10 @@ class Result:
         if self.claims:
             rows = [(c.statement, "yes" if c.holds else "**no**", c.ours) for c in self.claims]
             parts.append(Table(("The paper says", "so here", "ours"), rows).markdown())
-        return "\n\n".join(parts + self.text) + "\n"
+        why = WHY / f"{self.name}.md"
+        if why.exists():
+            parts.append(why.read_text().rstrip())
+        return "\n\n".join(parts) + "\n"
 
     def write(self) -> None:
         """Markdown and JSON under out/paper."""

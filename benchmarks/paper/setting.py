@@ -13,9 +13,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-import numpy as np
-from paper.models import subject
 
+import numpy as np
+
+from paper.models import subject
 from shardwise.advise import Options
 from shardwise.advise.assemble import SearchProblem, assemble
 from shardwise.advise.compare.data_parallel import data_parallel_rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 from paper.models import graph
 from paper.result import Result, Table, against
 from paper.setting import GIB, fastest
-
 from shardwise.graph import Graph
 
 THEIRS = {
@@ -71,7 +70,6 @@ def make() -> Result:
     headers = ("model", "parameters, paper", "ours", "", "memory, paper", "ours", "")
     result.tables.append(Table((*headers, "every result kept", ""), rows))
     result.tables.append(_candidates(result))
-    result.text = TEXT
     return result
 
 
@@ -90,22 +88,3 @@ def _candidates(result: Result) -> Table:
             )
         )
     return Table(("WideResNet of 7.3 and 83 GB?", "parameters", "every result kept"), rows)
-
-
-TEXT = [
-    "GB is read as GiB: VGG16's 138,357,544 parameters are 0.515 GiB and 0.553 GB, printed as 0.52. "
-    "Batch 256 and float32 as in the paper.",
-    "*Memory* leaves gradients and optimizer state out: the paper's RNN has 108 GB of parameters, "
-    "126 GB on one GPU and 109 GB under data parallelism on 16 (§5.1), which is "
-    "108 + (126 - 108) / 16. Ours is counted the same way here (SGD, every gradient applied as soon "
-    "as it is there).",
-    "Ours keeps only what backward reads; *every result kept* counts each operator's output. VGG16 "
-    "decides between the two: a convolution's result is not needed once its ReLU has run, and "
-    "without that rule VGG16 takes what the paper prints. So TensorOpt kept every result, and ours "
-    "is lower for the same model; that is a better count, not a better strategy.",
-    "The paper gives no sizes for three of its models. The Transformer (hidden 3840, 6 + 6 layers, "
-    "64 tokens) and the RNN (8 layers of 20480) are chosen to match the parameters. The wide residual "
-    "network cites Zagoruyko & Komodakis, whose networks are for images of 32 × 32: of those the one "
-    "nearest to both columns is taken. Tofu's, on images of 224 × 224, take two to four times "
-    "the memory.",
-]

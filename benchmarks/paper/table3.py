@@ -9,7 +9,6 @@ from typing import Any
 from paper.models import subject
 from paper.result import Claim, Result, Table
 from paper.setting import GPUS, PAPER, cluster
-
 from shardwise.advise.search import search
 from shardwise.errors import SolverError
 
@@ -75,13 +74,6 @@ def make() -> Result:
             all(f["certified"] and f["seconds"] < 60 for f in ours.values()),
             ", ".join(f"{m} {f['seconds']:.2g} s" for m, f in ours.items()) + ", within 1 %",
         )
-    ]
-    result.text = [
-        "Whole answers from a read graph (coarsening is cached, costs and search are in). The "
-        "paper's times are of a 48-core Xeon Platinum 8160 and of its own groups of operators; ours "
-        "of the machine that ran this. The exact methods are given "
-        f"{LIMIT_S:g} s; the paper does not say how near its frontiers are, ours are certified. "
-        "Models and groups are not the paper's, so the columns show orders, not factors."
     ]
     return result
 

@@ -18,11 +18,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
 from paper import draw
 from paper.models import subject
 from paper.result import Claim, Result, Table
 from paper.setting import PAPER
-
 from shardwise import _core
 from shardwise.advise.options import TOFU
 from shardwise.advise.search import Search, search
@@ -59,9 +59,7 @@ def without_output_reduction(workers: Workers) -> float:
 
 
 def _unsummed(group: Any) -> Any:
-    summed = {
-        v for uses in group.uses.values() for use in uses if use.made for v in use.partial
-    }
+    summed = {v for uses in group.uses.values() for use in uses if use.made for v in use.partial}
     return replace(group, legal=lambda v, parts: v not in summed and group.legal(v, parts))
 
 
@@ -204,7 +202,6 @@ def make() -> Result:
     for model in MODELS:
         result.claims += claims(model, times[model])
     result.data = {m: {**figures[m], "time_s": times[m]} for m in MODELS}
-    result.text = TEXT
     return result
 
 
@@ -234,21 +231,11 @@ def _draw(axes: Any, figures: dict[str, Any], times: dict[str, dict[str, float]]
     for panel, (model, figure) in zip(axes, figures.items(), strict=True):
         names = list(reversed(WAYS))
         total = [times[model][name] for name in names]
-        panel.bar(names, total, color="#94a3b8", hatch="//", edgecolor="white", label="communication")
+        panel.bar(
+            names, total, color="#94a3b8", hatch="//", edgecolor="white", label="communication"
+        )
         panel.bar(names, [figure["compute_s"]] * len(names), color=draw.OURS, label="computation")
         panel.set_title(model, fontsize=10)
         panel.tick_params(axis="x", rotation=30, labelsize=8)
     axes[0].set_ylabel("iteration, s")
     axes[0].legend(frameon=False, fontsize=8)
-
-
-TEXT = [
-    "Bytes are what all GPUs move together, by Tofu's measure (`docs/methods.md`); computation is the "
-    "same for all ways. Forward and backward of an operator share one split here, so ICML18 lacks "
-    "output reduction in forward only; Tofu's graph has backward as operators of its own.",
-    "Why the RNN's ways are nearer to each other than the paper's: their bytes differ by up to 21 %, "
-    "but communication is 8 % of the time here. Its share was larger in the paper; whether computation "
-    "was faster there or the links slower cannot be told from it. Spartan and AllRow-Greedy "
-    "differ by 0.5 % in bytes, less than what a greedy order among equal tensors is worth; the order "
-    "among those is our choice.",
-]
