@@ -20,6 +20,7 @@ class GroupPattern:
 
     `entries` are activations made by other groups, `exits` those read by others (or kept by
     nobody: the loss), `parameters`, `inputs` the rest, each in order of first use.
+    `loaded` are the inputs of the graph that it reads.
     `kept` are the storages made or loaded here that backward needs; `entry_kept[i]` says that
     backward needs entry i here; `exit_deferred[i]` that keeping exit i is decided on its edge.
     """
@@ -28,6 +29,7 @@ class GroupPattern:
     entries: tuple[str, ...]
     exits: tuple[str, ...]
     parameters: tuple[str, ...]
+    loaded: tuple[str, ...]
     kept: tuple[str, ...]
     entry_kept: tuple[bool, ...]
     exit_deferred: tuple[bool, ...]
@@ -82,10 +84,26 @@ class Patterns:
                 self._root[name]
                 for member in group.members
                 if any(self.carries_gradient(o) for o in member.operator.outputs)
-                for name in _saved(member)
+                for name in self._saved(member)
             )
             for group in self.coarsened.groups
         )
+
+    def _saved(self, member: Member) -> list[str]:
+        op, sem = member.operator, member.semantics
+        names = [n for n, s in zip(op.inputs, self.saves_inputs(member), strict=True) if s]
+        return names + [n for n, s in zip(op.outputs, sem.saves_outputs, strict=True) if s]
+
+    def saves_inputs(self, member: Member) -> tuple[bool, ...]:
+        """Which inputs backward needs: as described, but no factor of what has no gradient.
+
+        A tensor that is multiplied by a constant is not kept for the constant's sake.
+        """
+        op, saves = member.operator, member.semantics.saves_inputs
+        if op.kind not in PRODUCTS or len(saves) < 2:
+            return saves
+        needed = [self.carries_gradient(op.inputs[other]) for other in (1, 0)]
+        return (saves[0] and needed[0], saves[1] and needed[1], *saves[2:])
 
     def storage_of(self, tensor: str) -> str:
         """The tensor that owns this one's storage: itself unless it is a view."""
@@ -131,23 +149,35 @@ class Patterns:
         )
         exits = tuple(dict.fromkeys(c.tensor for c in self._by_source.get(group.index, ())))
         parameters = tuple(n for n in read if tensors[n].role == "parameter")
+        loaded = tuple(n for n in read if tensors[n].role == "input")
         deferred = tuple(self.deferred(name, group.index) for name in exits)
         skip = {name for name, d in zip(exits, deferred, strict=True) if d}
-        mine = inside | {n for n in read if tensors[n].role == "input"}
+        mine = inside | set(loaded)
         kept = tuple(sorted(r for r in self._kept_in[group.index] if r in mine and r not in skip))
         entry_kept = tuple(self.kept_by(name, group.index) for name in entries)
         key = _key(group, self.graph, self, (entries, exits, kept, entry_kept, deferred))
-        return GroupPattern(group, entries, exits, parameters, kept, entry_kept, deferred, key)
+        return GroupPattern(
+            group, entries, exits, parameters, loaded, kept, entry_kept, deferred, key
+        )
 
     def _group_making(self, tensor: str) -> int | None:
         made_by = self.graph.producer.get(tensor)
         return self.coarsened.group_of.get(made_by.name) if made_by else None
 
 
-def _saved(member: Member) -> list[str]:
-    op, sem = member.operator, member.semantics
-    names = [n for n, s in zip(op.inputs, sem.saves_inputs, strict=True) if s]
-    return names + [n for n, s in zip(op.outputs, sem.saves_outputs, strict=True) if s]
+PRODUCTS = frozenset(
+    {
+        "aten.mul.Tensor",
+        "aten.mm.default",
+        "aten.bmm.default",
+        "aten.matmul.default",
+        "aten.linear.default",
+        "aten.conv1d.default",
+        "aten.conv2d.default",
+        "aten.conv3d.default",
+    }
+)
+"""Operators whose first two inputs are factors: each is kept for the gradient of the other."""
 
 
 def _differentiated(graph: Graph) -> frozenset[str]:

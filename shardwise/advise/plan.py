@@ -6,20 +6,27 @@ per edge the sequence of collectives, forward and backward, and the copy that is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from shardwise.advise.assemble import ALTERNATIVES, SearchEdge
-from shardwise.advise.curve import time_gap, too_large
+from shardwise.advise.assemble import SearchEdge
+from shardwise.advise.breakdown import operator_costs
+from shardwise.advise.chosen import Chosen, fastest, leanest, time_gap, together, too_large
+from shardwise.advise.crossings import ALTERNATIVES
+from shardwise.advise.fitting import search_fitting
 from shardwise.advise.frontier import certificate, heading, search_report
+from shardwise.advise.group_costs import GroupCosts
 from shardwise.advise.layout import describe
 from shardwise.advise.next_best import NextBest, next_best
 from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.pattern import GroupPattern
 from shardwise.advise.reschedule import Step
-from shardwise.advise.search import Infeasible, Search, Subject, search
+from shardwise.advise.search import Infeasible, Search, Subject, search_all
 from shardwise.advise.turning_point import turning_point
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
@@ -40,9 +47,9 @@ def plan(
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The strategy that `objective` picks among those that fit the memory limit.
+    """The strategy that `objective` picks among those whose replayed step fits the memory limit.
 
-    `mini-time`: the shortest iteration time. `mini-memory`: the least memory. `turning-point`:
+    `mini-time`: the shortest iteration time. `mini-memory`: the lowest peak. `turning-point`:
     the knee of the frontier (the fastest that fits, when the knee does not). `mini-cost`: with a
     fixed number of GPUs the price of a step grows with its time alone, so it picks as
     `mini-time` does. Raises `Infeasible` when nothing fits, `BadInput` for an unknown objective.
@@ -52,32 +59,31 @@ def plan(
             f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
         )
     near_limit = objective in ("mini-time", "mini-cost")
-    found = search(
-        Subject.of(graph),
-        hardware,
-        gpus,
-        options or Options(),
-        progress or quiet,
-        near_limit=near_limit,
-    )
-    return plan_document(found, choose(found, objective), objective)
+    look = search_fitting if near_limit else search_all
+    searches = look(Subject.of(graph), hardware, gpus, options or Options(), progress or quiet)
+    return plan_document(searches, choose(searches, objective), objective)
 
 
-def choose(found: Search, objective: str) -> int:
-    """The point that the objective picks."""
-    fastest = found.fastest_within(found.limit_bytes)
-    if fastest is None:
-        raise Infeasible(f"no strategy fits on {found.mesh.gpus} GPUs: {too_large(found)}")
+def choose(searches: Sequence[Search], objective: str) -> Chosen:
+    """The point that the objective picks; raises `Infeasible` when none fits."""
+    quickest = fastest(searches)
+    if quickest is None:
+        raise Infeasible(f"no strategy fits on {searches[0].mesh.gpus} GPUs: {too_large(searches)}")
     if objective == "mini-memory":
-        return 0
+        return leanest(searches)
+    points = together(searches)
     if objective == "turning-point":
-        knee = turning_point(found.memory_bytes, found.time_s)
-        return fastest if knee is None else min(knee, fastest)
-    return fastest
+        knee = turning_point(
+            np.array([p.memory_bytes for p in points]), np.array([p.time_s for p in points])
+        )
+        if knee is not None and points[knee].fits:
+            return points[knee]
+    return quickest
 
 
-def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
-    """The document of one point of a search."""
+def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) -> dict[str, Any]:
+    """The document of one point of the searches of a question."""
+    found, point = chosen.found, chosen.point
     names = tuple(axis.name for axis in found.problem.context.mesh.axes)
     edges = [_edge_document(found, edge, point, e) for e, edge in enumerate(found.problem.edges)]
     compute = found.compute_s(point)
@@ -87,18 +93,22 @@ def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
         "schema": PLAN_SCHEMA,
         "id": found.plan_id(point),
         **heading(found),
+        "micro_batches": found.micro_batches,
         "objective": objective,
         "predicted": {
             "memory_bytes": round(float(found.memory_bytes[point])),
+            "peak_bytes": round(chosen.peak_bytes),
             "fixed_memory_bytes": found.problem.fixed_memory_bytes,
             "time_s": time,
+            "replayed_time_s": chosen.replayed_time_s,
+            "exposed_communication_s": float(found.replayed.exposed_s[point]),
             "compute_s": compute,
             "communication_s": max(time - compute, 0.0),
             "fixed_time_s": found.problem.fixed_time_s,
             "samples_per_s": None
             if found.subject.graph.batch_size is None
-            else found.subject.graph.batch_size / time,
-            "gap": time_gap(found, point),
+            else found.subject.graph.batch_size / chosen.ranking_s,
+            "gap": time_gap(searches, time),
         },
         "groups": [
             _group_document(found, index, point, names, others[index])
@@ -106,8 +116,8 @@ def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
         ],
         "edges": edges,
         "order": [op.name for op in found.subject.graph.operators],
-        "certificate": certificate(found),
-        "search": search_report(found),
+        "certificate": certificate(searches),
+        "search": search_report(searches),
     }
 
 
@@ -116,18 +126,11 @@ def _group_document(
 ) -> dict[str, Any]:
     pattern, cost = found.problem.patterns[index], found.problem.costs[index]
     choice = int(found.solution.choices[point, index])
-    variables = pattern.group.variables
-
-    def split(k: int) -> dict[str, str | None]:
-        return {
-            axis: (variables[v] if v >= 0 else None)
-            for axis, v in zip(names, cost.assignment[k].tolist(), strict=True)
-        }
-
+    shares = operator_costs(found.problem, index, choice)
     return {
         "name": pattern.group.name,
         "choice": choice,
-        "split": split(choice),
+        **_configuration(pattern, cost, choice, names),
         "parameter_bytes": float(cost.parameter_bytes[choice]),
         "activation_bytes": float(cost.activation_bytes[choice]),
         "compute_s": float(cost.compute_s[choice]),
@@ -135,11 +138,30 @@ def _group_document(
         "next_best": None
         if other is None
         else {
-            "split": split(other.choice),
+            **_configuration(pattern, cost, other.choice, names),
             "added_time_s": other.time_s,
             "added_memory_bytes": other.memory_bytes,
         },
-        "operators": [_operator_document(m, cost.assignment[choice]) for m in pattern.members],
+        "operators": [
+            {**_operator_document(member, cost.assignment[choice]), **asdict(share)}
+            for member, share in zip(pattern.members, shares, strict=True)
+        ],
+    }
+
+
+def _configuration(
+    pattern: GroupPattern, cost: GroupCosts, k: int, names: tuple[str, ...]
+) -> dict[str, Any]:
+    """What a group chooses."""
+    variables = pattern.group.variables
+    return {
+        "split": {
+            axis: (variables[v] if v >= 0 else None)
+            for axis, v in zip(names, cost.assignment[k].tolist(), strict=True)
+        },
+        "zero": int(cost.zero[k]),
+        "zero_axes": [axis for a, axis in enumerate(names) if int(cost.zero_axes[k]) >> a & 1],
+        "recompute": bool(cost.recompute[k]),
     }
 
 
@@ -174,7 +196,7 @@ def _edge_document(found: Search, edge: SearchEdge, point: int, e: int) -> dict[
     at_target = int(found.solution.choices[point, edge.target])
     row, column = edge.table.rows[at_source], edge.table.columns[at_target]
     alternative = int(found.solution.edge_choices[point, e])
-    tensor = found.subject.graph.tensors[edge.tensors[0]]
+    tensor = problem.context.graph.tensors[edge.tensors[0]]
     source, target = problem.patterns[edge.source], problem.patterns[edge.target]
     out = problem.costs[edge.source].exits[source.exits.index(tensor.name)]
     into = problem.costs[edge.target].entries[target.entries.index(tensor.name)]
@@ -242,6 +264,9 @@ class _GroupShape(msgspec.Struct):
     compute_s: float
     communication_s: float
     operators: list[dict[str, Any]]
+    zero: int = 0
+    zero_axes: list[str] = []
+    recompute: bool = False
 
 
 class _EdgeShape(msgspec.Struct):

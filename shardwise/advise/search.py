@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from time import monotonic
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.advise.assemble import SearchProblem, assemble
+from shardwise.advise.micro_batches import split_batch
 from shardwise.advise.options import TOFU, Options, Progress, quiet
 from shardwise.advise.pattern import Patterns
+from shardwise.advise.precision import narrow
+from shardwise.advise.replay import Replayed, Replayer
 from shardwise.advise.tofu import TofuSolution, tofu
 from shardwise.errors import BadInput, Cancelled, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
@@ -32,12 +38,28 @@ class Subject:
     id: str
     coarsened: Coarsened
     patterns: Patterns
+    _variants: dict[Hashable, Patterns] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph, *, join: bool = True) -> Subject:
         """`join` as in `coarsen`: without it every operator is searched on its own."""
         coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors), join=join)
         return cls(graph, graph_id(graph), coarsened, Patterns(coarsened))
+
+    def variant(self, options: Options, micro_batches: int) -> Patterns:
+        """The groups as the options compute them: precision, and the batch of a micro-batch.
+
+        Raises `BadInput` when the count of micro-batches does not divide the batch.
+        """
+        exempt = tuple(pin for pin in options.pins if pin.key == "precision")
+        key = (options.precision, exempt, micro_batches)
+        if key not in self._variants:
+            narrowed = narrow(
+                self.coarsened, options.precision, lambda op: any(pin.binds(op) for pin in exempt)
+            )
+            changed = split_batch(narrowed, micro_batches)
+            self._variants[key] = self.patterns if changed is self.coarsened else Patterns(changed)
+        return self._variants[key]
 
 
 @dataclass(frozen=True)
@@ -50,6 +72,30 @@ class Search:
     options: Options
     problem: SearchProblem
     solution: _core.Solution | TofuSolution
+
+    @property
+    def micro_batches(self) -> int:
+        return self.problem.context.micro_batches
+
+    @cached_property
+    def replayer(self) -> Replayer:
+        """Replays strategies of the problem."""
+        return Replayer(self.problem, self.options.step)
+
+    @cached_property
+    def replayed(self) -> Replayed:
+        """Peak memory and overlapped time of every point (`replay.py`)."""
+        return self.replayer.replay(self.solution.choices, self.solution.edge_choices)
+
+    @property
+    def ranking_s(self) -> NDArray[np.float64]:
+        """The time that ranks the points: the sum, or with `overlap` the replayed one."""
+        return self.replayed.time_s if self.options.overlap else self.time_s
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Which points fit the memory limit when they are replayed."""
+        return np.asarray(self.replayed.peak_bytes <= self.limit_bytes)
 
     @property
     def limit_bytes(self) -> float:
@@ -72,7 +118,7 @@ class Search:
         return total
 
     def fastest_within(self, limit_bytes: float) -> int | None:
-        """The fastest point that fits `limit_bytes`, or None."""
+        """The fastest point whose memory adds up to at most `limit_bytes`, or None."""
         fitting = np.flatnonzero(self.memory_bytes <= limit_bytes)
         return int(fitting[-1]) if len(fitting) else None
 
@@ -81,8 +127,11 @@ class Search:
         digest = hashlib.sha256()
         axes = [(axis.name, axis.size) for axis in self.problem.context.mesh.axes]
         digest.update(repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode())
-        digest.update(repr(self.options.optimizer).encode())
-        digest.update(self.solution.choices[point].astype("<u4").tobytes())
+        for part in (self.options.optimizer, self.options.precision, self.micro_batches):
+            digest.update(repr(part).encode())
+        for cost, k in zip(self.problem.costs, self.solution.choices[point], strict=True):
+            digest.update(cost.assignment[k].tobytes())
+            digest.update(repr((cost.zero[k], cost.zero_axes[k], cost.recompute[k])).encode())
         digest.update(self.solution.edge_choices[point].astype("<u4").tobytes())
         return f"sha256:{digest.hexdigest()}"
 
@@ -95,8 +144,9 @@ def search(
     progress: Progress = quiet,
     *,
     near_limit: bool = False,
+    micro_batches: int = 1,
 ) -> Search:
-    """Track the frontier of `subject` on `gpus` devices.
+    """Track the frontier of `subject` on `gpus` devices with so many micro-batches in a step.
 
     With `near_limit` only the neighbourhood of the memory limit is searched, which is all that
     the shortest time under that limit needs. Raises `Infeasible` when the hardware has fewer
@@ -110,7 +160,8 @@ def search(
     except TooFewDevices as reason:
         raise Infeasible(str(reason)) from None
     started = monotonic()
-    problem = assemble(subject.coarsened, subject.patterns, hardware, mesh, options, progress)
+    variant = subject.variant(options, micro_batches)
+    problem = assemble(variant, hardware, mesh, options, progress, micro_batches)
     if options.time_limit_s is not None:
         left = options.time_limit_s - (monotonic() - started)
         if left <= 0:
@@ -120,26 +171,64 @@ def search(
         if options.method == TOFU:
             solution: _core.Solution | TofuSolution = tofu(problem, options, progress)
         else:
-            solution = _track(problem, hardware, options, progress, near_limit=near_limit)
+            near = options.limit_for(hardware.devices[0].memory_bytes) if near_limit else None
+            solution = _track(problem, options, progress, near)
+    except _core.Cancelled:
+        raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
-        if str(error) == "cancelled":
-            raise Cancelled from None
         raise SolverError(str(error)) from None
     return Search(subject, hardware, mesh, options, problem, solution)
 
 
-def _track(
-    problem: SearchProblem,
+def search_all(
+    subject: Subject,
     hardware: Hardware,
+    gpus: int,
     options: Options,
-    progress: Progress,
+    progress: Progress = quiet,
     *,
-    near_limit: bool,
+    near_limit: bool = False,
+) -> list[Search]:
+    """One search for each number of micro-batches in the options; raises as `search` does."""
+    counts = options.micro_batches
+
+    def one_of(position: int) -> Progress:
+        return lambda stage, fraction: progress(stage, (position + fraction) / len(counts))
+
+    return [
+        search(
+            subject,
+            hardware,
+            gpus,
+            options,
+            one_of(position),
+            near_limit=near_limit,
+            micro_batches=count,
+        )
+        for position, count in enumerate(counts)
+    ]
+
+
+def search_near(
+    found: Search, near_bytes: float, time_limit_s: float | None, progress: Progress = quiet
+) -> Search:
+    """The same question near another memory, within so much time; raises as `search` does."""
+    options = replace(found.options, time_limit_s=time_limit_s)
+    try:
+        solution = _track(found.problem, options, progress, near_bytes)
+    except _core.Cancelled:
+        raise Cancelled from None
+    except (RuntimeError, TimeoutError) as error:
+        raise SolverError(str(error)) from None
+    other = replace(found, solution=solution)
+    other.__dict__["replayer"] = found.replayer  # it belongs to the problem
+    return other
+
+
+def _track(
+    problem: SearchProblem, options: Options, progress: Progress, near_bytes: float | None
 ) -> _core.Solution:
-    target = None
-    if near_limit:
-        limit = options.limit_for(hardware.devices[0].memory_bytes)
-        target = max(limit - problem.fixed_memory_bytes, 0.0)
+    target = None if near_bytes is None else max(near_bytes - problem.fixed_memory_bytes, 0.0)
     return _core.solve(
         problem.problem,
         method=options.method,

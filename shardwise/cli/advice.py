@@ -71,7 +71,9 @@ def _frontier_table(document: dict[str, Any]) -> None:
         (
             ("→ " if i == knee else "  ") + str(i),
             gib(points[i]["memory_bytes"]),
+            gib(points[i]["replayed_peak_bytes"]),
             seconds(points[i]["time_s"]),
+            seconds(points[i]["replayed_time_s"]),
             seconds(points[i]["compute_s"]),
             seconds(points[i]["communication_s"]),
             "yes" if points[i]["feasible"] else "no",
@@ -81,7 +83,7 @@ def _frontier_table(document: dict[str, Any]) -> None:
     table(
         f"{document['graph_name']} on {counted(document['gpus'], 'GPU')} of {document['hardware']} "
         f"({counted(len(points), 'point')}, {len(shown)} shown; → turning point)",
-        ("point", "GiB/GPU", "time", "compute", "communication", "fits"),
+        ("point", "sum GiB", "peak GiB", "time", "overlapped", "compute", "communication", "fits"),
         rows,
     )
     _certificate(document)
@@ -142,6 +144,7 @@ def _curve_table(document: dict[str, Any]) -> None:
                 point["gpus"],
                 point["nodes"],
                 seconds(point["time_s"]),
+                seconds(point["replayed_time_s"]),
                 "-" if point["samples_per_s"] is None else f"{point['samples_per_s']:,.1f}",
                 gib(point["peak_bytes"]),
                 "-" if point["gap"] is None else f"{point['gap']:.1%}",
@@ -154,7 +157,7 @@ def _curve_table(document: dict[str, Any]) -> None:
     if rows:
         table(
             f"{document['graph_name']} on {document['hardware']}",
-            ("GPUs", "nodes", "time", "samples/s", "GiB/GPU", "gap", "reason"),
+            ("GPUs", "nodes", "time", "overlapped", "samples/s", "peak GiB", "gap", "reason"),
             rows,
         )
 
@@ -189,7 +192,6 @@ def _csv(points: list[dict[str, Any]]) -> str:
     default="mini-time",
     show_default=True,
 )
-@click.option("--pin", multiple=True, help="Not yet: fix an operator's split.")
 @click.option("-o", "--output", help="Write the plan here.")
 @search_options
 @json_option
@@ -198,7 +200,6 @@ def plan(
     hardware: str,
     gpus: int,
     objective: str,
-    pin: tuple[str, ...],
     output: str | None,
     as_json: bool,
     **search: Any,
@@ -208,8 +209,6 @@ def plan(
     from shardwise.advise import plan as choose
     from shardwise.hardware import load_hardware
 
-    if pin:
-        raise BadInput("not yet: pinned splits", field="pin")
     check_output(output)
     options = options_from(search)
     with progress(search["quiet"] or as_json) as listener:
