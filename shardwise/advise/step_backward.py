@@ -21,8 +21,7 @@ from shardwise.advise.tape import COMMUNICATION, COMPUTE
 class Backward:
     """Writes the backward pass of one forward pass.
 
-    `parameter[name]` lists the tasks that made parts of a parameter's gradient, each with the
-    buffer in which its part lies; `last` is the pass's last task of computation.
+    `parameter[name]` is the gradient of a parameter, `last` the pass's last task of computation.
     """
 
     def __init__(self, step: StepStructure, forward: Forward) -> None:
@@ -33,7 +32,9 @@ class Backward:
         self._gradient: dict[tuple[str, int], Copies] = {}
         self._holders: Counter[int] = Counter()
         self._to_come: Counter[tuple[str, int]] = Counter()
-        self.parameter: dict[str, list[tuple[int, int]]] = {}
+        # Buffers of which a gradient is a view: autograd adds nothing to them in place.
+        self._viewed: set[int] = set()
+        self.parameter: dict[str, Copy] = {}
         self.last = 0
 
     def write(self) -> None:
@@ -107,13 +108,34 @@ class Backward:
         step, tape, table = self._step, self._tape, self._step.table(group)
         op = step.member(group, position).operator
         name = op.inputs[port]
-        if step.footprints[op.name].shares[port] and arriving and arriving[0]:
+        memory = step.footprints[op.name]
+        if memory.shares[port] and arriving and arriving[0]:
+            if memory.views[port]:
+                self._viewed.update(copy.buffer for copy in arriving[0])
             return tuple(replace(copy, made=task) for copy in arriving[0])
         size = step.cell(group, table.input_bytes(position, port))
-        buffer = tape.buffer(f"gradient of {name}", task, size)
+        part = Copy(tape.buffer(f"gradient of {name}", task, size), task)
+        if memory.views[port]:
+            self._viewed.add(part.buffer)
         if step.graph.tensors[name].role == "parameter":
-            self.parameter.setdefault(name, []).append((task, buffer))
-        return (Copy(buffer, task),)
+            self._add_parameter(name, part)
+        return (part,)
+
+    def _add_parameter(self, name: str, part: Copy) -> None:
+        """One more part of a parameter's gradient (tied weights, steps of a recurrence)."""
+        tape = self._tape
+        first = self.parameter.get(name)
+        if first is None:
+            self.parameter[name] = part
+            return
+        task = tape.task(f"add gradients of {name}", COMMUNICATION, 0.0, (first.made, part.made))
+        for copy in (first, part):
+            tape.use(copy.buffer, task)
+        if first.buffer not in self._viewed:
+            self.parameter[name] = replace(first, made=task)
+            return
+        added = tape.buffer(f"gradient of {name} added", task, tape.sizes[part.buffer])
+        self.parameter[name] = Copy(added, task)
 
     def _moved_back(self, group: int, position: int, port: int, part: Copies) -> Copies:
         """A member's gradient, brought into the layout in which its tensor is in the group."""
@@ -157,7 +179,8 @@ class Backward:
         for copy in (*first, *part):
             tape.use(copy.buffer, task, copy.flag)
         self._holders.subtract(copy.buffer for copy in part)
-        if all(self._holders[copy.buffer] == 1 for copy in first):
+        mine = (self._holders[copy.buffer] == 1 for copy in first)
+        if all(mine) and self._viewed.isdisjoint(copy.buffer for copy in first):
             self._gradient[tensor, group] = tuple(replace(c, made=task) for c in first)
             return
         self._holders.subtract(copy.buffer for copy in first)

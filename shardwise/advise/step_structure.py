@@ -64,7 +64,7 @@ class StepStructure:
             for position, m in enumerate(g.members)
         }
         self.footprints: dict[str, Footprint] = {
-            m.operator.name: footprint(m, self.graph, settings.device)
+            m.operator.name: footprint(m, self.patterns, settings.device)
             for g in problem.coarsened.groups
             for m in g.members
         }

@@ -6,14 +6,14 @@ Gradients are reduced as soon as they are whole: in the last micro-batch, under 
 
 from __future__ import annotations
 
-from shardwise.advise.step_structure import StepStructure
+from collections.abc import Mapping
+
+from shardwise.advise.step_structure import Copy, StepStructure
 from shardwise.advise.tape import ALWAYS, BEFORE, COMMUNICATION, COMPUTE, Cell
 from shardwise.graph.graph import DTYPE_BYTES
 
 STATE_ITEM_BYTES = 4
 """Moments and master weights are float32."""
-
-Parts = dict[str, list[tuple[int, int]]]
 
 
 class Update:
@@ -31,29 +31,25 @@ class Update:
         self._lasting: list[tuple[int, int]] = []
         self._reduced: dict[str, int] = {}
 
-    def reduce(self, parts: Parts, *, first: bool, last: bool) -> None:
+    def reduce(self, gradients: Mapping[str, Copy], *, first: bool, last: bool) -> None:
         """The gradients of a micro-batch: added up, reduced, and freed where they may be."""
         for group, number, name in self._owners:
-            if name in parts:
-                self._reduce(group, number, parts[name], first, last)
+            if name in gradients:
+                self._reduce(group, number, gradients[name], first, last)
 
-    def _reduce(
-        self, group: int, number: int, parts: list[tuple[int, int]], first: bool, last: bool
-    ) -> None:
+    def _reduce(self, group: int, number: int, gradient: Copy, first: bool, last: bool) -> None:
         step, tape, table = self._step, self._tape, self._step.table(group)
         name = step.problem.patterns[group].parameters[number]
-        whole = parts[0][1]
-        made = [task for task, _ in parts]
-        for task in made:
-            tape.use(whole, task)  # each further part is added to the first at once
+        whole, made = gradient.buffer, gradient.made
+        tape.use(whole, made)
         reduce = table.parameter(number, "reduce_s")
         before = self._reduced.get(name, BEFORE)
         stages = (0, 1, 2, 3) if last else (2, 3)
         if not last and not table.shards_gradients:
-            self._reduced[name] = max(made)
+            self._reduced[name] = made
         else:
             seconds = step.cell(group, table.staged(reduce, *stages))
-            task = tape.task(f"reduce gradient of {name}", COMMUNICATION, seconds, (*made, before))
+            task = tape.task(f"reduce gradient of {name}", COMMUNICATION, seconds, (made, before))
             self._reduced[name] = task
             tape.use(whole, task)
             size = step.cell(group, table.staged(table.parameter(number, "gradient_bytes"), 2, 3))
