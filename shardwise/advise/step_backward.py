@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from shardwise.advise.group_table import BACKWARD
 from shardwise.advise.step_forward import Forward
@@ -112,7 +111,7 @@ class Backward:
         if memory.shares[port] and arriving and arriving[0]:
             if memory.views[port]:
                 self._viewed.update(copy.buffer for copy in arriving[0])
-            return tuple(replace(copy, made=task) for copy in arriving[0])
+            return tuple(copy._replace(made=task) for copy in arriving[0])
         size = step.cell(group, table.input_bytes(position, port))
         part = Copy(tape.buffer(f"gradient of {name}", task, size), task)
         if memory.views[port]:
@@ -132,7 +131,7 @@ class Backward:
         for copy in (first, part):
             tape.use(copy.buffer, task)
         if first.buffer not in self._viewed:
-            self.parameter[name] = replace(first, made=task)
+            self.parameter[name] = first._replace(made=task)
             return
         added = tape.buffer(f"gradient of {name} added", task, tape.sizes[part.buffer])
         self.parameter[name] = Copy(added, task)
@@ -147,7 +146,7 @@ class Backward:
         moved = tape.flag(step.cell(group, table.moved(position, port, BACKWARD)))
         same = tape.flag(step.cell(group, table.moved(position, port, BACKWARD, negated=True)))
         self._holders[buffer] += 1
-        stays = (replace(c, flag=tape.both(c.flag, same)) for c in part)
+        stays = (c._replace(flag=tape.both(c.flag, same)) for c in part)
         return (Copy(buffer, task, moved), *stays)
 
     def _cross_back(self, crossing: Crossing) -> None:
@@ -163,7 +162,7 @@ class Backward:
         moved = tape.flag(crossing.cell("moved_back"))
         same = tape.flag(crossing.cell("same_back"))
         self._holders[buffer] += 1
-        stays = (replace(c, made=task, flag=tape.both(c.flag, same)) for c in parts)
+        stays = (c._replace(made=task, flag=tape.both(c.flag, same)) for c in parts)
         self._add(crossing.tensor, crossing.source, (Copy(buffer, task, moved), *stays))
 
     def _add(self, tensor: str, group: int, part: Copies) -> None:
@@ -181,7 +180,7 @@ class Backward:
         self._holders.subtract(copy.buffer for copy in part)
         mine = (self._holders[copy.buffer] == 1 for copy in first)
         if all(mine) and self._viewed.isdisjoint(copy.buffer for copy in first):
-            self._gradient[tensor, group] = tuple(replace(c, made=task) for c in first)
+            self._gradient[tensor, group] = tuple(c._replace(made=task) for c in first)
             return
         self._holders.subtract(copy.buffer for copy in first)
         # In one of the buffers that the part may lie in; it is as large in any of them.

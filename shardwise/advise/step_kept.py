@@ -9,7 +9,6 @@ once more (Chen et al. 2016), and backward finds what that run has left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from shardwise.advise.group_table import FORWARD
 from shardwise.advise.step_forward import Forward
@@ -139,7 +138,7 @@ class Kept:
         return (*first, *again, *self._flagged(copies, same))
 
     def _flagged(self, copies: Copies, flag: int) -> Copies:
-        return tuple(replace(c, flag=self._tape.both(c.flag, flag)) for c in copies)
+        return tuple(c._replace(flag=self._tape.both(c.flag, flag)) for c in copies)
 
     def _move(self, crossing: Crossing, which: str, of: Copies) -> Copy:
         """A copy moved again in backward, once for all that need it."""

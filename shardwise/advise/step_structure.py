@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.edge_values import COLUMN
@@ -27,8 +28,7 @@ class Crossing:
         return Cell(self.table, self.owner, COLUMN[column])
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """A buffer that holds a tensor under a flag, from the end of task `made` on."""
 
     buffer: int
@@ -129,14 +129,14 @@ class Weights:
         numbers = [p for p, name in enumerate(names) if name in op.inputs]
         if numbers and group not in self._begun:
             self._begun[group] = step.tape.last_compute()
-        before = list(self._begun.values())
-        ahead = before[-2] if len(before) > 1 else BEFORE
-        return tuple(self._one(group, p, label, ahead) for p in numbers)
+        return tuple(self._one(group, p, label) for p in numbers)
 
-    def _one(self, group: int, number: int, label: str, ahead: int) -> Copy:
+    def _one(self, group: int, number: int, label: str) -> Copy:
         tape, step, table = self._step.tape, self._step, self._step.table(group)
         if (group, number, label) not in self._gathered:
             name = step.problem.patterns[group].parameters[number]
+            before = list(self._begun.values())
+            ahead = before[-2] if len(before) > 1 else BEFORE
             seconds = step.cell(group, table.parameter(number, "gather_s"))
             task = tape.task(f"gather {name} for {label}", COMMUNICATION, seconds, (ahead,))
             size = step.cell(group, table.staged(table.whole_bytes(number), 3))
