@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.advise.data_loading import arriving
+from shardwise.advise.fast_convolution import saving
 from shardwise.advise.group_costs import CostContext
 from shardwise.advise.layout import PARTIAL, REPLICATE, Floats, Layouts, local_elements
 from shardwise.advise.pattern import GroupPattern
@@ -151,14 +152,29 @@ class GroupWork:
             if self.tensors[name].differentiable:
                 dtype = self.tensors[name].dtype
                 break
+        share /= saving(self.device, self.context.graph, op, dtype)
         forward = self.device.roofline_times(sem.forward_flops * share, read + written, dtype)
         passes.forward_s[:, position] = forward
         if any(self.context.patterns.carries_gradient(o) for o in op.outputs):
             # Backward reads the output's gradient and what was kept, and writes the inputs'.
-            moved = written + read + self._gradient_bytes(position, member)
+            moved = written + self._needed_bytes(position, member)
+            moved += self._gradient_bytes(position, member)
             passes.backward_s[:, position] = self.device.roofline_times(
                 sem.backward_flops * share, moved, dtype
             )
+
+    def _needed_bytes(self, position: int, member: Member) -> Floats:
+        """What backward reads beside gradients; an addition needs neither of its terms."""
+        sem, op = member.semantics, member.operator
+        total = np.zeros(self.count)
+        for names, kept, layouts in (
+            (op.inputs, sem.saves_inputs, self.inputs[position]),
+            (op.outputs, sem.saves_outputs, self.outputs[position]),
+        ):
+            for name, needed, (forward, _) in zip(names, kept, layouts, strict=True):
+                if needed and not _looked_up(member, name, self.tensors[name].shape):
+                    total += self.local_bytes(name, forward)
+        return total
 
     def _gradient_bytes(self, position: int, member: Member) -> Floats:
         total = np.zeros(self.count)
