@@ -19,6 +19,7 @@ from service.doorbell import Doorbell
 from service.logs import REQUEST_ID
 from service.metrics import Metrics
 from service.openapi import complete
+from service.page.routes import router as page
 from service.problems import MEDIA_TYPE, Problem, encode, problem_of
 from service.routes import allocations, graphs, hardware, health, jobs
 from service.settings import Settings
@@ -79,6 +80,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         health.router,
     ):
         app.include_router(router)
+    app.include_router(page)
     app.add_exception_handler(ShardwiseError, _on_error)
     app.add_exception_handler(Exception, _on_defect)
     app.add_exception_handler(HTTPException, _on_http)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import msgspec
 
 from service.json_body import bad_field
 from shardwise.advise import Options
+from shardwise.advise.pins import parse_pin
 from shardwise.errors import BadInput
 
 HERE_ONLY = ("threads",)
@@ -21,6 +22,7 @@ _FLAGS = {
     "memory": "memory_limit_bytes",
     "time-limit": "time_limit_s",
     "search-memory": "search_memory_bytes",
+    "pin": "pins",
 }
 """`Options` names some fields in its errors as the command line does."""
 
@@ -36,7 +38,7 @@ def options_from_request(values: Mapping[str, Any], *, text: bool = False) -> Op
                 "unknown option", field=f"options.{name}", expected=", ".join(sorted(NAMES))
             )
     try:
-        return msgspec.convert(dict(values), Options, strict=not text)
+        return _converted(values, strict=not text)
     except msgspec.ValidationError as error:
         raise bad_field(error, "options") from None
     except BadInput as error:
@@ -49,12 +51,23 @@ def options_from_request(values: Mapping[str, Any], *, text: bool = False) -> Op
 def options_document(options: Options) -> dict[str, Any]:
     """Every option that shapes the answer, defaults written out: part of the content id."""
     return {
-        name: msgspec.to_builtins(value)
-        for name, value in asdict(options).items()
-        if name not in HERE_ONLY
+        **{
+            name: msgspec.to_builtins(value)
+            for name, value in asdict(replace(options, pins=())).items()
+            if name not in HERE_ONLY
+        },
+        "pins": sorted(str(pin) for pin in options.pins),
     }
 
 
 def options_from_document(values: Mapping[str, Any], threads: int) -> Options:
     """The options that `options_document` wrote, for a worker with so many threads."""
-    return msgspec.convert({**values, "threads": threads}, Options)
+    return _converted({**values, "threads": threads}, strict=True)
+
+
+def _converted(values: Mapping[str, Any], *, strict: bool) -> Options:
+    """The options; `pins` are rules as text, as on the command line."""
+    plain = {name: value for name, value in values.items() if name != "pins"}
+    rules = msgspec.convert(values.get("pins", ()), tuple[str, ...])
+    options = msgspec.convert(plain, Options, strict=strict)
+    return replace(options, pins=tuple(parse_pin(rule) for rule in rules))
