@@ -6,12 +6,14 @@ nonce, into which Plotly writes its rules; nothing from any other host, no frame
 
 from __future__ import annotations
 
+import re
 import secrets
 from functools import cache
 from typing import Any
 
 from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
 from starlette.concurrency import run_in_threadpool
 
 from service.page import units
@@ -45,6 +47,7 @@ def environment() -> Environment:
     )
     for name in ("size", "seconds", "count", "usd", "percent", "moment", "short"):
         found.filters[name] = getattr(units, name)
+    found.filters["breakable"] = breakable
     found.globals.update(asset=address, version=__version__)
     return found
 
@@ -65,6 +68,12 @@ def page(request: Request, template: str, status: int, values: dict[str, Any]) -
     policy = _POLICY.format(nonce=nonce)
     headers = {**HEADERS, "Content-Security-Policy": policy}
     return Response(text, status, headers, "text/html; charset=utf-8")
+
+
+def breakable(name: str) -> Markup:
+    """A long name that may be broken after its dots and underscores."""
+    parts = re.split(r"(?<=[._-])", name)
+    return Markup("<wbr>").join(escape(part) for part in parts)
 
 
 def redirect(where: str) -> Response:

@@ -15,7 +15,7 @@ from service.handlers import jobs as job_handlers
 from service.page.forms import file_of, question_body, read_form, texts
 from service.page.inner import read, send
 from service.page.render import redirect, respond
-from service.page.views.job_rows import rows_of
+from service.page.views.job_rows import graph_names, rows_of
 from service.problems import Problem, problem_of
 from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
 from service.search_options import NAMES
@@ -108,7 +108,7 @@ async def _form(
         stages=ZERO_STAGES,
         recompute=RECOMPUTE,
         precisions=tuple(PRECISIONS),
-        jobs=rows_of(recent["items"]),
+        jobs=rows_of(recent["items"], graph_names(graphs["items"])),
     )
 
 

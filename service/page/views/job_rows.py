@@ -6,6 +6,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from service.page.units import short
+from service.search_options import options_document
+from shardwise.advise import Options
 
 ACTIVE = ("queued", "running")
 
@@ -17,6 +19,11 @@ def rows_of(jobs: list[dict[str, Any]], names: dict[str, str] | None = None) -> 
     ]
 
 
+def graph_names(graphs: list[dict[str, Any]]) -> dict[str, str]:
+    """Names by id."""
+    return {graph["id"]: graph["name"] for graph in graphs}
+
+
 def about(job: dict[str, Any], names: dict[str, str]) -> str:
     """The question in a few words."""
     asked = job["question"]
@@ -26,6 +33,13 @@ def about(job: dict[str, Any], names: dict[str, str]) -> str:
     gpus = asked.get("gpus", asked.get("max_gpus"))
     upto = "up to " if job["kind"] == "curve" else ""
     return f"{graph} on {upto}{gpus} GPU{'' if gpus == 1 else 's'} of {asked.get('hardware', '?')}"
+
+
+def choices(job: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The options that are not the defaults, by name."""
+    usual = options_document(Options())
+    options = job["question"].get("options", {})
+    return [(name, value) for name, value in options.items() if value != usual.get(name)]
 
 
 def again(job: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from service.handlers import jobs as handlers
 from service.page.inner import inner_request, read, send
 from service.page.render import redirect, respond
 from service.page.views.answers import CONTEXTS
-from service.page.views.job_rows import ACTIVE, about, again, rows_of
+from service.page.views.job_rows import about, again, choices, graph_names, rows_of
 from service.problems import Problem
 from service.questions import INFEASIBLE_SCHEMA
 
@@ -44,8 +44,13 @@ async def show(request: Request, job_id: str) -> Response:
     """One job: progress while it is computed, its answer when it is done, or why not."""
     job = await read(request, partial(handlers.get_job, job_id=job_id, kind=None))
     names = await _graph_names(request, job["question"]["graph"])
-    shared = {"job": job, "about": about(job, names), "again": again(job)}
-    if job["state"] in ACTIVE or job["state"] != "done":
+    shared = {
+        "job": job,
+        "about": about(job, names),
+        "again": again(job),
+        "choices": choices(job),
+    }
+    if job["state"] != "done":
         return await respond(request, "job.html", **shared)
     result = job.pop("result")
     if result["schema"] == INFEASIBLE_SCHEMA:
@@ -100,4 +105,4 @@ async def _graph_names(request: Request, graph_id: str | None = None) -> dict[st
             return {}
         return {graph_id: found["name"]}
     page = await read(request, graph_handlers.get_graphs, {"limit": "200"})
-    return {graph["id"]: graph["name"] for graph in page["items"]}
+    return graph_names(page["items"])
