@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from urllib.parse import urlencode
 
@@ -37,14 +38,14 @@ def about(job: dict[str, Any], names: dict[str, str]) -> str:
 
 def choices(job: dict[str, Any]) -> list[tuple[str, Any]]:
     """The options that are not the defaults, by name."""
-    usual = options_document(Options())
+    usual = json.loads(json.dumps(options_document(Options())))
     options = job["question"].get("options", {})
     return [(name, value) for name, value in options.items() if value != usual.get(name)]
 
 
 def again(job: dict[str, Any]) -> str:
     """The address of the form, filled in with this question."""
-    asked, options = job["question"], job["question"].get("options", {})
+    asked, options = job["question"], dict(choices(job))
     values: dict[str, Any] = {"kind": job["kind"], "graph": asked["graph"]}
     if job["kind"] != "quote":
         values["gpus"] = asked.get("gpus", asked.get("max_gpus"))
