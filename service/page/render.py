@@ -52,9 +52,7 @@ def environment() -> Environment:
     return found
 
 
-async def respond(
-    request: Request, template: str, *, status: int = 200, **values: Any
-) -> Response:
+async def respond(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
     """A page; rendering is done beside the event loop."""
     return await run_in_threadpool(page, request, template, status, values)
 
@@ -62,8 +60,10 @@ async def respond(
 def page(request: Request, template: str, status: int, values: dict[str, Any]) -> Response:
     """A page with its headers."""
     nonce = secrets.token_urlsafe(16)
-    text = environment().get_template(template).render(
-        **values, nonce=nonce, signed_in=COOKIE in request.cookies, path=request.url.path
+    text = (
+        environment()
+        .get_template(template)
+        .render(**values, nonce=nonce, signed_in=COOKIE in request.cookies, path=request.url.path)
     )
     policy = _POLICY.format(nonce=nonce)
     headers = {**HEADERS, "Content-Security-Policy": policy}

@@ -16,6 +16,8 @@
     const marker = { color: colour("accent"), size: 8 };
     const dots = { mode: "markers", x: gpus(fits), customdata: fits, hoverinfo: "text", text: fits.map(words) };
     const best = fits.filter((i) => points[i].best_time_s !== null && points[i].best_time_s !== undefined);
+    // They have no time: they stand just above the axis, where a pointer can reach them.
+    const low = 0.04 * Math.max(...fits.map((i) => points[i].time_s), 0) || 0.04;
     const traces = [
       { x: gpus(best), y: best.map((i) => points[i].best_time_s), mode: "lines", name: "at most so many",
         line: { shape: "hv", color: colour("accent"), width: 1.5 }, hoverinfo: "skip" },
@@ -23,8 +25,8 @@
     ];
     if (not.length) {
       traces.push({
-        x: gpus(not), y: not.map(() => 0), mode: "markers", name: "infeasible", customdata: not,
-        marker: { color: colour("bad"), symbol: "x", size: 10 }, hoverinfo: "text", cliponaxis: false,
+        x: gpus(not), y: not.map(() => low), mode: "markers", name: "infeasible", customdata: not,
+        marker: { color: colour("bad"), symbol: "x", size: 10 }, hoverinfo: "text",
         text: not.map((i) => `${points[i].gpus} GPUs: infeasible<br>${wrapped(points[i].reason ?? "nothing fits")}`),
       });
     }

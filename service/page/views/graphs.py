@@ -31,16 +31,17 @@ async def take(request: Request) -> Response:
         chosen = await file_of(form, "file")
         if chosen is None:
             raise Problem("invalid", "file: no file was chosen", field="file")
-        name, content = chosen
-        onnx = name.lower().endswith(".onnx")
-        query = {key: values[key] for key in ("batch", "seq") if key in values} if onnx else {}
+        filename, content = chosen
+        onnx = filename.lower().endswith(".onnx")
+        sizes = ("batch", "seq") if onnx else ()
+        query = {name: values[name] for name in sizes if name in values}
         answer = await send(
             request,
             handlers.post_graph,
             "graphs.create",
             body=content,
             content_type="application/onnx" if onnx else "application/json",
-            query={**query, "name": name[:200]},
+            query={**query, "name": filename[:200]},
             parse=handlers.parse_upload,
         )
     except ShardwiseError as error:

@@ -13,7 +13,9 @@ from shardwise.advise import Options
 ACTIVE = ("queued", "running")
 
 
-def rows_of(jobs: list[dict[str, Any]], names: dict[str, str] | None = None) -> list[dict[str, Any]]:
+def rows_of(
+    jobs: list[dict[str, Any]], names: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
     """Rows of a table of jobs; `names` are graphs' names by id, where they are known."""
     return [
         {**job, "about": about(job, names or {}), "active": job["state"] in ACTIVE} for job in jobs
@@ -33,7 +35,9 @@ def about(job: dict[str, Any], names: dict[str, str]) -> str:
         return graph
     gpus = asked.get("gpus", asked.get("max_gpus"))
     upto = "up to " if job["kind"] == "curve" else ""
-    return f"{graph} on {upto}{gpus} GPU{'' if gpus == 1 else 's'} of {asked.get('hardware', '?')}"
+    nodes = asked.get("nodes")
+    where = asked.get("hardware", "?") + (f" in {nodes} node{'s' * (nodes > 1)}" if nodes else "")
+    return f"{graph} on {upto}{gpus} GPU{'' if gpus == 1 else 's'} of {where}"
 
 
 def choices(job: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -51,6 +55,7 @@ def again(job: dict[str, Any]) -> str:
         values["gpus"] = asked.get("gpus", asked.get("max_gpus"))
         values["hardware"] = asked.get("hardware")
         values["hardware_id"] = asked.get("hardware_id")
+        values["nodes"] = asked.get("nodes")
     for name in ("objective", "steps", "budget_usd", "max_instances"):
         values[name] = asked.get(name)
     if asked.get("deadline_s"):

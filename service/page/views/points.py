@@ -1,7 +1,7 @@
 """From a point of a frontier, a curve or a quote to its plan.
 
 The plan of a frontier's point is asked for as the shortest time within that point's memory: the
-same question, hardware and options, so that the point itself, or one that is better within the
+same question, hardware and options, so that the point itself, or one that is as good within the
 certificate, is what comes.
 """
 

@@ -11,9 +11,7 @@ from playwright.sync_api import Page, expect
 HARDWARE = "dgx-v100-16gb"
 
 
-def ask(
-    page: Page, kind: str, graph: str = "shipped:gpt2", gpus: int = 4, **fields: str
-) -> str:
+def ask(page: Page, kind: str, graph: str = "shipped:gpt2", gpus: int = 4, **fields: str) -> str:
     """Fill the form in and send it; the path of the job's page."""
     page.goto("/")
     page.get_by_label("Graph").select_option(graph)
