@@ -105,11 +105,16 @@ def frontier_question(
 
 
 def curve_question(
-    ask: CurveRequest, graph_id: str, hardware: Hardware, limits: Limits, *, text: bool = False
+    ask: CurveRequest,
+    graph_id: str,
+    hardware: Hardware,
+    limits: Limits,
+    options: Options | None = None,
 ) -> Question:
-    """Raises BadInput with the field; `text`: the options are a query's strings."""
+    """Raises BadInput with the field; `options` are taken instead of the request's."""
     _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
-    return _question("curve", graph_id, hardware, ask.options, text=text, max_gpus=ask.max_gpus)
+    chosen = ask.options if options is None else options
+    return _question("curve", graph_id, hardware, chosen, max_gpus=ask.max_gpus)
 
 
 def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: Limits) -> Question:
@@ -227,16 +232,16 @@ def _question(
     kind: Literal["frontier", "curve", "plan", "quote"],
     graph_id: str,
     hardware: Hardware | None,
-    options: dict[str, Any],
-    *,
-    text: bool = False,
+    options: dict[str, Any] | Options,
     **parameters: Any,
 ) -> Question:
+    if not isinstance(options, Options):
+        options = options_from_request(options)
     document: dict[str, Any] = {
         "kind": kind,
         "graph": graph_id,
         **parameters,
-        "options": options_document(options_from_request(options, text=text)),
+        "options": options_document(options),
     }
     if hardware is not None:
         document["hardware"] = hardware_document(hardware)

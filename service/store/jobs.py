@@ -28,6 +28,7 @@ def job_for(session: Session, tenant: str, content_id: str) -> Job | None:
             Job.tenant_id == tenant,
             Job.content_id == content_id,
             Job.state.in_(_WANTED),
+            Job.cancel_requested.is_(False),
         )
     )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardwise.advise.pins import Pin
 from shardwise.advise.precision import PRECISIONS
+from shardwise.advise.step_settings import StepSettings
 from shardwise.errors import BadInput, Cancelled
 
 Progress = Callable[[str, float], bool]
@@ -57,6 +58,12 @@ class Options:
     numbers of micro-batches tried, `precision` what weights and activations are computed in,
     `pins` rules for single operators, scopes or the whole graph (`pins.py`). TensorOpt's own space
     is `zero=(0,)` with everything else as it is.
+
+    `gradients_applied_at_once`: every gradient is applied and freed as soon as it is there, as
+    TensorFlow's graphs did with plain SGD, and is no more counted than other transient buffers.
+
+    `overlap` ranks strategies by their replayed time, communication overlapped, instead of by the
+    sum that the search adds up; `step` says how replay runs a step.
     """
 
     epsilon: float = 0.01
@@ -73,6 +80,9 @@ class Options:
     micro_batches: tuple[int, ...] = (1,)
     precision: str = "captured"
     pins: tuple[Pin, ...] = ()
+    gradients_applied_at_once: bool = False
+    overlap: bool = False
+    step: StepSettings = field(default_factory=StepSettings)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon <= 10.0:
@@ -107,12 +117,12 @@ class Options:
             raise BadInput(
                 f"{list(self.zero)} are no ZeRO stages", field="zero", expected="some of 0, 1, 2, 3"
             )
-        for field, value, known in (
+        for name, value, known in (
             ("recompute", self.recompute, RECOMPUTE),
             ("precision", self.precision, tuple(PRECISIONS)),
         ):
             if value not in known:
-                raise BadInput(f"unknown {field} {value!r}", field=field, expected=", ".join(known))
+                raise BadInput(f"unknown {name} {value!r}", field=name, expected=", ".join(known))
         if self.pins and self.method == TOFU:
             raise BadInput(
                 "Tofu's recursion takes no rules",
@@ -122,6 +132,12 @@ class Options:
         if not self.micro_batches or min(self.micro_batches) < 1:
             raise BadInput(
                 f"{list(self.micro_batches)}", field="micro-batches", expected="numbers from 1"
+            )
+        if self.gradients_applied_at_once and set(self.micro_batches) != {1}:
+            raise BadInput(
+                "gradients of several micro-batches cannot be applied at once",
+                field="micro-batches",
+                expected="1",
             )
 
     def limit_for(self, device_memory_bytes: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from service.search_options import (
     NAMES,
     options_document,
     options_from_document,
+    options_from_query,
     options_from_request,
 )
 from service.store.pages import read_cursor, write_cursor
@@ -94,9 +96,24 @@ def test_new_options_pass_through() -> None:
     assert set(NAMES) == {f.name for f in dataclasses.fields(Options)} - {"threads"}
     options = options_from_request({"epsilon": 0.5, "optimizer": "sgd"})
     assert options == Options(epsilon=0.5, optimizer="sgd")
-    assert options_from_request({"epsilon": "0.5"}, text=True) == Options(epsilon=0.5)
     back = options_from_document(options_document(options), threads=3)
     assert back == dataclasses.replace(options, threads=3)
+
+
+def test_rules_and_lists_over_http() -> None:
+    rules = ["layers.*:zero=3,1", "m0!=batch"]
+    asked = options_from_request({"pins": rules, "zero": [0, 3], "step": {"device": "cpu"}})
+    assert asked.zero == (0, 3)
+    assert [str(pin) for pin in asked.pins] == ["layers.*:zero=1,3", "*:m0!=batch"]
+    document = json.loads(json.dumps(options_document(asked)))
+    assert options_from_document(document, threads=0) == asked
+    query = {"pins": rules, "zero": ["0,3"], "epsilon": ["9", "0.5"], "overlap": ["true"]}
+    found = options_from_query(query)
+    assert found == Options(zero=(0, 3), pins=asked.pins, epsilon=0.5, overlap=True)
+    for wrong in ({"pins": ["x"]}, {"pins": "x=1"}, {"pins": [1]}):
+        with pytest.raises(BadInput) as refused:
+            options_from_request(wrong)
+        assert refused.value.field == "options.pins"
 
 
 def test_the_content_id_is_the_questions() -> None:
