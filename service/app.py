@@ -109,7 +109,8 @@ async def _on_http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return problem_response(Problem("not-found", f"there is no {request.url.path[:200]}"))
     if error.status_code == 405:
-        allowed = ", ".join(allowed_methods(request.app.openapi(), request.url.path))
+        known = allowed_methods(request.app.openapi(), request.url.path)
+        allowed = ", ".join(known) or (error.headers or {}).get("Allow", "")
         detail = f"{request.method[:20]} is not among {allowed}"
         return problem_response(Problem("method-not-allowed", detail, headers={"Allow": allowed}))
     return problem_response(Problem("bad-request", str(error.detail), headers=error.headers))

@@ -137,6 +137,10 @@ def _word(text: str, field: str) -> str:
     return text
 
 
+def _flag(text: str, field: str) -> bool:
+    return text == "true"
+
+
 def _lines(text: str, field: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
@@ -152,5 +156,6 @@ _OPTIONS = {
     "zero": _wholes,
     "micro_batches": _wholes,
     "pins": _lines,
+    "overlap": _flag,
 }
 """How each option of the form is read; options that the form does not have keep defaults."""

@@ -8,6 +8,7 @@ from shardwise import advise
 from shardwise.advise import Options
 from shardwise.advise.explain import choice_text
 from shardwise.capture import shipped_graph
+from shardwise.errors import NotFound
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 
@@ -38,15 +39,23 @@ def test_the_parts_add_up(case: str) -> None:
             assert sum(counts) + point["other_splits"] <= groups
 
 
-def test_the_splits_are_those_of_the_plan() -> None:
+@pytest.mark.parametrize("where", [0, -1, None])
+def test_the_splits_are_those_of_the_points_plan(where: int | None) -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb")
     options = Options(epsilon=0.1)
-    first = advise.frontier(graph, hardware, 4, options)["points"][0]
-    plan = advise.plan(graph, hardware, 4, objective="mini-memory", options=options)
-    assert plan["id"] == first["plan_id"]
+    points = advise.frontier(graph, hardware, 4, options)["points"]
+    point = points[len(points) // 2 if where is None else where]
+    plan = advise.plan(graph, hardware, 4, point=point["plan_id"], options=options)
+    assert (plan["id"], plan["objective"]) == (point["plan_id"], "point")
     axes = plan["mesh"]["axes"]
     texts = [choice_text(group, axes) for group in plan["groups"]]
-    for split in first["splits"]:
+    for split in point["splits"]:
         assert texts.count(split["split"]) == split["groups"]
-    assert len(set(texts)) == len(first["splits"]) + first["other_splits"]
-    assert plan["predicted"]["memory_bytes"] == first["memory_bytes"]
+    assert len(set(texts)) == len(point["splits"]) + point["other_splits"]
+    assert plan["predicted"]["memory_bytes"] == point["memory_bytes"]
+
+
+def test_a_point_that_is_not_there() -> None:
+    graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb")
+    with pytest.raises(NotFound, match="has no point"):
+        advise.plan(graph, hardware, 2, point="sha256:0", options=Options(epsilon=0.3))

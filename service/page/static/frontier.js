@@ -33,6 +33,7 @@
     if (replayed.length) {
       traces.push({
         ...marks("replayed", replayed, { color: colour("p2"), size: 6, symbol: "diamond" }),
+        visible: "legendonly",
         x: replayed.map((i) => (points[i].replayed_peak_bytes ?? points[i].memory_bytes) / GIB),
         y: replayed.map((i) => points[i].replayed_time_s),
       });
@@ -113,7 +114,9 @@
       point.time ?? { compute_s: point.compute_s, synchronisation_s: point.communication_s }, seconds);
     table("Memory of one GPU", point.memory_bytes, data.memory_parts, point.memory ?? {}, size);
     if (point.replayed_time_s !== null && point.replayed_time_s !== undefined) {
-      list([`replayed: ${seconds(point.replayed_time_s)}, ${size(point.replayed_peak_bytes)}`]);
+      const words = `Replayed: ${seconds(point.replayed_time_s)} a step with communication overlapped`;
+      details.appendChild(document.createElement("p")).textContent =
+        point.replayed_peak_bytes ? `${words}, ${size(point.replayed_peak_bytes)} at the peak` : words;
     }
     if (point.splits && point.splits.length) {
       details.appendChild(document.createElement("h3")).textContent = "Its plan";

@@ -28,7 +28,9 @@ def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
     knee = result.get("turning_point")
     fitting = [i for i, point in enumerate(points) if point.get("feasible", True)]
     outstanding = {"least memory": 0 if points else None, "turning point": knee}
-    outstanding["fastest that fits"] = fitting[-1] if fitting else None
+    outstanding["fastest that fits"] = min(
+        fitting, key=lambda i: float(points[i]["time_s"]), default=None
+    )
     outstanding["fastest of all"] = len(points) - 1 if points else None
     names: dict[int, list[str]] = {}
     for name, index in outstanding.items():

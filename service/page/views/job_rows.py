@@ -56,6 +56,8 @@ def again(job: dict[str, Any]) -> str:
         values["hardware"] = asked.get("hardware")
         values["hardware_id"] = asked.get("hardware_id")
         values["nodes"] = asked.get("nodes")
+    if asked.get("point"):
+        asked = {**asked, "objective": None}
     for name in ("objective", "steps", "budget_usd", "max_instances"):
         values[name] = asked.get(name)
     if asked.get("deadline_s"):
@@ -65,6 +67,8 @@ def again(job: dict[str, Any]) -> str:
             values[name] = "\n".join(value)
         elif isinstance(value, list):
             values[name] = ",".join(str(item) for item in value)
-        elif value is not None:
+        elif isinstance(value, bool):
+            values[name] = "true" if value else ""
+        elif value is not None and not isinstance(value, dict):
             values[name] = f"{value:.0f}" if name.endswith("_bytes") else value
     return "/?" + urlencode({name: value for name, value in values.items() if value})

@@ -1,8 +1,7 @@
 """From a point of a frontier, a curve or a quote to its plan.
 
-The plan of a frontier's point is asked for as the shortest time within that point's memory: the
-same question, hardware and options, so that the point itself, or one that is as good within the
-certificate, is what comes.
+The plan of a frontier's point is asked for by its id: the same search finds it again. A count of a
+curve and an offer of a quote were the shortest time within the memory, so that this is asked again.
 """
 
 from __future__ import annotations
@@ -51,16 +50,18 @@ _POINTS = {"frontier": "points", "curve": "points", "quote": "offers"}
 
 def _question(call: Call, job: Job, point: dict[str, Any]) -> Question:
     asked = job.question
-    options = dict(asked["options"])
-    if job.kind == "frontier":
-        # The document's bytes are rounded, so that the point itself may need one more.
-        options["memory_limit_bytes"] = float(point["memory_bytes"] + 1)
     if point.get("feasible") is False and job.kind == "curve":
         raise Problem("invalid", f"{point['gpus']} GPUs: {point.get('reason', 'nothing fits')}")
     hardware = _offered(asked, point) if job.kind == "quote" else None
     gpus = point["gpus"] if job.kind in ("curve", "quote") else asked["gpus"]
     return plan_question(
-        PlanRequest(job.graph_id, "", gpus, "mini-time", options),
+        PlanRequest(
+            job.graph_id,
+            "",
+            gpus,
+            point=point["plan_id"] if job.kind == "frontier" else None,
+            options=asked["options"],
+        ),
         job.graph_id,
         hardware or hardware_from_document(asked["hardware"]),
         limits_of(call),

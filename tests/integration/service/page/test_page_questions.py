@@ -66,9 +66,8 @@ def test_every_point_has_a_row_and_its_own_plan(page: Page, service: Service) ->
     page.wait_for_url(re.compile("/jobs/plan_"))
     answered(page)
     plan = service.client.get(f"/v1/plans/{page.url.rpartition('/')[2]}").json()["result"]
-    asked, found = points[middle], plan["predicted"]
-    assert found["memory_bytes"] <= asked["memory_bytes"] + 1
-    assert found["time_s"] <= asked["time_s"] * (1 + 0.01)
+    assert plan["id"] == points[middle]["plan_id"]
+    assert plan["predicted"]["memory_bytes"] == points[middle]["memory_bytes"]
 
 
 def test_progress_is_watched_and_cancelled(visit: Callable[..., Page]) -> None:
@@ -172,7 +171,9 @@ def test_a_plan_shows_zero_recompute_and_rules(page: Page, service: Service) -> 
     expect(table.locator("thead")).to_contain_text("Recompute")
     expect(page.locator(".facts")).to_contain_text("zero=3")
     page.get_by_role("link", name="Change and ask again").click()
-    expect(page.get_by_label("Rules")).to_have_value("*:split=batch\n*:zero=3")
+    expect(page.get_by_label("Rules")).to_have_value(
+        re.compile(r"^\*:(split=batch|zero=3)\n\*:(split=batch|zero=3)$")
+    )
     expect(page.get_by_label("Micro-batches")).to_have_value("1,2")
     expect(page.get_by_label("Recompute")).to_have_value("always")
     page.get_by_role("button", name="Ask").click()
