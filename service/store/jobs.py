@@ -158,7 +158,10 @@ def job_document(job: Job) -> dict[str, Any]:
     """A job as `shardwise.job/1`, without its result."""
     asked = {key: value for key, value in job.question.items() if key not in ("kind", "offers")}
     if "hardware" in asked:
+        nodes = asked["hardware"].get("nodes")
         asked["hardware"] = asked["hardware"]["name"]
+        if nodes is not None:
+            asked["nodes"] = nodes
     return {
         "schema": JOB_SCHEMA,
         "id": job.id,
