@@ -9,13 +9,13 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
+import graphs
 from replay_cases import cases, compare
 from tracked_step import track_step
 
 from shardwise.advise import Options
 from shardwise.advise.replay import Replayer
 from shardwise.advise.search import Subject, search
-from shardwise.capture import shipped_graph
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
 
@@ -63,10 +63,11 @@ def speed() -> list[dict[str, Any]]:
     """Replays in a second, from choices to peaks and times, on one core or more."""
     rows = []
     for name, gpus, options in (
-        ("llama-8b", 16, Options(zero=(0,))),
-        ("llama-8b", 16, Options(recompute="auto")),
+        ("gpt-57", 16, Options()),
+        ("gpt-57", 16, Options(recompute="auto")),
+        ("shipped:llama-8b", 64, Options()),
     ):
-        rows.append(_speed(name, read_graph(shipped_graph(name)), gpus, options))
+        rows.append(_speed(name, read_graph(graphs.path(name)), gpus, options))
     return rows
 
 
