@@ -127,7 +127,12 @@ def claims(p: Panel) -> list[Claim]:
             "shortest time",
         ),
     ]
-    return [*found, _against_mesh(p)]
+    covers = Claim(
+        f"{p.model}: no other strategy of this space is below the frontier",
+        never_below(p),
+        f"certified within {float(p.found.solution.epsilon):.1%}",
+    )
+    return [*found, _against_mesh(p), covers]
 
 
 def never_below(p: Panel) -> bool:

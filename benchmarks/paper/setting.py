@@ -18,7 +18,7 @@ import numpy as np
 
 from paper.models import subject
 from shardwise.advise import Options
-from shardwise.advise.assemble import SearchProblem, assemble
+from shardwise.advise.assemble import assemble
 from shardwise.advise.compare.data_parallel import data_parallel_rows
 from shardwise.advise.compare.evaluate import Point, evaluate
 from shardwise.advise.options import TOFU, quiet
@@ -94,25 +94,23 @@ def tofu_points(model: str, gpus: int) -> tuple[Point, Point]:
     disabling tensor replication" (§5.1): parameters that its splits would leave whole lie in shards
     too and are gathered for use (ZeRO stage 3), which TensorOpt's own space does not have.
     """
-    splits = search(subject(model), cluster(), gpus, replace(PAPER, method=TOFU))
-    rows = splits.solution.choices[0]
-    variant = subject(model).variant(PAPER, 1)
-    stored = assemble(variant, cluster(), splits.mesh, replace(PAPER, zero=(3,)), quiet)
-    sharded = [
-        _sharded_row(stored, g, cost.assignment[k])
-        for g, (cost, k) in enumerate(zip(splits.problem.costs, rows, strict=True))
-    ]
-    return (
-        evaluate(splits.problem, rows, smallest=True),
-        evaluate(stored, sharded, smallest=True),
-    )
+    recursion = replace(PAPER, method=TOFU, pins=())
+    splits = search(subject(model), cluster(), gpus, recursion)
+    whole, sharded = (_priced(splits, replace(PAPER, zero=(stage,))) for stage in (0, 3))
+    return whole, sharded
 
 
-def _sharded_row(problem: SearchProblem, group: int, assignment: np.ndarray) -> int:
-    """The configuration with these splits whose parameters lie over the most axes."""
-    cost = problem.costs[group]
-    alike = np.flatnonzero((cost.assignment == assignment).all(axis=1))
-    return int(alike[np.argmax(cost.zero_axes[alike])])
+def _priced(splits: Search, options: Options) -> Point:
+    """The splits of a search in the space of these options, parameters over the most axes."""
+    variant = splits.subject.variant(options, 1)
+    problem = assemble(variant, splits.hardware, splits.mesh, options, quiet)
+    rows = []
+    for ours, theirs, k in zip(
+        problem.costs, splits.problem.costs, splits.solution.choices[0], strict=True
+    ):
+        alike = np.flatnonzero((ours.assignment == theirs.assignment[k]).all(axis=1))
+        rows.append(int(alike[np.argmax(ours.zero_axes[alike])]))
+    return evaluate(problem, rows, smallest=True)
 
 
 def parallel(found: Search) -> Point:

@@ -172,7 +172,7 @@ def measured(model: str) -> dict[str, Any]:
 
 def splits(model: str) -> Search:
     """Tofu's strategy, whose computation stands for all ways: an eighth of the work each."""
-    options = replace(PAPER, method=TOFU)
+    options = replace(PAPER, method=TOFU, pins=())
     return search(subject(model), load_hardware("p2.8xlarge"), GPUS, options)
 
 
