@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bench_search import LLAMA, Case, measure
@@ -30,7 +31,7 @@ def run() -> dict[str, Any]:
 
 
 def _row(x: float, case: Case, options: dict[str, Any] | None = None) -> dict[str, Any]:
-    case = Case(**{**case.__dict__, "repeats": 3})
+    case = replace(case, repeats=3)
     row = {"x": x, **measure(case, {"epsilon": case.certified, **(options or {})})}
     print(
         f"{case.graph.removeprefix('shipped:'):10} {case.gpus:4} GPUs  "

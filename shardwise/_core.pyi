@@ -6,7 +6,18 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Problem", "Solution", "layout_changes", "shortest_paths", "solve", "version"]
+__all__ = [
+    "Cancelled",
+    "Problem",
+    "Solution",
+    "layout_changes",
+    "shortest_paths",
+    "solve",
+    "version",
+]
+
+class Cancelled(RuntimeError):
+    """The listener did not want the answer any more, and there was none yet."""
 
 @final
 class Problem:
@@ -110,7 +121,7 @@ def solve(
     that it raises (and a KeyboardInterrupt) ends the search and comes through.
 
     Raises `ValueError` for a setting out of range, `TimeoutError` when the time limit passes before
-    any answer, `RuntimeError` when cancelled or over budget before any answer.
+    any answer, `Cancelled` or, over budget, `RuntimeError` before any answer.
     """
 
 def shortest_paths(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any
 
+from shardwise.advise.chosen import fastest, time_gap, too_large
 from shardwise.advise.frontier import heading, provenance
-from shardwise.advise.options import TOFU, Options, Progress, quiet
-from shardwise.advise.search import Infeasible, Search, Subject, search
-from shardwise.errors import BadInput, Cancelled
+from shardwise.advise.options import Options, Progress, go_on, quiet
+from shardwise.advise.pins import NoSuchAxis
+from shardwise.advise.search import Infeasible, Search, Subject, search_all
+from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 
@@ -38,8 +39,7 @@ def curve(
     best: tuple[int, float] | None = None
     for gpus in range(1, max_gpus + 1):
         watch = _one_of(progress, gpus, max_gpus)
-        if not watch("", 0.0):
-            raise Cancelled
+        go_on(watch, "", 0.0)
         point, found = curve_point(subject, hardware, gpus, options, watch)
         if found is not None:
             seconds += float(found.solution.seconds)
@@ -86,53 +86,24 @@ def curve_point(
         "confidence": provenance(hardware)["communication"],
     }
     try:
-        found = search(subject, hardware, gpus, options, progress, near_limit=True)
-    except Infeasible as reason:
+        searches = search_all(subject, hardware, gpus, options, progress, near_limit=True)
+    except (Infeasible, NoSuchAxis) as reason:
         point["reason"] = str(reason)
         return point, None
-    point["nodes"] = found.mesh.nodes
-    chosen = found.fastest_within(found.limit_bytes)
+    point["nodes"] = searches[0].mesh.nodes
+    chosen = fastest(searches)
     if chosen is None:
-        point["reason"] = too_large(found)
-        return point, found
-    time = float(found.time_s[chosen])
+        point["reason"] = too_large(searches)
+        return point, searches[0]
+    found, time = chosen.found, chosen.time_s
     batch = subject.graph.batch_size
     point.update(
         feasible=True,
         time_s=time,
         samples_per_s=None if batch is None else batch / time,
-        peak_bytes=round(float(found.memory_bytes[chosen])),
-        plan_id=found.plan_id(chosen),
-        gap=time_gap(found, chosen),
+        peak_bytes=round(chosen.memory_bytes),
+        micro_batches=found.micro_batches,
+        plan_id=found.plan_id(chosen.point),
+        gap=time_gap(searches, time),
     )
     return point, found
-
-
-def time_gap(found: Search, chosen: int) -> float | None:
-    """How much longer than the shortest possible time the chosen point is at most (relative).
-
-    None when nothing is proven.
-    """
-    if found.solution.exact:
-        return 0.0
-    bound = found.solution.time_lower_bound_s
-    if bound is None:
-        epsilon = float(found.solution.epsilon)
-        return epsilon if isfinite(epsilon) else None
-    bound += found.problem.fixed_time_s
-    return max(float(found.time_s[chosen]) / bound - 1.0, 0.0) if bound > 0 else None
-
-
-def too_large(found: Search) -> str:
-    """The reason of an infeasible count."""
-    least = float(found.memory_bytes[0]) if len(found.memory_bytes) else float("nan")
-    if found.options.method == TOFU:
-        return (
-            f"Tofu's strategy needs {least / 2**30:.1f} GiB per GPU, "
-            f"the limit is {found.limit_bytes / 2**30:.1f} GiB"
-        )
-    qualifier = "" if found.solution.exact else "about "
-    return (
-        f"needs {qualifier}{least / 2**30:.1f} GiB per GPU at the least, "
-        f"the limit is {found.limit_bytes / 2**30:.1f} GiB"
-    )

@@ -7,6 +7,7 @@ alike and cost alike (repeated layers) are one row.
 from __future__ import annotations
 
 from collections import defaultdict
+from math import prod
 from typing import Any
 
 EXPLANATION_SCHEMA = "shardwise.explanation/1"
@@ -36,7 +37,7 @@ def _folded_groups(plan: dict[str, Any], axes: list[dict[str, Any]]) -> list[dic
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for group in plan["groups"]:
         kinds = [op["kind"] for op in group["operators"]]
-        split = split_text(group["split"], axes)
+        split = choice_text(group, axes)
         key = (
             tuple(kinds),
             split,
@@ -68,7 +69,18 @@ def _next_best(other: dict[str, Any] | None, axes: list[dict[str, Any]]) -> dict
     """The best other split of a group, everything else as it is."""
     if other is None:
         return None
-    return {**other, "split": split_text(other["split"], axes)}
+    return {**other, "split": choice_text(other, axes)}
+
+
+def choice_text(choice: dict[str, Any], axes: list[dict[str, Any]]) -> str:
+    """The split, and what else a group chooses: ZeRO and running forward again."""
+    words = [split_text(choice["split"], axes)]
+    if choice.get("zero"):
+        sharing = [axis for axis in axes if axis["name"] in choice["zero_axes"]]
+        words.append(f"ZeRO-{choice['zero']}/{prod(axis['size'] for axis in sharing)}")
+    if choice.get("recompute"):
+        words.append("run again in backward")
+    return "; ".join(words)
 
 
 def split_text(split: dict[str, str | None], axes: list[dict[str, Any]]) -> str:

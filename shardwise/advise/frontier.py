@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
+import numpy as np
+
+from shardwise.advise.chosen import together
 from shardwise.advise.options import Options, Progress, quiet
-from shardwise.advise.search import Search, Subject, search
+from shardwise.advise.search import Search, Subject, search_all
 from shardwise.advise.tofu import TofuSolution
 from shardwise.advise.turning_point import turning_point
 from shardwise.graph import Graph
@@ -28,36 +32,40 @@ def frontier(
     Returns the `shardwise.frontier/1` document. Raises `BadInput` for a GPU count below 1 and
     `Infeasible` when the hardware cannot have that many devices.
     """
-    found = search(Subject.of(graph), hardware, gpus, options or Options(), progress or quiet)
-    return frontier_document(found)
+    searches = search_all(
+        Subject.of(graph), hardware, gpus, options or Options(), progress or quiet
+    )
+    return frontier_document(searches)
 
 
-def frontier_document(found: Search) -> dict[str, Any]:
-    """The document of a solved search."""
-    limit = found.limit_bytes
-    memory, time = found.memory_bytes, found.time_s
+def frontier_document(searches: Sequence[Search]) -> dict[str, Any]:
+    """The document of the searches of a question, one for each number of micro-batches."""
+    chosen = together(searches)
     points = []
-    for i in range(len(memory)):
-        compute = found.compute_s(i)
+    for point in chosen:
+        compute = point.found.compute_s(point.point)
         points.append(
             {
-                "memory_bytes": round(float(memory[i])),
-                "time_s": float(time[i]),
-                "plan_id": found.plan_id(i),
+                "memory_bytes": round(point.memory_bytes),
+                "time_s": point.time_s,
+                "plan_id": point.found.plan_id(point.point),
+                "micro_batches": point.found.micro_batches,
                 "compute_s": compute,
-                "communication_s": max(float(time[i]) - compute, 0.0),
+                "communication_s": max(point.time_s - compute, 0.0),
                 "replayed_time_s": None,
                 "replayed_peak_bytes": None,
-                "feasible": bool(memory[i] <= limit),
+                "feasible": bool(point.memory_bytes <= point.found.limit_bytes),
             }
         )
+    memory = np.array([point.memory_bytes for point in chosen])
+    time = np.array([point.time_s for point in chosen])
     return {
         "schema": FRONTIER_SCHEMA,
-        **heading(found),
+        **heading(searches[0]),
         "points": points,
         "turning_point": turning_point(memory, time),
-        "certificate": certificate(found),
-        "search": search_report(found),
+        "certificate": certificate(searches),
+        "search": search_report(searches),
     }
 
 
@@ -90,6 +98,7 @@ def heading(found: Search) -> dict[str, Any]:
             ]
         },
         "optimizer": found.options.optimizer,
+        "precision": found.options.precision,
         "device_memory_bytes": hardware.devices[0].memory_bytes,
         "memory_limit_bytes": found.limit_bytes,
         "provenance": provenance(hardware),
@@ -111,32 +120,43 @@ def provenance(hardware: Hardware) -> dict[str, str]:
     }
 
 
-def certificate(found: Search) -> dict[str, Any]:
-    """How far from the true frontier of the searched space the answer can be at most."""
-    solution = found.solution
+def certificate(searches: Sequence[Search]) -> dict[str, Any]:
+    """How far from the true frontier of the searched space the answer can be at most.
+
+    The union of frontiers is as good as the worst of them.
+    """
+    worst = max(searches, key=lambda found: _STATUSES.index(found.solution.status))
+    epsilon = max(float(found.solution.epsilon) for found in searches)
     document: dict[str, Any] = {
-        "exact": bool(solution.exact),
-        "epsilon": float(solution.epsilon) if isfinite(solution.epsilon) else None,
-        "status": solution.status,
+        "exact": all(found.solution.exact for found in searches),
+        "epsilon": epsilon if isfinite(epsilon) else None,
+        "status": worst.solution.status,
     }
-    if solution.time_lower_bound_s is not None:
-        document["time_lower_bound_s"] = (
-            float(solution.time_lower_bound_s) + found.problem.fixed_time_s
-        )
+    bounds = [
+        float(bound) + found.problem.fixed_time_s
+        for found in searches
+        if (bound := found.solution.time_lower_bound_s) is not None
+    ]
+    if len(bounds) == len(searches):
+        document["time_lower_bound_s"] = min(bounds)
     return document
 
 
-def search_report(found: Search) -> dict[str, Any]:
-    """What the search took."""
-    costs = found.problem.costs
-    peer = {"tofu": found.solution.report()} if isinstance(found.solution, TofuSolution) else {}
+_STATUSES = ("exact", "within_epsilon", "heuristic", "budget", "cancelled")
+
+
+def search_report(searches: Sequence[Search]) -> dict[str, Any]:
+    """What the searches took; sizes are those of the first."""
+    first = searches[0]
+    costs = first.problem.costs
+    peer = {"tofu": first.solution.report()} if isinstance(first.solution, TofuSolution) else {}
     return {
-        "seconds": float(found.solution.seconds),
+        "seconds": sum(float(found.solution.seconds) for found in searches),
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "method": found.solution.method,
-        "operators": len(found.subject.graph.operators),
+        "method": first.solution.method,
+        "operators": len(first.subject.graph.operators),
         "groups": len(costs),
-        "edges": len(found.problem.edges),
+        "edges": len(first.problem.edges),
         "configurations_max": max((len(c.time_s) for c in costs), default=0),
         "configurations_mean": sum(len(c.time_s) for c in costs) / max(len(costs), 1),
         **peer,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise.advise.assemble import EdgeTable
+from shardwise.advise.crossings import EdgeTable
 from shardwise.advise.layout import Floats
 from shardwise.advise.search import Search
 

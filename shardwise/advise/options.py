@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from shardwise.errors import BadInput
+from shardwise.advise.pins import Pin
+from shardwise.advise.precision import PRECISIONS
+from shardwise.errors import BadInput, Cancelled
 
 Progress = Callable[[str, float], bool]
 """Called with (stage, fraction done); answering False cancels."""
@@ -24,6 +26,9 @@ The second figure is for parameters in 16 bits, which keep a float32 master copy
 
 SOLVER_METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
 """Ways to solve a problem file; each answers with a frontier."""
+
+ZERO_STAGES = (0, 1, 2, 3)
+RECOMPUTE = ("never", "auto", "always")
 
 TOFU = "tofu"
 """Tofu's recursive search: a peer to compare with, one strategy instead of a frontier."""
@@ -46,6 +51,12 @@ class Options:
     strategies considered for one group: above it neighbouring mesh axes between nodes, then
     inside nodes, are split as one. `time_limit_s` is for all of one search; `search_memory_bytes`
     is what the solver's tables and partial strategies may take beside the problem itself.
+
+    What a strategy may choose beside splits: `zero` the ZeRO stages, `recompute` whether forward
+    may be run again in backward (`never`, `auto`: where it pays, `always`), `micro_batches` the
+    numbers of micro-batches tried, `precision` what weights and activations are computed in,
+    `pins` rules for single operators, scopes or the whole graph (`pins.py`). TensorOpt's own space
+    is `zero=(0,)` with everything else as it is.
     """
 
     epsilon: float = 0.01
@@ -57,6 +68,11 @@ class Options:
     threads: int = 0
     method: str = "auto"
     max_configurations: int = 200
+    zero: tuple[int, ...] = ZERO_STAGES
+    recompute: str = "never"
+    micro_batches: tuple[int, ...] = (1,)
+    precision: str = "captured"
+    pins: tuple[Pin, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon <= 10.0:
@@ -81,9 +97,26 @@ class Options:
                 field="search-memory",
                 expected="at least 16MiB",
             )
+        self._check_choices()
         limit = self.memory_limit_bytes
         if limit is not None and not limit > 0:
             raise BadInput(f"{limit} is not positive", field="memory", expected="a size above 0")
+
+    def _check_choices(self) -> None:
+        if not self.zero or not set(self.zero) <= set(ZERO_STAGES):
+            raise BadInput(
+                f"{list(self.zero)} are no ZeRO stages", field="zero", expected="some of 0, 1, 2, 3"
+            )
+        for field, value, known in (
+            ("recompute", self.recompute, RECOMPUTE),
+            ("precision", self.precision, tuple(PRECISIONS)),
+        ):
+            if value not in known:
+                raise BadInput(f"unknown {field} {value!r}", field=field, expected=", ".join(known))
+        if not self.micro_batches or min(self.micro_batches) < 1:
+            raise BadInput(
+                f"{list(self.micro_batches)}", field="micro-batches", expected="numbers from 1"
+            )
 
     def limit_for(self, device_memory_bytes: float) -> float:
         """What one device may use, in bytes."""
@@ -91,11 +124,20 @@ class Options:
             return float(self.memory_limit_bytes)
         return device_memory_bytes / self.memory_headroom
 
+    def state_bytes_per_element(self, parameter_bytes: int) -> int:
+        """Optimizer state (and master weight) of one parameter element, in bytes."""
+        plain, with_master = OPTIMIZER_STATE_BYTES[self.optimizer]
+        return with_master if parameter_bytes < 4 else plain
+
     def training_bytes_per_element(self, parameter_bytes: int) -> int:
         """Weight, gradient and optimizer state of one parameter element, in bytes."""
-        plain, with_master = OPTIMIZER_STATE_BYTES[self.optimizer]
-        state = with_master if parameter_bytes < 4 else plain
-        return 2 * parameter_bytes + state
+        return 2 * parameter_bytes + self.state_bytes_per_element(parameter_bytes)
+
+
+def go_on(progress: Progress, stage: str, fraction: float) -> None:
+    """Tell how far a search is; raises `Cancelled` when the listener has had enough."""
+    if not progress(stage, fraction):
+        raise Cancelled
 
 
 def quiet(stage: str, fraction: float) -> bool:

@@ -20,6 +20,7 @@ class GroupPattern:
 
     `entries` are activations made by other groups, `exits` those read by others (or kept by
     nobody: the loss), `parameters`, `inputs` the rest, each in order of first use.
+    `loaded` are the inputs of the graph that it reads.
     `kept` are the storages made or loaded here that backward needs; `entry_kept[i]` says that
     backward needs entry i here; `exit_deferred[i]` that keeping exit i is decided on its edge.
     """
@@ -28,6 +29,7 @@ class GroupPattern:
     entries: tuple[str, ...]
     exits: tuple[str, ...]
     parameters: tuple[str, ...]
+    loaded: tuple[str, ...]
     kept: tuple[str, ...]
     entry_kept: tuple[bool, ...]
     exit_deferred: tuple[bool, ...]
@@ -131,13 +133,16 @@ class Patterns:
         )
         exits = tuple(dict.fromkeys(c.tensor for c in self._by_source.get(group.index, ())))
         parameters = tuple(n for n in read if tensors[n].role == "parameter")
+        loaded = tuple(n for n in read if tensors[n].role == "input")
         deferred = tuple(self.deferred(name, group.index) for name in exits)
         skip = {name for name, d in zip(exits, deferred, strict=True) if d}
-        mine = inside | {n for n in read if tensors[n].role == "input"}
+        mine = inside | set(loaded)
         kept = tuple(sorted(r for r in self._kept_in[group.index] if r in mine and r not in skip))
         entry_kept = tuple(self.kept_by(name, group.index) for name in entries)
         key = _key(group, self.graph, self, (entries, exits, kept, entry_kept, deferred))
-        return GroupPattern(group, entries, exits, parameters, kept, entry_kept, deferred, key)
+        return GroupPattern(
+            group, entries, exits, parameters, loaded, kept, entry_kept, deferred, key
+        )
 
     def _group_making(self, tensor: str) -> int | None:
         made_by = self.graph.producer.get(tensor)

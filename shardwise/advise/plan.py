@@ -6,20 +6,26 @@ per edge the sequence of collectives, forward and backward, and the copy that is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from shardwise.advise.assemble import ALTERNATIVES, SearchEdge
-from shardwise.advise.curve import time_gap, too_large
+from shardwise.advise.assemble import SearchEdge
+from shardwise.advise.breakdown import operator_costs
+from shardwise.advise.chosen import Chosen, fastest, time_gap, together, too_large
+from shardwise.advise.crossings import ALTERNATIVES
 from shardwise.advise.frontier import certificate, heading, search_report
+from shardwise.advise.group_costs import GroupCosts
 from shardwise.advise.layout import describe
 from shardwise.advise.next_best import NextBest, next_best
 from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.pattern import GroupPattern
 from shardwise.advise.reschedule import Step
-from shardwise.advise.search import Infeasible, Search, Subject, search
+from shardwise.advise.search import Infeasible, Search, Subject, search_all
 from shardwise.advise.turning_point import turning_point
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
@@ -52,7 +58,7 @@ def plan(
             f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
         )
     near_limit = objective in ("mini-time", "mini-cost")
-    found = search(
+    searches = search_all(
         Subject.of(graph),
         hardware,
         gpus,
@@ -60,24 +66,29 @@ def plan(
         progress or quiet,
         near_limit=near_limit,
     )
-    return plan_document(found, choose(found, objective), objective)
+    return plan_document(searches, choose(searches, objective), objective)
 
 
-def choose(found: Search, objective: str) -> int:
-    """The point that the objective picks."""
-    fastest = found.fastest_within(found.limit_bytes)
-    if fastest is None:
-        raise Infeasible(f"no strategy fits on {found.mesh.gpus} GPUs: {too_large(found)}")
+def choose(searches: Sequence[Search], objective: str) -> Chosen:
+    """The point that the objective picks; raises `Infeasible` when none fits."""
+    quickest = fastest(searches)
+    if quickest is None:
+        raise Infeasible(f"no strategy fits on {searches[0].mesh.gpus} GPUs: {too_large(searches)}")
+    points = together(searches)
     if objective == "mini-memory":
-        return 0
+        return points[0]
     if objective == "turning-point":
-        knee = turning_point(found.memory_bytes, found.time_s)
-        return fastest if knee is None else min(knee, fastest)
-    return fastest
+        knee = turning_point(
+            np.array([p.memory_bytes for p in points]), np.array([p.time_s for p in points])
+        )
+        if knee is not None and points[knee].time_s > quickest.time_s:
+            return points[knee]
+    return quickest
 
 
-def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
-    """The document of one point of a search."""
+def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) -> dict[str, Any]:
+    """The document of one point of the searches of a question."""
+    found, point = chosen.found, chosen.point
     names = tuple(axis.name for axis in found.problem.context.mesh.axes)
     edges = [_edge_document(found, edge, point, e) for e, edge in enumerate(found.problem.edges)]
     compute = found.compute_s(point)
@@ -87,6 +98,7 @@ def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
         "schema": PLAN_SCHEMA,
         "id": found.plan_id(point),
         **heading(found),
+        "micro_batches": found.micro_batches,
         "objective": objective,
         "predicted": {
             "memory_bytes": round(float(found.memory_bytes[point])),
@@ -98,7 +110,7 @@ def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
             "samples_per_s": None
             if found.subject.graph.batch_size is None
             else found.subject.graph.batch_size / time,
-            "gap": time_gap(found, point),
+            "gap": time_gap(searches, time),
         },
         "groups": [
             _group_document(found, index, point, names, others[index])
@@ -106,8 +118,8 @@ def plan_document(found: Search, point: int, objective: str) -> dict[str, Any]:
         ],
         "edges": edges,
         "order": [op.name for op in found.subject.graph.operators],
-        "certificate": certificate(found),
-        "search": search_report(found),
+        "certificate": certificate(searches),
+        "search": search_report(searches),
     }
 
 
@@ -116,18 +128,11 @@ def _group_document(
 ) -> dict[str, Any]:
     pattern, cost = found.problem.patterns[index], found.problem.costs[index]
     choice = int(found.solution.choices[point, index])
-    variables = pattern.group.variables
-
-    def split(k: int) -> dict[str, str | None]:
-        return {
-            axis: (variables[v] if v >= 0 else None)
-            for axis, v in zip(names, cost.assignment[k].tolist(), strict=True)
-        }
-
+    shares = operator_costs(found.problem, index, choice)
     return {
         "name": pattern.group.name,
         "choice": choice,
-        "split": split(choice),
+        **_configuration(pattern, cost, choice, names),
         "parameter_bytes": float(cost.parameter_bytes[choice]),
         "activation_bytes": float(cost.activation_bytes[choice]),
         "compute_s": float(cost.compute_s[choice]),
@@ -135,11 +140,30 @@ def _group_document(
         "next_best": None
         if other is None
         else {
-            "split": split(other.choice),
+            **_configuration(pattern, cost, other.choice, names),
             "added_time_s": other.time_s,
             "added_memory_bytes": other.memory_bytes,
         },
-        "operators": [_operator_document(m, cost.assignment[choice]) for m in pattern.members],
+        "operators": [
+            {**_operator_document(member, cost.assignment[choice]), **asdict(share)}
+            for member, share in zip(pattern.members, shares, strict=True)
+        ],
+    }
+
+
+def _configuration(
+    pattern: GroupPattern, cost: GroupCosts, k: int, names: tuple[str, ...]
+) -> dict[str, Any]:
+    """What a group chooses."""
+    variables = pattern.group.variables
+    return {
+        "split": {
+            axis: (variables[v] if v >= 0 else None)
+            for axis, v in zip(names, cost.assignment[k].tolist(), strict=True)
+        },
+        "zero": int(cost.zero[k]),
+        "zero_axes": [axis for a, axis in enumerate(names) if int(cost.zero_axes[k]) >> a & 1],
+        "recompute": bool(cost.recompute[k]),
     }
 
 
@@ -174,7 +198,7 @@ def _edge_document(found: Search, edge: SearchEdge, point: int, e: int) -> dict[
     at_target = int(found.solution.choices[point, edge.target])
     row, column = edge.table.rows[at_source], edge.table.columns[at_target]
     alternative = int(found.solution.edge_choices[point, e])
-    tensor = found.subject.graph.tensors[edge.tensors[0]]
+    tensor = problem.context.graph.tensors[edge.tensors[0]]
     source, target = problem.patterns[edge.source], problem.patterns[edge.target]
     out = problem.costs[edge.source].exits[source.exits.index(tensor.name)]
     into = problem.costs[edge.target].entries[target.entries.index(tensor.name)]
@@ -242,6 +266,9 @@ class _GroupShape(msgspec.Struct):
     compute_s: float
     communication_s: float
     operators: list[dict[str, Any]]
+    zero: int = 0
+    zero_axes: list[str] = []
+    recompute: bool = False
 
 
 class _EdgeShape(msgspec.Struct):

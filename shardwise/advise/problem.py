@@ -24,7 +24,7 @@ import numpy as np
 
 from shardwise import _core
 from shardwise.advise.options import SOLVER_METHODS, Progress
-from shardwise.errors import BadInput, SolverError
+from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.files import read_bounded
 
 SCHEMA = "shardwise.problem/1"
@@ -301,6 +301,8 @@ def solve_problem(
             time_limit_s=time_limit_s,
             progress=progress,
         )
+    except _core.Cancelled:
+        raise Cancelled from None
     except (TimeoutError, RuntimeError) as error:
         raise SolverError(str(error)) from None
     return _document(problem, solution)

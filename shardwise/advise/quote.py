@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise.advise.curve import curve_point
-from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.options import Options, Progress, go_on, quiet
 from shardwise.advise.search import Subject
-from shardwise.errors import Cancelled
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Offer, stale
 
@@ -47,8 +46,7 @@ def quote(
     reasons: list[dict[str, Any]] = []
     known: dict[tuple[str, int], dict[str, Any]] = {}
     for position, offer in enumerate(offers):
-        if not progress(f"{offer.provider} {offer.instance_type}", position / len(offers)):
-            raise Cancelled
+        go_on(progress, f"{offer.provider} {offer.instance_type}", position / len(offers))
         fitting, reason = _instances(subject, offer, max_instances, options, known)
         for instances, point in fitting:
             rows.append(_row(offer, instances, point, graph.batch_size, steps, deadline_s, today))

@@ -32,7 +32,7 @@ from shardwise.advise.layout import (
     local_elements,
 )
 from shardwise.advise.space import SearchMesh
-from shardwise.errors import SolverError
+from shardwise.errors import BadInput, ShardwiseError, SolverError
 from shardwise.hardware import Hardware, collective_times
 
 SLICE = "slice"
@@ -76,8 +76,12 @@ class Rescheduler:
         """Seconds from each source node to each target node (broadcast)."""
         found = self._paths.distance()[source, target]
         if not np.isfinite(found).all():
-            raise SolverError(f"no sequence of collectives between two layouts of {self._shape}")
+            raise self._paths.no_path(self._shape)
         return found
+
+    def between(self, source: Layouts, target: Layouts) -> Floats:
+        """Seconds from each source layout to each target layout (row by row, or one to all)."""
+        return self.distance(self.register(source), self.register(target))
 
     def path(self, source: int, target: int) -> list[Step]:
         """The steps of the cheapest sequence from node `source` to node `target`."""
@@ -94,17 +98,19 @@ class Reschedulers:
     def __init__(self, hardware: Hardware, mesh: SearchMesh) -> None:
         self._hardware = hardware
         self._mesh = mesh
-        self._paths: dict[tuple[tuple[int, ...], int], Paths] = {}
-        self._known: dict[tuple[tuple[int, ...], int], Rescheduler] = {}
+        self._paths: dict[tuple[tuple[int, ...], int, str | None], Paths] = {}
+        self._known: dict[tuple[tuple[int, ...], int, str | None], Rescheduler] = {}
 
-    def of(self, shape: tuple[int, ...], item_bytes: int) -> Rescheduler:
-        """The rescheduler of tensors of this shape."""
-        known = self._known.get((shape, item_bytes))
+    def of(
+        self, shape: tuple[int, ...], item_bytes: int, forbidden: str | None = None
+    ) -> Rescheduler:
+        """The rescheduler of tensors of this shape; partial sums never end by `forbidden`."""
+        known = self._known.get((shape, item_bytes, forbidden))
         if known is None:
-            key = (tuple(sorted(shape)), item_bytes)
+            key = (tuple(sorted(shape)), item_bytes, forbidden)
             if key not in self._paths:
                 self._paths[key] = Paths(self._hardware, self._mesh, *key)
-            known = self._known[shape, item_bytes] = Rescheduler(self._paths[key], shape)
+            known = self._known[shape, item_bytes, forbidden] = Rescheduler(self._paths[key], shape)
         return known
 
 
@@ -112,10 +118,16 @@ class Paths:
     """All registered layouts of tensors of one shape, and the shortest paths between them."""
 
     def __init__(
-        self, hardware: Hardware, mesh: SearchMesh, shape: tuple[int, ...], item_bytes: int
+        self,
+        hardware: Hardware,
+        mesh: SearchMesh,
+        shape: tuple[int, ...],
+        item_bytes: int,
+        forbidden: str | None = None,
     ) -> None:
         self._hardware = hardware
         self._mesh = mesh
+        self._forbidden = forbidden
         self._shape = shape
         self._item_bytes = item_bytes
         self._index: dict[int, int] = {}
@@ -157,17 +169,27 @@ class Paths:
         while target != source:
             arc = int(self._predecessor[source, target])
             if arc < 0:
-                raise SolverError(f"no sequence of collectives for a tensor of {self._shape}")
+                raise self.no_path(self._shape)
             steps.append(self._arcs.step(arc, self._rows))
             target = int(self._arcs.source[arc])
         return steps[::-1]
+
+    def no_path(self, shape: tuple[int, ...]) -> ShardwiseError:
+        """What to raise when two layouts of a tensor have no path."""
+        if self._forbidden is not None:
+            return BadInput(
+                f"without {self._forbidden} partial sums of shape {list(shape)} have no way to end",
+                field="pin",
+                expected=f"partial={self._forbidden} for the operators that make it",
+            )
+        return SolverError(f"no sequence of collectives between two layouts of {shape}")
 
     def _solve(self) -> None:
         if self._solved == len(self._rows):
             return
         layouts = np.array(self._rows, dtype=np.int8)
         local = local_elements(self._shape, layouts, self._mesh.sizes) * self._item_bytes
-        self._arcs = _arcs(self._hardware, self._mesh, layouts, local)
+        self._arcs = _arcs(self._hardware, self._mesh, layouts, local, self._forbidden)
         self._distance, self._predecessor = _core.shortest_paths(
             len(layouts),
             self._arcs.source.astype(np.uint32),
@@ -197,9 +219,16 @@ class _Arcs:
         )
 
 
-def _arcs(hardware: Hardware, mesh: SearchMesh, layouts: Layouts, local: Floats) -> _Arcs:
+def _arcs(
+    hardware: Hardware, mesh: SearchMesh, layouts: Layouts, local: Floats, forbidden: str | None
+) -> _Arcs:
     """Every pair of layouts that one collective joins, with its time."""
     source, target, before, after, axes = _core.layout_changes(layouts)
+    if forbidden is not None:
+        ends = after == REPLICATE if forbidden == "all_reduce" else after >= 0
+        kept = ~((before == PARTIAL) & ends)
+        source, target, axes = source[kept], target[kept], axes[kept]
+        before, after = before[kept], after[kept]
     # An all_gather is measured by what it makes, all else by what there was.
     gathers = (before >= 0) & (after == REPLICATE)
     size_bytes = np.where(gathers, local[target], local[source])

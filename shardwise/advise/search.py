@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import numpy as np
 
 from shardwise import _core
 from shardwise.advise.assemble import SearchProblem, assemble
+from shardwise.advise.micro_batches import split_batch
 from shardwise.advise.options import TOFU, Options, Progress, quiet
 from shardwise.advise.pattern import Patterns
+from shardwise.advise.precision import narrow
 from shardwise.advise.tofu import TofuSolution, tofu
 from shardwise.errors import BadInput, Cancelled, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
@@ -32,12 +35,28 @@ class Subject:
     id: str
     coarsened: Coarsened
     patterns: Patterns
+    _variants: dict[Hashable, Patterns] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph, *, join: bool = True) -> Subject:
         """`join` as in `coarsen`: without it every operator is searched on its own."""
         coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors), join=join)
         return cls(graph, graph_id(graph), coarsened, Patterns(coarsened))
+
+    def variant(self, options: Options, micro_batches: int) -> Patterns:
+        """The groups as the options compute them: precision, and the batch of a micro-batch.
+
+        Raises `BadInput` when the count of micro-batches does not divide the batch.
+        """
+        exempt = tuple(pin for pin in options.pins if pin.key == "precision")
+        key = (options.precision, exempt, micro_batches)
+        if key not in self._variants:
+            narrowed = narrow(
+                self.coarsened, options.precision, lambda op: any(pin.binds(op) for pin in exempt)
+            )
+            changed = split_batch(narrowed, micro_batches)
+            self._variants[key] = self.patterns if changed is self.coarsened else Patterns(changed)
+        return self._variants[key]
 
 
 @dataclass(frozen=True)
@@ -50,6 +69,10 @@ class Search:
     options: Options
     problem: SearchProblem
     solution: _core.Solution | TofuSolution
+
+    @property
+    def micro_batches(self) -> int:
+        return self.problem.context.micro_batches
 
     @property
     def limit_bytes(self) -> float:
@@ -81,8 +104,11 @@ class Search:
         digest = hashlib.sha256()
         axes = [(axis.name, axis.size) for axis in self.problem.context.mesh.axes]
         digest.update(repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode())
-        digest.update(repr(self.options.optimizer).encode())
-        digest.update(self.solution.choices[point].astype("<u4").tobytes())
+        for part in (self.options.optimizer, self.options.precision, self.micro_batches):
+            digest.update(repr(part).encode())
+        for cost, k in zip(self.problem.costs, self.solution.choices[point], strict=True):
+            digest.update(cost.assignment[k].tobytes())
+            digest.update(repr((cost.zero[k], cost.zero_axes[k], cost.recompute[k])).encode())
         digest.update(self.solution.edge_choices[point].astype("<u4").tobytes())
         return f"sha256:{digest.hexdigest()}"
 
@@ -95,8 +121,9 @@ def search(
     progress: Progress = quiet,
     *,
     near_limit: bool = False,
+    micro_batches: int = 1,
 ) -> Search:
-    """Track the frontier of `subject` on `gpus` devices.
+    """Track the frontier of `subject` on `gpus` devices with so many micro-batches in a step.
 
     With `near_limit` only the neighbourhood of the memory limit is searched, which is all that
     the shortest time under that limit needs. Raises `Infeasible` when the hardware has fewer
@@ -110,7 +137,8 @@ def search(
     except TooFewDevices as reason:
         raise Infeasible(str(reason)) from None
     started = monotonic()
-    problem = assemble(subject.coarsened, subject.patterns, hardware, mesh, options, progress)
+    variant = subject.variant(options, micro_batches)
+    problem = assemble(variant, hardware, mesh, options, progress, micro_batches)
     if options.time_limit_s is not None:
         left = options.time_limit_s - (monotonic() - started)
         if left <= 0:
@@ -121,11 +149,40 @@ def search(
             solution: _core.Solution | TofuSolution = tofu(problem, options, progress)
         else:
             solution = _track(problem, hardware, options, progress, near_limit=near_limit)
+    except _core.Cancelled:
+        raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
-        if str(error) == "cancelled":
-            raise Cancelled from None
         raise SolverError(str(error)) from None
     return Search(subject, hardware, mesh, options, problem, solution)
+
+
+def search_all(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
+    *,
+    near_limit: bool = False,
+) -> list[Search]:
+    """One search for each number of micro-batches in the options; raises as `search` does."""
+    counts = options.micro_batches
+
+    def one_of(position: int) -> Progress:
+        return lambda stage, fraction: progress(stage, (position + fraction) / len(counts))
+
+    return [
+        search(
+            subject,
+            hardware,
+            gpus,
+            options,
+            one_of(position),
+            near_limit=near_limit,
+            micro_batches=count,
+        )
+        for position, count in enumerate(counts)
+    ]
 
 
 def _track(

@@ -9,7 +9,7 @@ other, SOLVER.md) every canonical assignment names its axes, so every strategy c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement, groupby, product
@@ -68,11 +68,12 @@ class SearchMesh:
         return cls(mesh, tuple(axes))
 
 
-def _classes(axes: list[SearchAxis]) -> list[list[int]]:
+def _classes(axes: list[SearchAxis], leave_out: Container[int] = ()) -> list[list[int]]:
     def kind(i: int) -> tuple[str, int]:
         return axes[i].level, axes[i].size
 
-    return [list(run) for _, run in groupby(sorted(range(len(axes)), key=kind), key=kind)]
+    free = [i for i in range(len(axes)) if i not in leave_out]
+    return [list(run) for _, run in groupby(sorted(free, key=kind), key=kind)]
 
 
 def _count(axes: list[SearchAxis], variables: int) -> int:
@@ -83,23 +84,28 @@ def _count(axes: list[SearchAxis], variables: int) -> int:
 
 
 def assignments(
-    axes: tuple[SearchAxis, ...], variables: int, legal: Callable[[int, int], bool]
+    axes: tuple[SearchAxis, ...],
+    variables: int,
+    legal: Callable[[int, int], bool],
+    pinned: Mapping[int, Sequence[int]] | None = None,
 ) -> NDArray[np.int8]:
     """Every canonical legal assignment, shape (K, axes): a variable's number or NONE.
 
-    `legal(variable, parts)` says whether a variable may be split into that many shares. The
-    first row replicates everything, so K is at least 1.
+    `legal(variable, parts)` says whether a variable may be split into that many shares. An axis in
+    `pinned` takes each of its variables, in whatever order; only the others are canonical. Without
+    pins the first row replicates everything, so K is at least 1.
     """
+    pinned = pinned or {}
     choices = [NONE, *range(variables)]
-    per_class = []
-    for run in _classes(list(axes)):
+    per_class = [([axis], [[v] for v in allowed]) for axis, allowed in pinned.items()]
+    for run in _classes(list(axes), leave_out=pinned):
         options = []
         for picks in combinations_with_replacement(range(len(choices)), len(run)):
             # Variables in order first, NONE (position 0) last.
             ordered = sorted(picks, key=lambda p: (p == 0, p))
             options.append([choices[p] for p in ordered])
         per_class.append((run, options))
-    allowed: dict[tuple[int, int], bool] = {}
+    verdicts: dict[tuple[int, int], bool] = {}
     rows = []
     for combination in product(*(options for _, options in per_class)):
         row = [NONE] * len(axes)
@@ -111,7 +117,7 @@ def assignments(
             if variable != NONE:
                 parts[variable] = parts.get(variable, 1) * axes[axis].size
         if all(
-            allowed.setdefault(item, legal(*item)) if item not in allowed else allowed[item]
+            verdicts.setdefault(item, legal(*item)) if item not in verdicts else verdicts[item]
             for item in parts.items()
         ):
             rows.append(row)

@@ -189,7 +189,6 @@ def _csv(points: list[dict[str, Any]]) -> str:
     default="mini-time",
     show_default=True,
 )
-@click.option("--pin", multiple=True, help="Not yet: fix an operator's split.")
 @click.option("-o", "--output", help="Write the plan here.")
 @search_options
 @json_option
@@ -198,7 +197,6 @@ def plan(
     hardware: str,
     gpus: int,
     objective: str,
-    pin: tuple[str, ...],
     output: str | None,
     as_json: bool,
     **search: Any,
@@ -208,8 +206,6 @@ def plan(
     from shardwise.advise import plan as choose
     from shardwise.hardware import load_hardware
 
-    if pin:
-        raise BadInput("not yet: pinned splits", field="pin")
     check_output(output)
     options = options_from(search)
     with progress(search["quiet"] or as_json) as listener:

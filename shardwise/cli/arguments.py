@@ -8,8 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from shardwise.advise.options import METHODS, OPTIMIZER_STATE_BYTES, Options
+from shardwise.advise.options import METHODS, OPTIMIZER_STATE_BYTES, RECOMPUTE, Options
+from shardwise.advise.pins import parse_pin
+from shardwise.advise.precision import PRECISIONS
 from shardwise.cli.output import parse_bytes
+from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -59,6 +62,39 @@ def search_options(command: Command) -> Command:
             default="adam",
             show_default=True,
         ),
+        click.option(
+            "--zero",
+            default="0,1,2,3",
+            show_default=True,
+            help="ZeRO stages that may be used.",
+        ),
+        click.option(
+            "--recompute",
+            type=click.Choice(RECOMPUTE),
+            default="never",
+            show_default=True,
+            help="Whether forward may run again in backward instead of keeping activations.",
+        ),
+        click.option(
+            "--micro-batches",
+            default="1",
+            show_default=True,
+            help="Micro-batches of a step: numbers to choose from, such as 1,2,4.",
+        ),
+        click.option(
+            "--precision",
+            type=click.Choice(list(PRECISIONS)),
+            default="captured",
+            show_default=True,
+            help="What weights and activations of float32 are computed in.",
+        ),
+        click.option(
+            "--pin",
+            "pins",
+            multiple=True,
+            metavar="RULE",
+            help="[PATTERN:]KEY=VALUE[,…] or !=: fix or forbid a choice (docs/strategies.md).",
+        ),
         click.option("--memory", help="What one GPU may use, such as 14.5GB."),
         click.option(
             "--epsilon", type=float, default=0.01, show_default=True, help="Certified error."
@@ -80,4 +116,17 @@ def options_from(values: dict[str, Any]) -> Options:
         threads=values["threads"],
         max_configurations=values["max_configurations"],
         method=values["method"],
+        zero=_numbers(values["zero"], "zero"),
+        recompute=values["recompute"],
+        micro_batches=_numbers(values["micro_batches"], "micro-batches"),
+        precision=values["precision"],
+        pins=tuple(parse_pin(rule) for rule in values["pins"]),
     )
+
+
+def _numbers(text: str, field: str) -> tuple[int, ...]:
+    """Whole numbers between commas, each once, ascending."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise BadInput(f"{text!r}", field=field, expected="whole numbers, such as 1,2,4")
+    return tuple(sorted({int(word) for word in words}))

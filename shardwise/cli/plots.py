@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,43 +24,56 @@ def check_suffix(path: str) -> str:
     return suffix
 
 
+@dataclass(frozen=True)
+class _Frontier:
+    """What a picture of a frontier shows: GiB and seconds per point, and which point turns."""
+
+    memory: list[float]
+    series: dict[str, list[float]]
+    knee: int | None
+    limit: float
+    title: str
+
+    @property
+    def time(self) -> list[float]:
+        return self.series["iteration time"]
+
+    @property
+    def shows_limit(self) -> bool:
+        """A limit far to the right of every point would squeeze them together."""
+        return bool(self.memory) and self.limit <= 1.5 * max(self.memory)
+
+
 def plot_frontier(document: dict[str, Any], path: str) -> None:
     """Time against memory, compute and communication dotted (TensorOpt Fig. 6)."""
     suffix = check_suffix(path)
     points = document["points"]
-    memory = [p["memory_bytes"] / GIB for p in points]
-    series = {
-        "iteration time": [p["time_s"] for p in points],
-        "compute": [p["compute_s"] for p in points],
-        "communication": [p["communication_s"] for p in points],
-    }
-    title = (
-        f"{document['graph_name']} on {document['gpus']} GPUs of {document['hardware']}: "
-        "time against memory"
+    frontier = _Frontier(
+        memory=[p["memory_bytes"] / GIB for p in points],
+        series={
+            "iteration time": [p["time_s"] for p in points],
+            "compute": [p["compute_s"] for p in points],
+            "communication": [p["communication_s"] for p in points],
+        },
+        knee=document["turning_point"],
+        limit=document["memory_limit_bytes"] / GIB,
+        title=f"{document['graph_name']} on {document['gpus']} GPUs of {document['hardware']}: "
+        "time against memory",
     )
-    knee = document["turning_point"]
-    limit = document["memory_limit_bytes"] / GIB
     with written(path) as temporary:
         if suffix == ".html":
-            _frontier_html(memory, series, knee, limit, title, temporary)
+            _frontier_html(frontier, temporary)
         else:
-            _frontier_picture(memory, series, knee, limit, title, temporary)
+            _frontier_picture(frontier, temporary)
 
 
-def _frontier_picture(
-    memory: list[float],
-    series: dict[str, list[float]],
-    knee: int | None,
-    limit: float,
-    title: str,
-    path: Path,
-) -> None:
+def _frontier_picture(frontier: _Frontier, path: Path) -> None:
     figure, axes = _figure()
-    time = series["iteration time"]
+    memory, time, knee = frontier.memory, frontier.time, frontier.knee
     axes.step(memory, time, where="post", color=BLUE, label="iteration time")
     axes.plot(memory, time, ".", color=BLUE, markersize=3)
-    axes.plot(memory, series["compute"], ":", color=GREEN, label="compute")
-    axes.plot(memory, series["communication"], ":", color=ORANGE, label="communication")
+    axes.plot(memory, frontier.series["compute"], ":", color=GREEN, label="compute")
+    axes.plot(memory, frontier.series["communication"], ":", color=ORANGE, label="communication")
     if knee is not None:
         axes.plot(memory[knee], time[knee], "o", color=RED, label="turning point")
         axes.annotate(
@@ -68,29 +82,24 @@ def _frontier_picture(
             textcoords="offset points",
             xytext=(8, 8),
         )
-    if memory and limit <= 1.5 * max(memory):
-        axes.axvline(limit, color="grey", linestyle="--", linewidth=1, label="memory limit")
+    if frontier.shows_limit:
+        axes.axvline(
+            frontier.limit, color="grey", linestyle="--", linewidth=1, label="memory limit"
+        )
     axes.set_xlabel("memory per GPU (GiB)")
     axes.set_ylabel("iteration time (s)")
     axes.set_ylim(bottom=0)
-    axes.set_title(title, fontsize=10)
+    axes.set_title(frontier.title, fontsize=10)
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
     _save(figure, path)
 
 
-def _frontier_html(
-    memory: list[float],
-    series: dict[str, list[float]],
-    knee: int | None,
-    limit: float,
-    title: str,
-    path: Path,
-) -> None:
+def _frontier_html(frontier: _Frontier, path: Path) -> None:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    time = series["iteration time"]
+    memory, time, knee = frontier.memory, frontier.time, frontier.knee
     figure.add_scatter(
         x=memory,
         y=time,
@@ -101,7 +110,7 @@ def _frontier_html(
     )
     for name, colour in (("compute", GREEN), ("communication", ORANGE)):
         figure.add_scatter(
-            x=memory, y=series[name], line={"dash": "dot", "color": colour}, name=name
+            x=memory, y=frontier.series[name], line={"dash": "dot", "color": colour}, name=name
         )
     if knee is not None:
         figure.add_scatter(
@@ -111,10 +120,10 @@ def _frontier_html(
             marker={"size": 11, "color": RED},
             name="turning point",
         )
-    if memory and limit <= 1.5 * max(memory):
-        figure.add_vline(x=limit, line_dash="dash", annotation_text="memory limit")
+    if frontier.shows_limit:
+        figure.add_vline(x=frontier.limit, line_dash="dash", annotation_text="memory limit")
     figure.update_layout(
-        title=title,
+        title=frontier.title,
         xaxis_title="memory per GPU (GiB)",
         yaxis_title="iteration time (s)",
         yaxis_rangemode="tozero",

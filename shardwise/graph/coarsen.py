@@ -25,8 +25,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from shardwise.graph.batch import batch_dims, batch_variables
 from shardwise.graph.graph import Graph, Operator
-from shardwise.tdl.semantics import IndexVariable, OperatorSemantics
+from shardwise.tdl.semantics import OperatorSemantics
 
 Analyse = Callable[[Operator], OperatorSemantics]
 LIGHT = frozenset({"elementwise", "view", "light"})
@@ -92,8 +93,12 @@ def coarsen(graph: Graph, analyse: Analyse, *, join: bool = True) -> Coarsened:
     members: dict[str, list[Operator]] = defaultdict(list)
     for op in operators:
         members[sets.find(op.name)].append(op)
+    dims = batch_dims(graph, semantics)
+    batch = {
+        (op.name, v) for op in operators for v in batch_variables(op, semantics[op.name], dims)
+    }
     groups = tuple(
-        _group(graph, index, ops, semantics) for index, ops in enumerate(members.values())
+        _group(graph, index, ops, semantics, batch) for index, ops in enumerate(members.values())
     )
     undescribed = tuple(op for op in graph.operators if not semantics[op.name].described)
     fixed = tuple(op for op in graph.operators if op.name in constants)
@@ -260,6 +265,7 @@ def _group(
     index: int,
     operators: list[Operator],
     semantics: dict[str, OperatorSemantics],
+    batch: set[tuple[str, int]],
 ) -> Group:
     """Unify the index variables of the operators through the tensor dimensions that they share."""
     links = _VariableLinks()
@@ -281,6 +287,7 @@ def _group(
     _tie_positions(graph, operators, semantics, links)
     _tie_alike(operators, graph, semantics, links)
     order = _variable_order(graph, operators, semantics, links)
+    order.update((links.find(item), "batch") for item in batch if item[0] in inside)
     number = {root: position for position, root in enumerate(order)}
     members = tuple(
         Member(
@@ -402,7 +409,8 @@ def _variable_order(
     """Group variables, batch-like first: by output position, reductions last.
 
     Canonical assignments give the outermost mesh axes to the first variable, so groups that
-    split the same dimensions line up without re-scheduling.
+    split the same dimensions line up without re-scheduling. Each is named as its description
+    names it.
     """
     rank: dict[tuple[str, int], tuple[int, int, int]] = {}
     names: dict[tuple[str, int], str] = {}
@@ -424,16 +432,9 @@ def _variable_order(
             key = (inner, min(dims, default=v))
             if root not in rank:
                 rank[root] = (precedence, *key)
-                names[root] = _readable(graph, op, variable, dims)
+                names[root] = variable.name
     # Variables of the heaviest operator come first, in its own order.
     return {root: names[root] for root in sorted(rank, key=rank.__getitem__)}
-
-
-def _readable(graph: Graph, op: Operator, variable: IndexVariable, dims: list[int]) -> str:
-    """`batch` for the sample dimension, else the description's own name."""
-    if dims == [0] * len(dims) and dims and variable.extent == graph.batch_size:
-        return "batch"
-    return variable.name
 
 
 def _unique(names: list[str]) -> list[str]:

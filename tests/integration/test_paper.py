@@ -11,6 +11,8 @@ from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 
+PAPER = Options(zero=(0,))
+
 pytestmark = pytest.mark.slow
 
 
@@ -33,7 +35,7 @@ def _data_parallel_bytes(found: Search) -> float:
 
 
 def test_fig_6_the_transformer_on_16_gpus(transformer: Subject) -> None:
-    found = search(transformer, load_hardware("dgx-v100-16gb"), 16, Options())
+    found = search(transformer, load_hardware("dgx-v100-16gb"), 16, PAPER)
     memory, time = found.memory_bytes, found.time_s
     compute = np.array([found.compute_s(i) for i in range(len(memory))])
     communication = time - compute
@@ -51,7 +53,7 @@ def test_fig_6_the_transformer_on_16_gpus(transformer: Subject) -> None:
 
 
 def test_fig_8_eight_gpus_where_data_parallelism_does_not_fit(transformer: Subject) -> None:
-    found = search(transformer, load_hardware("dgx-v100-16gb"), 8, Options(), near_limit=True)
+    found = search(transformer, load_hardware("dgx-v100-16gb"), 8, PAPER, near_limit=True)
     chosen = found.fastest_within(found.limit_bytes)
     assert chosen is not None
     assert _data_parallel_bytes(found) > found.limit_bytes
@@ -60,8 +62,8 @@ def test_fig_8_eight_gpus_where_data_parallelism_does_not_fit(transformer: Subje
 def test_the_data_parallel_strategy_is_counted_right() -> None:
     """VGG16 on two GPUs: all state on each, half of the activations."""
     subject = Subject.of(read_graph(shipped_graph("vgg16")))
-    one = search(subject, load_hardware("dgx-v100-16gb"), 1, Options())
-    two = search(subject, load_hardware("dgx-v100-16gb"), 2, Options())
+    one = search(subject, load_hardware("dgx-v100-16gb"), 1, PAPER)
+    two = search(subject, load_hardware("dgx-v100-16gb"), 2, PAPER)
     state = 16 * subject.graph.parameter_count
     assert _data_parallel_bytes(two) >= state
     kept_in_groups = _data_parallel_bytes(two) - state

@@ -209,7 +209,7 @@ def test_progress_cancels_and_its_errors_come_through() -> None:
         seen.append((stage, fraction))
         return False
 
-    with pytest.raises(RuntimeError, match="cancelled"):
+    with pytest.raises(_core.Cancelled, match="cancelled"):
         _core.solve(core, method="ldp", progress=stop)
     assert len(seen) == 1 and 0 <= seen[0][1] <= 1
 

@@ -5,7 +5,6 @@ See `shardwise.tdl.claims` for what is compared: regions with their halos, reduc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,17 +21,13 @@ from shardwise.tdl.example import Example
 from shardwise.tdl.semantics import Access, OperatorSemantics
 from shardwise.tdl.verification import PARTS, graph_of, run_with_torch
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("one_thread"),
+]
 SHIPPED = shipped()
 CASES = [(d.kind, i, e) for d in SHIPPED for i, e in enumerate(d.examples)]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ is different is a stated approximation.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -26,7 +25,11 @@ from shardwise.tdl.example import Example
 from shardwise.tdl.registry import analyse_strictly
 from shardwise.tdl.verification import graph_of, run_with_torch
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 SMALL = 0.25
 """Statistics and the like: a share of what a description names."""
@@ -99,14 +102,6 @@ CASES = [
     if not e.needs and "_backward" not in d.kind
 ]
 """Backward operators are not differentiated again."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise.group_costs import legality
+from shardwise.advise.legality import legality
 from shardwise.advise.search import Subject
 from shardwise.graph import DTYPE_BYTES
 from shardwise.graph.coarsen import Member

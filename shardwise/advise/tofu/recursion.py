@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.advise.assemble import SearchEdge, SearchProblem
-from shardwise.advise.group_costs import legality
 from shardwise.advise.layout import Floats
-from shardwise.advise.options import Options, Progress
+from shardwise.advise.legality import legality
+from shardwise.advise.options import Options, Progress, go_on
 from shardwise.advise.space import SearchAxis, canonical
 from shardwise.advise.tofu.step import NONE, StepPlan, Stored, TofuGroup, Workers, divide, partition
 from shardwise.advise.tofu.uses import Use, uses_of
@@ -180,8 +180,7 @@ class _Solver:
         return self
 
     def check(self) -> None:
-        if not self.progress(self.stage, self.fraction):
-            raise RuntimeError("cancelled")
+        go_on(self.progress, self.stage, self.fraction)
         limit = self.options.time_limit_s
         if limit is not None and monotonic() - self.start > limit:
             raise TimeoutError(f"the time limit passed in {self.stage} of Tofu's recursion")

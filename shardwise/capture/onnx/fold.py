@@ -50,8 +50,7 @@ def fold(program: Program) -> None:
             raise CaptureError(
                 f"nothing makes the output {name!r}", field=f"graph.output[{position}]"
             )
-    _drop_dead(program)
-    program.link()
+    program.drop_dead()
 
 
 class _Walk:
@@ -270,13 +269,3 @@ def _outer_names(body: Any) -> list[str]:
         made.update(node.output)
     outer += [info.name for info in body.output if info.name not in made]
     return list(dict.fromkeys(outer))
-
-
-def _drop_dead(program: Program) -> None:
-    needed = set(program.outputs)
-    kept = []
-    for node in reversed(program.nodes):
-        if any(name in needed for name in node.outputs):
-            needed.update(node.inputs)
-            kept.append(node)
-    program.nodes = kept[::-1]

@@ -54,19 +54,7 @@ def replace(program: Program, new: Node, old: Iterable[Node]) -> None:
     last = max(i for i, node in enumerate(program.nodes) if id(node) in gone)
     program.nodes[last] = new
     program.nodes = [node for node in program.nodes if id(node) not in gone]
-    drop_unread(program)
-
-
-def drop_unread(program: Program) -> None:
-    """Remove nodes that no output needs, and bring the links up to date."""
-    needed = set(program.outputs)
-    kept = []
-    for node in reversed(program.nodes):
-        if any(name in needed for name in node.outputs):
-            needed.update(node.inputs)
-            kept.append(node)
-    program.nodes = kept[::-1]
-    program.link()
+    program.drop_dead()
 
 
 def peek(program: Program, name: str, depth: int = 8) -> Array | None:

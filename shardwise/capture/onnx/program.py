@@ -143,6 +143,17 @@ class Program:
             for name in dict.fromkeys(filter(None, node.inputs)):
                 self.consumers[name].append(node)
 
+    def drop_dead(self) -> None:
+        """Remove nodes that no output needs, and bring the links up to date."""
+        needed = set(self.outputs)
+        kept = []
+        for node in reversed(self.nodes):
+            if any(name in needed for name in node.outputs):
+                needed.update(node.inputs)
+                kept.append(node)
+        self.nodes = kept[::-1]
+        self.link()
+
     def sole_consumer(self, name: str) -> Node | None:
         """The only reader of a tensor that is no output of the file."""
         found = self.consumers[name]

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardwise.tdl.descriptions.arguments import per_spatial_dim
 from shardwise.tdl.descriptions.movement import first_dims
+from shardwise.tdl.descriptions.windows import Windows
 from shardwise.tdl.language import NotCovered, Opaque, Sum, TensorHandle, named
 from shardwise.tdl.registry import Call, op
 
@@ -47,22 +48,19 @@ def convolution(
         pads = _named_padding(padding, weight.shape[2:], gaps)
     else:
         pads = per_spatial_dim(padding, spatial, 0)
+    windows = Windows(weight.shape[2:], steps, gaps, pads)
     per_group = weight.shape[0] // groups
     axes = ("z", "y", "x")[3 - spatial :]
 
     def output(b: Any, co: Any, *x: Any) -> Any:
         def term(ci: Any, *dx: Any) -> Any:
-            window = tuple(
-                at * step + d * gap - pad
-                for at, d, step, gap, pad in zip(x, dx, steps, gaps, pads, strict=True)
-            )
             if groups == 1:
                 channel = ci
             elif weight.shape[1] == 1:
                 channel = co // per_group if per_group > 1 else co
             else:
                 channel = co // per_group * weight.shape[1] + ci
-            return input[(b, channel, *window)] * weight[(co, ci, *dx)]
+            return input[(b, channel, *windows.read(x, dx))] * weight[(co, ci, *dx)]
 
         total = Sum(named(term, "in", *(f"k{x}" for x in axes)), weight.shape[1:])
         return total + bias[co] if bias is not None else total
@@ -106,40 +104,29 @@ def transposed_convolution(
 ) -> Callable[..., Any]:
     """y[b, co, x] = Σ_{ci, t} data[b, ci, (x + padding) // stride - t] w[ci, co, :]"""
     spatial = weight.rank - 2
-    steps = per_spatial_dim(stride, spatial, 1)
-    pads = per_spatial_dim(padding, spatial, 0)
-    gaps = per_spatial_dim(dilation, spatial, 1)
-    taps = overlapping_windows(weight.shape[2:], steps, gaps)
+    windows = Windows(
+        size=weight.shape[2:],
+        steps=per_spatial_dim(stride, spatial, 1),
+        gaps=per_spatial_dim(dilation, spatial, 1),
+        pads=per_spatial_dim(padding, spatial, 0),
+    )
     per_group = weight.shape[1]
     inside = weight.shape[0] // groups
     axes = ("z", "y", "x")[3 - spatial :]
 
     def output(b: Any, co: Any, *x: Any) -> Any:
         def term(ci: Any, *t: Any) -> Any:
-            sources = tuple(
-                (at + pad) // step - back
-                for at, back, step, pad in zip(x, t, steps, pads, strict=True)
-            )
             if groups == 1:
                 source, filters = ci, (ci, co)
             else:
                 source = co // per_group * inside + ci
                 filters = (source, co % per_group)
-            return input[(b, source, *sources)] * first_dims(weight, filters)
+            return input[(b, source, *windows.reaching(x, t))] * first_dims(weight, filters)
 
-        total = Sum(named(term, "in", *(f"k{x}" for x in axes)), (inside, *taps))
+        total = Sum(named(term, "in", *(f"k{x}" for x in axes)), (inside, *windows.overlapping))
         return total + bias[co] if bias is not None else total
 
     return named(output, "b", "out", *axes)
-
-
-def overlapping_windows(
-    window: Sequence[int], steps: Sequence[int], gaps: Sequence[int]
-) -> list[int]:
-    """How many windows of a strided operator reach one element, per dimension."""
-    return [
-        (size - 1) * gap // step + 1 for size, step, gap in zip(window, steps, gaps, strict=True)
-    ]
 
 
 def _core_flops(call: Call) -> tuple[float, float]:

@@ -68,6 +68,7 @@ def cross_entropy_loss(
 
 @op(
     *(f"aten.{name}.default" for name in ("mse_loss", "smooth_l1_loss", "huber_loss", "kl_div")),
+    *(f"aten.{name}.default" for name in ("soft_margin_loss", "hinge_embedding_loss")),
     category="light",
     saves=("self", "target"),
     flops=_six_per_input,
@@ -79,19 +80,6 @@ def pointwise_loss(
     return _reduced(
         lambda *i: apply(self.at(i), target.at(i)), common_shape(self, target), reduction
     )
-
-
-@op(
-    *(f"aten.{name}.default" for name in ("soft_margin_loss", "hinge_embedding_loss")),
-    category="light",
-    saves=("self", "target"),
-    flops=_six_per_input,
-)
-def pointwise_margin_loss(
-    self: TensorHandle, target: TensorHandle, *, reduction: int = 1
-) -> Callable[..., Any]:
-    """loss = Σ_i f(x[i], y[i])"""
-    return pointwise_loss(self, target, reduction=reduction)
 
 
 @op(

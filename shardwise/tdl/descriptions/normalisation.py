@@ -41,6 +41,12 @@ def layer_norm(
     return output
 
 
+def _channel_sum(input: TensorHandle, channel: Any) -> Any:
+    """A sum over everything in one channel: over the batch and the spatial dimensions."""
+    shape = input.shape[:1] + input.shape[2:]
+    return Sum(lambda *j: input[(j[0], channel, *j[1:])], shape)
+
+
 @op(
     "aten.batch_norm.default",
     category="light",
@@ -66,12 +72,8 @@ def batch_norm(
         ]
         if not training:
             return apply(input[i], *per_channel)
-        shape = input.shape[:1] + input.shape[2:]
-
-        def element(*j: Any) -> Any:
-            return input[(j[0], channel, *j[1:])]
-
-        return apply(input[i], Sum(element, shape), Sum(element, shape), *per_channel)
+        sums = [_channel_sum(input, channel) for _ in range(2)]
+        return apply(input[i], *sums, *per_channel)
 
     return output
 
@@ -101,17 +103,12 @@ def native_batch_norm(
     """As batch_norm, with mean and 1/std per channel"""
     whole = batch_norm(input, weight, bias, running_mean, running_var, training=training)
     data = named(lambda *i: whole(*i), "b", "channel", *(f"x{n}" for n in range(input.rank - 2)))
-    shape = input.shape[:1] + input.shape[2:]
 
     def kept(channel: Any) -> Any:
         running = [t[channel] for t in (running_mean, running_var) if t is not None]
         if not training:
             return apply(*running)
-
-        def element(*j: Any) -> Any:
-            return input[(j[0], channel, *j[1:])]
-
-        return apply(Sum(element, shape), *running)
+        return apply(_channel_sum(input, channel), *running)
 
     def more(result: tuple[int, ...]) -> Callable[..., Any]:
         if result == input.shape[1:2]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.tdl.descriptions.arguments import per_spatial_dim
-from shardwise.tdl.descriptions.convolution import overlapping_windows
 from shardwise.tdl.descriptions.movement import first_dims
+from shardwise.tdl.descriptions.windows import Windows
 from shardwise.tdl.language import Max, Opaque, Sum, TensorHandle, apply
 from shardwise.tdl.registry import Call, op, pointwise
 
@@ -48,6 +48,18 @@ def avg_pool(
     return _pool(self, kernel_size, stride, padding, 1, Sum)
 
 
+def _windows(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Windows:
+    """The windows of an operator over data of `rank`; without a stride they lie side by side."""
+    spatial = rank - 2
+    size = per_spatial_dim(kernel_size, spatial, 1)
+    return Windows(
+        size,
+        steps=per_spatial_dim(stride, spatial, 1) if stride not in (None, []) else size,
+        gaps=per_spatial_dim(dilation, spatial, 1),
+        pads=per_spatial_dim(padding, spatial, 0),
+    )
+
+
 def _pool(
     data: TensorHandle,
     kernel_size: Any,
@@ -56,21 +68,14 @@ def _pool(
     dilation: Any,
     reducer: Callable[..., Any],
 ) -> Callable[..., Any]:
-    spatial = data.rank - 2
-    window = per_spatial_dim(kernel_size, spatial, 1)
-    steps = per_spatial_dim(stride, spatial, 1) if stride not in (None, []) else window
-    pads, gaps = per_spatial_dim(padding, spatial, 0), per_spatial_dim(dilation, spatial, 1)
+    windows = _windows(data.rank, kernel_size, stride, padding, dilation)
 
     def output(*i: Any) -> Any:
         def term(*dx: Any) -> Any:
-            places = tuple(
-                at * step + d * gap - pad
-                for at, d, step, gap, pad in zip(i[2:], dx, steps, gaps, pads, strict=True)
-            )
-            return data[(*i[:2], *places)]
+            return data[(*i[:2], *windows.read(i[2:], dx))]
 
         # Wrapped in a point-wise function, so that windows are not split across devices.
-        return apply(reducer(term, window))
+        return apply(reducer(term, windows.size))
 
     return output
 
@@ -169,21 +174,13 @@ def _spread(
     grad: TensorHandle, rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any
 ) -> Callable[..., Any]:
     """What an element of the data gets back from all windows that it is in."""
-    spatial = rank - 2
-    window = per_spatial_dim(kernel_size, spatial, 1)
-    steps = per_spatial_dim(stride, spatial, 1) if stride not in (None, []) else window
-    pads, gaps = per_spatial_dim(padding, spatial, 0), per_spatial_dim(dilation, spatial, 1)
-    taps = overlapping_windows(window, steps, gaps)
+    windows = _windows(rank, kernel_size, stride, padding, dilation)
 
     def output(*i: Any) -> Any:
         def term(*t: Any) -> Any:
-            sources = (
-                (at + pad) // step - back
-                for at, back, step, pad in zip(i[2:], t, steps, pads, strict=True)
-            )
-            return grad[(*i[:2], *sources)]
+            return grad[(*i[:2], *windows.reaching(i[2:], t))]
 
-        return apply(Sum(term, taps))
+        return apply(Sum(term, windows.overlapping))
 
     return output
 

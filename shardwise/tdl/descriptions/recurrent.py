@@ -63,6 +63,11 @@ def _cell_flops(call: Call) -> tuple[float, float]:
     return forward, 2.0 * forward
 
 
+def _whole(*weights: TensorHandle | None) -> list[Any]:
+    """Every element of the weights that there are."""
+    return [all_of(t) for t in weights if t is not None]
+
+
 @op(
     "aten.lstm_cell.default",
     saves=("input", "hx", "w_ih", "w_hh", "output"),
@@ -78,7 +83,7 @@ def lstm_cell(
 ) -> list[Callable[..., Any]]:
     """h'[b, j], c'[b, j] = f(x[b, :], h[b, :], c[b, j], weights of four gates)"""
     gates = Opaque()
-    weights = [all_of(t) for t in (w_ih, w_hh, b_ih, b_hh) if t is not None]
+    weights = _whole(w_ih, w_hh, b_ih, b_hh)
     hidden, cell = hx
     step = named(lambda b, j: gates(input[b, :], hidden[b, :], cell[b, j], *weights), "b", "unit")
     return [step, step]
@@ -95,7 +100,7 @@ def gru_cell(
 ) -> Callable[..., Any]:
     """h'[b, :] = f(x[b, :], h[b, :], weights of three gates)"""
     gates = Opaque()
-    weights = [all_of(t) for t in (w_ih, w_hh, b_ih, b_hh) if t is not None]
+    weights = _whole(w_ih, w_hh, b_ih, b_hh)
     return lambda b, unit: gates(input[b, :], hx[b, :], *weights)
 
 

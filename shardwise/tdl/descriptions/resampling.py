@@ -6,6 +6,7 @@ The input is taken by place: torch calls it `self` in one overload and `input` i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from shardwise.tdl.descriptions.movement import first_dims
@@ -115,10 +116,7 @@ def upsample_linear(
     scale_factors: Sequence[float] | None = None,
 ) -> Callable[..., Any]:
     """y[…, x] = mix of data[…, p] and data[…, p + 1], p = ⌊(x + 1/2) · n / m - 1/2⌋"""
-
-    def places(i: Any, n: int, m: int) -> Sequence[Any]:
-        return _between(i, n, m, align_corners, 1)
-
+    places = partial(_between, aligned=align_corners, reach=1)
     return _resampled(data[0], out, scale_factors or (), places)
 
 
@@ -130,10 +128,7 @@ def upsample_bicubic(
     scale_factors: Sequence[float] | None = None,
 ) -> Callable[..., Any]:
     """y[…, x] = mix of data[…, p - 1] to data[…, p + 2]"""
-
-    def places(i: Any, n: int, m: int) -> Sequence[Any]:
-        return _between(i, n, m, align_corners, 2)
-
+    places = partial(_between, aligned=align_corners, reach=2)
     return _resampled(data[0], out, scale_factors or (), places)
 
 

@@ -72,30 +72,17 @@ def reshape(
 
 def _runs(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Split two shapes of equal size into the shortest runs of equal products."""
+    shapes, ends = (a, b), [0, 0]
     runs = []
-    i = j = 0
-    while i < len(a) or j < len(b):
-        left, right = [], []
-        x = y = 1
-        if i < len(a):
-            left.append(i)
-            x *= a[i]
-            i += 1
-        if j < len(b):
-            right.append(j)
-            y *= b[j]
-            j += 1
-        while x != y:
-            if x < y and i < len(a):
-                left.append(i)
-                x *= a[i]
-                i += 1
-            elif j < len(b):
-                right.append(j)
-                y *= b[j]
-                j += 1
-            else:
+    while ends != [len(a), len(b)]:
+        starts = ends
+        ends = [min(end + 1, len(shape)) for shape, end in zip(shapes, starts, strict=True)]
+        while (x := prod(a[starts[0] : ends[0]])) != (y := prod(b[starts[1] : ends[1]])):
+            side = 0 if x < y and ends[0] < len(a) else 1
+            if ends[side] == len(shapes[side]):
                 break
+            ends[side] += 1
+        left, right = (list(range(*run)) for run in zip(starts, ends, strict=True))
         runs.append((left, right))
     return runs
 

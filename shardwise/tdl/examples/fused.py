@@ -41,23 +41,17 @@ give(
         tolerance=0.05,
         return_debug_mask=False,
     ),
-    case(
-        "_scaled_dot_product_efficient_attention.default",
-        _GPU,
-        needs="cuda",
-        compute="bfloat16",
-        tolerance=0.05,
-        compute_log_sumexp=True,
-        attn_bias=None,
-    ),
-    case(
-        "_scaled_dot_product_cudnn_attention.default",
-        _GPU,
-        needs="cuda",
-        compute="bfloat16",
-        tolerance=0.05,
-        compute_log_sumexp=True,
-        attn_bias=None,
+    *(
+        case(
+            f"_scaled_dot_product_{kernel}_attention.default",
+            _GPU,
+            needs="cuda",
+            compute="bfloat16",
+            tolerance=0.05,
+            compute_log_sumexp=True,
+            attn_bias=None,
+        )
+        for kernel in ("efficient", "cudnn")
     ),
     one("_safe_softmax.default", 4, 6, 8, dim=-1),
     case(

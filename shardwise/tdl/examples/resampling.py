@@ -31,19 +31,15 @@ give(
     *_both("upsample_bicubic2d", 4, 6, 12, 12, to=[24, 12], align_corners=False),
     *_both("_upsample_bilinear2d_aa", 4, 6, 8, 8, to=[4, 4], align_corners=False),
     *_both("_upsample_bicubic2d_aa", 4, 6, 8, 8, to=[4, 4], align_corners=False),
-    case(
-        "grid_sampler.default",
-        {"input": (4, 6, 8, 8), "grid": (4, 2, 6, 2)},
-        interpolation_mode=0,
-        padding_mode=0,
-        align_corners=False,
-    ),
-    case(
-        "grid_sampler_2d.default",
-        {"input": (4, 6, 8, 8), "grid": (4, 2, 6, 2)},
-        interpolation_mode=0,
-        padding_mode=0,
-        align_corners=False,
+    *(
+        case(
+            f"{name}.default",
+            {"input": (4, 6, 8, 8), "grid": (4, 2, 6, 2)},
+            interpolation_mode=0,
+            padding_mode=0,
+            align_corners=False,
+        )
+        for name in ("grid_sampler", "grid_sampler_2d")
     ),
     case(
         "grid_sampler_3d.default",

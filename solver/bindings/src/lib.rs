@@ -324,6 +324,7 @@ fn version() -> &'static str {
 
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("Cancelled", m.py().get_type::<error::Cancelled>())?;
     m.add_class::<Problem>()?;
     m.add_class::<Solution>()?;
     m.add_function(wrap_pyfunction!(solve, m)?)?;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.capture.onnx.builder import Builder, NotTranslated
+from shardwise.capture.onnx.builder import Argument, Builder, NotTranslated
 from shardwise.capture.onnx.program import Node
 from shardwise.capture.onnx.rules.rule import Rule
 
@@ -47,18 +47,23 @@ def _evenly_padded(
     return padded, [0] * len(window)
 
 
+def _with_weights(b: Builder, n: Node, x: str) -> list[Argument]:
+    """A convolution's data and weight, and its bias unless that is 0."""
+    given: list[Argument] = [("input", x), ("weight", n.inputs[1])]
+    if n.input(2) and b.number(n.input(2)) != 0:
+        given.append(("bias", n.input(2)))
+    return given
+
+
 def _convolution(b: Builder, n: Node) -> None:
     weight = n.inputs[1]
     spatial = b.rank(weight) - 2
     if spatial not in (1, 2, 3):
         raise NotTranslated(f"a convolution over {spatial} dimensions")
     x, padding = _evenly_padded(b, n, list(b.shape(weight)[2:]))
-    given = [("input", x), ("weight", weight)]
-    if n.input(2) and b.number(n.input(2)) != 0:
-        given.append(("bias", n.input(2)))
     b.emit(
         f"aten.conv{spatial}d.default",
-        given,
+        _with_weights(b, n, x),
         {
             "stride": n.attributes.get("strides", [1] * spatial),
             "padding": padding,
@@ -78,13 +83,10 @@ def _transposed(b: Builder, n: Node) -> None:
     before, after = _pads(b, n, list(b.shape(weight)[2:]))
     if before != after:
         raise NotTranslated("a transposed convolution with uneven padding")
-    given = [("input", n.inputs[0]), ("weight", weight)]
-    if n.input(2) and b.number(n.input(2)) != 0:
-        given.append(("bias", n.input(2)))
     form = "default" if spatial == 1 else "input"
     b.emit(
         f"aten.conv_transpose{spatial}d.{form}",
-        given,
+        _with_weights(b, n, n.inputs[0]),
         {
             "stride": n.attributes.get("strides", [1] * spatial),
             "padding": before,

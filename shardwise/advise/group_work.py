@@ -1,0 +1,283 @@
+"""The assignments of a group: the layouts that each gives its tensors, and what follows from them.
+
+Terms are for one micro-batch, forward and backward apart, one column per member: shape (n, M) for
+n assignments of a group of M members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.advise.data_loading import arriving
+from shardwise.advise.group_costs import CostContext
+from shardwise.advise.layout import PARTIAL, REPLICATE, Floats, Layouts, local_elements
+from shardwise.advise.pattern import GroupPattern
+from shardwise.advise.pins import forbidden_end
+from shardwise.advise.reschedule import Rescheduler
+from shardwise.graph.coarsen import Member
+from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.hardware import collective_times
+
+Pair = tuple[Layouts, Layouts]
+"""Layouts forward and of the gradient."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Seconds of each member in forward and in backward, shape (n, M)."""
+
+    forward_s: Floats
+    backward_s: Floats
+
+    @classmethod
+    def none(cls, count: int, members: int) -> Passes:
+        return cls(np.zeros((count, members)), np.zeros((count, members)))
+
+    @property
+    def both_s(self) -> Floats:
+        """Both passes of all members, shape (n,)."""
+        return np.asarray(self.forward_s.sum(axis=1) + self.backward_s.sum(axis=1))
+
+
+class GroupWork:
+    """The assignments of a group with their layouts, derived once, and the terms of its cost."""
+
+    def __init__(
+        self, context: CostContext, pattern: GroupPattern, assignment: NDArray[np.int8]
+    ) -> None:
+        self.context = context
+        self.pattern = pattern
+        self.assignment = assignment
+        self.sizes = context.mesh.sizes
+        self.tensors = context.graph.tensors
+        self.device = context.hardware.devices[0]
+        self.count = assignment.shape[0]
+        self.forbidden = forbidden_end(context.pins, pattern.group)
+        self.inputs: list[list[Pair]] = []
+        self.outputs: list[list[Pair]] = []
+        self.made: dict[str, Pair] = {}
+        self.read: dict[str, Pair] = {}
+        for member in pattern.members:
+            ins = [self._input_layouts(member, i) for i in range(len(member.operator.inputs))]
+            outs = [self._output_layouts(member, o) for o in range(len(member.operator.outputs))]
+            self.inputs.append(ins)
+            self.outputs.append(outs)
+            self.made.update(zip(member.operator.outputs, outs, strict=True))
+            for name, layouts in zip(member.operator.inputs, ins, strict=True):
+                self.read.setdefault(name, layouts)
+
+    def register(self) -> None:
+        """Make all layouts known between which tensors may be re-scheduled."""
+        ports = [(name, self.read[name]) for name in self.pattern.entries]
+        ports += [(name, self.made[name]) for name in self.pattern.exits]
+        for _, name, source, wanted in self._moves:
+            ports += [(name, source), (name, wanted)]
+        for name, (forward, gradient) in ports:
+            paths = self._paths(name)
+            paths.register(forward)
+            if self.context.patterns.carries_gradient(name):
+                paths.register(gradient)
+        for _, name in self._loads:
+            self._paths(name).register(self._arriving(name)[None, :])
+            self._paths(name).register(self.read[name][0])
+
+    def _input_layouts(self, member: Member, position: int) -> Pair:
+        """Forward layout, and the gradient's: a share that reads all adds a term of the sum."""
+        forward = np.full(self.assignment.shape, REPLICATE, dtype=np.int8)
+        gradient = forward.copy()
+        for v, variable in enumerate(member.variables):
+            chosen = self.assignment == variable
+            access = member.semantics.inputs[position].get(v)
+            forward[chosen] = REPLICATE if access is None else access.dim
+            gradient[chosen] = PARTIAL if access is None else access.dim
+        return forward, gradient
+
+    def _output_layouts(self, member: Member, position: int) -> Pair:
+        """Forward layout, and the layout in which backward wants the gradient."""
+        forward = np.full(self.assignment.shape, REPLICATE, dtype=np.int8)
+        gradient = forward.copy()
+        for v, variable in enumerate(member.variables):
+            chosen = self.assignment == variable
+            access = member.semantics.outputs[position].get(v)
+            if access is not None:
+                forward[chosen] = gradient[chosen] = access.dim
+            elif member.semantics.variables[v].is_reduction:
+                forward[chosen] = PARTIAL
+        return forward, gradient
+
+    def _parts(self, variable: int) -> Floats:
+        parts = np.where(self.assignment == variable, self.sizes, 1)
+        return np.asarray(parts.prod(axis=1), dtype=np.float64)
+
+    def local_bytes(self, name: str, layouts: Layouts) -> Floats:
+        """Bytes of the largest shard of a tensor under each layout."""
+        tensor = self.tensors[name]
+        return local_elements(tensor.shape, layouts, self.sizes) * DTYPE_BYTES[tensor.dtype]
+
+    def kept_bytes(self, names: tuple[str, ...]) -> Floats:
+        """Bytes of tensors that are made or loaded here, in the layout that they have here."""
+        total = np.zeros(self.count)
+        for name in names:
+            total += self.local_bytes(name, (self.made.get(name) or self.read[name])[0])
+        return total
+
+    def compute(self) -> Passes:
+        """Roofline times of the members on their local shapes."""
+        passes = Passes.none(self.count, len(self.pattern.members))
+        for position, member in enumerate(self.pattern.members):
+            if member.semantics.category != "view":
+                self._member_compute(position, member, passes)
+        return passes
+
+    def _member_compute(self, position: int, member: Member, passes: Passes) -> None:
+        sem, op = member.semantics, member.operator
+        share = np.ones(self.count)
+        for v, variable in enumerate(sem.variables):
+            parts = self._parts(member.variables[v])
+            share *= np.ceil(variable.extent / parts) / variable.extent
+        read = np.zeros(self.count)
+        for name, layouts in zip(op.inputs, self.inputs[position], strict=True):
+            if not _looked_up(member, name, self.tensors[name].shape):
+                read += self.local_bytes(name, layouts[0])
+        written = np.zeros(self.count)
+        for name, layouts in zip(op.outputs, self.outputs[position], strict=True):
+            written += self.local_bytes(name, layouts[0])
+        dtype = self.tensors[op.outputs[0]].dtype
+        for name in op.inputs:
+            if self.tensors[name].differentiable:
+                dtype = self.tensors[name].dtype
+                break
+        forward = self.device.roofline_times(sem.forward_flops * share, read + written, dtype)
+        passes.forward_s[:, position] = forward
+        if any(self.context.patterns.carries_gradient(o) for o in op.outputs):
+            # Backward reads the output's gradient and what was kept, and writes the inputs'.
+            moved = written + read + self._gradient_bytes(position, member)
+            passes.backward_s[:, position] = self.device.roofline_times(
+                sem.backward_flops * share, moved, dtype
+            )
+
+    def _gradient_bytes(self, position: int, member: Member) -> Floats:
+        total = np.zeros(self.count)
+        for name, layouts in zip(member.operator.inputs, self.inputs[position], strict=True):
+            if self.context.patterns.carries_gradient(name):
+                total += self.local_bytes(name, layouts[0])
+        return total
+
+    def collective_s(self, operation: str, masks: NDArray[np.int64], sizes: Floats) -> Floats:
+        """Time of one collective over the axes in each bit mask (n,), sizes in bytes."""
+        time = np.zeros(len(masks))
+        for mask in np.unique(masks[masks > 0]):
+            chosen = masks == mask
+            shape = self.context.mesh.group_shape(int(mask))
+            time[chosen] = collective_times(self.context.hardware, operation, sizes[chosen], shape)
+        return time
+
+    def masks(self, split: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Bit masks of the axes marked in `split` (n, axes)."""
+        return np.asarray(split @ (1 << np.arange(split.shape[1], dtype=np.int64)))
+
+    def communication(self) -> Passes:
+        """Statistics, halos and re-scheduling between members, with the member that waits."""
+        passes = Passes.none(self.count, len(self.pattern.members))
+        for position, member in enumerate(self.pattern.members):
+            self._statistics(position, member, passes)
+            self._halos(position, member, passes)
+        for position, name, source, wanted in self._moves:
+            paths = self._paths(name)
+            passes.forward_s[:, position] += paths.between(source[0], wanted[0])
+            if self.context.patterns.carries_gradient(name):
+                passes.backward_s[:, position] += paths.between(wanted[1], source[1])
+        return passes
+
+    def loading_s(self) -> Floats:
+        """Inputs arrive split by the batch and are re-scheduled (TensorOpt §4.2); shape (n, M)."""
+        time = np.zeros((self.count, len(self.pattern.members)))
+        for position, name in self._loads:
+            here = self._arriving(name)[None, :]
+            time[:, position] += self._paths(name).between(here, self.read[name][0])
+        return time
+
+    @cached_property
+    def _loads(self) -> list[tuple[int, str]]:
+        """Inputs with the member that reads them first here."""
+        found: dict[str, int] = {}
+        for position, member in enumerate(self.pattern.members):
+            for name in member.operator.inputs:
+                if self.tensors[name].role == "input":
+                    found.setdefault(name, position)
+        return [(position, name) for name, position in found.items()]
+
+    def _arriving(self, name: str) -> NDArray[np.int8]:
+        return arriving(self.tensors[name], self.context.mesh)
+
+    def _statistics(self, position: int, member: Member, passes: Passes) -> None:
+        sem = member.semantics
+        for statistic in sem.statistics:
+            elements = np.full(self.count, float(statistic.values))
+            for v in statistic.indexed:
+                elements *= np.ceil(sem.variables[v].extent / self._parts(member.variables[v]))
+            split = np.zeros(self.assignment.shape, dtype=bool)
+            for v in statistic.reduced:
+                split |= self.assignment == member.variables[v]
+            time = self.collective_s("all_reduce", self.masks(split), elements * 4)
+            passes.forward_s[:, position] += time
+            passes.backward_s[:, position] += time
+
+    def _halos(self, position: int, member: Member, passes: Passes) -> None:
+        """Rows beyond a share come from the neighbours, and their gradients go back."""
+        for i, name in enumerate(member.operator.inputs):
+            for v, access in member.semantics.inputs[i].items():
+                rows = access.halo_before + access.halo_after
+                if not rows:
+                    continue
+                split = self.masks(self.assignment == member.variables[v])
+                local = self.local_bytes(name, self.inputs[position][i][0])
+                parts = self._parts(member.variables[v])
+                share = np.ceil(self.tensors[name].shape[access.dim] / parts)
+                time = self.collective_s("send_receive", split, local / share * rows)
+                passes.forward_s[:, position] += time
+                if self.context.patterns.carries_gradient(name):
+                    passes.backward_s[:, position] += time
+
+    @cached_property
+    def _moves(self) -> list[tuple[int, str, Pair, Pair]]:
+        """Tensors that a member reads otherwise than they are there: member, name, from, to."""
+        moves = []
+        for position, member in enumerate(self.pattern.members):
+            for name, wanted in zip(member.operator.inputs, self.inputs[position], strict=True):
+                source = self.made.get(name) or self.read[name]
+                if not self._is_fixed(name) and not self._agree(name, source, wanted):
+                    moves.append((position, name, source, wanted))
+        return moves
+
+    def _agree(self, name: str, source: Pair, wanted: Pair) -> bool:
+        if source is wanted:
+            return True
+        # A gradient that is partial where the producer wants it whole must be summed.
+        backward = self.context.patterns.carries_gradient(name)
+        return np.array_equal(source[0], wanted[0]) and (
+            not backward or np.array_equal(source[1], wanted[1])
+        )
+
+    def _paths(self, name: str) -> Rescheduler:
+        tensor = self.tensors[name]
+        return self.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype], self.forbidden)
+
+    def _is_fixed(self, name: str) -> bool:
+        """Parameters, buffers, inputs and constants are there in whatever layout is read."""
+        return self.tensors[name].role in ("parameter", "buffer", "input") or (
+            name not in self.made and name not in self.pattern.entries
+        )
+
+
+def _looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:
+    """A table of which only a few rows are read costs what is written, not its whole size."""
+    return (
+        member.operator.kind.startswith("aten.embedding")
+        and len(shape) == 2
+        and (name == member.operator.inputs[0])
+    )

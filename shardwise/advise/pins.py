@@ -1,0 +1,147 @@
+"""Pins: what the user fixes or forbids, for an operator, a scope or the whole graph.
+
+    RULE     [PATTERN:]KEY=VALUE[,VALUE…]      only these
+             [PATTERN:]KEY!=VALUE[,VALUE…]     all but these
+
+PATTERN is a glob (`*`, `?`, `[…]`) on operator names and scopes; without one the rule is for the
+whole graph. A rule on any operator of a group binds the group, since its operators share one
+configuration.
+
+    KEY          VALUE
+    split        variables that may be split (`batch`, `out`, … as `explain` prints), or `none`
+    AXIS         what a mesh axis (`m0`, `m0*m1`), all axes `inside` a node or `between` nodes
+                 split: variables, or `none`
+    zero         0, 1, 2, 3
+    recompute    yes, no
+    reuse        before, after, both: the copy kept of a re-scheduled tensor that the operator makes
+    partial      all_reduce, reduce_scatter: how partial sums that the operator makes are resolved
+    precision    captured: the operator keeps the dtypes of the graph (with `precision` set)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from shardwise.errors import BadInput
+from shardwise.graph.coarsen import Coarsened, Group
+from shardwise.graph.graph import Operator
+
+NO_VARIABLE = "none"
+LEVELS = ("inside", "between")
+_VALUES = {
+    "zero": ("0", "1", "2", "3"),
+    "recompute": ("yes", "no"),
+    "reuse": ("before", "after", "both"),
+    "partial": ("all_reduce", "reduce_scatter"),
+    "precision": ("captured",),
+}
+KEYS = ("split", *_VALUES, *LEVELS)
+_EXPECTED = "[PATTERN:]KEY=VALUE[,VALUE…] or KEY!=VALUE, such as 'layers.*:zero=3' or 'm0=batch'"
+
+
+class NoSuchAxis(BadInput):
+    """A rule names a mesh axis that this mesh does not have."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One rule; `values` are what is allowed, or with `forbids` what is not."""
+
+    pattern: str
+    key: str
+    values: frozenset[str]
+    forbids: bool
+
+    def allows(self, value: str) -> bool:
+        return (value in self.values) != self.forbids
+
+    def binds(self, operator: Operator) -> bool:
+        """Whether the rule is for this operator."""
+        return fnmatchcase(operator.name, self.pattern) or fnmatchcase(operator.scope, self.pattern)
+
+    def __str__(self) -> str:
+        values = ",".join(sorted(self.values))
+        return f"{self.pattern}:{self.key}{'!=' if self.forbids else '='}{values}"
+
+
+def parse_pin(rule: str) -> Pin:
+    """A rule as the user writes it; `BadInput` says what was expected."""
+    head, equals, tail = rule.partition("=")
+    forbids = head.endswith("!")
+    pattern, colon, key = head.removesuffix("!").rpartition(":")
+    values = frozenset(value.strip() for value in tail.split(",") if value.strip())
+    if not equals or not key or not values or (colon and not pattern):
+        raise BadInput(f"{rule!r} is no rule", field="pin", expected=_EXPECTED)
+    known = _VALUES.get(key)
+    if known is not None and not values <= set(known):
+        wrong = ", ".join(sorted(values - set(known)))
+        raise BadInput(f"{rule!r}: unknown {key} {wrong}", field="pin", expected=", ".join(known))
+    if key == "precision" and (pattern or "*") == "*":
+        raise BadInput(
+            f"{rule!r} is for the whole graph",
+            field="pin",
+            expected="PATTERN:precision=captured; the option precision is for all of it",
+        )
+    return Pin(pattern or "*", key, values, forbids)
+
+
+class Pins:
+    """The rules of a search, by the group that they bind."""
+
+    def __init__(self, rules: Iterable[Pin], coarsened: Coarsened) -> None:
+        self._by_group: dict[int, tuple[Pin, ...]] = {}
+        rules = tuple(rules)
+        for rule in rules:
+            if not any(rule.binds(op) for op in coarsened.graph.operators):
+                some = ", ".join(op.name for op in coarsened.graph.operators[:3])
+                raise BadInput(
+                    f"{rule} matches no operator",
+                    field="pin",
+                    expected=f"a glob on operator names or scopes such as {some}",
+                )
+        variables: dict[Pin, set[str]] = {rule: set() for rule in rules}
+        for group in coarsened.groups if rules else ():
+            found = tuple(r for r in rules if any(r.binds(m.operator) for m in group.members))
+            if found:
+                self._by_group[group.index] = found
+            for rule in found:
+                variables[rule].update(group.variables)
+        for rule in rules:
+            unknown = rule.values - variables[rule] - {NO_VARIABLE}
+            if rule.key not in _VALUES and unknown:
+                raise BadInput(
+                    f"{rule}: no variable {', '.join(sorted(unknown))}",
+                    field="pin",
+                    expected=", ".join([*sorted(variables[rule]), NO_VARIABLE]),
+                )
+
+    def of(self, group: Group, key: str) -> tuple[Pin, ...]:
+        """The rules with that key that bind the group."""
+        return tuple(rule for rule in self.all_of(group) if rule.key == key)
+
+    def all_of(self, group: Group) -> tuple[Pin, ...]:
+        """All rules that bind the group."""
+        return self._by_group.get(group.index, ())
+
+    def allows(self, group: Group, key: str, value: str) -> bool:
+        """Whether every rule with that key lets the group take the value."""
+        return all(rule.allows(value) for rule in self.of(group, key))
+
+
+def axis_rules(rules: Iterable[Pin]) -> tuple[Pin, ...]:
+    """The rules whose key names mesh axes."""
+    return tuple(rule for rule in rules if rule.key != "split" and rule.key not in _VALUES)
+
+
+def forbidden_end(pins: Pins, group: Group) -> str | None:
+    """The collective that may not resolve partial sums of the group, if the rules name one."""
+    ends = [end for end in _VALUES["partial"] if not pins.allows(group, "partial", end)]
+    if len(ends) > 1:
+        raise BadInput(
+            f"partial sums of {group.name} may not be resolved at all",
+            field="pin",
+            expected="all_reduce or reduce_scatter allowed",
+        )
+    return ends[0] if ends else None
