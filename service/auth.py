@@ -97,9 +97,10 @@ class Gate:
         if not self._is_own(host):
             raise Problem("foreign-origin", f"this service is not {host[:100]!r}")
         origin = request.headers.get("origin")
-        if origin is not None and request.method not in ("GET", "HEAD"):
-            if origin.partition("://")[2] != host:
-                raise Problem("foreign-origin", f"changes from {origin[:100]!r} are not taken")
+        if origin is None or request.method in ("GET", "HEAD"):
+            return
+        if origin.partition("://")[2] != host:
+            raise Problem("foreign-origin", f"changes from {origin[:100]!r} are not taken")
 
     def _is_own(self, host: str) -> bool:
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from service.settings import Settings, load_settings
+from service.command_options import settings_from, settings_options
+from service.logs import set_up_logs
+from service.schema import migrate as bring_up
+from service.schema import require_schema
+from service.serve import serve as run
+from service.settings import parse_size
+from service.store.database import Database
+from service.store.ids import iso
+from service.store.keys import create_key, list_keys, revoke_key, set_limit
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, note, say, table
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def settings_options(command: Command) -> Command:
-    """Flags that every app has; each other setting is a variable (docs/settings.md)."""
-    for option in (
-        click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error"))),
-        click.option("--redis-url", help="A Redis or Valkey; none: serve starts its own."),
-        click.option("--database-url", help="PostgreSQL; none: a SQLite file."),
-        click.option("--data-dir", help="Folder of the SQLite file."),
-        click.option("--config", help="A TOML file with settings."),
-    ):
-        command = option(command)
-    return command
-
-
-def settings_from(config: str | None, **flags: Any) -> Settings:
-    """The settings in force under these flags."""
-    return load_settings(flags, file=config)
+from shardwise.errors import BadInput
 
 
 @click.command()
@@ -40,7 +28,6 @@ def settings_from(config: str | None, **flags: Any) -> Settings:
 @json_option
 def serve(may_migrate: bool, as_json: bool, **flags: Any) -> None:
     """Run the service; without a Redis, with its own broker and worker."""
-    from service.serve import serve as run
 
     settings = settings_from(**flags)
 
@@ -57,14 +44,11 @@ def serve(may_migrate: bool, as_json: bool, **flags: Any) -> None:
 @settings_options
 def migrate(**flags: Any) -> None:
     """Bring the database's schema to this release's."""
-    from service.logs import set_up_logs
-    from service.schema import migrate as run
-    from service.store.database import Database
 
     settings = settings_from(**flags)
     set_up_logs(settings.log_level, settings.log_format)
     database = Database(settings.database)
-    run(database)
+    bring_up(database)
     database.close()
     note("the schema is up to date")
 
@@ -90,7 +74,6 @@ def create(
     **flags: Any,
 ) -> None:
     """A new key; it is shown this once."""
-    from service.store.keys import create_key
 
     database = _database(**flags)
     with database.write() as session:
@@ -107,8 +90,6 @@ def create(
 @json_option
 def list_(as_json: bool, **flags: Any) -> None:
     """All keys, without their secrets."""
-    from service.store.ids import iso
-    from service.store.keys import list_keys
 
     with _database(**flags).read() as session:
         found = list_keys(session)
@@ -142,7 +123,6 @@ def list_(as_json: bool, **flags: Any) -> None:
 @settings_options
 def revoke(key_id: str, **flags: Any) -> None:
     """Make a key worthless; a running service notices within seconds."""
-    from service.store.keys import revoke_key
 
     with _database(**flags).write() as session:
         revoke_key(session, key_id)
@@ -156,9 +136,6 @@ def revoke(key_id: str, **flags: Any) -> None:
 @settings_options
 def limit(tenant: str, limit: str, value: str | None, **flags: Any) -> None:
     """Give a tenant its own value of a limit; without VALUE, the settings' again."""
-    from service.settings import parse_size
-    from service.store.keys import set_limit
-    from shardwise.errors import BadInput
 
     try:
         number = None if value is None else float(parse_size(value))
@@ -169,10 +146,7 @@ def limit(tenant: str, limit: str, value: str | None, **flags: Any) -> None:
     note(f"{tenant}: {limit} is {'the settings' if value is None else value}")
 
 
-def _database(**flags: Any) -> Any:
-    from service.schema import migrate as bring_up
-    from service.schema import require_schema
-    from service.store.database import Database
+def _database(**flags: Any) -> Database:
 
     settings = settings_from(**flags)
     database = Database(settings.database)

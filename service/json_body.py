@@ -84,21 +84,26 @@ def _check(value: Any, max_depth: int) -> None:
     depth = 0
     while level:
         below: list[Any] = []
+        depth += any(isinstance(item, dict | list) for item in level)
+        if depth > max_depth:
+            raise _invalid(f"nested too deeply; at most {max_depth} levels are read")
         for item in level:
             if isinstance(item, dict):
                 below.extend(item.keys())
                 below.extend(item.values())
             elif isinstance(item, list):
                 below.extend(item)
-            elif isinstance(item, str):
-                if not item.isascii() and any("\ud800" <= c <= "\udfff" for c in item):
-                    raise _invalid(f"{item[:40]!r} holds half of a character")
-                if "\0" in item:
-                    # PostgreSQL's text cannot hold it, and no name needs it.
-                    raise _invalid("a text holds the character 0")
-            elif isinstance(item, float) and item in (float("inf"), float("-inf")):
-                raise _invalid("a number is too large")
-        depth += bool(below)
-        if depth > max_depth:
-            raise _invalid(f"nested too deeply; at most {max_depth} levels are read")
+            else:
+                _check_value(item)
         level = below
+
+
+def _check_value(value: Any) -> None:
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            raise _invalid(f"{value[:40]!r} holds half of a character")
+        if "\0" in value:
+            # PostgreSQL's text cannot hold it, and no name needs it.
+            raise _invalid("a text holds the character 0")
+    elif isinstance(value, float) and value in (float("inf"), float("-inf")):
+        raise _invalid("a number is too large")

@@ -19,7 +19,11 @@ def offers_from_csv(text: str | None) -> list[Offer]:
         return read_offers()
     if text.count("\n") > MAX_OFFERS:
         raise BadInput("too many rows", field=FIELD, expected=f"at most {MAX_OFFERS}")
-    offers = parse_offers(text, FIELD)
+    try:
+        offers = parse_offers(text, FIELD)
+    except BadInput as error:
+        where = f"{FIELD}: {error.field}" if error.field else FIELD
+        raise BadInput(error.problem, field=where, expected=error.expected) from None
     if not offers:
         raise BadInput("no offers", field=FIELD, expected="rows with GPUs and prices")
     builtin = list_builtin()

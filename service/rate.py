@@ -29,7 +29,7 @@ class Buckets:
         tokens = min(burst, tokens + (now - since) * rate)
         if len(self._buckets) > MAX_BUCKETS:
             self._buckets.clear()
-        if tokens < 1.0:
+        if tokens < 1.0 - 1e-9:  # sums of fractions of a token are not exact
             self._buckets[key] = (tokens, now)
             return (1.0 - tokens) / rate
         self._buckets[key] = (tokens - 1.0, now)

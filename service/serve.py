@@ -6,9 +6,11 @@ import errno
 import json
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -47,6 +49,9 @@ def serve(settings: Settings, *, may_migrate: bool, announce: Callable[[str], No
     """
     set_up_logs(settings.log_level, settings.log_format)
     set_up_traces()
+    # The server takes these over while it runs and raises them again when it has drained.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
     lock = None if settings.database_url and settings.redis_url else Lock(settings.folder)
     listening = bind(settings.host, settings.port)
     url = url_of(listening)
@@ -93,11 +98,16 @@ def run(
     announce(url)
     try:
         Server(config, state.stopping.set).run(sockets=[listening])
-    except KeyboardInterrupt:
-        log.info("interrupted")
     finally:
         if info is not None:
             info.unlink(missing_ok=True)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Leave through every `finally`; once is enough, what follows takes a bounded time."""
+    for other in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(other, signal.SIG_IGN)
+    raise SystemExit(0)
 
 
 def _write_info(settings: Settings, url: str) -> Path:

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from service.commands import settings_from, settings_options
+from service.command_options import settings_from, settings_options
 from shardwise.errors import BadInput
+from worker.app import run_worker
 
 
 @click.command()
@@ -15,8 +16,6 @@ from shardwise.errors import BadInput
 @settings_options
 def worker(**flags: Any) -> None:
     """Compute what the service is asked; as many as you like, on any hosts."""
-    from worker.app import run_worker
-
     settings = settings_from(**flags)
     if not settings.redis_url:
         raise BadInput(

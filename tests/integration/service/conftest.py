@@ -63,13 +63,19 @@ def system(
 def own_system(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[System]:
     """A system that the test may break; its leases are short."""
     with variables_of(backend, request) as variables:
-        quick = {"lease_s": "3", "heartbeat_s": "0.5", "sweep_s": "0.5", "ring_again_s": "1"}
+        quick = {
+            "lease_s": "3",
+            "heartbeat_s": "0.5",
+            "sweep_s": "0.5",
+            "ring_again_s": "1",
+            "stop_grace_s": "0.3",
+        }
         running = System(tmp_path, backend, {**variables, **quick})
         yield running
         running.stop()
 
 
-class variables_of:  # noqa: N801 (a context manager)
+class variables_of:
     """The settings of a back end; PostgreSQL gets a database of its own."""
 
     def __init__(self, backend: str, request: pytest.FixtureRequest) -> None:

@@ -1,7 +1,8 @@
 """Real servers and real processes for tests of the service, with nothing installed by hand.
 
-PostgreSQL and Valkey come from PyPI wheels and run on loopback, unless `SHARDWISE_TEST_DATABASE_URL`
-and `SHARDWISE_TEST_REDIS_URL` name others. Everything can be stopped, killed and started again.
+PostgreSQL and Valkey come from PyPI wheels and run on loopback, unless the variables
+`SHARDWISE_TEST_DATABASE_URL` and `SHARDWISE_TEST_REDIS_URL` name others. Everything can be stopped,
+killed and started again.
 """
 
 from __future__ import annotations
