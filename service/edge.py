@@ -7,13 +7,14 @@ audit's line and the Idempotency-Key are one transaction, and workers are told w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -41,7 +42,7 @@ class Call:
     request_id: str
     body: bytes = b""
     content_type: str = ""
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: QueryParams = field(default_factory=QueryParams)
     trace: str | None = None
     parsed: Any = None
 

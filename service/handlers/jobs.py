@@ -23,7 +23,7 @@ from service.questions import (
     plan_question,
     quote_question,
 )
-from service.search_options import NAMES
+from service.search_options import NAMES, PINS
 from service.store.hardware import find_hardware
 from service.store.jobs import (
     COLLECTIONS,
@@ -94,10 +94,15 @@ def ask_curve(call: Call) -> Answer:
 
 
 def curve_from_query(call: Call, *, keep: bool) -> Question:
-    """The question of `GET /v1/curves?graph=&hardware=&max_gpus=` and options by name."""
+    """The question of `GET /v1/curves?graph=&hardware=&max_gpus=` and options by name.
+
+    `pins` may stand many times, one rule each; of what else is repeated the last one counts.
+    """
     values: dict[str, Any] = {"options": {}}
     for name, value in call.query.items():
-        if name in NAMES:
+        if name == PINS:
+            values["options"][name] = call.query.getlist(name)
+        elif name in NAMES:
             values["options"][name] = value
         elif name in ("graph", "hardware"):
             values[name] = value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from service.search_options import (
 from service.store.pages import read_cursor, write_cursor
 from service.store.results import Stored
 from shardwise.advise import Options
+from shardwise.advise.pins import parse_pin
 from shardwise.errors import BadInput
 from shardwise.hardware import load_hardware
 
@@ -97,6 +99,49 @@ def test_new_options_pass_through() -> None:
     assert options_from_request({"epsilon": "0.5"}, text=True) == Options(epsilon=0.5)
     back = options_from_document(options_document(options), threads=3)
     assert back == dataclasses.replace(options, threads=3)
+
+
+def test_what_a_strategy_may_choose_passes_through() -> None:
+    rules = ["lm_head:zero=3,0", "split!=batch"]
+    wanted = Options(
+        zero=(0, 3),
+        micro_batches=(1, 2),
+        recompute="auto",
+        precision="bf16",
+        pins=tuple(parse_pin(rule) for rule in reversed(rules)),
+    )
+    plain = {"recompute": "auto", "precision": "bf16"}
+    asked = {**plain, "zero": [3, 0, 0], "micro_batches": [2, 1], "pins": rules}
+    assert options_from_request(asked) == wanted
+    query = {**plain, "zero": "3,0", "micro_batches": "1,2", "pins": rules[::-1]}
+    assert options_from_request(query, text=True) == wanted
+    document = options_document(wanted)
+    assert document["pins"] == ["*:split!=batch", "lm_head:zero=0,3"]
+    assert json.loads(json.dumps(document)) == document
+    assert options_from_document(document, 0) == wanted
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"zero": [4]}, "options.zero"),
+        ({"zero": []}, "options.zero"),
+        ({"zero": "0"}, "options.zero"),
+        ({"zero": [True]}, "options.zero"),
+        ({"zero": 3}, "options.zero"),
+        ({"micro_batches": [0]}, "options.micro_batches"),
+        ({"micro_batches": list(range(1, 40))}, "options.micro_batches"),
+        ({"recompute": "often"}, "options.recompute"),
+        ({"pins": "zero=3"}, "options.pins"),
+        ({"pins": [3]}, "options.pins[0]"),
+        ({"pins": ["zero=3", "zero=9"]}, "options.pins[1]"),
+        ({"pins": ["x" * 501]}, "options.pins[0]"),
+    ],
+)
+def test_bad_choices_are_refused_by_field(values: dict[str, Any], field: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        options_from_request(values)
+    assert caught.value.field == field
 
 
 def test_the_content_id_is_the_questions() -> None:
