@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: demo test check serve bench fuzz clean
+.PHONY: demo test check serve bench accuracy fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -53,6 +53,10 @@ serve: $(VENV)/.service
 
 bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py
+
+# Training steps that others published, predicted: the table and docs/accuracy.md.
+accuracy: $(VENV)/.torch
+	$(BIN)/python -m benchmarks.published -o docs/accuracy.md
 
 # Each target for so long; what fails is kept under out/fuzz. Without atheris (no wheel for this
 # Python or system) the reader's inputs are drawn without coverage, and it says so.

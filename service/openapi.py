@@ -14,7 +14,7 @@ import msgspec
 from service.handlers.allocations import AllocationRequest
 from service.problems import MEDIA_TYPE, PROBLEMS
 from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
-from service.search_options import NAMES, NUMBERS, PINS
+from service.search_options import NAMES, NUMBERS, PINS, STEP
 from service.shapes import EXAMPLES, SHAPES
 from service.store.jobs import COLLECTIONS
 from service.store.pages import DEFAULT_LIMIT, MAX_LIMIT
@@ -184,8 +184,9 @@ get_curve = _route(
         *(
             _query(name, _TEXT, "An option of the search.")
             for name in NAMES
-            if name not in (*NUMBERS, PINS)
+            if name not in (*NUMBERS, PINS, STEP)
         ),
+        _query(STEP, _TEXT, "The option `step` as a JSON object."),
         *(_query(name, _TEXT, "Whole numbers with commas between them.") for name in NUMBERS),
         _query(
             PINS, {"type": "array", "items": _TEXT}, "Rules (docs/strategies.md), each a parameter."

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from service.json_body import bad_field
+from service.json_body import bad_field, read_json
 from shardwise.advise import Options
 from shardwise.advise.pins import Pin, parse_pin
 from shardwise.errors import BadInput
@@ -19,6 +19,9 @@ HERE_ONLY = ("threads",)
 NAMES = tuple(item.name for item in fields(Options) if item.name not in HERE_ONLY)
 
 PINS = "pins"
+STEP = "step"
+"""How a step is run: an object; in a query, the same as JSON."""
+
 NUMBERS = ("zero", "micro_batches")
 """Options that are sets of whole numbers; in a query they stand between commas."""
 
@@ -46,6 +49,8 @@ def options_from_request(values: Mapping[str, Any], *, text: bool = False) -> Op
                 "unknown option", field=f"options.{name[:80]}", expected=", ".join(sorted(NAMES))
             )
     plain = {name: value for name, value in values.items() if name != PINS}
+    if text and isinstance(plain.get(STEP), str):
+        plain[STEP] = read_json(plain[STEP].encode(), max_depth=2)
     for name in NUMBERS:
         if name in plain:
             plain[name] = _numbers(plain[name], f"options.{name}", text=text)

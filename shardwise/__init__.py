@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from shardwise.errors import BadInput, CaptureError, ShardwiseError
 
 if TYPE_CHECKING:
-    from shardwise.client import AsyncClient, Client
+    from shardwise.client import AsyncClient as AsyncClient
+    from shardwise.client import Client as Client
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncClient", "BadInput", "CaptureError", "Client", "ShardwiseError", "__version__"]
+__all__ = ["BadInput", "CaptureError", "ShardwiseError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

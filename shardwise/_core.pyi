@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 __all__ = [
     "Cancelled",
     "Problem",
+    "Program",
+    "Replays",
     "Solution",
+    "Timeline",
     "layout_changes",
     "shortest_paths",
     "solve",
@@ -101,6 +104,105 @@ class Solution:
     def method(self) -> str: ...
     @property
     def statistics(self) -> dict[str, float]: ...
+
+@final
+class Program:
+    """What one device does in one training step: tasks on two streams, buffers, their uses.
+
+    `streams` (T,) is 0 for computing, which keeps the order of the tasks, 1 for communication;
+    `dependencies` (N, 2) are tasks (before, after), before < after. `makers` (B,) is the task that
+    allocates each buffer, -1 for what is there before the first; `lasting` (B,) is never freed.
+    `uses` (N, 3) are (buffer, task, flag): the buffer is held until the task has ended, if the flag
+    is set or -1. A strategy gives `given_flags` flags; `both` (N, 2) defines further ones as the
+    conjunction of two earlier ones. `marks` (M,) are tasks of which replays tell when they ended.
+    Raises `ValueError` for numbers that do not fit.
+    """
+
+    def __new__(
+        cls,
+        *,
+        streams: NDArray[np.uint8],
+        dependencies: NDArray[np.uint32],
+        makers: NDArray[np.int32],
+        lasting: NDArray[np.bool_],
+        uses: NDArray[np.int32],
+        given_flags: int,
+        both: NDArray[np.uint32],
+        marks: NDArray[np.uint32],
+    ) -> Program: ...
+    @property
+    def tasks(self) -> int: ...
+    @property
+    def buffers(self) -> int: ...
+    @property
+    def flags(self) -> int:
+        """How many flags a strategy gives."""
+
+    def replay(
+        self,
+        durations_s: NDArray[np.float64],
+        sizes_bytes: NDArray[np.float64],
+        flags: NDArray[np.bool_],
+        *,
+        block_bytes: int = 512,
+    ) -> Replays:
+        """Replay P strategies: durations (P, T), sizes (P, B), flags (P, F).
+
+        Sizes are rounded up to whole blocks. Raises `ValueError` for shapes that do not fit and
+        for costs that are negative or not finite.
+        """
+
+    def trace(
+        self,
+        durations_s: NDArray[np.float64],
+        sizes_bytes: NDArray[np.float64],
+        flags: NDArray[np.bool_],
+        *,
+        block_bytes: int = 512,
+    ) -> tuple[Replays, Timeline]:
+        """Replay one strategy, (T,), (B,) and (F,), with its schedule."""
+
+@final
+class Replays:
+    """What replays found, arrays of shape (P,)."""
+
+    @property
+    def peak_bytes(self) -> NDArray[np.float64]: ...
+    @property
+    def peak_task(self) -> NDArray[np.int64]:
+        """The task whose start reached the peak, -1 when it was there before the first."""
+
+    @property
+    def time_s(self) -> NDArray[np.float64]:
+        """From the first start to the last end."""
+
+    @property
+    def compute_s(self) -> NDArray[np.float64]: ...
+    @property
+    def communication_s(self) -> NDArray[np.float64]: ...
+    @property
+    def exposed_s(self) -> NDArray[np.float64]:
+        """Communication while nothing computed."""
+
+    @property
+    def mark_end_s(self) -> NDArray[np.float64]:
+        """When each of the program's marks ended, shape (P, M)."""
+
+@final
+class Timeline:
+    """One schedule, arrays of shape (T,)."""
+
+    @property
+    def start_s(self) -> NDArray[np.float64]: ...
+    @property
+    def end_s(self) -> NDArray[np.float64]: ...
+    @property
+    def held_bytes(self) -> NDArray[np.float64]:
+        """Right after each task's start."""
+
+    @property
+    def at_peak(self) -> NDArray[np.uint32]:
+        """The buffers held at the peak, shape (N,)."""
 
 def solve(
     problem: Problem,

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
+import numpy as np
+
 from shardwise.advise.options import TOFU
 from shardwise.advise.search import Search
 
@@ -25,15 +27,39 @@ class Chosen:
     def time_s(self) -> float:
         return float(self.found.time_s[self.point])
 
+    @property
+    def peak_bytes(self) -> float:
+        """Of the replayed step."""
+        return float(self.found.replayed.peak_bytes[self.point])
+
+    @property
+    def replayed_time_s(self) -> float:
+        """With communication overlapped."""
+        return float(self.found.replayed.time_s[self.point])
+
+    @property
+    def ranking_s(self) -> float:
+        """The time that ranks it."""
+        return float(self.found.ranking_s[self.point])
+
+    @property
+    def fits(self) -> bool:
+        """Whether the replayed step fits the memory limit."""
+        return bool(self.found.fits[self.point])
+
 
 def fastest(searches: Sequence[Search]) -> Chosen | None:
-    """The fastest point that fits the memory limit; None when none does."""
+    """The fastest point whose replayed step fits the memory limit; None when none does."""
     fitting = [
-        Chosen(found, point)
-        for found in searches
-        if (point := found.fastest_within(found.limit_bytes)) is not None
+        Chosen(found, int(point)) for found in searches for point in np.flatnonzero(found.fits)
     ]
-    return min(fitting, key=lambda chosen: chosen.time_s, default=None)
+    return min(fitting, key=lambda chosen: (chosen.ranking_s, chosen.peak_bytes), default=None)
+
+
+def leanest(searches: Sequence[Search]) -> Chosen:
+    """The point with the lowest peak."""
+    points = [Chosen(found, i) for found in searches for i in range(len(found.time_s))]
+    return min(points, key=lambda chosen: (chosen.peak_bytes, chosen.ranking_s))
 
 
 def together(searches: Sequence[Search]) -> list[Chosen]:
@@ -50,7 +76,8 @@ def together(searches: Sequence[Search]) -> list[Chosen]:
 def time_gap(searches: Sequence[Search], time_s: float) -> float | None:
     """How much longer than the shortest possible time this one is at most (relative).
 
-    None when nothing is proven.
+    Both are sums, over the strategies whose memory adds up to what was searched. None when nothing
+    is proven.
     """
     bounds = [_least_time(found) for found in searches]
     known = [bound for bound in bounds if bound is not None]
@@ -75,12 +102,13 @@ def _least_time(found: Search) -> float | None:
 
 def too_large(searches: Sequence[Search]) -> str:
     """The reason why nothing fits."""
-    leanest = min(searches, key=_least_bytes)
-    found, least = leanest, _least_bytes(leanest)
+    found = min(searches, key=_least_bytes)
+    least = _least_bytes(found)
     limit = f"the limit is {found.limit_bytes / 2**30:.1f} GiB"
     if found.options.method == TOFU:
         return f"Tofu's strategy needs {least / 2**30:.1f} GiB per GPU, {limit}"
-    qualifier = "" if found.solution.exact else "about "
+    # The strategy with the least sum need not have the least peak.
+    qualifier = "" if len(found.time_s) == 1 and found.solution.exact else "about "
     reason = f"needs {qualifier}{least / 2**30:.1f} GiB per GPU at the least, {limit}"
     if found.options.recompute == "never":
         reason += " (running forward again in backward keeps less: recompute auto)"
@@ -88,4 +116,4 @@ def too_large(searches: Sequence[Search]) -> str:
 
 
 def _least_bytes(found: Search) -> float:
-    return float(found.memory_bytes[0]) if len(found.memory_bytes) else inf
+    return float(found.replayed.peak_bytes.min(initial=inf))

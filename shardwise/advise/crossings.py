@@ -52,6 +52,10 @@ class EdgeTable:
     rows: NDArray[np.uint32]
     columns: NDArray[np.uint32]
 
+    def cell(self, source: int, target: int) -> tuple[int, int]:
+        """Where the alternatives of a pair of configurations stand."""
+        return int(self.rows[source]), int(self.columns[target])
+
 
 @dataclass(frozen=True)
 class End:

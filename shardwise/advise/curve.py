@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.advise.chosen import fastest, time_gap, too_large
+from shardwise.advise.fitting import search_fitting
 from shardwise.advise.frontier import heading, provenance
 from shardwise.advise.options import Options, Progress, go_on, quiet
 from shardwise.advise.pins import NoSuchAxis
-from shardwise.advise.search import Infeasible, Search, Subject, search_all
+from shardwise.advise.search import Infeasible, Search, Subject
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
@@ -25,9 +26,10 @@ def curve(
 ) -> dict[str, Any]:
     """One point per GPU count from 1 to `max_gpus`, as the document `shardwise.curve/1`.
 
-    A count on which nothing fits has `feasible` false and its reason. `best_gpus` and
-    `best_time_s` name the fastest count up to this one: an awkward count (a large prime) can be
-    slower than a smaller one.
+    `peak_bytes` and `replayed_time_s` are of the replayed step, `memory_bytes` and `time_s` what
+    the search adds up; `samples_per_s` goes by the time that ranks. A count on which nothing fits
+    has `feasible` false and its reason. `best_gpus` and `best_time_s` name the fastest count up to
+    this one: an awkward count (a large prime) can be slower than a smaller one.
     """
     if max_gpus < 1:
         raise BadInput(f"{max_gpus} GPUs", field="max_gpus", expected="a whole number from 1")
@@ -44,8 +46,9 @@ def curve(
         if found is not None:
             seconds += float(found.solution.seconds)
             head = head or heading(found)
-        if point["feasible"] and (best is None or point["time_s"] < best[1]):
-            best = (gpus, point["time_s"])
+        ranked = ranking_time(point, options)
+        if point["feasible"] and (best is None or ranked < best[1]):
+            best = (gpus, ranked)
         point["best_gpus"], point["best_time_s"] = best or (None, None)
         points.append(point)
     per_count = ("gpus", "nodes", "mesh")
@@ -56,6 +59,11 @@ def curve(
         "points": points,
         "search": {"seconds": seconds},
     }
+
+
+def ranking_time(point: dict[str, Any], options: Options) -> Any:
+    """The time (seconds) by which the point of a curve is ranked; None where nothing fits."""
+    return point["replayed_time_s" if options.overlap else "time_s"]
 
 
 def _one_of(progress: Progress, gpus: int, max_gpus: int) -> Progress:
@@ -80,13 +88,15 @@ def curve_point(
         "nodes": None,
         "feasible": False,
         "time_s": None,
+        "replayed_time_s": None,
         "samples_per_s": None,
         "peak_bytes": None,
+        "memory_bytes": None,
         "plan_id": None,
         "confidence": provenance(hardware)["communication"],
     }
     try:
-        searches = search_all(subject, hardware, gpus, options, progress, near_limit=True)
+        searches = search_fitting(subject, hardware, gpus, options, progress)
     except (Infeasible, NoSuchAxis) as reason:
         point["reason"] = str(reason)
         return point, None
@@ -95,15 +105,17 @@ def curve_point(
     if chosen is None:
         point["reason"] = too_large(searches)
         return point, searches[0]
-    found, time = chosen.found, chosen.time_s
+    found = chosen.found
     batch = subject.graph.batch_size
     point.update(
         feasible=True,
-        time_s=time,
-        samples_per_s=None if batch is None else batch / time,
-        peak_bytes=round(chosen.memory_bytes),
+        time_s=chosen.time_s,
+        replayed_time_s=chosen.replayed_time_s,
+        samples_per_s=None if batch is None else batch / chosen.ranking_s,
+        peak_bytes=round(chosen.peak_bytes),
+        memory_bytes=round(chosen.memory_bytes),
         micro_batches=found.micro_batches,
         plan_id=found.plan_id(chosen.point),
-        gap=time_gap(searches, time),
+        gap=time_gap(searches, chosen.time_s),
     )
     return point, found

@@ -163,6 +163,13 @@ def _text(
         f"{totals['synchronisation_s']:.4g} s synchronisation, "
         f"{totals['rescheduling_s']:.4g} s re-scheduling."
     ]
+    predicted = plan["predicted"]
+    if "peak_bytes" in predicted:
+        lines.append(
+            f"Replayed, the step peaks at {predicted['peak_bytes'] / 2**30:.4g} GiB and takes "
+            f"{predicted['replayed_time_s']:.4g} s, "
+            f"{predicted['exposed_communication_s']:.4g} s of it waiting for communication."
+        )
     if groups:
         slowest = max(groups, key=lambda g: (g["compute_s"] + g["communication_s"]) * g["repeats"])
         share = (slowest["compute_s"] + slowest["communication_s"]) * slowest["repeats"]

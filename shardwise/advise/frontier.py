@@ -52,9 +52,9 @@ def frontier_document(searches: Sequence[Search]) -> dict[str, Any]:
                 "micro_batches": point.found.micro_batches,
                 "compute_s": compute,
                 "communication_s": max(point.time_s - compute, 0.0),
-                "replayed_time_s": None,
-                "replayed_peak_bytes": None,
-                "feasible": bool(point.memory_bytes <= point.found.limit_bytes),
+                "replayed_time_s": point.replayed_time_s,
+                "replayed_peak_bytes": round(point.peak_bytes),
+                "feasible": point.fits,
             }
         )
     memory = np.array([point.memory_bytes for point in chosen])
@@ -99,6 +99,7 @@ def heading(found: Search) -> dict[str, Any]:
         },
         "optimizer": found.options.optimizer,
         "precision": found.options.precision,
+        "overlap": found.options.overlap,
         "device_memory_bytes": hardware.devices[0].memory_bytes,
         "memory_limit_bytes": found.limit_bytes,
         "provenance": provenance(hardware),
@@ -116,7 +117,7 @@ def provenance(hardware: Hardware) -> dict[str, str]:
         "profile": hardware.provenance,
         "compute": "modelled: roofline with the profile's stated efficiency",
         "communication": "measured tables" if hardware.collectives else "modelled from data sheets",
-        "memory": "sum of kept tensors and parameter state; transient buffers are not in it",
+        "memory": "sum of kept tensors and parameter state; the peak is of the replayed step",
     }
 
 

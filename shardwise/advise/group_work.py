@@ -74,15 +74,15 @@ class GroupWork:
         """Make all layouts known between which tensors may be re-scheduled."""
         ports = [(name, self.read[name]) for name in self.pattern.entries]
         ports += [(name, self.made[name]) for name in self.pattern.exits]
-        for _, name, source, wanted in self._moves:
+        for _, name, source, wanted in self.moves:
             ports += [(name, source), (name, wanted)]
         for name, (forward, gradient) in ports:
             paths = self._paths(name)
             paths.register(forward)
             if self.context.patterns.carries_gradient(name):
                 paths.register(gradient)
-        for _, name in self._loads:
-            self._paths(name).register(self._arriving(name)[None, :])
+        for _, name in self.loads:
+            self._paths(name).register(self.arriving_layout(name)[None, :])
             self._paths(name).register(self.read[name][0])
 
     def _input_layouts(self, member: Member, position: int) -> Pair:
@@ -155,10 +155,24 @@ class GroupWork:
         passes.forward_s[:, position] = forward
         if any(self.context.patterns.carries_gradient(o) for o in op.outputs):
             # Backward reads the output's gradient and what was kept, and writes the inputs'.
-            moved = written + read + self._gradient_bytes(position, member)
+            moved = written + self._needed_bytes(position, member)
+            moved += self._gradient_bytes(position, member)
             passes.backward_s[:, position] = self.device.roofline_times(
                 sem.backward_flops * share, moved, dtype
             )
+
+    def _needed_bytes(self, position: int, member: Member) -> Floats:
+        """What backward reads beside gradients; an addition needs neither of its terms."""
+        sem, op = member.semantics, member.operator
+        total = np.zeros(self.count)
+        for names, kept, layouts in (
+            (op.inputs, sem.saves_inputs, self.inputs[position]),
+            (op.outputs, sem.saves_outputs, self.outputs[position]),
+        ):
+            for name, needed, (forward, _) in zip(names, kept, layouts, strict=True):
+                if needed and not _looked_up(member, name, self.tensors[name].shape):
+                    total += self.local_bytes(name, forward)
+        return total
 
     def _gradient_bytes(self, position: int, member: Member) -> Floats:
         total = np.zeros(self.count)
@@ -186,7 +200,7 @@ class GroupWork:
         for position, member in enumerate(self.pattern.members):
             self._statistics(position, member, passes)
             self._halos(position, member, passes)
-        for position, name, source, wanted in self._moves:
+        for position, name, source, wanted in self.moves:
             paths = self._paths(name)
             passes.forward_s[:, position] += paths.between(source[0], wanted[0])
             if self.context.patterns.carries_gradient(name):
@@ -196,13 +210,13 @@ class GroupWork:
     def loading_s(self) -> Floats:
         """Inputs arrive split by the batch and are re-scheduled (TensorOpt §4.2); shape (n, M)."""
         time = np.zeros((self.count, len(self.pattern.members)))
-        for position, name in self._loads:
-            here = self._arriving(name)[None, :]
+        for position, name in self.loads:
+            here = self.arriving_layout(name)[None, :]
             time[:, position] += self._paths(name).between(here, self.read[name][0])
         return time
 
     @cached_property
-    def _loads(self) -> list[tuple[int, str]]:
+    def loads(self) -> list[tuple[int, str]]:
         """Inputs with the member that reads them first here."""
         found: dict[str, int] = {}
         for position, member in enumerate(self.pattern.members):
@@ -211,7 +225,7 @@ class GroupWork:
                     found.setdefault(name, position)
         return [(position, name) for name, position in found.items()]
 
-    def _arriving(self, name: str) -> NDArray[np.int8]:
+    def arriving_layout(self, name: str) -> NDArray[np.int8]:
         return arriving(self.tensors[name], self.context.mesh)
 
     def _statistics(self, position: int, member: Member, passes: Passes) -> None:
@@ -244,17 +258,17 @@ class GroupWork:
                     passes.backward_s[:, position] += time
 
     @cached_property
-    def _moves(self) -> list[tuple[int, str, Pair, Pair]]:
+    def moves(self) -> list[tuple[int, str, Pair, Pair]]:
         """Tensors that a member reads otherwise than they are there: member, name, from, to."""
         moves = []
         for position, member in enumerate(self.pattern.members):
             for name, wanted in zip(member.operator.inputs, self.inputs[position], strict=True):
                 source = self.made.get(name) or self.read[name]
-                if not self._is_fixed(name) and not self._agree(name, source, wanted):
+                if not self.is_fixed(name) and not self.agree(name, source, wanted):
                     moves.append((position, name, source, wanted))
         return moves
 
-    def _agree(self, name: str, source: Pair, wanted: Pair) -> bool:
+    def agree(self, name: str, source: Pair, wanted: Pair) -> bool:
         if source is wanted:
             return True
         # A gradient that is partial where the producer wants it whole must be summed.
@@ -267,7 +281,7 @@ class GroupWork:
         tensor = self.tensors[name]
         return self.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype], self.forbidden)
 
-    def _is_fixed(self, name: str) -> bool:
+    def is_fixed(self, name: str) -> bool:
         """Parameters, buffers, inputs and constants are there in whatever layout is read."""
         return self.tensors[name].role in ("parameter", "buffer", "input") or (
             name not in self.made and name not in self.pattern.entries

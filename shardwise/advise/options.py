@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardwise.advise.pins import Pin
 from shardwise.advise.precision import PRECISIONS
+from shardwise.advise.step_settings import StepSettings
 from shardwise.errors import BadInput, Cancelled
 
 Progress = Callable[[str, float], bool]
@@ -57,6 +58,9 @@ class Options:
     numbers of micro-batches tried, `precision` what weights and activations are computed in,
     `pins` rules for single operators, scopes or the whole graph (`pins.py`). TensorOpt's own space
     is `zero=(0,)` with everything else as it is.
+
+    `overlap` ranks strategies by their replayed time, communication overlapped, instead of by the
+    sum that the search adds up; `step` says how replay runs a step.
     """
 
     epsilon: float = 0.01
@@ -73,6 +77,8 @@ class Options:
     micro_batches: tuple[int, ...] = (1,)
     precision: str = "captured"
     pins: tuple[Pin, ...] = ()
+    overlap: bool = False
+    step: StepSettings = field(default_factory=StepSettings)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon <= 10.0:
@@ -107,12 +113,18 @@ class Options:
             raise BadInput(
                 f"{list(self.zero)} are no ZeRO stages", field="zero", expected="some of 0, 1, 2, 3"
             )
-        for field, value, known in (
+        for name, value, known in (
             ("recompute", self.recompute, RECOMPUTE),
             ("precision", self.precision, tuple(PRECISIONS)),
         ):
             if value not in known:
-                raise BadInput(f"unknown {field} {value!r}", field=field, expected=", ".join(known))
+                raise BadInput(f"unknown {name} {value!r}", field=name, expected=", ".join(known))
+        if self.pins and self.method == TOFU:
+            raise BadInput(
+                "Tofu's recursion takes no rules",
+                field="pin",
+                expected="another method, or no rules",
+            )
         if not self.micro_batches or min(self.micro_batches) < 1:
             raise BadInput(
                 f"{list(self.micro_batches)}", field="micro-batches", expected="numbers from 1"

@@ -16,8 +16,9 @@ import numpy as np
 
 from shardwise.advise.assemble import SearchEdge
 from shardwise.advise.breakdown import operator_costs
-from shardwise.advise.chosen import Chosen, fastest, time_gap, together, too_large
+from shardwise.advise.chosen import Chosen, fastest, leanest, time_gap, together, too_large
 from shardwise.advise.crossings import ALTERNATIVES
+from shardwise.advise.fitting import search_fitting
 from shardwise.advise.frontier import certificate, heading, search_report
 from shardwise.advise.group_costs import GroupCosts
 from shardwise.advise.layout import describe
@@ -46,9 +47,9 @@ def plan(
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The strategy that `objective` picks among those that fit the memory limit.
+    """The strategy that `objective` picks among those whose replayed step fits the memory limit.
 
-    `mini-time`: the shortest iteration time. `mini-memory`: the least memory. `turning-point`:
+    `mini-time`: the shortest iteration time. `mini-memory`: the lowest peak. `turning-point`:
     the knee of the frontier (the fastest that fits, when the knee does not). `mini-cost`: with a
     fixed number of GPUs the price of a step grows with its time alone, so it picks as
     `mini-time` does. Raises `Infeasible` when nothing fits, `BadInput` for an unknown objective.
@@ -58,14 +59,8 @@ def plan(
             f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
         )
     near_limit = objective in ("mini-time", "mini-cost")
-    searches = search_all(
-        Subject.of(graph),
-        hardware,
-        gpus,
-        options or Options(),
-        progress or quiet,
-        near_limit=near_limit,
-    )
+    look = search_fitting if near_limit else search_all
+    searches = look(Subject.of(graph), hardware, gpus, options or Options(), progress or quiet)
     return plan_document(searches, choose(searches, objective), objective)
 
 
@@ -74,14 +69,14 @@ def choose(searches: Sequence[Search], objective: str) -> Chosen:
     quickest = fastest(searches)
     if quickest is None:
         raise Infeasible(f"no strategy fits on {searches[0].mesh.gpus} GPUs: {too_large(searches)}")
-    points = together(searches)
     if objective == "mini-memory":
-        return points[0]
+        return leanest(searches)
+    points = together(searches)
     if objective == "turning-point":
         knee = turning_point(
             np.array([p.memory_bytes for p in points]), np.array([p.time_s for p in points])
         )
-        if knee is not None and points[knee].time_s > quickest.time_s:
+        if knee is not None and points[knee].fits:
             return points[knee]
     return quickest
 
@@ -102,14 +97,17 @@ def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) ->
         "objective": objective,
         "predicted": {
             "memory_bytes": round(float(found.memory_bytes[point])),
+            "peak_bytes": round(chosen.peak_bytes),
             "fixed_memory_bytes": found.problem.fixed_memory_bytes,
             "time_s": time,
+            "replayed_time_s": chosen.replayed_time_s,
+            "exposed_communication_s": float(found.replayed.exposed_s[point]),
             "compute_s": compute,
             "communication_s": max(time - compute, 0.0),
             "fixed_time_s": found.problem.fixed_time_s,
             "samples_per_s": None
             if found.subject.graph.batch_size is None
-            else found.subject.graph.batch_size / time,
+            else found.subject.graph.batch_size / chosen.ranking_s,
             "gap": time_gap(searches, time),
         },
         "groups": [

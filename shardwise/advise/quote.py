@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise.advise.curve import curve_point
+from shardwise.advise.curve import curve_point, ranking_time
 from shardwise.advise.options import Options, Progress, go_on, quiet
 from shardwise.advise.search import Subject
 from shardwise.graph import Graph, graph_id
@@ -49,7 +49,10 @@ def quote(
         go_on(progress, f"{offer.provider} {offer.instance_type}", position / len(offers))
         fitting, reason = _instances(subject, offer, max_instances, options, known)
         for instances, point in fitting:
-            rows.append(_row(offer, instances, point, graph.batch_size, steps, deadline_s, today))
+            step_s = ranking_time(point, options)
+            rows.append(
+                _row(offer, instances, point, step_s, graph.batch_size, steps, deadline_s, today)
+            )
         if not fitting:
             reasons.append(
                 {
@@ -129,6 +132,7 @@ def _row(
     offer: Offer,
     instances: int,
     point: dict[str, Any],
+    step_s: float,
     batch: int | None,
     steps: int | None,
     deadline_s: float | None,
@@ -149,14 +153,15 @@ def _row(
         "stale": stale(offer, today),
         "hardware": offer.hardware,
         "time_s": point["time_s"],
+        "replayed_time_s": point["replayed_time_s"],
         "peak_bytes": point["peak_bytes"],
         "plan_id": point["plan_id"],
         "confidence": point["confidence"],
     }
     if batch is not None:
-        row["usd_per_million_samples"] = per_hour / 3600 * point["time_s"] / batch * 1e6
+        row["usd_per_million_samples"] = per_hour / 3600 * step_s / batch * 1e6
     if steps is not None:
-        row["total_s"] = point["time_s"] * steps
+        row["total_s"] = step_s * steps
         row["usd_total"] = per_hour / 3600 * row["total_s"]
         if deadline_s is not None:
             row["meets_deadline"] = row["total_s"] <= deadline_s

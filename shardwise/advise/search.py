@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from time import monotonic
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.advise.assemble import SearchProblem, assemble
@@ -15,6 +17,7 @@ from shardwise.advise.micro_batches import split_batch
 from shardwise.advise.options import TOFU, Options, Progress, quiet
 from shardwise.advise.pattern import Patterns
 from shardwise.advise.precision import narrow
+from shardwise.advise.replay import Replayed, Replayer
 from shardwise.advise.tofu import TofuSolution, tofu
 from shardwise.errors import BadInput, Cancelled, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
@@ -74,6 +77,26 @@ class Search:
     def micro_batches(self) -> int:
         return self.problem.context.micro_batches
 
+    @cached_property
+    def replayer(self) -> Replayer:
+        """Replays strategies of the problem."""
+        return Replayer(self.problem, self.options.step)
+
+    @cached_property
+    def replayed(self) -> Replayed:
+        """Peak memory and overlapped time of every point (`replay.py`)."""
+        return self.replayer.replay(self.solution.choices, self.solution.edge_choices)
+
+    @property
+    def ranking_s(self) -> NDArray[np.float64]:
+        """The time that ranks the points: the sum, or with `overlap` the replayed one."""
+        return self.replayed.time_s if self.options.overlap else self.time_s
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Which points fit the memory limit when they are replayed."""
+        return np.asarray(self.replayed.peak_bytes <= self.limit_bytes)
+
     @property
     def limit_bytes(self) -> float:
         return self.options.limit_for(self.hardware.devices[0].memory_bytes)
@@ -95,7 +118,7 @@ class Search:
         return total
 
     def fastest_within(self, limit_bytes: float) -> int | None:
-        """The fastest point that fits `limit_bytes`, or None."""
+        """The fastest point whose memory adds up to at most `limit_bytes`, or None."""
         fitting = np.flatnonzero(self.memory_bytes <= limit_bytes)
         return int(fitting[-1]) if len(fitting) else None
 
@@ -148,7 +171,8 @@ def search(
         if options.method == TOFU:
             solution: _core.Solution | TofuSolution = tofu(problem, options, progress)
         else:
-            solution = _track(problem, hardware, options, progress, near_limit=near_limit)
+            near = options.limit_for(hardware.devices[0].memory_bytes) if near_limit else None
+            solution = _track(problem, options, progress, near)
     except _core.Cancelled:
         raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
@@ -185,18 +209,26 @@ def search_all(
     ]
 
 
+def search_near(
+    found: Search, near_bytes: float, time_limit_s: float | None, progress: Progress = quiet
+) -> Search:
+    """The same question near another memory, within so much time; raises as `search` does."""
+    options = replace(found.options, time_limit_s=time_limit_s)
+    try:
+        solution = _track(found.problem, options, progress, near_bytes)
+    except _core.Cancelled:
+        raise Cancelled from None
+    except (RuntimeError, TimeoutError) as error:
+        raise SolverError(str(error)) from None
+    other = replace(found, solution=solution)
+    other.__dict__["replayer"] = found.replayer  # it belongs to the problem
+    return other
+
+
 def _track(
-    problem: SearchProblem,
-    hardware: Hardware,
-    options: Options,
-    progress: Progress,
-    *,
-    near_limit: bool,
+    problem: SearchProblem, options: Options, progress: Progress, near_bytes: float | None
 ) -> _core.Solution:
-    target = None
-    if near_limit:
-        limit = options.limit_for(hardware.devices[0].memory_bytes)
-        target = max(limit - problem.fixed_memory_bytes, 0.0)
+    target = None if near_bytes is None else max(near_bytes - problem.fixed_memory_bytes, 0.0)
     return _core.solve(
         problem.problem,
         method=options.method,

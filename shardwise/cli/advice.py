@@ -71,7 +71,9 @@ def _frontier_table(document: dict[str, Any]) -> None:
         (
             ("→ " if i == knee else "  ") + str(i),
             gib(points[i]["memory_bytes"]),
+            gib(points[i]["replayed_peak_bytes"]),
             seconds(points[i]["time_s"]),
+            seconds(points[i]["replayed_time_s"]),
             seconds(points[i]["compute_s"]),
             seconds(points[i]["communication_s"]),
             "yes" if points[i]["feasible"] else "no",
@@ -81,7 +83,7 @@ def _frontier_table(document: dict[str, Any]) -> None:
     table(
         f"{document['graph_name']} on {counted(document['gpus'], 'GPU')} of {document['hardware']} "
         f"({counted(len(points), 'point')}, {len(shown)} shown; → turning point)",
-        ("point", "GiB/GPU", "time", "compute", "communication", "fits"),
+        ("point", "GiB/GPU", "peak", "time", "overlapped", "compute", "communication", "fits"),
         rows,
     )
     _certificate(document)
@@ -142,6 +144,7 @@ def _curve_table(document: dict[str, Any]) -> None:
                 point["gpus"],
                 point["nodes"],
                 seconds(point["time_s"]),
+                seconds(point["replayed_time_s"]),
                 "-" if point["samples_per_s"] is None else f"{point['samples_per_s']:,.1f}",
                 gib(point["peak_bytes"]),
                 "-" if point["gap"] is None else f"{point['gap']:.1%}",
@@ -154,7 +157,7 @@ def _curve_table(document: dict[str, Any]) -> None:
     if rows:
         table(
             f"{document['graph_name']} on {document['hardware']}",
-            ("GPUs", "nodes", "time", "samples/s", "GiB/GPU", "gap", "reason"),
+            ("GPUs", "nodes", "time", "overlapped", "samples/s", "peak GiB", "gap", "reason"),
             rows,
         )
 

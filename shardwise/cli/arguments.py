@@ -95,6 +95,9 @@ def search_options(command: Command) -> Command:
             metavar="RULE",
             help="[PATTERN:]KEY=VALUE[,…] or !=: fix or forbid a choice (docs/strategies.md).",
         ),
+        click.option(
+            "--overlap", is_flag=True, help="Rank by replayed times, communication overlapped."
+        ),
         click.option("--memory", help="What one GPU may use, such as 14.5GB."),
         click.option(
             "--epsilon", type=float, default=0.01, show_default=True, help="Certified error."
@@ -121,6 +124,7 @@ def options_from(values: dict[str, Any]) -> Options:
         micro_batches=_numbers(values["micro_batches"], "micro-batches"),
         precision=values["precision"],
         pins=tuple(parse_pin(rule) for rule in values["pins"]),
+        overlap=values["overlap"],
     )
 
 

@@ -7,7 +7,6 @@ import click
 from shardwise.errors import BadInput
 
 PLANNED = {
-    "compare": "comparison with other systems on one cost model",
     "run": "executing a plan",
     "measure": "measuring this host",
     "agent": "node agents",

@@ -68,7 +68,7 @@ def plot_frontier(document: dict[str, Any], path: str) -> None:
 
 
 def _frontier_picture(frontier: _Frontier, path: Path) -> None:
-    figure, axes = _figure()
+    figure, axes = draw_figure()
     memory, time, knee = frontier.memory, frontier.time, frontier.knee
     axes.step(memory, time, where="post", color=BLUE, label="iteration time")
     axes.plot(memory, time, ".", color=BLUE, markersize=3)
@@ -92,7 +92,7 @@ def _frontier_picture(frontier: _Frontier, path: Path) -> None:
     axes.set_title(frontier.title, fontsize=10)
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _frontier_html(frontier: _Frontier, path: Path) -> None:
@@ -148,7 +148,7 @@ def plot_curve(document: dict[str, Any], path: str) -> None:
 def _curve_picture(
     fitting: list[dict[str, Any]], failing: list[int], title: str, path: Path
 ) -> None:
-    figure, axes = _figure(panels=2)
+    figure, axes = draw_figure(panels=2)
     gpus = [p["gpus"] for p in fitting]
     axes[0].plot(gpus, [p["time_s"] for p in fitting], ".", color="lightgrey", label="exactly n")
     axes[0].step(
@@ -166,7 +166,7 @@ def _curve_picture(
     for panel in axes:
         panel.set_xlabel("GPUs")
         panel.grid(alpha=0.3)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _curve_html(fitting: list[dict[str, Any]], failing: list[int], title: str, path: Path) -> None:
@@ -209,7 +209,8 @@ def _curve_html(fitting: list[dict[str, Any]], failing: list[int], title: str, p
     figure.write_html(path, include_plotlyjs=True, full_html=True)
 
 
-def _figure(panels: int = 1) -> tuple[Any, Any]:
+def draw_figure(panels: int = 1) -> tuple[Any, Any]:
+    """An empty figure of matplotlib and its axes (several panels: an array of them)."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -221,7 +222,8 @@ def _figure(panels: int = 1) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure of matplotlib and let it go."""
     from matplotlib import pyplot as plt
 
     metadata = {"Date": None} if path.suffix == ".svg" else {}

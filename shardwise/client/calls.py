@@ -36,6 +36,7 @@ from shardwise.client.uploads import (
     upload_of_hardware,
 )
 from shardwise.client.waiting import INTERRUPTS, cancel_flow, wait_flow
+from shardwise.errors import Cancelled
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 
@@ -110,10 +111,12 @@ class Calls:
         return job_from((yield from self.get(path_of("jobs", job_id))))
 
     def wait(self, job: Job, progress: Progress | None, timeout_s: float | None) -> Flow[Job]:
-        """The job once it has ended."""
-        if job.ended and (job.state != "done" or "result" in job.document):
-            return job
-        return (yield from wait_flow(job, self.policy, progress, timeout_s))
+        """The job once it has ended; `progress` answering False cancels it."""
+        try:
+            return (yield from self._ended(job, progress, timeout_s))
+        except Cancelled:
+            yield from self.cancel(job)
+            raise
 
     def cancel(self, job: Job | str) -> Flow[Job]:
         """The job after it was asked to stop."""
@@ -205,13 +208,18 @@ class Calls:
     ) -> Flow[Document]:
         """The answer of a job that was asked for only for this."""
         try:
-            job = yield from self.wait(job, progress, timeout_s)
-        except INTERRUPTS:
-            # Who interrupts this call wants no answer; others may want that of a job of theirs.
+            job = yield from self._ended(job, progress, timeout_s)
+        except (Cancelled, *INTERRUPTS):
+            # Whoever stops this call wants no answer; whoever made the job may still want it.
             if job.asked_here:
                 yield from cancel_flow(job, replace(self.policy, retries=0))
             raise
         return job.answer()
+
+    def _ended(self, job: Job, progress: Progress | None, timeout_s: float | None) -> Flow[Job]:
+        if job.ended and (job.state != "done" or "result" in job.document):
+            return job
+        return (yield from wait_flow(job, self.policy, progress, timeout_s))
 
     def _with_uploads(self, ask: Callable[[], Flow[T]], sources: Iterable[Any]) -> Flow[T]:
         """Ask; where something is missing, upload what was given as objects and ask again."""

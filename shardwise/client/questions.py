@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from shardwise.advise import Options
@@ -36,6 +37,8 @@ def options_document(options: Options | None) -> dict[str, Any]:
             raise BadInput("the service decides", field=THREADS, expected="none with a server")
         if item.name == "pins":
             value = [str(pin) for pin in value]
+        elif is_dataclass(value) and not isinstance(value, type):
+            value = asdict(value)
         document[item.name] = list(value) if isinstance(value, tuple) else value
     return document
 
@@ -48,8 +51,10 @@ def options_query(options: Options | None) -> list[tuple[str, str]]:
             query += [(name, rule) for rule in value]
         elif isinstance(value, list):
             query.append((name, ",".join(str(item) for item in value)))
+        elif isinstance(value, str):
+            query.append((name, value))
         else:
-            query.append((name, str(value)))
+            query.append((name, json.dumps(value)))
     return query
 
 

@@ -22,6 +22,7 @@ HardwareSource = str | Hardware
 """Hardware in a question: an id or built-in name, either with `*NODES`, or a profile."""
 
 ONNX = ".onnx"
+GZIP = b"\x1f\x8b"
 WORTH_PACKING = 1024
 MOST_PACKED = 100
 """Services take a high ratio of compression for a bomb (SHARDWISE_MAX_GZIP_RATIO)."""
@@ -59,20 +60,18 @@ def upload_of_graph(
     """
     onnx = isinstance(source, Path) and source.suffix == ONNX
     if isinstance(source, Path):
-        name = name or source.name
-        content = source.read_bytes() if onnx else read_bounded(source, "a graph file")
+        content = read_bounded(source, "an ONNX file" if onnx else "a graph file")
+        name = name or (source.name if onnx else None)
     elif isinstance(source, bytes):
         content = source
-        onnx = not content.lstrip()[:1] == b"{" and content[:2] != b"\x1f\x8b"
+        onnx = content[:2] != GZIP and content.lstrip()[:1] != b"{"
     elif isinstance(source, Graph):
         content = canonical_json(source)
     else:
         content = json.dumps(source, allow_nan=False).encode()
     if not onnx:
         if name or batch or seq or sizes:
-            if isinstance(source, Path) and not (batch or seq or sizes):
-                return _packed("/v1/graphs", content)
-            raise BadInput("is for ONNX files", field="name, batch, seq or sizes")
+            raise BadInput("is for ONNX files", field="name, batch, seq, sizes")
         return _packed("/v1/graphs", content)
     query = {"name": name or "upload.onnx", **{k: str(v) for k, v in (sizes or {}).items()}}
     query |= {k: str(v) for k, v in (("batch", batch), ("seq", seq)) if v is not None}
@@ -90,7 +89,7 @@ def upload_of_hardware(source: Hardware | Mapping[str, Any] | Path) -> Request:
 
 def _packed(path: str, content: bytes) -> Request:
     headers = {"Content-Type": "application/json"}
-    if content[:2] != b"\x1f\x8b" and len(content) > WORTH_PACKING:
+    if content[:2] != GZIP and len(content) > WORTH_PACKING:
         packed = gzip.compress(content, compresslevel=6, mtime=0)
         if len(content) < MOST_PACKED * len(packed):
             return post(path, packed, {**headers, "Content-Encoding": "gzip"})

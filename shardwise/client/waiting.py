@@ -45,9 +45,10 @@ Tell = Callable[[Job], None]
 def wait_flow(
     job: Job, policy: Policy, progress: Progress | None, timeout_s: float | None
 ) -> Flow[Job]:
-    """The job once it has ended. `progress` answering False cancels it and raises `Cancelled`.
+    """The job once it has ended.
 
-    Raises TimeoutError after `timeout_s`; the job goes on.
+    Raises `Cancelled` when `progress` answers False and TimeoutError after `timeout_s`; the job
+    goes on.
     """
     until = None if timeout_s is None else monotonic() + timeout_s
     patient = replace(policy, retries=policy.retries + MORE_RETRIES)
@@ -58,11 +59,7 @@ def wait_flow(
         if until is not None and monotonic() > until:
             raise TimeoutError(f"the job {seen.id} is still {seen.state} after {timeout_s:g} s")
 
-    try:
-        return (yield from _until_ended(job, patient, tell))
-    except Cancelled:
-        yield from cancel_flow(job, policy)
-        raise
+    return _until_ended(job, patient, tell)
 
 
 def cancel_flow(job: Job, policy: Policy) -> Flow[Job]:

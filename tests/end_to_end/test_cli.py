@@ -131,6 +131,48 @@ def test_tofu_is_a_peer_of_one_point(tmp_path: Path) -> None:
     assert shardwise("solve", str(problem), "--method", "tofu").returncode == BAD
 
 
+def test_compare_answers_for_every_system(tmp_path: Path) -> None:
+    arguments = ("compare", *VGG, "--gpus", "4", "--proposals", "500")
+    document = one_document(shardwise(*arguments, "--seed", "7", "--json"))
+    assert document["schema"] == "shardwise.compare/1"
+    methods = {method["method"]: method for method in document["methods"]}
+    assert methods["flexflow"]["details"]["seed"] == 7
+    assert methods["fsdp"]["space"] == methods["shardwise"]["space"] == "all"
+    for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("html", b"<!doctype html>")):
+        picture = tmp_path / f"compare.{suffix}"
+        done = shardwise(*arguments, "--zero", "0", "--plot", str(picture), "--quiet")
+        assert done.returncode == 0, done.stderr
+        assert picture.read_bytes().lower().startswith(start.lower())
+    assert "Mesh-TensorFlow" in done.stdout
+    assert "FSDP" not in done.stdout
+    assert "data parallelism takes" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("--method", "tofu"), ("method", "one of the peers")),
+        (("--plot", "picture.pdf"), ("plot", ".html or .svg or .png")),
+        (("--plot", "no-such-folder/f.png"), ("no such folder",)),
+        (("--proposals", "0"), ("--proposals",)),
+        (("--memory", "much"), ("memory", "not a size")),
+        (("--gpus", "0"), ("--gpus",)),
+        (("--pin", "split=batch"), ("pin", "no pins")),
+        (("--micro-batches", "1,2"), ("micro-batches", "one number")),
+    ],
+)
+def test_compare_refuses_in_one_line(arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    refused(shardwise("compare", *VGG, "--gpus", "2", *arguments), *parts)
+
+
+def test_compare_says_what_is_not_there() -> None:
+    missing = ("compare", "no-such.json", "--hardware", "l4", "--gpus", "2")
+    refused(shardwise(*missing), "no-such.json")
+    too_many = ("compare", "shipped:vgg16", "--hardware", "l4*1", "--gpus", "64")
+    refused(shardwise(*too_many), "8 devices", code=INFEASIBLE)
+
+
 def test_plan_file_and_explain(tmp_path: Path) -> None:
     output = tmp_path / "plan.json"
     done = shardwise("plan", *VGG, "--gpus", "4", "-o", str(output), "--quiet")

@@ -80,6 +80,38 @@ def by_batch(costs: GroupCosts, variables: tuple[str, ...]) -> np.ndarray[Any, A
     return np.flatnonzero((costs.assignment == variables.index("batch")).all(axis=1))
 
 
+def test_backward_reads_what_it_needs() -> None:
+    """Bytes of backward: the output's gradient, what is kept for it, the inputs' gradients.
+
+    An addition keeps nothing; a ReLU keeps its output.
+    """
+    shape = (BATCH, WIDTH)
+    tensors = {"x": Tensor("x", shape, "float32", "input", 0)}
+    operators = []
+    for name in ("a", "b"):
+        tensors[f"w{name}"] = Tensor(f"w{name}", (WIDTH, WIDTH), "float32", "parameter")
+        tensors[name] = Tensor(name, shape, "float32", "activation")
+        kinds = {"tensor_arguments": ["input", "weight"]}
+        operators.append(
+            Operator(f"{name}.linear", "aten.linear.default", ("x", f"w{name}"), (name,), kinds, "")
+        )
+    tensors["s"] = Tensor("s", shape, "float32", "activation")
+    tensors["r"] = Tensor("r", shape, "float32", "output")
+    both, one = {"tensor_arguments": ["self", "other"]}, {"tensor_arguments": ["self"]}
+    operators.append(Operator("add", "aten.add.Tensor", ("a", "b"), ("s",), both, ""))
+    operators.append(Operator("relu", "aten.relu.default", ("s",), ("r",), one, ""))
+    graph = Graph("sum", tensors, tuple(operators))
+    problem = search(Subject.of(graph), L4, 1, Options()).problem
+    device = L4.devices[0]
+    size = BATCH * WIDTH * 4.0
+    for kind, passes in (("add", 3), ("relu", 3)):
+        pattern = problem.patterns[problem.coarsened.group_of[kind]]
+        position = [m.operator.name for m in pattern.members].index(kind)
+        found = group_work(problem.context, pattern).compute().backward_s[0, position]
+        moved = np.array([passes * size])
+        assert found == pytest.approx(float(device.roofline_times(0 * moved, moved, "float32")[0]))
+
+
 @pytest.mark.parametrize("batches", [1, 4])
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_zero_by_hand(stage: int, batches: int) -> None:
@@ -363,6 +395,11 @@ def test_bad_rules(rule: str, message: str) -> None:
 def test_rules_that_leave_nothing(rules: list[str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         pinned(*rules, zero=(0, 1, 2, 3), recompute="auto")
+
+
+def test_tofu_takes_no_rules() -> None:
+    with pytest.raises(BadInput, match="takes no rules"):
+        Options(method="tofu", pins=(parse_pin("zero=1"),))
 
 
 def test_operators_add_up_to_the_plan() -> None:

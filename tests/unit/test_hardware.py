@@ -28,8 +28,12 @@ from shardwise.hardware import (
 NAMES = {
     "dgx-v100-16gb",
     "p2.8xlarge",
+    "dgx1-v100-32gb",
+    "dgx2-v100-32gb",
+    "dgx-a100-40gb",
     "dgx-a100-80gb",
     "dgx-h100",
+    "grand-teton-h100-96gb",
     "h200-8",
     "l4",
     "pcie-v100-8",

@@ -2,6 +2,7 @@
 
 mod attended;
 mod error;
+mod replay;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -327,6 +328,9 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("Cancelled", m.py().get_type::<error::Cancelled>())?;
     m.add_class::<Problem>()?;
     m.add_class::<Solution>()?;
+    m.add_class::<replay::Program>()?;
+    m.add_class::<replay::Replays>()?;
+    m.add_class::<replay::Timeline>()?;
     m.add_function(wrap_pyfunction!(solve, m)?)?;
     m.add_function(wrap_pyfunction!(shortest_paths, m)?)?;
     m.add_function(wrap_pyfunction!(layout_changes, m)?)?;

@@ -30,6 +30,7 @@ from service.store.pages import read_cursor, write_cursor
 from service.store.results import Stored
 from shardwise.advise import Options
 from shardwise.advise.pins import parse_pin
+from shardwise.advise.step_settings import StepSettings
 from shardwise.errors import BadInput
 from shardwise.hardware import load_hardware
 
@@ -109,10 +110,20 @@ def test_what_a_strategy_may_choose_passes_through() -> None:
         recompute="auto",
         precision="bf16",
         pins=tuple(parse_pin(rule) for rule in reversed(rules)),
+        overlap=True,
+        step=StepSettings(update="fused"),
     )
     plain = {"recompute": "auto", "precision": "bf16"}
-    asked = {**plain, "zero": [3, 0, 0], "micro_batches": [2, 1], "pins": rules}
+    asked = {
+        **plain,
+        "overlap": True,
+        "step": {"update": "fused"},
+        "zero": [3, 0, 0],
+        "micro_batches": [2, 1],
+        "pins": rules,
+    }
     assert options_from_request(asked) == wanted
+    plain |= {"overlap": "true", "step": '{"update":"fused"}'}
     query = {**plain, "zero": "3,0", "micro_batches": "1,2", "pins": rules[::-1]}
     assert options_from_request(query, text=True) == wanted
     document = options_document(wanted)
@@ -132,6 +143,9 @@ def test_what_a_strategy_may_choose_passes_through() -> None:
         ({"micro_batches": [0]}, "options.micro_batches"),
         ({"micro_batches": list(range(1, 40))}, "options.micro_batches"),
         ({"recompute": "often"}, "options.recompute"),
+        ({"overlap": 3}, "options.overlap"),
+        ({"step": {"device": "abacus"}}, "options.step"),
+        ({"step": []}, "options.step"),
         ({"pins": "zero=3"}, "options.pins"),
         ({"pins": [3]}, "options.pins[0]"),
         ({"pins": ["zero=3", "zero=9"]}, "options.pins[1]"),

@@ -1,0 +1,1 @@
+"""Published training steps, predicted without measuring (docs/accuracy.md)."""

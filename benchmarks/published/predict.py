@@ -1,0 +1,307 @@
+"""A published run on the cost model: its own parallelism, not a better one.
+
+The mesh has one axis of data-parallel ranks between nodes, one inside a node, and one of
+tensor-parallel ranks, innermost. Pinned are
+
+    data axes      the batch, in every group that has one
+    tensor axis    anything but the batch and the hidden size of the residual stream; positions
+                   only with sequence parallelism and outside products; in groups with a matrix
+                   some dimension of the matrix
+    ZeRO           the stage, over all data-parallel ranks or those inside a node
+    recompute      by layer, in the attention between the projections, or torchtitan's rule
+    reuse          what sequence parallelism gathers, kept for backward or gathered again
+
+and of the strategies that are left (which dimension of a matrix, which copy is kept) the fastest
+one is taken: columns, then rows, then one reduction come out, as the published systems have it.
+Time and memory are given twice: added up, as the search has them, and replayed, with communication
+overlapped and the peak of what is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.advise.assemble import SearchProblem, assemble
+from shardwise.advise.compare.evaluate import Point, evaluate
+from shardwise.advise.compare.names import named_dimensions
+from shardwise.advise.compare.restrict import least_time
+from shardwise.advise.options import Options, quiet
+from shardwise.advise.pins import Pin
+from shardwise.advise.replay import Replayer
+from shardwise.advise.search import Subject
+from shardwise.advise.space import NONE
+from shardwise.advise.step_structure import StepSettings
+from shardwise.errors import BadInput
+from shardwise.graph.batch import batch_variables
+from shardwise.graph.coarsen import Coarsened, Group
+from shardwise.graph.graph import Graph
+from shardwise.hardware import Hardware, Mesh, load_hardware
+from shardwise.hardware.mesh import BETWEEN, INSIDE, MeshAxis
+
+from .runs import Run
+
+Mask = NDArray[np.bool_]
+BATCH = "batch"
+TENSOR_AXIS = "tensor"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A run as the cost model has it; `problem` and `point` say how it is made up.
+
+    Errors are predicted over published, less one; of memory None where none was published.
+    `point` has the sums, `overlapped_s` and `peak_bytes` are replayed.
+    """
+
+    run: Run
+    problem: SearchProblem
+    point: Point
+    overlapped_s: float
+    peak_bytes: float
+
+    @property
+    def sum_error(self) -> float:
+        """Of compute and communication added up."""
+        return self.point.time_s / self.run.iteration_s - 1.0
+
+    @property
+    def time_error(self) -> float:
+        """Of the overlapped time."""
+        return self.overlapped_s / self.run.iteration_s - 1.0
+
+    @property
+    def memory_error(self) -> float | None:
+        """Of what a step keeps, added up."""
+        published = self.run.memory_bytes
+        return None if published is None else self.point.memory_bytes / published - 1.0
+
+    @property
+    def peak_error(self) -> float | None:
+        """Of the replayed peak."""
+        published = self.run.memory_bytes
+        return None if published is None else self.peak_bytes / published - 1.0
+
+
+def predict(
+    run: Run, graph: Graph, change: Callable[[Hardware], Hardware] = lambda profile: profile
+) -> Prediction:
+    """The run's iteration time and memory on its profile, which `change` may alter.
+
+    Raises `BadInput` naming the run where the model cannot be parallelised as it says.
+    """
+    hardware = change(load_hardware(run.hardware))
+    if run.network_gbps:
+        hardware = hardware.with_network(run.network_gbps * 1e9 / 8)
+    mesh = run_mesh(run, hardware)
+    pins = [Pin("*", axis.name, frozenset({BATCH}), axis.name == TENSOR_AXIS) for axis in mesh.axes]
+    if run.gathers_again:
+        pins.append(Pin("*", "reuse", frozenset({"before"}), False))
+    options = Options(optimizer=run.optimizer, zero=(run.zero,), recompute="auto", pins=tuple(pins))
+    subject = Subject.of(graph)
+    variant = subject.variant(options, run.micro_batches)
+    problem = assemble(variant, hardware, mesh, options, quiet, run.micro_batches)
+    try:
+        choices = least_time(problem, masks(run, problem), options, quiet)
+    except ValueError as error:
+        raise BadInput(str(error), field=f"run {run.name}", expected="another model") from None
+    point = evaluate(problem, choices)
+    replayer = Replayer(problem, StepSettings())
+    replayed = replayer.replay(point.choices[None, :], point.edge_choices[None, :])
+    return Prediction(run, problem, point, float(replayed.time_s[0]), float(replayed.peak_bytes[0]))
+
+
+def run_mesh(run: Run, hardware: Hardware) -> Mesh:
+    """Data-parallel ranks between nodes and inside one, tensor-parallel ranks innermost."""
+    nodes = -(-run.gpus // hardware.per_node)
+    per_node = run.gpus // nodes
+    sizes = (
+        ("nodes", nodes, BETWEEN),
+        ("data", per_node // run.tensor_parallel, INSIDE),
+        (TENSOR_AXIS, run.tensor_parallel, INSIDE),
+    )
+    axes = tuple(MeshAxis(name, size, level) for name, size, level in sizes if size > 1)
+    return Mesh(run.gpus, nodes, per_node, axes)
+
+
+def masks(run: Run, problem: SearchProblem) -> list[Mask]:
+    """Per group the configurations that are the run's."""
+    sequence = _sequence_variables(problem.coarsened)
+    hidden = _hidden_variables(problem)
+    again = _recomputed(run, problem)
+    return [
+        _splits(run, problem, group, sequence[group.index], hidden[group.index])
+        & _sharded(run, problem, group)
+        & _taken(problem.costs[group.index].recompute, again[group.index])
+        for group in problem.coarsened.groups
+    ]
+
+
+def _taken(flags: Mask, wanted: bool) -> Mask:
+    """The configurations that recompute as wanted; all where the group has no such choice."""
+    return flags == wanted if (flags == wanted).any() else np.ones_like(flags)
+
+
+def _splits(
+    run: Run, problem: SearchProblem, group: Group, sequence: set[int], hidden: set[int]
+) -> Mask:
+    cost = problem.costs[group.index]
+    allowed = np.ones(len(cost.assignment), dtype=bool)
+    names = [axis.name for axis in problem.context.mesh.axes]
+    if TENSOR_AXIS not in names:
+        return allowed
+    split = cost.assignment[:, names.index(TENSOR_AXIS)]
+    forbidden = set(hidden)
+    if _is_heavy(group) or not run.sequence_parallel:
+        forbidden |= sequence
+    allowed &= ~np.isin(split, list(forbidden))
+    matrix = _matrix_variables(problem, group)
+    if matrix:
+        allowed &= np.isin(split, list(matrix))
+    return allowed
+
+
+def _is_heavy(group: Group) -> bool:
+    return any(member.semantics.category == "heavy" for member in group.members)
+
+
+def _hidden_variables(problem: SearchProblem) -> dict[int, set[int]]:
+    """Per group the variables along the residual stream: what scales of normalisations run over."""
+    names = named_dimensions(problem)
+    tensors = problem.context.graph.tensors
+    hidden = {
+        names.name_of[group.index, member.variables[v]]
+        for group in problem.coarsened.groups
+        if not _is_heavy(group)
+        for member in group.members
+        for name, accesses in zip(member.operator.inputs, member.semantics.inputs, strict=True)
+        if tensors[name].role == "parameter" and len(tensors[name].shape) == 1
+        for v in accesses
+    }
+    return {
+        group.index: {
+            v for v in range(len(group.variables)) if names.name_of[group.index, v] in hidden
+        }
+        for group in problem.coarsened.groups
+    }
+
+
+def _matrix_variables(problem: SearchProblem, group: Group) -> set[int]:
+    """The variables along the dimensions of a matrix that a product reads."""
+    tensors = problem.context.graph.tensors
+    return {
+        member.variables[v]
+        for member in group.members
+        if member.semantics.category == "heavy"
+        for name, accesses in zip(member.operator.inputs, member.semantics.inputs, strict=True)
+        if tensors[name].role == "parameter" and len(tensors[name].shape) > 1
+        for v in accesses
+    }
+
+
+def _sharded(run: Run, problem: SearchProblem, group: Group) -> Mask:
+    """State sharded over the run's data-parallel ranks, as far as they repeat a parameter.
+
+    What the tensor axis repeats (scales of normalisations) may be sharded over it as well.
+    """
+    cost = problem.costs[group.index]
+    data = sum(
+        1 << a
+        for a, axis in enumerate(problem.context.mesh.axes)
+        if axis.name != TENSOR_AXIS and (run.zero_within == "job" or axis.level == INSIDE)
+    )
+    others = sum(
+        1 << a for a, axis in enumerate(problem.context.mesh.axes) if axis.name != TENSOR_AXIS
+    )
+    sharding = cost.zero_axes & others
+    possible: dict[bytes, int] = {}
+    for row, axes in zip(cost.assignment, sharding.tolist(), strict=True):
+        possible[row.tobytes()] = possible.get(row.tobytes(), 0) | axes
+    wanted = [data & possible[row.tobytes()] for row in cost.assignment]
+    return np.asarray(sharding == np.array(wanted))
+
+
+def _sequence_variables(coarsened: Coarsened) -> dict[int, set[int]]:
+    """Per group the variables that run over positions: dimension 1 of the tokens, followed."""
+    graph = coarsened.graph
+    dims = {n: 1 for n, t in graph.tensors.items() if t.role == "input" and len(t.shape) == 2}
+    found: dict[int, set[int]] = {group.index: set() for group in coarsened.groups}
+    members = {m.operator.name: (g.index, m) for g in coarsened.groups for m in g.members}
+    for op in graph.operators:
+        if op.name not in members:
+            continue
+        index, member = members[op.name]
+        for v in batch_variables(op, member.semantics, dims):
+            found[index].add(member.variables[v])
+            for name, accesses in zip(op.outputs, member.semantics.outputs, strict=True):
+                if v in accesses:
+                    dims[name] = accesses[v].dim
+    return found
+
+
+def _recomputed(run: Run, problem: SearchProblem) -> list[bool]:
+    """Whether forward of each group is run again in backward."""
+    groups = problem.coarsened.groups
+    segments = problem.context.segments
+    if run.recompute == "none":
+        return [False] * len(groups)
+    repeated = [segments.count(segments[g.index]) > 1 for g in groups]
+    if run.recompute == "full":
+        return repeated
+    if run.recompute == "attention":
+        core = _attention_core(problem)
+        return [g.index in core for g in groups]
+    return _every_second_product(groups, segments, repeated)
+
+
+def _every_second_product(
+    groups: Iterable[Group], segments: tuple[int, ...], repeated: list[bool]
+) -> list[bool]:
+    """All of a layer but the first, third, … group with a product, and attention."""
+    seen: dict[int, int] = {}
+    again = []
+    for group in groups:
+        segment = segments[group.index]
+        kinds = [m.operator.kind for m in group.members]
+        attention = any("attention" in kind for kind in kinds)
+        if not repeated[group.index] or attention:
+            again.append(False)
+        elif _is_heavy(group):
+            seen[segment] = seen.get(segment, 0) + 1
+            again.append(seen[segment] % 2 == 0)
+        else:
+            again.append(True)
+    return again
+
+
+def _attention_core(problem: SearchProblem) -> set[int]:
+    """From the product of queries and keys to the last operator before that with values.
+
+    The products of two activations, and the light groups between two such products.
+    """
+    tensors = problem.context.graph.tensors
+    core: set[int] = set()
+    pair: list[int] = []
+    for group in problem.coarsened.groups:
+        parameters = any(
+            tensors[name].role == "parameter" for m in group.members for name in m.operator.inputs
+        )
+        if parameters:
+            pair = []
+        elif _is_heavy(group):
+            pair.append(group.index)
+            if len(pair) == 2:
+                core |= set(range(pair[0], pair[1] + 1))
+                pair = []
+    return core
+
+
+def tensor_split(prediction: Prediction, group: Group) -> str:
+    """The name of the variable that the tensor axis splits in a group, `none` without one."""
+    axes = [axis.name for axis in prediction.problem.context.mesh.axes]
+    row = prediction.problem.costs[group.index].assignment[prediction.point.choices[group.index]]
+    variable = int(row[axes.index(TENSOR_AXIS)])
+    return "none" if variable == NONE else group.variables[variable]

@@ -1,0 +1,168 @@
+"""The backward pass of a step program: the forward order reversed, as autograd runs it.
+
+Every operator frees the gradients of its results and what it kept once it has run. Gradients of
+one tensor add up in the buffer that came first, unless somebody else still needs that buffer
+(torch/csrc/autograd/input_buffer.cpp).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shardwise.advise.group_table import BACKWARD
+from shardwise.advise.step_forward import Forward
+from shardwise.advise.step_kept import Kept
+from shardwise.advise.step_structure import Copies, Copy, Crossing, StepStructure
+from shardwise.advise.tape import COMMUNICATION, COMPUTE
+
+
+class Backward:
+    """Writes the backward pass of one forward pass.
+
+    `parameter[name]` lists the tasks that made parts of a parameter's gradient, each with the
+    buffer in which its part lies; `last` is the pass's last task of computation.
+    """
+
+    def __init__(self, step: StepStructure, forward: Forward) -> None:
+        self._step = step
+        self._tape = step.tape
+        self._kept = Kept(step, forward)
+        # The gradient of a tensor as a group sees it, by tensor and group.
+        self._gradient: dict[tuple[str, int], Copies] = {}
+        self._holders: Counter[int] = Counter()
+        self._to_come: Counter[tuple[str, int]] = Counter()
+        self.parameter: dict[str, list[tuple[int, int]]] = {}
+        self.last = 0
+
+    def write(self) -> None:
+        """The whole pass."""
+        step = self._step
+        for name, group in step.crossings:
+            for member in step.problem.patterns[group].members:
+                if step.backward_runs(member) and step.patterns.carries_gradient(name):
+                    self._to_come[name, group] += member.operator.inputs.count(name)
+        for op in reversed(step.graph.operators):
+            place = step.place.get(op.name)
+            if place is not None and step.backward_runs(step.member(*place)):
+                self._member(*place)
+
+    def _member(self, group: int, position: int) -> None:
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        op = step.member(group, position).operator
+        memory = step.footprints[op.name]
+        saved = self._kept.saved(group, position)
+        weights = self._kept.weights.gather(group, position, "backward")
+        arriving = [self._take(name, group) for name in op.outputs]
+        after = {copy.made for copies in (*arriving, saved, weights) for copy in copies}
+        if table.communicates(position, BACKWARD):
+            seconds = step.cell(group, table.communication_s(position, BACKWARD))
+            after = {tape.task(f"exchange for {op.name} backward", COMMUNICATION, seconds, after)}
+        seconds = step.cell(group, table.compute_s(position, BACKWARD))
+        task = self.last = tape.task(f"{op.name} backward", COMPUTE, seconds, after)
+        for copies in (*arriving, saved, weights):
+            for copy in copies:
+                tape.use(copy.buffer, task, copy.flag)
+        if not any(arriving):
+            # Here the pass begins: the gradient of the result itself.
+            size = step.cell(group, table.output_bytes(position, 0))
+            tape.buffer(f"seed of {op.name}", task, size)
+        self._kept.inner(group, position, task)
+        for inner in memory.backward:
+            size = step.cell(group, table.size(position, inner))
+            tape.buffer(f"within {op.name} backward", task, size)
+        self._contribute(group, position, arriving, task)
+
+    def _take(self, tensor: str, group: int) -> Copies:
+        """A result's gradient, brought together from all that read it."""
+        return self._gradient.pop((tensor, group), ())
+
+    def _contribute(self, group: int, position: int, arriving: Sequence[Copies], task: int) -> None:
+        """Gradients of the inputs, from the task that computed them to whoever waits for them."""
+        step = self._step
+        op = step.member(group, position).operator
+        parts: list[tuple[int, str, Copies]] = []
+        for port, name in enumerate(op.inputs):
+            if step.patterns.carries_gradient(name):
+                parts.append((port, name, self._part(group, position, port, arriving, task)))
+        for _, _, part in parts:
+            self._holders.update(copy.buffer for copy in part)
+        for copies in arriving:
+            self._holders.subtract(copy.buffer for copy in copies)
+        for port, name, part in parts:
+            if step.graph.tensors[name].role == "parameter":
+                continue
+            if step.table(group).moves(position, port):
+                part = self._moved_back(group, position, port, part)
+            self._add(name, group, part)
+            if (name, group) in step.crossings:
+                self._to_come[name, group] -= 1
+                if not self._to_come[name, group]:
+                    self._cross_back(step.crossings[name, group])
+
+    def _part(
+        self, group: int, position: int, port: int, arriving: Sequence[Copies], task: int
+    ) -> Copies:
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        op = step.member(group, position).operator
+        name = op.inputs[port]
+        if step.footprints[op.name].shares[port] and arriving and arriving[0]:
+            return tuple(replace(copy, made=task) for copy in arriving[0])
+        size = step.cell(group, table.input_bytes(position, port))
+        buffer = tape.buffer(f"gradient of {name}", task, size)
+        if step.graph.tensors[name].role == "parameter":
+            self.parameter.setdefault(name, []).append((task, buffer))
+        return (Copy(buffer, task),)
+
+    def _moved_back(self, group: int, position: int, port: int, part: Copies) -> Copies:
+        """A member's gradient, brought into the layout in which its tensor is in the group."""
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        op = step.member(group, position).operator
+        task = part[0].made
+        size = step.cell(group, table.moved_bytes(position, port, BACKWARD))
+        buffer = tape.buffer(f"gradient of {op.inputs[port]} moved", task, size)
+        moved = tape.flag(step.cell(group, table.moved(position, port, BACKWARD)))
+        same = tape.flag(step.cell(group, table.moved(position, port, BACKWARD, negated=True)))
+        self._holders[buffer] += 1
+        stays = (replace(c, flag=tape.both(c.flag, same)) for c in part)
+        return (Copy(buffer, task, moved), *stays)
+
+    def _cross_back(self, crossing: Crossing) -> None:
+        tape = self._tape
+        parts = self._take(crossing.tensor, crossing.target)
+        seconds = crossing.cell("backward_s")
+        label = f"move gradient of {crossing.tensor}"
+        task = tape.task(label, COMMUNICATION, seconds, [c.made for c in parts])
+        for copy in parts:
+            tape.use(copy.buffer, task, copy.flag)
+        size = crossing.cell("gradient_bytes")
+        buffer = tape.buffer(f"gradient of {crossing.tensor} moved", task, size)
+        moved = tape.flag(crossing.cell("moved_back"))
+        same = tape.flag(crossing.cell("same_back"))
+        self._holders[buffer] += 1
+        stays = (replace(c, made=task, flag=tape.both(c.flag, same)) for c in parts)
+        self._add(crossing.tensor, crossing.source, (Copy(buffer, task, moved), *stays))
+
+    def _add(self, tensor: str, group: int, part: Copies) -> None:
+        """One more part of a gradient: added into the first one, where that may be written to."""
+        tape = self._tape
+        first = self._gradient.get((tensor, group))
+        if not first:
+            self._gradient[tensor, group] = part
+            return
+        # Not in the order of the compute stream: a part that is moved is added when it has come.
+        made = [copy.made for copy in (*first, *part)]
+        task = tape.task(f"add gradients of {tensor}", COMMUNICATION, 0.0, made)
+        for copy in (*first, *part):
+            tape.use(copy.buffer, task, copy.flag)
+        self._holders.subtract(copy.buffer for copy in part)
+        if all(self._holders[copy.buffer] == 1 for copy in first):
+            self._gradient[tensor, group] = tuple(replace(c, made=task) for c in first)
+            return
+        self._holders.subtract(copy.buffer for copy in first)
+        # In one of the buffers that the part may lie in; it is as large in any of them.
+        size = tape.sizes[part[-1].buffer]
+        added = Copy(tape.buffer(f"gradient of {tensor} added", task, size), task)
+        self._holders[added.buffer] += 1
+        self._gradient[tensor, group] = (added,)

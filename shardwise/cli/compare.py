@@ -1,0 +1,111 @@
+"""compare: other systems' strategies beside our frontier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shardwise.cli import plots
+from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
+from shardwise.cli.compare_plot import plot_compare
+from shardwise.cli.outfiles import check_output
+from shardwise.cli.output import counted, emit, gib, note, progress, say, seconds, table, warn
+
+PROPOSALS = 50_000
+
+
+@click.command()
+@click.argument("graph")
+@click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
+@click.option("--gpus", required=True, type=click.IntRange(1))
+@click.option("--plot", help="Write a picture: .html, .svg or .png.")
+@click.option(
+    "--proposals",
+    type=click.IntRange(1),
+    default=PROPOSALS,
+    show_default=True,
+    help="Of FlexFlow's random search.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of FlexFlow's search.")
+@search_options
+@json_option
+def compare(
+    graph: str,
+    hardware: str,
+    gpus: int,
+    plot: str | None,
+    proposals: int,
+    seed: int,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """Other systems' strategies and our frontier on one cost model."""
+    from shardwise.advise.compare import compare as run
+    from shardwise.hardware import load_hardware
+
+    if plot:
+        plots.check_suffix(plot)
+        check_output(plot, "plot")
+    options = options_from(search)
+    with progress(search["quiet"] or as_json) as listener:
+        document = run(
+            load_graph(graph),
+            load_hardware(hardware),
+            gpus,
+            options,
+            listener,
+            proposals=proposals,
+            seed=seed,
+        )
+    if plot:
+        plot_compare(document, plot)
+    if as_json:
+        emit(document)
+    else:
+        warn(document)
+        _tables(document)
+
+
+def _tables(document: dict[str, Any]) -> None:
+    rows = [row for method in document["methods"] for row in _rows(method)]
+    table(
+        f"{document['graph_name']} on {counted(document['gpus'], 'GPU')} of "
+        f"{document['hardware']} (ours: our fastest in no more memory)",
+        ("strategy", "GiB/GPU", "time", "compute", "comm.", "fits", "ours"),
+        rows,
+    )
+    for method in document["methods"]:
+        if method["reason"]:
+            say(f"{method['title']}: no answer: {method['reason']}")
+        for text in method["notes"]:
+            note(f"note: {method['title']}: {text}")
+    ratio = document["data_parallel_over_mini_time"]["splits"]
+    if ratio is not None:
+        say(f"data parallelism takes {ratio:.3g} times as long as our fastest that fits")
+
+
+def _rows(method: dict[str, Any]) -> list[tuple[object, ...]]:
+    points = method["points"]
+    labels = {i: point["label"] for i, point in enumerate(points)}
+    if method["frontier"] and points:
+        # A frontier is shown by its ends and by what fits.
+        ends = {0: "least memory", len(points) - 1: "least time"}
+        if method["best"] is not None:
+            ends.setdefault(method["best"], "fastest that fits")
+        labels = {i: ", ".join(filter(None, (points[i]["label"], ends[i]))) for i in sorted(ends)}
+    return [
+        (
+            ": ".join(filter(None, (method["title"], label))),
+            gib(points[i]["memory_bytes"]),
+            seconds(points[i]["time_s"]),
+            seconds(points[i]["compute_s"]),
+            seconds(points[i]["communication_s"]),
+            "yes" if points[i]["feasible"] else "no",
+            seconds(points[i]["our_time_s"]),
+        )
+        for i, label in labels.items()
+    ]
+
+
+COMMANDS = (compare,)

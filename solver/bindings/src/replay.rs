@@ -1,0 +1,248 @@
+//! Replay at the boundary: arrays in, arrays out.
+
+use ::frontier::program::{Parts, Program as Checked, Use};
+use ::frontier::replay::{Replayed, Replayer, Strategy};
+use numpy::ndarray::{Array2, ArrayView1, Axis};
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rayon::prelude::*;
+
+use crate::error::to_python;
+
+/// A step program; see `_core.pyi`.
+#[pyclass(module = "shardwise._core", frozen)]
+pub struct Program {
+    inner: Checked,
+}
+
+/// What replays found; see `_core.pyi`.
+#[pyclass(module = "shardwise._core", frozen)]
+pub struct Replays {
+    found: Vec<Replayed>,
+}
+
+/// One schedule; see `_core.pyi`.
+#[pyclass(module = "shardwise._core", frozen)]
+pub struct Timeline {
+    inner: ::frontier::replay::Timeline,
+}
+
+#[pymethods]
+impl Program {
+    #[new]
+    #[allow(clippy::too_many_arguments)] // one per keyword of the Python class
+    #[pyo3(signature = (*, streams, dependencies, makers, lasting, uses, given_flags, both, marks))]
+    fn new(
+        streams: PyReadonlyArray1<u8>,
+        dependencies: PyReadonlyArray2<u32>,
+        makers: PyReadonlyArray1<i32>,
+        lasting: PyReadonlyArray1<bool>,
+        uses: PyReadonlyArray2<i32>,
+        given_flags: usize,
+        both: PyReadonlyArray2<u32>,
+        marks: PyReadonlyArray1<u32>,
+    ) -> PyResult<Self> {
+        let uses = triples(&uses)?;
+        let parts = Parts {
+            streams: streams.as_array().to_vec(),
+            dependencies: pairs(&dependencies)?,
+            makers: makers.as_array().to_vec(),
+            lasting: lasting.as_array().to_vec(),
+            uses,
+            given_flags,
+            both: pairs(&both)?,
+            marks: marks.as_array().to_vec(),
+        };
+        let inner = Checked::new(parts).map_err(to_python)?;
+        Ok(Self { inner })
+    }
+
+    #[getter]
+    fn tasks(&self) -> usize {
+        self.inner.tasks()
+    }
+
+    #[getter]
+    fn buffers(&self) -> usize {
+        self.inner.buffers()
+    }
+
+    #[getter]
+    fn flags(&self) -> usize {
+        self.inner.flags()
+    }
+
+    #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512))]
+    fn replay(
+        &self,
+        py: Python<'_>,
+        durations_s: PyReadonlyArray2<f64>,
+        sizes_bytes: PyReadonlyArray2<f64>,
+        flags: PyReadonlyArray2<bool>,
+        block_bytes: u64,
+    ) -> PyResult<Replays> {
+        let (durations, sizes) = (durations_s.as_array(), sizes_bytes.as_array());
+        let flags = flags.as_array();
+        let points = durations.nrows();
+        if sizes.nrows() != points || flags.nrows() != points {
+            return Err(PyValueError::new_err("one row per strategy is needed"));
+        }
+        let found: Result<Vec<Replayed>, _> = py.detach(|| {
+            (0..points)
+                .into_par_iter()
+                .map_init(
+                    || Replayer::new(&self.inner, block_bytes),
+                    |replayer, point| {
+                        let rows = (
+                            row(durations.index_axis(Axis(0), point)),
+                            row(sizes.index_axis(Axis(0), point)),
+                            row(flags.index_axis(Axis(0), point)),
+                        );
+                        match replayer {
+                            Ok(replayer) => replayer.replay(Strategy {
+                                durations_s: &rows.0,
+                                sizes_bytes: &rows.1,
+                                flags: &rows.2,
+                            }),
+                            Err(error) => Err(error.clone()),
+                        }
+                    },
+                )
+                .collect()
+        });
+        let found = found.map_err(to_python)?;
+        Ok(Replays { found })
+    }
+
+    #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512))]
+    fn trace(
+        &self,
+        durations_s: PyReadonlyArray1<f64>,
+        sizes_bytes: PyReadonlyArray1<f64>,
+        flags: PyReadonlyArray1<bool>,
+        block_bytes: u64,
+    ) -> PyResult<(Replays, Timeline)> {
+        let rows = (
+            row(durations_s.as_array()),
+            row(sizes_bytes.as_array()),
+            row(flags.as_array()),
+        );
+        let strategy = Strategy {
+            durations_s: &rows.0,
+            sizes_bytes: &rows.1,
+            flags: &rows.2,
+        };
+        let traced = Replayer::new(&self.inner, block_bytes)
+            .and_then(|mut replayer| replayer.trace(strategy));
+        let (replayed, inner) = traced.map_err(to_python)?;
+        let found = vec![replayed];
+        Ok((Replays { found }, Timeline { inner }))
+    }
+}
+
+#[pymethods]
+impl Replays {
+    #[getter]
+    fn peak_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
+        self.column(py, |r| r.peak_bytes)
+    }
+
+    #[getter]
+    fn peak_task<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        let all = self.found.iter().map(|r| r.peak_task.map_or(-1, i64::from));
+        all.collect::<Vec<i64>>().into_pyarray(py)
+    }
+
+    #[getter]
+    fn time_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
+        self.column(py, |r| r.time_s)
+    }
+
+    #[getter]
+    fn compute_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
+        self.column(py, |r| r.compute_s)
+    }
+
+    #[getter]
+    fn communication_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
+        self.column(py, |r| r.communication_s)
+    }
+
+    #[getter]
+    fn exposed_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
+        self.column(py, |r| r.exposed_s)
+    }
+
+    #[getter]
+    fn mark_end_s<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f64>>> {
+        let marks = self.found.first().map_or(0, |r| r.marks_s.len());
+        let all = self.found.iter().flat_map(|r| r.marks_s.iter().copied());
+        Array2::from_shape_vec((self.found.len(), marks), all.collect())
+            .map(|array| array.into_pyarray(py))
+            .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+}
+
+impl Replays {
+    fn column<'py>(&self, py: Python<'py>, of: fn(&Replayed) -> f64) -> Bound<'py, PyArray1<f64>> {
+        self.found
+            .iter()
+            .map(of)
+            .collect::<Vec<f64>>()
+            .into_pyarray(py)
+    }
+}
+
+#[pymethods]
+impl Timeline {
+    #[getter]
+    fn start_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
+        self.inner.start_s.clone().into_pyarray(py)
+    }
+
+    #[getter]
+    fn end_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
+        self.inner.end_s.clone().into_pyarray(py)
+    }
+
+    #[getter]
+    fn held_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
+        self.inner.held_bytes.clone().into_pyarray(py)
+    }
+
+    #[getter]
+    fn at_peak<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
+        self.inner.at_peak.clone().into_pyarray(py)
+    }
+}
+
+fn row<T: Copy>(from: ArrayView1<T>) -> Vec<T> {
+    from.iter().copied().collect()
+}
+
+fn pairs(array: &PyReadonlyArray2<u32>) -> PyResult<Vec<(u32, u32)>> {
+    let array = array.as_array();
+    if array.ncols() != 2 {
+        return Err(PyValueError::new_err("pairs have the shape (N, 2)"));
+    }
+    Ok(array.rows().into_iter().map(|r| (r[0], r[1])).collect())
+}
+
+fn triples(array: &PyReadonlyArray2<i32>) -> PyResult<Vec<Use>> {
+    let array = array.as_array();
+    if array.ncols() != 3 || array.iter().any(|n| *n < -1) {
+        return Err(PyValueError::new_err(
+            "uses are (buffer, task, flag) in the shape (N, 3), -1 for no flag",
+        ));
+    }
+    let number = |n: i32| u32::try_from(n).unwrap_or(u32::MAX);
+    let rows = array.rows().into_iter();
+    Ok(rows
+        .map(|r| Use {
+            buffer: number(r[0]),
+            task: number(r[1]),
+            flag: r[2],
+        })
+        .collect())
+}
