@@ -11,6 +11,7 @@ import msgspec
 from service.json_body import bad_field, read_json
 from shardwise.advise import Options
 from shardwise.advise.pins import Pin, parse_pin
+from shardwise.advise.step_settings import StepSettings
 from shardwise.errors import BadInput
 
 HERE_ONLY = ("threads",)
@@ -34,6 +35,7 @@ _FLAGS = {
     "time-limit": "time_limit_s",
     "search-memory": "search_memory_bytes",
     "pin": "pins",
+    **{item.name: f"step.{item.name}" for item in fields(StepSettings)},
 }
 """`Options` names some fields in its errors as the command line does."""
 

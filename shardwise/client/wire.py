@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ from shardwise.client.exchange import Lost, Reply, Request
 from shardwise.errors import BadInput
 
 CONNECT_S = 5.0
+_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 KEY_EXPECTED = "a key as `shardwise keys create` prints it"
 
 
@@ -39,7 +41,10 @@ def built(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.R
     """The request as httpx sends it."""
     keywords: dict[str, Any] = {}
     if request.read_s is not None:
-        keywords["timeout"] = httpx.Timeout(client.timeout, read=request.read_s)
+        usual = client.timeout
+        keywords["timeout"] = httpx.Timeout(
+            connect=usual.connect, read=request.read_s, write=usual.write, pool=usual.pool
+        )
     return client.build_request(
         request.method,
         request.path,
@@ -60,7 +65,8 @@ def lost(server: str, error: httpx.RequestError) -> Lost:
     if isinstance(error, httpx.TimeoutException):
         reason = "no answer within the time limit"
     else:
-        reason = str(error).partition("\n")[0].lower() or type(error).__name__
+        text = _NUMBER.sub("", str(error).partition("\n")[0])
+        reason = text.lower() or type(error).__name__
     return Lost(f"{server}: {reason}")
 
 

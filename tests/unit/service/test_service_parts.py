@@ -144,7 +144,7 @@ def test_what_a_strategy_may_choose_passes_through() -> None:
         ({"micro_batches": list(range(1, 40))}, "options.micro_batches"),
         ({"recompute": "often"}, "options.recompute"),
         ({"overlap": 3}, "options.overlap"),
-        ({"step": {"device": "abacus"}}, "options.step"),
+        ({"step": {"device": "abacus"}}, "options.step.device"),
         ({"step": []}, "options.step"),
         ({"pins": "zero=3"}, "options.pins"),
         ({"pins": [3]}, "options.pins[0]"),
