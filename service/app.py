@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,10 +14,11 @@ from starlette.types import ASGIApp
 from service.asgi import Outermost
 from service.auth import Gate
 from service.cache import AnswerCache
+from service.curve_query import KnownCurves
 from service.doorbell import Doorbell
 from service.logs import REQUEST_ID
 from service.metrics import Metrics
-from service.openapi import complete
+from service.openapi import allowed_methods, complete
 from service.problems import MEDIA_TYPE, Problem, encode, problem_of
 from service.routes import allocations, graphs, hardware, health, jobs
 from service.settings import Settings
@@ -28,15 +28,14 @@ from service.watch import Watch
 from shardwise import __version__
 from shardwise.errors import ShardwiseError
 
-log = logging.getLogger(__name__)
-
 
 class Service(FastAPI):
     """FastAPI whose outermost layer is ours: outside even of what answers defects."""
 
     def build_middleware_stack(self) -> ASGIApp:
         """The stack, wrapped once more."""
-        return Outermost(super().build_middleware_stack(), self.state.shardwise.metrics)
+        state: State = self.state.shardwise
+        return Outermost(KnownCurves(super().build_middleware_stack(), state), state.metrics)
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
@@ -69,6 +68,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         version=__version__,
         summary="Advice on parallelism for training neural networks",
         lifespan=lifespan,
+        redoc_url=None,
     )
     app.state.shardwise = state
     for router in (
@@ -94,10 +94,7 @@ def problem_response(problem: Problem) -> Response:
 
 async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ShardwiseError)
-    problem = problem_of(error)
-    if problem.status >= 500:
-        log.warning("%s: %s", problem.slug, problem.detail)
-    return problem_response(problem)
+    return problem_response(problem_of(error))
 
 
 async def _on_defect(request: Request, error: Exception) -> Response:
@@ -107,9 +104,13 @@ async def _on_defect(request: Request, error: Exception) -> Response:
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    slug = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "bad-request")
-    detail = f"there is no {request.url.path[:200]}" if slug == "not-found" else str(error.detail)
-    return problem_response(Problem(slug, detail, headers=error.headers))
+    if error.status_code == 404:
+        return problem_response(Problem("not-found", f"there is no {request.url.path[:200]}"))
+    if error.status_code == 405:
+        allowed = ", ".join(allowed_methods(request.app.openapi(), request.url.path))
+        detail = f"{request.method[:20]} is not among {allowed}"
+        return problem_response(Problem("method-not-allowed", detail, headers={"Allow": allowed}))
+    return problem_response(Problem("bad-request", str(error.detail), headers=error.headers))
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:

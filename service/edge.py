@@ -7,6 +7,7 @@ audit's line and the Idempotency-Key are one transaction, and workers are told w
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +30,7 @@ from service.store.records import record, remember, reserve
 from service.traces import current_parent
 
 IDEMPOTENCY_HEADER = "idempotency-key"
-MAX_IDEMPOTENCY_KEY = 255
+_READABLE = re.compile(r"[!-~]{1,255}")
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Call:
     query: QueryParams = field(default_factory=QueryParams)
     trace: str | None = None
     parsed: Any = None
+    idempotency_key: str | None = None
 
     @property
     def tenant(self) -> str:
@@ -91,6 +93,7 @@ async def look(request: Request, handler: Handler, scope: str = "read") -> Respo
     """A request that only reads."""
     state = state_of(request)
     principal = await state.gate.admit(request, scope)
+    require_text(request)
     request_id = REQUEST_ID.get()
 
     def run() -> Answer:
@@ -141,6 +144,7 @@ async def _receive(request: Request, scope: str, parse: Callable[[Call], Any] | 
     """Admitted, with the body read and parsed; without a session yet."""
     state = state_of(request)
     principal = await state.gate.admit(request, scope)
+    require_text(request)
     body = await read_body(request, state.settings)
     call = Call(
         state,
@@ -151,10 +155,32 @@ async def _receive(request: Request, scope: str, parse: Callable[[Call], Any] | 
         content_type=request.headers.get("content-type", "").partition(";")[0].strip().lower(),
         query=request.query_params,
         trace=current_parent(),
+        idempotency_key=idempotency_key(request),
     )
     if parse is not None:
         call.parsed = await run_in_threadpool(parse, call)
     return call
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The Idempotency-Key of a POST; a problem when it is not readable."""
+    key = request.headers.get(IDEMPOTENCY_HEADER) if request.method == "POST" else None
+    if key is not None and not _READABLE.fullmatch(key):
+        raise Problem(
+            "invalid",
+            "the Idempotency-Key is not readable",
+            field="Idempotency-Key",
+            expected="1 to 255 visible ASCII characters",
+        )
+    return key
+
+
+def require_text(request: Request) -> None:
+    """A problem for the character 0 in path or query: PostgreSQL's text cannot hold it."""
+    if "\0" in request.scope["path"]:
+        raise Problem("not-found", "a path holds no character 0")
+    if b"%00" in request.scope["query_string"] or b"\0" in request.scope["query_string"]:
+        raise Problem("invalid", "a query holds no character 0")
 
 
 _NO_SESSION = Session()
@@ -168,23 +194,16 @@ def _read(call: Call, handler: Handler) -> Answer:
 
 
 async def _change(request: Request, call: Call, handler: Handler, action: str) -> Answer:
-    key = request.headers.get(IDEMPOTENCY_HEADER) if request.method == "POST" else None
-    if key is not None and not (0 < len(key) <= MAX_IDEMPOTENCY_KEY and key.isprintable()):
-        raise Problem(
-            "invalid",
-            "the Idempotency-Key is not readable",
-            field="Idempotency-Key",
-            expected=f"1 to {MAX_IDEMPOTENCY_KEY} printable characters",
-        )
     target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    answer = await run_in_threadpool(_commit, call, handler, action, target, key)
+    answer = await run_in_threadpool(_commit, call, handler, action, target)
     if answer.ring:
         await run_in_threadpool(ring, call.state, answer.ring)
     return answer
 
 
-def _commit(call: Call, handler: Handler, action: str, target: str, key: str | None) -> Answer:
+def _commit(call: Call, handler: Handler, action: str, target: str) -> Answer:
     """Handler, audit and Idempotency-Key in one transaction."""
+    key = call.idempotency_key
     with call.state.database.write() as session:
         call.session = session
         make_tenant(session, call.tenant)

@@ -131,10 +131,12 @@ class Embedded:
     def start(self, database: Database) -> None:
         """Start both. Jobs that were running when the last service ended are queued again."""
         self._socket.unlink(missing_ok=True)
-        with database.write() as session:
-            freed = leases.free_all(session)
-        if freed:
-            log.info("resuming jobs", extra={"jobs": len(freed)})
+        if not self.settings.database_url:
+            # The folder is locked, so nobody can be computing them; elsewhere leases decide.
+            with database.write() as session:
+                freed = leases.free_all(session)
+            if freed:
+                log.info("resuming jobs", extra={"jobs": len(freed)})
         self._broker.start()
         until = monotonic() + STARTS_WITHIN_S
         while not self._answers():

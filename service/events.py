@@ -15,6 +15,7 @@ from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
+from service.edge import require_text
 from service.state import State, state_of
 from service.store.jobs import find_job, has_ended, job_document
 from service.store.tables import Job
@@ -27,6 +28,7 @@ async def event_stream(request: Request, job_id: str, kind: str | None) -> Respo
     """The stream, for whoever may read the job."""
     state = state_of(request)
     principal = await state.gate.admit(request, "read")
+    require_text(request)
     job = await run_in_threadpool(partial(_find, state, principal.tenant, job_id[:80], kind))
     state.watch.require_room()
     return StreamingResponse(
@@ -42,7 +44,10 @@ async def _events(state: State, job: Job) -> AsyncIterator[bytes]:
         sent_at = monotonic()
         number = 0
         while True:
-            job = seen()
+            last_seen = seen()
+            if last_seen is None:
+                return  # deleted with its graph
+            job = last_seen
             data = msgspec.json.encode(job_document(job))
             if data != last:
                 number += 1

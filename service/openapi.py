@@ -7,6 +7,7 @@ service/questions.py reads; of answers, service/shapes.py.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -52,6 +53,15 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     }
     document["security"] = [{"key": []}, {}]
     return document
+
+
+def allowed_methods(document: dict[str, Any], path: str) -> list[str]:
+    """The methods of a path, by the document; starlette's answer names one route's only."""
+    found = set()
+    for template, operations in document["paths"].items():
+        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", template), path):
+            found |= {method.upper() for method in operations}
+    return sorted(found)
 
 
 def _problem() -> dict[str, Any]:

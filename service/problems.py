@@ -6,6 +6,7 @@ never renamed and never changes its status.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 
 from shardwise.errors import BadInput, Cancelled, NotFound, ShardwiseError, SolverError
 
+log = logging.getLogger(__name__)
 PREFIX = "urn:shardwise:problem:"
 MEDIA_TYPE = "application/problem+json"
 
@@ -93,7 +95,11 @@ def problem_of(error: ShardwiseError) -> Problem:
     if isinstance(error, NotFound):
         return Problem("not-found", str(error))
     if isinstance(error, StoreUnavailable):
-        return Problem("unavailable", str(error), headers={"Retry-After": "1"})
+        # Its reason names hosts: that is for the log, not for whoever asks.
+        log.warning("%s", error)
+        return Problem(
+            "unavailable", "the database cannot be used just now", headers={"Retry-After": "1"}
+        )
     return Problem("invalid", str(error))
 
 

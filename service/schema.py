@@ -27,7 +27,7 @@ def alembic_config(database: Database) -> Config:
 
 def current_revision(database: Database) -> str | None:
     """The revision of the database; None when it is empty."""
-    with database.engine.connect() as connection:
+    with database.errors(), database.engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision()
 
 
@@ -58,7 +58,8 @@ def migrate(database: Database) -> None:
         _require_known(database, found)
     if found != latest_revision(database):
         log.info("migrating the database from %s", found or "nothing")
-        command.upgrade(alembic_config(database), "head")
+        with database.errors():
+            command.upgrade(alembic_config(database), "head")
 
 
 def _require_known(database: Database, revision: str) -> None:

@@ -27,7 +27,7 @@ class Watch:
         self._every_s = every_s
         self._most = max_watchers
         self._watched: Counter[str] = Counter()
-        self._seen: dict[str, Job] = {}
+        self._seen: dict[str, Job | None] = {}
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
@@ -41,8 +41,8 @@ class Watch:
             )
 
     @asynccontextmanager
-    async def on(self, job: Job) -> AsyncIterator[Callable[[], Job]]:
-        """Watch a job; gives a function that says how it was last seen."""
+    async def on(self, job: Job) -> AsyncIterator[Callable[[], Job | None]]:
+        """Watch a job; gives a function that says how it was last seen (None: deleted)."""
         self._watched[job.id] += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
@@ -64,20 +64,23 @@ class Watch:
 
     async def _look(self) -> None:
         while self._watched:
-            unended = [
-                i for i in self._watched if i not in self._seen or not has_ended(self._seen[i])
-            ]
+            unended = [i for i in self._watched if not self._is_over(i)]
             try:
                 for start in range(0, len(unended), SEVERAL):
-                    found = await run_in_threadpool(self._read, unended[start : start + SEVERAL])
-                    for job_id in unended[start : start + SEVERAL]:
-                        if job_id in self._watched and job_id in found:
-                            self._seen[job_id] = found[job_id]
+                    some = unended[start : start + SEVERAL]
+                    found = await run_in_threadpool(self._read, some)
+                    self._seen.update({i: found.get(i) for i in some if i in self._watched})
             except StoreUnavailable as error:
                 log.warning("watched jobs cannot be looked at: %s", error)
             async with self._changed:
                 self._changed.notify_all()
             await asyncio.sleep(self._every_s)
+
+    def _is_over(self, job_id: str) -> bool:
+        if job_id not in self._seen:
+            return False
+        job = self._seen[job_id]
+        return job is None or has_ended(job)
 
     def _read(self, ids: list[str]) -> dict[str, Job]:
         with self._database.read() as session:

@@ -75,8 +75,10 @@ def main() -> int:
     request = json.loads(source.readline())
     die_with_parent(request["parent"])
     limit = request["memory_bytes"]
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    # Imported under no limit: what fails for lack of memory is then the search, and says so.
+    import msgspec
 
     from service.problems import failure, failure_of
     from service.questions import answer
@@ -86,9 +88,8 @@ def main() -> int:
     content = source.read(request["graph_bytes"])
     listener = Listener(source)
     listener.start()
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     try:
-        import msgspec
-
         progress = Progress(listener, out)
         graph = graph_from_json(content)
         document = answer(request["question"], graph, progress, request["threads"])

@@ -17,7 +17,12 @@ from service.problems import failure
 ERRORS_KEPT = 4000
 """Characters of the child's standard error that are kept for the log and the diagnosis."""
 
-_OUT_OF_MEMORY = ("memory allocation of", "MemoryError", "Cannot allocate memory", "std::bad_alloc")
+_OUT_OF_MEMORY = (
+    "memory allocation of",
+    "failed to spawn thread",
+    "MemoryError",
+    "Cannot allocate memory",
+)
 
 
 @dataclass(frozen=True)

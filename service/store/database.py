@@ -83,7 +83,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A session that only reads."""
-        with self._errors(), Session(self.engine, expire_on_commit=False) as session:
+        with self.errors(), Session(self.engine, expire_on_commit=False) as session:
             session.connection(execution_options={_READ_ONLY: True})
             yield session
 
@@ -91,14 +91,15 @@ class Database:
     def write(self) -> Iterator[Session]:
         """A session that commits at its end, or leaves nothing behind."""
         with (
-            self._errors(),
+            self.errors(),
             Session(self.engine, expire_on_commit=False) as session,
             session.begin(),
         ):
             yield session
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
+        """What the driver raises when the database is away, as StoreUnavailable."""
         try:
             yield
         except PoolTimeout:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from service_harness import (
@@ -59,9 +60,11 @@ def system(
         running.stop()
 
 
-@pytest.fixture
-def own_system(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[System]:
-    """A system that the test may break; its leases are short."""
+@pytest.fixture(scope="module")
+def own_system(
+    backend: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[System]:
+    """A module's own system, with short leases: its tests break it and mend it again."""
     with variables_of(backend, request) as variables:
         quick = {
             "lease_s": "3",
@@ -70,7 +73,8 @@ def own_system(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
             "ring_again_s": "1",
             "stop_grace_s": "0.3",
         }
-        running = System(tmp_path, backend, {**variables, **quick})
+        folder = tmp_path_factory.mktemp(f"own-{backend}")
+        running = System(folder, backend, {**variables, **quick})
         yield running
         running.stop()
 
@@ -93,3 +97,19 @@ class variables_of:
     def __exit__(self, *error: object) -> None:
         if self._database is not None:
             self._database.__exit__(None, None, None)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """An empty database of either kind."""
+    from service.store.database import Database
+
+    if request.param == "sqlite":
+        found = Database(f"sqlite:///{tmp_path / 'a.sqlite'}")
+        yield found
+        found.close()
+        return
+    with new_database(request.getfixturevalue("postgres_url")) as url:
+        found = Database(url.replace("postgresql://", "postgresql+psycopg://"))
+        yield found
+        found.close()

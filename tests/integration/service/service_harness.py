@@ -280,10 +280,14 @@ class System:
         for worker in self.workers:
             worker.stop()
 
+    def living_workers(self) -> list[App]:
+        """The workers that were started here and still run."""
+        return [worker for worker in self.workers if worker.process.poll() is None]
+
     def worker_pids(self) -> list[int]:
         """The worker processes, whoever started them."""
         if self.kind != "embedded":
-            return [worker.pid for worker in self.workers if worker.process.poll() is None]
+            return [worker.pid for worker in self.living_workers()]
         return [pid for pid in children(self.service.pid) if "worker" in command_of(pid)]
 
 

@@ -144,9 +144,12 @@ def test_lists_and_paths(service: Service) -> None:
     check(service.client.get("/v1/jobs?state=lost"), 422, "invalid")
     check(service.client.get("/v1/nothing"), 404, "not-found")
     check(service.client.get("/v1/graphs/sha256:0"), 404, "not-found")
+    check(service.client.get("/v1/graphs/a%00b"), 404, "not-found")
+    check(service.client.get("/v1/jobs/a%00b/events"), 404, "not-found")
+    check(service.client.get("/v1/jobs?graph=%00"), 422, "invalid")
     answer = service.client.put("/v1/graphs")
     check(answer, 405, "method-not-allowed")
-    assert answer.headers["Allow"]
+    assert answer.headers["Allow"] == "GET, POST"
 
 
 def test_an_open_service_is_this_hosts_own(service: Service) -> None:

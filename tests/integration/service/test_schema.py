@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,6 @@ from sqlalchemy import inspect, text
 from service.schema import alembic_config, current_revision, migrate, require_schema
 from service.store.database import Database
 from shardwise.errors import BadInput
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    if request.param == "sqlite":
-        found = Database(f"sqlite:///{tmp_path / 'a.sqlite'}")
-        yield found
-        found.close()
-        return
-    with new_database(request.getfixturevalue("postgres_url")) as url:
-        found = Database(url.replace("postgresql://", "postgresql+psycopg://"))
-        yield found
-        found.close()
 
 
 def test_up_check_down_up(database: Database) -> None:
@@ -56,7 +42,7 @@ def test_production_does_not_migrate_unasked(
     postgres_url: str, redis_url: str, tmp_path: Path
 ) -> None:
     with new_database(postgres_url) as url:
-        variables = {"database_url": url, "redis_url": redis_url}
+        variables = {"database_url": url, "redis_url": redis_url, "port": "0"}
         for name in ("serve", "worker"):
             app = App(tmp_path, name, **variables)
             assert app.process.wait(30) == 2
