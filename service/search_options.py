@@ -27,6 +27,7 @@ NUMBERS = ("zero", "micro_batches")
 """Options that are sets of whole numbers; in a query they stand between commas."""
 
 MAX_NUMBERS = 32
+MAX_NUMBER = 2**31
 MAX_PINS = 256
 MAX_PIN = 500
 
@@ -98,6 +99,8 @@ def _numbers(value: Any, field: str, *, text: bool) -> list[int]:
         raise BadInput(
             "no list of numbers", field=field, expected=f"at most {MAX_NUMBERS} whole numbers"
         )
+    if any(number > MAX_NUMBER for number in value):
+        raise BadInput("too large a number", field=field, expected=f"at most {MAX_NUMBER}")
     return sorted(set(value))
 
 
