@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from malformed import COUNT, TEXT, corpus
+from malformed import COUNT, corpus
+from malformed_documents import TEXT
 from service_harness import Service
 
 pytestmark = pytest.mark.slow
