@@ -256,7 +256,7 @@ def get_job(kind: str | None) -> Route:
 
 def job_events(kind: str | None) -> Route:
     """The event stream of a job."""
-    stream = {"text/event-stream": {"schema": _TEXT}}
+    stream = {"text/event-stream": {"schema": {"$ref": _REF + "Event"}}}
     return _route({200: ("Events until the job ends", stream)}, (*READS, 404))
 
 

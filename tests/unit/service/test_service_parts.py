@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ pytest.importorskip("fastapi")
 from service.bond import watch_over
 from service.cache import AnswerCache
 from service.conditional import matches
+from service.logs import JsonFormatter, TextFormatter
 from service.questions import FrontierRequest, Limits, frontier_question
 from service.rate import Buckets
 from service.search_options import (
@@ -159,6 +161,15 @@ def test_bad_choices_are_refused_by_field(values: dict[str, Any], field: str) ->
     with pytest.raises(BadInput) as caught:
         options_from_request(values)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
+def test_a_log_line_is_one_line_whatever_the_path(formatter: logging.Formatter) -> None:
+    path = "/v1/graphs/a\n12:00:00 error   forged\x1b[2J\u2028\x85b"
+    record = logging.LogRecord("service.access", logging.INFO, "", 0, "GET %s", (path,), None)
+    line = formatter.format(record)
+    assert len(line.splitlines()) == 1
+    assert all(c.isprintable() for c in line)
 
 
 def test_the_content_id_is_the_questions() -> None:
