@@ -19,7 +19,7 @@ from service_harness import Service
 pytest.importorskip("schemathesis")
 pytestmark = pytest.mark.slow
 
-SECONDS = os.environ.get("SHARDWISE_OPENAPI_SECONDS", "35")
+SECONDS = os.environ.get("SHARDWISE_OPENAPI_SECONDS", "25")
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
