@@ -2,68 +2,274 @@
 
 The tracker sees each operator that reaches the dispatcher, in forward, backward and the update,
 and follows every storage from its first tensor until it is freed. What a kernel takes for itself
-inside is not seen.
+is not seen (`allocated_peak` sees it too: CPU kernels pack weights and unfold images, which says
+nothing about a GPU).
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import gc
+import re
 import weakref
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
+
+from shardwise.capture.capture import build
+from shardwise.capture.huggingface import training_form
+from shardwise.capture.source import parse_source
 
 
-@dataclass
 class AllocationTracker(TorchDispatchMode):
-    """Bytes of the storages alive; `peak_bytes` since the last `restart`."""
+    """Bytes of the storages alive now, and the most that there ever were at once.
 
-    now_bytes: int = 0
-    peak_bytes: int = 0
-    peak_at: str = ""
-    log: list[tuple[str, int]] = field(default_factory=list)
+    `held` are the storages at the peak, largest first, with the operator that made them.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._known: dict[int, weakref.ref[Any]] = {}
-        self.sizes: dict[int, tuple[int, str]] = {}
-        self.at_peak: list[tuple[int, str]] = []
-        self.keep_log = False
+        self.now_bytes = 0
+        self.peak_bytes = 0
+        self.held: list[tuple[int, str]] = []
+        self.log: list[tuple[str, int]] = []
+        self._sizes: dict[int, tuple[int, str]] = {}
 
-    def follow(self, tensors: Iterable[Any], why: str = "given") -> None:
-        """Count the storages of these tensors from now on."""
+    def follow(self, tensors: Iterable[Any], why: str) -> None:
+        """Count the storages of these tensors from now on, until they are freed."""
         for tensor in tensors:
             if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
                 continue
             storage = tensor.untyped_storage()
-            key = storage._cdata
-            if key in self._known:
-                continue
-            size = storage.nbytes()
-            self._known[key] = weakref.ref(storage)
-            self.sizes[key] = (size, why)
-            self.now_bytes += size
-            weakref.finalize(storage, self._freed, key, size)
+            if storage._cdata not in self._sizes:
+                self._sizes[storage._cdata] = (storage.nbytes(), why)
+                self.now_bytes += storage.nbytes()
+                weakref.finalize(storage, self._freed, storage._cdata)
         if self.now_bytes > self.peak_bytes:
-            self.peak_bytes, self.peak_at = self.now_bytes, why
-            if self.keep_log:
-                self.at_peak = sorted(self.sizes.values(), reverse=True)
+            self.peak_bytes = self.now_bytes
+            self.held = sorted(self._sizes.values(), reverse=True)
 
-    def _freed(self, key: int, size: int) -> None:
-        if self._known.pop(key, None) is not None:
-            self.now_bytes -= size
-            del self.sizes[key]
-
-    def restart(self) -> None:
-        self.peak_bytes = self.now_bytes
-        self.log.clear()
+    def _freed(self, key: int) -> None:
+        self.now_bytes -= self._sizes.pop(key)[0]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.add.Tensor and _would_add_in_place(*args):
+            out = args[0].add_(args[1])
+        else:
+            out = func(*args, **(kwargs or {}))
         self.follow(tree_leaves(out), str(func))
-        if self.keep_log:
-            self.log.append((str(func), self.now_bytes))
+        self.log.append((str(func), self.now_bytes))
         return out
+
+
+def _would_add_in_place(first: Any, second: Any) -> bool:
+    """Whether autograd would add a gradient into the first one if no mode were looking.
+
+    torch/csrc/autograd/input_buffer.cpp: when it holds the last reference (here one more is ours),
+    and never while a dispatch mode is on.
+    """
+    if torch.is_grad_enabled() or torch._C._current_autograd_node() is None:
+        return False
+    if not isinstance(second, torch.Tensor) or first.shape != second.shape:
+        return False
+    references = torch._C._storage_Use_Count(first.untyped_storage()._cdata)
+    return references == 2 and first.is_contiguous()
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """Bytes: `parameters` alone, all that is there `before` the step, and the `peak` in it."""
+
+    parameters: int
+    before: int
+    peak: int
+    tracker: AllocationTracker
+
+
+class MasterWeights:
+    """Adam, momentum or SGD on float32 master copies of parameters in 16 bits, one by one."""
+
+    def __init__(self, parameters: Iterable[Any], kind: str) -> None:
+        self.parameters = list(parameters)
+        self.kind = kind
+        self.state: dict[Any, dict[str, Any]] = {}
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                continue
+            if parameter not in self.state:
+                moments = {"sgd": 0, "momentum": 1, "adam": 2}[self.kind]
+                master = parameter.detach().float()
+                self.state[parameter] = {
+                    "master": master,
+                    **{f"m{i}": torch.zeros_like(master) for i in range(moments)},
+                }
+            state = self.state[parameter]
+            gradient = parameter.grad.float()
+            if self.kind == "adam":
+                state["m0"].lerp_(gradient, 0.1)
+                state["m1"].mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+                denominator = (state["m1"].sqrt() / 0.5).add_(1e-8)
+                state["master"].addcdiv_(state["m0"], denominator, value=-1e-4)
+            elif self.kind == "momentum":
+                state["m0"].mul_(0.9).add_(gradient)
+                state["master"].add_(state["m0"], alpha=-1e-4)
+            else:
+                state["master"].add_(gradient, alpha=-1e-4)
+            parameter.copy_(state["master"])
+
+
+def materialise(module: Any) -> None:
+    """Give a module on the meta device real, random weights; tied ones stay tied."""
+    made: dict[int, Any] = {}
+
+    def real(tensor: Any) -> Any:
+        if id(tensor) not in made:
+            data = torch.zeros(tensor.shape, dtype=tensor.dtype)
+            if isinstance(tensor, torch.nn.Parameter):
+                data.normal_(0.0, 0.02)
+                made[id(tensor)] = torch.nn.Parameter(data, requires_grad=tensor.requires_grad)
+            else:
+                made[id(tensor)] = data
+        return made[id(tensor)]
+
+    for child in module.modules():
+        for table in (child._parameters, child._buffers):
+            for name, tensor in table.items():
+                if tensor is not None:
+                    table[name] = real(tensor)
+
+
+def _optimizer(parameters: list[Any], kind: str, update: str) -> Any:
+    if any(parameter.element_size() < 4 for parameter in parameters):
+        return MasterWeights(parameters, kind)
+    how = {"foreach": update == "foreach", "fused": update == "fused"}
+    if kind == "adam":
+        return torch.optim.Adam(parameters, lr=1e-4, **how)
+    return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if kind == "momentum" else 0.0, **how)
+
+
+def _checkpoint(module: Any, blocks: str) -> None:
+    found = [m for name, m in module.named_modules() if re.search(rf"{blocks}\.\d+$", name)]
+    assert found, f"no modules {blocks}.0 …"
+    for block in found:
+        forward = block.forward
+        block.forward = functools.partial(checkpoint, forward, use_reentrant=False)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model with its optimizer and micro-batches of inputs; `step` trains it once."""
+
+    parameters: list[Any]
+    others: list[Any]
+    optimizer: Any
+    step: Callable[[], None]
+
+    @property
+    def state(self) -> list[Any]:
+        """The optimizer's tensors, without step counts."""
+        return [
+            value
+            for state in self.optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor) and value.dim()
+        ]
+
+
+def prepare(
+    source: str,
+    *,
+    batch: int,
+    seq: int | None = None,
+    dtype: str = "float32",
+    optimizer: str = "adam",
+    update: str = "for-loop",
+    micro_batches: int = 1,
+    blocks: str | None = None,
+) -> Prepared:
+    """A model that has been trained for one step, which brings optimizer state into being.
+
+    `batch` is that of the whole step. The items of the list of modules called `blocks` are run
+    again in backward (torch.utils.checkpoint).
+    """
+    parsed = parse_source(source)
+    model = build(parsed, batch // micro_batches, seq, dtype)
+    module = model.module
+    materialise(module)
+    if blocks is not None:
+        _checkpoint(module, blocks)
+    pieces = [
+        ([_random(t) for t in model.args], {k: _random(t) for k, t in model.kwargs.items()})
+        for _ in range(micro_batches)
+    ]
+    parameters = list(module.parameters())
+    chosen = _optimizer(parameters, optimizer, update)
+
+    def step() -> None:
+        for positional, named in pieces:
+            with training_form() if parsed.kind == "hf" else contextlib.nullcontext():
+                module(*positional, **named).backward()
+        chosen.step()
+        chosen.zero_grad()
+
+    with _one_thread():
+        step()
+    return Prepared(parameters, [*module.buffers(), *tree_leaves(pieces)], chosen, step)
+
+
+def track_step(source: str, **choices: Any) -> Tracked:
+    """Track the second step of what `prepare` makes of the arguments."""
+    prepared = prepare(source, **choices)
+    gc.collect()
+    tracker = AllocationTracker()
+    tracker.follow(prepared.parameters, "parameter")
+    alone = tracker.now_bytes
+    tracker.follow(prepared.state, "state")
+    tracker.follow(prepared.others, "buffer or input")
+    before = tracker.now_bytes
+    with _one_thread(), tracker:
+        prepared.step()
+    return Tracked(alone, before, tracker.peak_bytes, tracker)
+
+
+def allocated_peak(step: Callable[[], None]) -> int:
+    """The most that torch's CPU allocator gave out during a step and had not got back, in bytes."""
+    with _one_thread(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step()
+    events = profiled.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    now = highest = 0
+    for _, change in changes:
+        now += change
+        highest = max(highest, now)
+    return highest
+
+
+def _random(tensor: Any) -> Any:
+    if tensor.is_floating_point():
+        return torch.randn(tensor.shape, dtype=tensor.dtype)
+    return torch.zeros(tensor.shape, dtype=tensor.dtype)

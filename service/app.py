@@ -19,6 +19,7 @@ from service.doorbell import Doorbell
 from service.logs import REQUEST_ID
 from service.metrics import Metrics
 from service.openapi import allowed_methods, complete
+from service.page.routes import router as page
 from service.problems import MEDIA_TYPE, Problem, encode, problem_of
 from service.routes import allocations, graphs, hardware, health, jobs
 from service.settings import Settings
@@ -79,6 +80,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         health.router,
     ):
         app.include_router(router)
+    app.include_router(page)
     app.add_exception_handler(ShardwiseError, _on_error)
     app.add_exception_handler(Exception, _on_defect)
     app.add_exception_handler(HTTPException, _on_http)
@@ -107,7 +109,8 @@ async def _on_http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return problem_response(Problem("not-found", f"there is no {request.url.path[:200]}"))
     if error.status_code == 405:
-        allowed = ", ".join(allowed_methods(request.app.openapi(), request.url.path))
+        known = allowed_methods(request.app.openapi(), request.url.path)
+        allowed = ", ".join(known) or (error.headers or {}).get("Allow", "")
         detail = f"{request.method[:20]} is not among {allowed}"
         return problem_response(Problem("method-not-allowed", detail, headers={"Allow": allowed}))
     return problem_response(Problem("bad-request", str(error.detail), headers=error.headers))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from shardwise.graph import Graph
 from shardwise.hardware import Hardware, hardware_document, hardware_from_document
 
 KINDS = ("frontier", "curve", "plan", "quote")
+_PLAN_ID = re.compile(r"^sha256:[0-9a-f]{64}$")
 INFEASIBLE_SCHEMA = "shardwise.infeasible/1"
 
 
@@ -47,12 +49,13 @@ class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/plans`."""
+    """`POST /v1/plans`. `point`: the `plan_id` of a frontier's point, instead of an objective."""
 
     graph: str
     hardware: str
     gpus: int
     objective: str = "mini-time"
+    point: str | None = None
     options: dict[str, Any] = {}
 
 
@@ -105,11 +108,16 @@ def frontier_question(
 
 
 def curve_question(
-    ask: CurveRequest, graph_id: str, hardware: Hardware, limits: Limits, *, text: bool = False
+    ask: CurveRequest,
+    graph_id: str,
+    hardware: Hardware,
+    limits: Limits,
+    options: Options | None = None,
 ) -> Question:
-    """Raises BadInput with the field; `text`: the options are a query's strings."""
+    """Raises BadInput with the field; `options` are taken instead of the request's."""
     _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
-    return _question("curve", graph_id, hardware, ask.options, text=text, max_gpus=ask.max_gpus)
+    chosen = ask.options if options is None else options
+    return _question("curve", graph_id, hardware, chosen, max_gpus=ask.max_gpus)
 
 
 def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: Limits) -> Question:
@@ -121,9 +129,12 @@ def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: L
             field="objective",
             expected=", ".join(advise.OBJECTIVES),
         )
-    return _question(
-        "plan", graph_id, hardware, ask.options, gpus=ask.gpus, objective=ask.objective
-    )
+    picked = {"objective": ask.objective}
+    if ask.point is not None:
+        if not _PLAN_ID.match(ask.point):
+            raise BadInput(f"{ask.point[:80]!r}", field="point", expected="a point's plan_id")
+        picked = {"objective": "point", "point": ask.point}
+    return _question("plan", graph_id, hardware, ask.options, gpus=ask.gpus, **picked)
 
 
 def quote_question(ask: QuoteRequest, graph_id: str, limits: Limits) -> Question:
@@ -194,7 +205,8 @@ def _plan(q: dict[str, Any], graph: Graph, options: Options, tell: Progress) -> 
         graph,
         _hardware(q),
         q["gpus"],
-        objective=q["objective"],
+        objective="mini-time" if "point" in q else q["objective"],
+        point=q.get("point"),
         options=options,
         progress=tell,
     )
@@ -227,16 +239,16 @@ def _question(
     kind: Literal["frontier", "curve", "plan", "quote"],
     graph_id: str,
     hardware: Hardware | None,
-    options: dict[str, Any],
-    *,
-    text: bool = False,
+    options: dict[str, Any] | Options,
     **parameters: Any,
 ) -> Question:
+    if not isinstance(options, Options):
+        options = options_from_request(options)
     document: dict[str, Any] = {
         "kind": kind,
         "graph": graph_id,
         **parameters,
-        "options": options_document(options_from_request(options, text=text)),
+        "options": options_document(options),
     }
     if hardware is not None:
         document["hardware"] = hardware_document(hardware)

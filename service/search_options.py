@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -21,103 +21,111 @@ NAMES = tuple(item.name for item in fields(Options) if item.name not in HERE_ONL
 
 PINS = "pins"
 STEP = "step"
-"""How a step is run: an object; in a query, the same as JSON."""
-
-NUMBERS = ("zero", "micro_batches")
-"""Options that are sets of whole numbers; in a query they stand between commas."""
-
+MAX_PINS = 1000
+MAX_PIN = 500
 MAX_NUMBERS = 32
 MAX_NUMBER = 2**31
-MAX_PINS = 256
-MAX_PIN = 500
+_HINTS = get_type_hints(Options)
+_SEVERAL = tuple(name for name in NAMES if get_origin(_HINTS[name]) is tuple)
+NUMBERS = tuple(name for name in _SEVERAL if get_args(_HINTS[name])[0] is int)
 
 _FLAGS = {
+    "pin": PINS,
     "memory": "memory_limit_bytes",
     "time-limit": "time_limit_s",
     "search-memory": "search_memory_bytes",
-    "pin": "pins",
     **{item.name: f"step.{item.name}" for item in fields(StepSettings)},
 }
 """`Options` names some fields in its errors as the command line does."""
 
 
-def options_from_request(values: Mapping[str, Any], *, text: bool = False) -> Options:
-    """The options of a request's `options` object; with `text`, of a query's strings.
+def options_from_request(values: Mapping[str, Any]) -> Options:
+    """The options of a request's `options` object; `pins` are rules as on the command line.
 
-    Pins are rules as text (`lm_head:zero=3`). Raises `BadInput` whose field is `options.NAME`.
+    Raises `BadInput` whose field is `options.NAME`.
     """
+    return _options(values, strict=True)
+
+
+def options_from_query(values: Mapping[str, Sequence[str]]) -> Options:
+    """The options of a query: every value that a name was given; lists may have commas.
+
+    `step` is its object as JSON.
+    """
+    found: dict[str, Any] = {}
+    for name, texts in values.items():
+        if name == PINS:
+            found[name] = list(texts)
+        elif name in _SEVERAL:
+            found[name] = [part for text in texts for part in text.split(",")]
+        elif name == STEP:
+            found[name] = read_json(texts[-1].encode(), max_depth=2)
+        else:
+            found[name] = texts[-1]
+    return _options(found, strict=False)
+
+
+def _options(values: Mapping[str, Any], *, strict: bool) -> Options:
     for name in values:
         if name not in NAMES:
             raise BadInput(
                 "unknown option", field=f"options.{name[:80]}", expected=", ".join(sorted(NAMES))
             )
-    plain = {name: value for name, value in values.items() if name != PINS}
-    if text and isinstance(plain.get(STEP), str):
-        plain[STEP] = read_json(plain[STEP].encode(), max_depth=2)
-    for name in NUMBERS:
-        if name in plain:
-            plain[name] = _numbers(plain[name], f"options.{name}", text=text)
+    found = dict(values)
+    if PINS in found:
+        found[PINS] = _pins(found[PINS])
     try:
-        pins = _pins(values.get(PINS, ()))
-        return msgspec.convert({**plain, PINS: pins}, Options, strict=not text)
+        options = msgspec.convert(found, Options, strict=strict)
     except msgspec.ValidationError as error:
         raise bad_field(error, "options") from None
     except BadInput as error:
         name = _FLAGS.get(error.field or "", (error.field or "").replace("-", "_"))
-        if not name.startswith("options."):
-            name = f"options.{name}" if name else "options"
-        raise BadInput(error.problem, field=name, expected=error.expected) from None
+        raise BadInput(
+            error.problem, field=f"options.{name}" if name else "options", expected=error.expected
+        ) from None
+    return replace(
+        options, zero=_numbers(options, "zero"), micro_batches=_numbers(options, "micro_batches")
+    )
+
+
+def _numbers(options: Options, name: str) -> tuple[int, ...]:
+    """A set of numbers, ascending: the same set in another order is the same question."""
+    found = tuple(sorted(set(getattr(options, name))))
+    if len(found) > MAX_NUMBERS or found[-1] > MAX_NUMBER:
+        raise BadInput(
+            f"{len(found)} numbers up to {str(found[-1])[:20]}",
+            field=f"options.{name}",
+            expected=f"at most {MAX_NUMBERS}, each at most {MAX_NUMBER}",
+        )
+    return found
+
+
+def _pins(rules: Any) -> list[Pin]:
+    """Rules are text on the wire: a Pin holds a set, whose order is nobody's."""
+    if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
+        raise BadInput("not a list of rules", field=f"options.{PINS}", expected="rules as text")
+    if any(len(rule) > MAX_PIN for rule in rules):
+        raise BadInput(
+            "a long rule", field=f"options.{PINS}", expected=f"at most {MAX_PIN} characters"
+        )
+    if len(rules) > MAX_PINS:
+        raise BadInput(f"{len(rules)} rules", field=f"options.{PINS}", expected=f"≤ {MAX_PINS}")
+    try:
+        return [parse_pin(rule) for rule in rules]
+    except BadInput as error:
+        raise BadInput(error.problem, field=f"options.{PINS}", expected=error.expected) from None
 
 
 def options_document(options: Options) -> dict[str, Any]:
     """Every option that shapes the answer, defaults written out: part of the content id."""
-    document = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in asdict(options).items()
-        if name not in (*HERE_ONLY, PINS)
+    document: dict[str, Any] = {
+        name: msgspec.to_builtins(getattr(options, name), order="deterministic") for name in NAMES
     }
-    # A rule's text names its values in order, which the set of them has not.
     document[PINS] = [str(pin) for pin in options.pins]
     return document
 
 
 def options_from_document(values: Mapping[str, Any], threads: int) -> Options:
     """The options that `options_document` wrote, for a worker with so many threads."""
-    pins = tuple(parse_pin(rule) for rule in values.get(PINS, ()))
-    return msgspec.convert({**values, PINS: pins, "threads": threads}, Options)
-
-
-def _numbers(value: Any, field: str, *, text: bool) -> list[int]:
-    """A set of whole numbers, ascending: the same set in another order is the same question."""
-    if text and isinstance(value, str):
-        words = value.split(",")
-        if not all(w.isascii() and w.isdigit() and len(w) < 10 for w in words):
-            raise BadInput(f"{value[:40]!r}", field=field, expected="whole numbers, such as 1,2,4")
-        value = [int(word) for word in words]
-    whole = isinstance(value, list) and all(type(item) is int for item in value)
-    if not whole or len(value) > MAX_NUMBERS:
-        raise BadInput(
-            "no list of numbers", field=field, expected=f"at most {MAX_NUMBERS} whole numbers"
-        )
-    if any(number > MAX_NUMBER for number in value):
-        raise BadInput("too large a number", field=field, expected=f"at most {MAX_NUMBER}")
-    return sorted(set(value))
-
-
-def _pins(rules: Sequence[Any] | Any) -> tuple[Pin, ...]:
-    """Rules as text; each once, in order, as no rule stands before another."""
-    if not isinstance(rules, list | tuple) or len(rules) > MAX_PINS:
-        raise BadInput(
-            "no list of rules", field=f"options.{PINS}", expected=f"at most {MAX_PINS} rules"
-        )
-    found = {}
-    for i, rule in enumerate(rules):
-        at = f"options.{PINS}[{i}]"
-        if not isinstance(rule, str) or len(rule) > MAX_PIN:
-            raise BadInput("no rule", field=at, expected=f"text of at most {MAX_PIN} characters")
-        try:
-            pin = parse_pin(rule)
-        except BadInput as error:
-            raise BadInput(error.problem, field=at, expected=error.expected) from None
-        found[str(pin)] = pin
-    return tuple(found[text] for text in sorted(found))
+    found = {**values, PINS: _pins(values.get(PINS, [])), "threads": threads}
+    return msgspec.convert(found, Options)

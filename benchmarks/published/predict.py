@@ -105,7 +105,7 @@ def predict(
     variant = subject.variant(options, run.micro_batches)
     problem = assemble(variant, hardware, mesh, options, quiet, run.micro_batches)
     try:
-        choices = least_time(problem, masks(run, problem), options, quiet)
+        choices, _ = least_time(problem, masks(run, problem), options, quiet)
     except ValueError as error:
         raise BadInput(str(error), field=f"run {run.name}", expected="another model") from None
     point = evaluate(problem, choices)

@@ -135,8 +135,10 @@ def upgrade() -> None:
             "uq_jobs_single_flight",
             ["tenant_id", "content_id"],
             unique=True,
-            sqlite_where=sa.text("state IN ('queued', 'running', 'done')"),
-            postgresql_where=sa.text("state IN ('queued', 'running', 'done')"),
+            sqlite_where=sa.text("state IN ('queued', 'running', 'done') AND NOT cancel_requested"),
+            postgresql_where=sa.text(
+                "state IN ('queued', 'running', 'done') AND NOT cancel_requested"
+            ),
         )
 
     op.create_table(
@@ -185,8 +187,10 @@ def downgrade() -> None:
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.drop_index(
             "uq_jobs_single_flight",
-            sqlite_where=sa.text("state IN ('queued', 'running', 'done')"),
-            postgresql_where=sa.text("state IN ('queued', 'running', 'done')"),
+            sqlite_where=sa.text("state IN ('queued', 'running', 'done') AND NOT cancel_requested"),
+            postgresql_where=sa.text(
+                "state IN ('queued', 'running', 'done') AND NOT cancel_requested"
+            ),
         )
         batch_op.drop_index("ix_jobs_swept")
         batch_op.drop_index("ix_jobs_listed")

@@ -23,7 +23,7 @@ from service.questions import (
     plan_question,
     quote_question,
 )
-from service.search_options import NAMES, PINS
+from service.search_options import NAMES, options_from_query
 from service.store.hardware import find_hardware
 from service.store.jobs import (
     COLLECTIONS,
@@ -94,16 +94,12 @@ def ask_curve(call: Call) -> Answer:
 
 
 def curve_from_query(call: Call, *, keep: bool) -> Question:
-    """The question of `GET /v1/curves?graph=&hardware=&max_gpus=` and options by name.
-
-    `pins` may stand many times, one rule each; of what else is repeated the last one counts.
-    """
-    values: dict[str, Any] = {"options": {}}
-    for name, value in call.query.items():
-        if name == PINS:
-            values["options"][name] = call.query.getlist(name)
-        elif name in NAMES:
-            values["options"][name] = value
+    """The question of `GET /v1/curves?graph=&hardware=&max_gpus=` and options by name."""
+    values: dict[str, Any] = {}
+    options: dict[str, list[str]] = {}
+    for name, value in call.query.multi_items():
+        if name in NAMES:
+            options.setdefault(name, []).append(value)
         elif name in ("graph", "hardware"):
             values[name] = value
         elif name == "max_gpus":
@@ -115,7 +111,7 @@ def curve_from_query(call: Call, *, keep: bool) -> Question:
     ask = convert(values, CurveRequest)
     hardware = find_hardware(call.session, call.tenant, ask.hardware)
     graph = resolve_graph(call, ask.graph, keep=keep)
-    return curve_question(ask, graph, hardware, limits_of(call), text=True)
+    return curve_question(ask, graph, hardware, limits_of(call), options_from_query(options))
 
 
 def known_curve(call: Call) -> Stored | None:

@@ -28,6 +28,7 @@ def job_for(session: Session, tenant: str, content_id: str) -> Job | None:
             Job.tenant_id == tenant,
             Job.content_id == content_id,
             Job.state.in_(_WANTED),
+            Job.cancel_requested.is_(False),
         )
     )
 
@@ -157,7 +158,10 @@ def job_document(job: Job) -> dict[str, Any]:
     """A job as `shardwise.job/1`, without its result."""
     asked = {key: value for key, value in job.question.items() if key not in ("kind", "offers")}
     if "hardware" in asked:
+        nodes = asked["hardware"].get("nodes")
         asked["hardware"] = asked["hardware"]["name"]
+        if nodes is not None:
+            asked["nodes"] = nodes
     return {
         "schema": JOB_SCHEMA,
         "id": job.id,

@@ -124,7 +124,13 @@ def keep_alive(
 def finish(
     session: Session, claim: Claim, content: bytes, etag: str, answer_id: str | None
 ) -> bool:
-    """Record the answer and end the job, both or neither; False: the lease is lost."""
+    """Record the answer and end the job, both or neither; False: the lease is lost.
+
+    A cancel that came before the answer stands: whoever asked again has a job of their own.
+    """
+    unwanted = select(Job.cancel_requested).where(_held(claim)).with_for_update()
+    if session.scalar(unwanted):
+        return cancelled(session, claim)
     if not _end(session, claim, "done", stage="", progress=1.0):
         return False
     insert_new(

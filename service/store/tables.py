@@ -22,7 +22,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 ACTIVE = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
 STATES = (*ACTIVE, *ENDED)
-_WANTED = text("state IN ('queued', 'running', 'done')")
+_WANTED = text("state IN ('queued', 'running', 'done') AND NOT cancel_requested")
 
 
 class Base(DeclarativeBase):
@@ -105,7 +105,8 @@ class Job(Base):
     """A question that is computed, or was.
 
     `content_id` names the question (service/questions.py); of one tenant's jobs with the same
-    content id at most one is queued, running or done: that index is the single flight.
+    content id at most one is queued, running or done and not to be cancelled: that index is the
+    single flight.
     `lease_token` is the claim under which a worker may write; `rung_at` when the broker was last
     told.
     """

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise.footprint import Size
+from shardwise.advise.footprint import Dims, Size
 from shardwise.advise.group_costs import CostContext, GroupCosts
 from shardwise.advise.group_work import GroupWork, Pair, Passes
 from shardwise.advise.layout import Floats, Layouts, encode
@@ -37,6 +37,7 @@ class GroupTable:
         self._costs = costs
         self._columns: list[Floats] = []
         self._known: dict[Hashable, int] = {}
+        self._moves: dict[tuple[int, int], bool] = {}
 
     def values(self) -> Floats:
         """All columns, shape (K, columns)."""
@@ -101,6 +102,11 @@ class GroupTable:
 
     def moves(self, position: int, port: int) -> bool:
         """Whether any configuration moves this input between members."""
+        if (position, port) not in self._moves:
+            self._moves[position, port] = self._any_moves(position, port)
+        return self._moves[position, port]
+
+    def _any_moves(self, position: int, port: int) -> bool:
         name = self.pattern.members[position].operator.inputs[port]
         source, wanted = self._move(position, port)
         return not self.work.is_fixed(name) and not self.work.agree(name, source, wanted)
@@ -171,25 +177,31 @@ class GroupTable:
     def input_bytes(self, position: int, port: int) -> int:
         """The share of an input that a member reads; its gradient is as large."""
         item = self._item(self.pattern.members[position].operator.inputs[port])
-        return self.size(position, Size(False, port, item))
+        return self.size(position, Size(item, (Dims(False, port),)))
 
     def output_bytes(self, position: int, port: int, *, again: bool = False) -> int:
         """The share of an output that a member makes; its gradient is as large."""
         item = self._item(self.pattern.members[position].operator.outputs[port])
-        return self.size(position, Size(True, port, item), again=again)
+        return self.size(position, Size(item, (Dims(True, port),)), again=again)
 
     def size(self, position: int, size: Size, *, again: bool = False) -> int:
         """A buffer of a member; `again`: of the second run of forward, where there is one."""
+
+        def values() -> Floats:
+            result = np.full(self.work.count, float(size.item_bytes))
+            for span in size.spans:
+                result *= self._span(position, span)
+            return result * self._costs.recompute if again else result
+
+        return self._column(("size", position, size, again), values)
+
+    def _span(self, position: int, span: Dims) -> Floats:
         op = self.pattern.members[position].operator
-        name = (op.outputs if size.output else op.inputs)[size.position]
-        ports = self.work.outputs if size.output else self.work.inputs
-        layouts = ports[position][size.position][0]
-        dims = tuple(range(len(self._shape(name)))) if size.dims is None else size.dims
-        scale = self._costs.recompute.astype(np.float64) if again else 1.0
-        return self._column(
-            ("size", position, size.output, size.position, size.item_bytes, dims, again),
-            lambda: self._local(name, layouts, dims) * size.item_bytes * scale,
-        )
+        name = (op.outputs if span.output else op.inputs)[span.position]
+        ports = self.work.outputs if span.output else self.work.inputs
+        layouts = ports[position][span.position][0]
+        dims = tuple(range(len(self._shape(name)))) if span.dims is None else span.dims
+        return self._local(name, layouts, dims)
 
     def _local(self, name: str, layouts: Layouts, dims: tuple[int, ...]) -> Floats:
         count = np.ones(self.work.count)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.advise.data_loading import arriving
+from shardwise.advise.fast_convolution import saving
 from shardwise.advise.group_costs import CostContext
 from shardwise.advise.layout import PARTIAL, REPLICATE, Floats, Layouts, local_elements
 from shardwise.advise.pattern import GroupPattern
@@ -151,6 +152,7 @@ class GroupWork:
             if self.tensors[name].differentiable:
                 dtype = self.tensors[name].dtype
                 break
+        share /= saving(self.device, self.context.graph, op, dtype)
         forward = self.device.roofline_times(sem.forward_flops * share, read + written, dtype)
         passes.forward_s[:, position] = forward
         if any(self.context.patterns.carries_gradient(o) for o in op.outputs):

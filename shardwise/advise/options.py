@@ -60,6 +60,9 @@ class Options:
     `pins` rules for single operators, scopes or the whole graph (`pins.py`). TensorOpt's own space
     is `zero=(0,)` with everything else as it is.
 
+    `gradients_applied_at_once`: every gradient is applied and freed as soon as it is there, as
+    TensorFlow's graphs did with plain SGD, and is no more counted than other transient buffers.
+
     `overlap` ranks strategies by their replayed time, communication overlapped, instead of by the
     sum that the search adds up; `step` says how replay runs a step.
     """
@@ -78,6 +81,7 @@ class Options:
     micro_batches: tuple[int, ...] = (1,)
     precision: str = "captured"
     pins: tuple[Pin, ...] = ()
+    gradients_applied_at_once: bool = False
     overlap: bool = False
     step: StepSettings = field(default_factory=StepSettings)
 
@@ -137,6 +141,12 @@ class Options:
         if not self.micro_batches or min(self.micro_batches) < 1:
             raise BadInput(
                 f"{list(self.micro_batches)}", field="micro-batches", expected="numbers from 1"
+            )
+        if self.gradients_applied_at_once and set(self.micro_batches) != {1}:
+            raise BadInput(
+                "gradients of several micro-batches cannot be applied at once",
+                field="micro-batches",
+                expected="1",
             )
 
     def limit_for(self, device_memory_bytes: float) -> float:

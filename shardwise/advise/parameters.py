@@ -121,7 +121,8 @@ class _Column:
         whole = elements * item
         state = work.context.options.state_bytes_per_element(item)
         self.weight_bytes = shard * item if stage >= 3 else whole
-        self.gradient_bytes = shard * item if stage >= 2 else whole
+        if not work.context.options.gradients_applied_at_once:
+            self.gradient_bytes = shard * item if stage >= 2 else whole
         self.state_bytes = shard * state
         # The update reads weight, gradient and state, and writes all but the gradient.
         moved = shard * (3 * item + 2 * state)

@@ -84,10 +84,26 @@ class Patterns:
                 self._root[name]
                 for member in group.members
                 if any(self.carries_gradient(o) for o in member.operator.outputs)
-                for name in _saved(member)
+                for name in self._saved(member)
             )
             for group in self.coarsened.groups
         )
+
+    def _saved(self, member: Member) -> list[str]:
+        op, sem = member.operator, member.semantics
+        names = [n for n, s in zip(op.inputs, self.saves_inputs(member), strict=True) if s]
+        return names + [n for n, s in zip(op.outputs, sem.saves_outputs, strict=True) if s]
+
+    def saves_inputs(self, member: Member) -> tuple[bool, ...]:
+        """Which inputs backward needs: as described, but no factor of what has no gradient.
+
+        A tensor that is multiplied by a constant is not kept for the constant's sake.
+        """
+        op, saves = member.operator, member.semantics.saves_inputs
+        if op.kind not in PRODUCTS or len(saves) < 2:
+            return saves
+        needed = [self.carries_gradient(op.inputs[other]) for other in (1, 0)]
+        return (saves[0] and needed[0], saves[1] and needed[1], *saves[2:])
 
     def storage_of(self, tensor: str) -> str:
         """The tensor that owns this one's storage: itself unless it is a view."""
@@ -149,10 +165,19 @@ class Patterns:
         return self.coarsened.group_of.get(made_by.name) if made_by else None
 
 
-def _saved(member: Member) -> list[str]:
-    op, sem = member.operator, member.semantics
-    names = [n for n, s in zip(op.inputs, sem.saves_inputs, strict=True) if s]
-    return names + [n for n, s in zip(op.outputs, sem.saves_outputs, strict=True) if s]
+PRODUCTS = frozenset(
+    {
+        "aten.mul.Tensor",
+        "aten.mm.default",
+        "aten.bmm.default",
+        "aten.matmul.default",
+        "aten.linear.default",
+        "aten.conv1d.default",
+        "aten.conv2d.default",
+        "aten.conv3d.default",
+    }
+)
+"""Operators whose first two inputs are factors: each is kept for the gradient of the other."""
 
 
 def _differentiated(graph: Graph) -> frozenset[str]:

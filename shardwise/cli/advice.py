@@ -96,7 +96,7 @@ def _frontier_table(document: dict[str, Any]) -> None:
     table(
         f"{document['graph_name']} on {counted(document['gpus'], 'GPU')} of {document['hardware']} "
         f"({counted(len(points), 'point')}, {len(shown)} shown; → turning point)",
-        ("point", "GiB/GPU", "peak", "time", "overlapped", "compute", "communication", "fits"),
+        ("point", "sum GiB", "peak GiB", "time", "overlapped", "compute", "communication", "fits"),
         rows,
     )
     _certificate(document)

@@ -158,6 +158,7 @@ class AsyncClient:
         gpus: int,
         *,
         objective: str = "mini-time",
+        point: str | None = None,
         options: Options | None = None,
         progress: Progress | None = None,
         timeout_s: float | None = None,
@@ -166,7 +167,7 @@ class AsyncClient:
         return await self._run(
             self._calls.answer(
                 "plan", graph, hardware, progress, timeout_s,
-                options=options, gpus=gpus, objective=objective,
+                options=options, gpus=gpus, objective=objective, point=point,
             )
         )  # fmt: skip
 

@@ -163,15 +163,19 @@ class Client:
         gpus: int,
         *,
         objective: str = "mini-time",
+        point: str | None = None,
         options: Options | None = None,
         progress: Progress | None = None,
         timeout_s: float | None = None,
     ) -> Document:
-        """The plan, `shardwise.plan/1`; raises `Infeasible` with the reason."""
+        """The plan, `shardwise.plan/1`; raises `Infeasible` with the reason.
+
+        `point`: the `plan_id` of a point of the frontier, taken instead of the objective's.
+        """
         return self._run(
             self._calls.answer(
                 "plan", graph, hardware, progress, timeout_s,
-                options=options, gpus=gpus, objective=objective,
+                options=options, gpus=gpus, objective=objective, point=point,
             )
         )  # fmt: skip
 

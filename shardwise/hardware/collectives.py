@@ -5,22 +5,33 @@ the gathered output, reduce_scatter the input before, all_to_all the local buffe
 and broadcast the message.
 
 Measured tables come first: log-log interpolation between measured sizes, the largest size's
-bandwidth above it. A shape without a table is modelled from the link levels, with n ranks of
-which r on a node, N nodes, and s sibling groups that share a node's network card:
+bandwidth above it. A shape without a table is modelled from the link levels as NCCL works: every
+operation runs along a ring through all n ranks, nodes one after another, so all its links carry
+the same bytes at once and the slowest decides. With N nodes, r ranks of a group on a node and s
+sibling groups that share a node's network card,
 
-    V_in    bytes that a rank moves inside its node, V_out across the network
-    t       = V_in / B_in + V_out · r · s / B_node + steps · latency
+    t = V · max(1 / B_in, s / B_node) + steps · latency
 
-    operation        V_in                 V_out               steps
-    all_reduce       2 (r-1)/r V          2 (N-1)/N V/r       2 (log2 r + log2 N)
-    all_gather       (r-1)/r V            (N-1)/N V/r         log2 r + log2 N
-    reduce_scatter   (r-1)/r V            (N-1)/N V/r         log2 r + log2 N
-    all_to_all       (r-1)/n V            (n-r)/n V           log2 n (pairwise, overlapped)
-    send_receive     V or 0               V or 0              1
-    broadcast        V                    V / r               log2 r + log2 N
+    operation        V, bytes on each link     steps
+    all_reduce       2 (n-1)/n size            2 (log2 r + log2 N)
+    all_gather       (n-1)/n size              log2 r + log2 N
+    reduce_scatter   (n-1)/n size              log2 r + log2 N
+    broadcast        size                      log2 r + log2 N
 
-(hierarchical rings; latencies of trees, as NCCL uses for small messages). V_out·r·s/B_node is
-the time of a node's card: r ranks of s groups share it.
+(1 / B_in only where r > 1, s / B_node only where N > 1; latencies of trees, which NCCL takes for
+small messages). nccl-tests' bus bandwidth is that of the slowest link for this reason: one EDR
+card a machine gives 12.2 GB/s (NVIDIA/nccl-tests issue 29). Newer versions take a tree for
+all_reduce on two nodes, which crosses the network once each way and inside loads links with twice
+the size (NVIDIA/nccl issue 946); a profile whose library is older says `two_node_trees: false`:
+
+    tree, N = 2      t = max(2 size / B_in, s size / B_node) + steps · latency
+
+Pairwise operations move V_in inside the node, V_out across the network:
+
+    t = V_in / B_in + V_out · r · s / B_node + steps · latency
+
+    all_to_all       V_in (r-1)/n size, V_out (n-r)/n size, log2 n steps (overlapped)
+    send_receive     V_in = size on one node, else V_out = size; 1 step
 """
 
 from __future__ import annotations
@@ -102,30 +113,34 @@ def _interpolate(table: CollectiveTable, sizes_bytes: Floats) -> Floats:
 
 @lru_cache(maxsize=65536)
 def _modelled(
-    inner: tuple[float, float], outer: tuple[float, float], operation: str, shape: GroupShape
+    inner: tuple[float, float],
+    outer: tuple[float, float],
+    operation: str,
+    shape: GroupShape,
+    two_node_trees: bool,
 ) -> tuple[float, float]:
     """(seconds per byte, seconds) from (bandwidth, latency) of both levels."""
     n, nodes = shape.size, shape.nodes
     r = min(shape.ranks_per_node, n)
-    share = outer[0] / (r * shape.siblings_per_node)
-    inside_steps, between_steps = log2(r), log2(nodes)
-    if operation in ("all_gather", "reduce_scatter", "all_reduce"):
-        times = 2 if operation == "all_reduce" else 1
-        v_in = times * (r - 1) / r
-        v_out = times * (nodes - 1) / nodes / r
-        steps = (times * inside_steps, times * between_steps)
-    elif operation == "all_to_all":
-        v_in, v_out = (r - 1) / n, (n - r) / n
-        steps = (inside_steps, between_steps)
-    elif operation == "send_receive":
-        v_in, v_out = (1.0, 0.0) if nodes == 1 else (0.0, 1.0)
-        steps = (1.0, 0.0) if nodes == 1 else (0.0, 1.0)
+    inside = 1 / inner[0] if r > 1 else 0.0
+    across = shape.siblings_per_node / outer[0] if nodes > 1 else 0.0
+    steps = (log2(r), log2(nodes))
+    if operation == "all_reduce":
+        per_byte = 2 * (n - 1) / n * max(inside, across)
+        if nodes == 2 and two_node_trees:
+            per_byte = min(per_byte, max(2 * inside, across))
+        steps = (2 * steps[0], 2 * steps[1])
+    elif operation in ("all_gather", "reduce_scatter"):
+        per_byte = (n - 1) / n * max(inside, across)
     elif operation == "broadcast":
-        v_in, v_out = float(r > 1), (1.0 / r if nodes > 1 else 0.0)
-        steps = (inside_steps, between_steps)
+        per_byte = max(inside, across)
+    elif operation == "all_to_all":
+        per_byte = (r - 1) / n * inside + (n - r) / n * r * across
+    elif operation == "send_receive":
+        per_byte = inside if nodes == 1 else r * across
+        steps = (1.0, 0.0) if nodes == 1 else (0.0, 1.0)
     else:
         raise UnknownCollective(f"no cost for {operation!r}: it is one of {', '.join(OPERATIONS)}")
-    per_byte = v_in / inner[0] + v_out / share
     return per_byte, steps[0] * inner[1] + steps[1] * outer[1]
 
 
@@ -136,4 +151,5 @@ def _coefficients(hardware: Hardware, operation: str, shape: GroupShape) -> tupl
         (between.bandwidth_bytes_per_s * between.efficiency, between.latency_s),
         operation,
         shape,
+        hardware.two_node_trees,
     )

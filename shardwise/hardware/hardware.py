@@ -24,7 +24,10 @@ class Device:
 
     `peak_flops_per_s` by dtype, dense. `compute_efficiency` and `memory_efficiency` are the
     stated fractions of the peaks that large kernels reach; `kernel_latency_s` is what any
-    kernel takes at the least.
+    kernel takes at the least. `compute_efficiency_by_dtype` replaces `compute_efficiency` for the
+    dtypes it names: vector units come nearer to their peak than matrix units.
+    `fast_convolution_saving` is, by dtype, how many times fewer operations a 3 × 3 convolution of
+    stride 1 takes with the library's fast algorithm (Lavin & Gray 2016); 1 where it names none.
     """
 
     kind: str
@@ -35,10 +38,17 @@ class Device:
     compute_efficiency: float
     memory_efficiency: float
     kernel_latency_s: float
+    compute_efficiency_by_dtype: Mapping[str, float] = field(default_factory=dict)
+    fast_convolution_saving: Mapping[str, float] = field(default_factory=dict)
 
     def peak(self, dtype: str) -> float:
         """Flops per second for operands of this dtype; what has no entry runs as float32."""
         return self.peak_flops_per_s.get(dtype, self.peak_flops_per_s["float32"])
+
+    def efficiency(self, dtype: str) -> float:
+        """The fraction of `peak(dtype)` that large kernels reach."""
+        known = dtype if dtype in self.peak_flops_per_s else "float32"
+        return self.compute_efficiency_by_dtype.get(known, self.compute_efficiency)
 
     def roofline_times(self, flops: Floats, moved_bytes: Floats, dtype: str) -> Floats:
         """Seconds of a kernel: the slower of computing and moving, not below the latency.
@@ -46,7 +56,7 @@ class Device:
         max(flops / (peak · efficiency), bytes / (bandwidth · efficiency)) + latency
         (Williams et al. 2009). Arrays of equal shape.
         """
-        computing = flops / (self.peak(dtype) * self.compute_efficiency)
+        computing = flops / (self.peak(dtype) * self.efficiency(dtype))
         moving = moved_bytes / (self.memory_bandwidth_bytes_per_s * self.memory_efficiency)
         return np.maximum(computing, moving) + self.kernel_latency_s
 
@@ -81,7 +91,11 @@ class CollectiveTable:
 
 @dataclass(frozen=True)
 class Hardware:
-    """A profile. `nodes` is fixed by `NAME*NODES`; otherwise any number up to the outer level's."""
+    """A profile. `nodes` is fixed by `NAME*NODES`; otherwise any number up to the outer level's.
+
+    `two_node_trees`: whether the communication library reduces over two nodes along a tree, which
+    halves the bytes between them.
+    """
 
     name: str
     provenance: str
@@ -91,6 +105,7 @@ class Hardware:
     operators: tuple[Mapping[str, Any], ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     nodes: int | None = None
+    two_node_trees: bool = True
 
     @property
     def per_node(self) -> int:
@@ -142,6 +157,7 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
             "collectives": hardware.collectives,
             "operators": hardware.operators,
             "sources": hardware.sources,
+            "two_node_trees": hardware.two_node_trees,
         }
     )
     if hardware.nodes is not None:
@@ -158,6 +174,8 @@ class _DeviceFile(msgspec.Struct):
     compute_efficiency: float
     memory_efficiency: float
     kernel_latency_s: float
+    compute_efficiency_by_dtype: dict[str, float] = {}
+    fast_convolution_saving: dict[str, float] = {}
 
 
 class _LevelFile(msgspec.Struct):
@@ -187,6 +205,7 @@ class _HardwareFile(msgspec.Struct):
     operators: list[dict[str, Any]] = []
     sources: dict[str, str] = {}
     nodes: int | None = None
+    two_node_trees: bool = True
 
 
 def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
@@ -221,6 +240,7 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
         tuple(parsed.operators),
         parsed.sources,
         parsed.nodes,
+        parsed.two_node_trees,
     )
 
 
@@ -259,6 +279,11 @@ def _check(parsed: _HardwareFile, file: str | None) -> None:
         )
         for dtype, value in device.peak_flops_per_s.items():
             demand(value > 0, f"{at}.peak_flops_per_s.{dtype}", f"{value}", "above 0")
+        for dtype, value in device.compute_efficiency_by_dtype.items():
+            name = f"{at}.compute_efficiency_by_dtype.{dtype}"
+            demand(0 < value <= 1, name, f"{value}", "a fraction in (0, 1]")
+        for dtype, value in device.fast_convolution_saving.items():
+            demand(value >= 1, f"{at}.fast_convolution_saving.{dtype}", f"{value}", "at least 1")
     for i, level in enumerate(parsed.levels):
         at = f"levels[{i}]"
         demand(level.size >= 1, f"{at}.size", f"{level.size}", "at least 1")

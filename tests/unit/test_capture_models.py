@@ -180,6 +180,11 @@ def test_a_resnet_of_width_1_is_the_plain_one() -> None:
     assert graph.tensors["stages.3.2.relu3.relu"].shape == (2, 2048, 7, 7)
 
 
+def test_wrn_28_10_has_the_weights_of_its_paper() -> None:
+    """Zagoruyko & Komodakis 2016, Table 4: 36.5M."""
+    assert capture("zoo:wrn", batch=2).parameter_count == 36_479_194
+
+
 def test_lstm_steps_share_their_weights() -> None:
     graph = capture(SMALL_LSTM, batch=4)
     cell = 4 * 8 * (8 + 8) + 4 * 8

@@ -441,7 +441,9 @@ def test_the_best_number_of_micro_batches_is_found() -> None:
         for point in alone["points"]:
             fits = [p for p in several["points"] if p["memory_bytes"] <= point["memory_bytes"]]
             assert min(p["time_s"] for p in fits) <= point["time_s"] * (1 + 1e-9)
-    tight = Options(micro_batches=(1, 4), memory_limit_bytes=several["points"][0]["memory_bytes"])
+    tight = Options(
+        micro_batches=(1, 4), memory_limit_bytes=several["points"][0]["replayed_peak_bytes"]
+    )
     chosen = plan(graph, hardware, 8, options=tight)
     assert chosen["micro_batches"] == 4
     assert plan(graph, hardware, 8, options=Options(micro_batches=(1, 4)))["micro_batches"] == 1

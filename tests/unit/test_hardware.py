@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,6 +161,36 @@ def test_siblings_contend_for_the_network_card() -> None:
     assert size / far == pytest.approx(8.13e9, rel=0.01)
 
 
+def test_one_ring_through_two_nodes() -> None:
+    """NVIDIA/nccl-tests issue 29: one EDR card a machine, bus bandwidth 12.2 GB/s on V100."""
+    hardware = load_hardware("dgx-v100-16gb")
+    shape = Mesh.build(hardware, 16).group_shape((0, 1, 2, 3))
+    size = 2.0**33
+    for operation, links in (("all_reduce", 2 * 15 / 16), ("all_gather", 15 / 16)):
+        time = collective_time(hardware, operation, size, shape).time_s
+        assert size / time * links == pytest.approx(12.2e9, rel=0.001), operation
+
+
+def test_a_tree_over_two_nodes_halves_what_crosses() -> None:
+    """NVIDIA/nccl issue 946; over three nodes and more it does not."""
+    old = load_hardware("dgx-v100-16gb")
+    new = replace(old, two_node_trees=True)
+    for gpus, faster in ((16, 15 / 8), (24, 1.0), (8, 1.0)):
+        mesh = Mesh.build(old, gpus)
+        shape = mesh.group_shape(tuple(range(len(mesh.axes))))
+        ring, tree = (collective_time(h, "all_reduce", 2.0**33, shape).time_s for h in (old, new))
+        assert ring / tree == pytest.approx(faster, rel=0.001), gpus
+
+
+def test_links_inside_decide_where_they_are_slower() -> None:
+    base = load_hardware("dgx-v100-16gb")
+    slow = replace(base.levels[0], bandwidth_bytes_per_s=1e9, efficiency=1.0)
+    hardware = replace(base, levels=(slow, base.levels[1]))
+    shape = Mesh.build(hardware, 16).group_shape((0, 1, 2, 3))
+    time = collective_time(hardware, "reduce_scatter", 2.0**33, shape).time_s
+    assert time == pytest.approx(2.0**33 * 15 / 16 / 1e9, rel=0.001)
+
+
 def test_measured_tables_come_first() -> None:
     hardware = load_hardware("dgx-v100-16gb")
     table = CollectiveTable("all_reduce", 1, 2, True, (2.0**10, 2.0**20), (1e-5, 1e-3))
@@ -183,3 +214,32 @@ def test_roofline() -> None:
     assert times[1] == pytest.approx(1e12 / (3.35e12 * device.memory_efficiency), rel=1e-3)
     assert times[2] == device.kernel_latency_s
     assert device.peak("int64") == device.peak("float32")
+
+
+def test_vector_units_have_their_own_efficiency() -> None:
+    device = load_hardware("dgx-v100-16gb").devices[0]
+    flops, nothing = np.array([1e15]), np.array([0.0])
+    plain = device.roofline_times(flops, nothing, "float32")[0]
+    assert plain == pytest.approx(1e15 / (15.7e12 * 0.89), rel=1e-3)
+    # What has no peak of its own runs as float32, efficiency and all.
+    assert device.roofline_times(flops, nothing, "int64")[0] == plain
+    tensor = device.roofline_times(flops, nothing, "float16")[0]
+    assert tensor == pytest.approx(1e15 / (125e12 * 0.6), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "field"),
+    [
+        ("compute_efficiency_by_dtype", {"float32": 1.2}, "compute_efficiency_by_dtype.float32"),
+        ("fast_convolution_saving", {"float32": 0.5}, "fast_convolution_saving.float32"),
+    ],
+)
+def test_refinements_out_of_range_are_named(
+    tmp_path: Path, entry: str, value: dict[str, float], field: str
+) -> None:
+    document = hardware_document(load_hardware("l4"))
+    document["devices"][0][entry] = value
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(BadInput, match=re.escape(f"devices[0].{field}")):
+        load_hardware(str(path))

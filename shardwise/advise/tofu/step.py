@@ -114,7 +114,7 @@ class StepPlan:
 
 def partition(workers: Workers, k: int, solve: Solve, check: Check) -> StepPlan:
     """The plan of one step that moves the fewest bytes when every worker group is split in k."""
-    step = _Step(workers, k, check)
+    step = Step(workers, k, check)
     problem, tables = _core.Problem(), _Tables()
     costs = [step.costs_of(g) for g in range(len(workers.groups))]
     for member, cost in zip(workers.groups, costs, strict=True):
@@ -178,7 +178,7 @@ class _GroupCosts:
     edges: list[Floats]
 
 
-class _Step:
+class Step:
     """The choices of one step and what they move; groups alike are computed once."""
 
     def __init__(self, workers: Workers, k: int, check: Check) -> None:

@@ -21,7 +21,7 @@ from shardwise.capture.zoo.blocks import PREFIX
 from shardwise.capture.zoo.dlrm import dlrm
 from shardwise.capture.zoo.lstm import lstm
 from shardwise.capture.zoo.mlp import mlp
-from shardwise.capture.zoo.resnet import wide_resnet
+from shardwise.capture.zoo.resnet import wide_resnet, wide_resnet_cifar
 from shardwise.capture.zoo.transformer import transformer
 from shardwise.capture.zoo.unet import unet
 from shardwise.capture.zoo.vgg import vgg16
@@ -33,6 +33,7 @@ _ENTRIES: Mapping[str, Callable[..., Model]] = {
     "wide-resnet-50": partial(wide_resnet, 50),
     "wide-resnet-101": partial(wide_resnet, 101),
     "wide-resnet-152": partial(wide_resnet, 152),
+    "wrn": wide_resnet_cifar,
     "lstm": lstm,
     "transformer": transformer,
     "transformer-s": partial(transformer, hidden=2688),

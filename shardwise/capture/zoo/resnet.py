@@ -19,6 +19,7 @@ from typing import Any
 
 from shardwise.capture.model import Model
 from shardwise.capture.zoo.blocks import block, with_loss
+from shardwise.errors import CaptureError
 
 _BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 _EXPANSION = 4
@@ -91,5 +92,71 @@ def _bottleneck(channels: int, inner: int, stride: int) -> Any:
         conv3=nn.Conv2d(inner, outer, 1, bias=False),
         norm3=nn.BatchNorm2d(outer),
         relu3=nn.ReLU(),
+        shortcut=shortcut,
+    )
+
+
+def wide_resnet_cifar(
+    depth: int = 28, width: int = 10, image: int = 32, classes: int = 10, batch: int = 256
+) -> Model:
+    """WRN-`depth`-`width` of Zagoruyko & Komodakis (2016), on images of CIFAR's size.
+
+    Three stages of (depth - 4) / 6 pre-activation blocks of two 3 × 3 convolutions, with 16, 32
+    and 64 times `width` channels; WRN-28-10 has 36,479,194 parameters.
+    """
+    import torch
+    from torch import nn
+
+    if depth < 10 or (depth - 4) % 6:
+        raise CaptureError(
+            f"a WRN cannot have {depth} layers", field="depth", expected="4 + 6 · blocks"
+        )
+    channels = 16
+    stem = nn.Conv2d(3, channels, 3, padding=1, bias=False)
+    stages = nn.Sequential()
+    for stage in range(3):
+        blocks = nn.Sequential()
+        for position in range((depth - 4) // 6):
+            outer = 16 * width * 2**stage
+            blocks.append(_pre_activated(channels, outer, 2 if stage > position == 0 else 1))
+            channels = outer
+        stages.append(blocks)
+    body = block(
+        lambda self, x: self.fc(
+            self.pool(self.relu(self.norm(self.stages(self.stem(x))))).flatten(1)
+        ),
+        stem=stem,
+        stages=stages,
+        norm=nn.BatchNorm2d(channels),
+        relu=nn.ReLU(),
+        pool=nn.AdaptiveAvgPool2d(1),
+        fc=nn.Linear(channels, classes),
+    )
+    images = torch.zeros(batch, 3, image, image)
+    labels = torch.zeros(batch, dtype=torch.long)
+    return Model(with_loss(body), (images, labels), input_names=("images", "labels"))
+
+
+def _pre_activated(channels: int, outer: int, stride: int) -> Any:
+    from torch import nn
+
+    def forward(self: Any, x: Any) -> Any:
+        y = self.relu1(self.norm1(x))
+        # Where the shape changes the shortcut reads what is activated, as in the authors' code.
+        kept = x if self.shortcut is None else self.shortcut(y)
+        y = self.relu2(self.norm2(self.conv1(y)))
+        return self.conv2(y) + kept
+
+    shortcut = None
+    if stride != 1 or channels != outer:
+        shortcut = nn.Conv2d(channels, outer, 1, stride=stride, bias=False)
+    return block(
+        forward,
+        norm1=nn.BatchNorm2d(channels),
+        relu1=nn.ReLU(),
+        conv1=nn.Conv2d(channels, outer, 3, stride=stride, padding=1, bias=False),
+        norm2=nn.BatchNorm2d(outer),
+        relu2=nn.ReLU(),
+        conv2=nn.Conv2d(outer, outer, 3, padding=1, bias=False),
         shortcut=shortcut,
     )

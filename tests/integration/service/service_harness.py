@@ -267,6 +267,15 @@ class System:
     def client(self) -> httpx.Client:
         return self.service.client
 
+    def database(self) -> Any:
+        """The rows themselves (a `service.store.database.Database`)."""
+        from service.settings import load_settings
+        from service.store.database import Database
+
+        environment = {f"SHARDWISE_{key.upper()}": value for key, value in self.variables.items()}
+        data_dir = str(self.folder / "data")
+        return Database(load_settings({}, {"SHARDWISE_DATA_DIR": data_dir, **environment}).database)
+
     def start_worker(self) -> App:
         worker = App(self.folder, "worker", **self.variables)
         self.workers.append(worker)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from service_harness import Service, System
 
-from shardwise.advise import Options, curve, frontier
+from shardwise.advise import AllocationJob, Options, allocate, curve, frontier, job_from_curve
+from shardwise.advise.allocation import CurvePoint
 from shardwise.graph import Graph, Operator, Tensor, canonical_json, graph_id
 from shardwise.hardware import hardware_document, load_hardware
 
@@ -223,8 +224,9 @@ def test_an_allocation_from_curves_that_are_computed(system: System) -> None:
     shared = system.client.post("/v1/allocations", json=body)
     assert shared.status_code == 200, shared.text
     document = shared.json()
-    assert document["gpus_used"] <= 4
-    assert [job["gpus"] for job in document["jobs"]] == [1, 3]
+    known = AllocationJob("known", (CurvePoint(1, 1.0, 1.0),))
+    computed = job_from_curve(curve(graph, load_hardware(HARDWARE), 4), "asked")
+    assert document == allocate([known, computed], 4, "max-min")
 
 
 def test_a_hundred_at_once_cost_one_computation(system: System) -> None:

@@ -170,6 +170,25 @@ def test_a_cancelled_job_whose_worker_is_gone_ends(store: Database) -> None:
     assert state(store, job_id).state == "cancelled"
 
 
+def test_who_asks_while_a_job_is_being_cancelled_gets_another(store: Database) -> None:
+    job_id, _ = make(store)
+    held = claim(store, job_id)
+    assert held is not None
+    with store.write() as session:
+        cancel_job(session, session.get_one(Job, job_id))
+    other, made = make(store)
+    assert made and other != job_id
+    assert in_store(store, leases.finish, held, b"late", '"l"', None) is True
+    assert state(store, job_id).state == "cancelled"
+    with store.read() as session:
+        assert result_of(session, "t", held.content_id) is None
+    again = claim(store, other)
+    assert again is not None
+    assert in_store(store, leases.finish, again, b"new", '"n"', None) is True
+    assert state(store, other).state == "done"
+    assert make(store) == (other, False)
+
+
 def test_the_queue_is_bounded(store: Database) -> None:
     make(store, question(1), most=2)
     make(store, question(2), most=2)

@@ -15,11 +15,14 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from service_harness import Service, wait_until
 from test_end_to_end import HARDWARE, mlp
 from test_tenants import keys
 
 from service.app import create_app
+from service.page.routes import router as page
 from service.settings import Settings
 from shardwise.graph import canonical_json, graph_id
 from shardwise.hardware import hardware_document, load_hardware
@@ -62,17 +65,31 @@ OFFERS = (
 )
 
 
-def _routes() -> list[tuple[str, str, dict[str, Any]]]:
+def _app() -> FastAPI:
     never_opened = Path(tempfile.gettempdir()) / "shardwise-routes-only.sqlite"
-    app = create_app(Settings(database_url=f"sqlite:///{never_opened}"))
+    return create_app(Settings(database_url=f"sqlite:///{never_opened}"))
+
+
+def _routes() -> list[tuple[str, str, dict[str, Any]]]:
     return [
         (path, method.upper(), operation)
-        for path, operations in app.openapi()["paths"].items()
+        for path, operations in _app().openapi()["paths"].items()
         for method, operation in operations.items()
     ]
 
 
+def _pages() -> list[tuple[str, str]]:
+    """The web page's addresses, which the OpenAPI document leaves out."""
+    found = []
+    for route in page.routes:
+        if isinstance(route, APIRoute):
+            found += [(route.path, method) for method in sorted(route.methods)]
+    assert len(found) > 15
+    return found
+
+
 ROUTES = _routes()
+PAGES = _pages()
 
 
 class Two:
@@ -267,6 +284,27 @@ def _by_body(two: Two, path: str) -> int:
         nobodys = {"json": _filled(body, two.nobodys), "headers": headers}
         assert _same(two, "POST", (path, path), mine, nobodys).status_code == 404
     return len(BODIES[path])
+
+
+@pytest.mark.parametrize(("path", "method"), PAGES, ids=[f"{m} {p}" for p, m in PAGES])
+def test_a_page_tells_nothing_of_another_tenant(two: Two, path: str, method: str) -> None:
+    name = path.partition("{")[2].partition("}")[0]
+    assert name in ("", "name", *PATH_IDS), f"{name}: say in PATH_IDS what of alpha's it may be"
+    before = two.everything() if method == "POST" else []
+    headers = {"Cookie": f"shardwise_key={two.keys['beta-corp']}", "Origin": two.service.url}
+
+    def visit(value: str) -> httpx.Response:
+        # What else a form may name, the calls behind the pages are tested with above.
+        form = {"data": {"point": "0"}} if method == "POST" and value else {}
+        return two.service.client.request(method, _at(path, value), headers=headers, **form)
+
+    for which, theirs in two.ids.items() if name in PATH_IDS else [("", "")]:
+        seen, none = visit(theirs), visit(two.nobodys[which] if which else "")
+        assert seen.status_code == none.status_code
+        assert seen.status_code in (303, 400, 404, 405, 422) or not which
+        hidden = [text for text in two.reveals(seen.text) if text != theirs]
+        assert hidden == []
+    assert method != "POST" or two.everything() == before
 
 
 def test_alphas_ids_are_alive(two: Two) -> None:

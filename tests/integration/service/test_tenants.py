@@ -14,6 +14,9 @@ import pytest
 from service_harness import ROOT, App, Service, wait_until
 from test_end_to_end import HARDWARE, mlp
 
+from service.schema import migrate
+from service.store.database import Database
+from service.store.keys import create_key
 from shardwise.graph import canonical_json, graph_id
 from shardwise.hardware import hardware_document, load_hardware
 
@@ -32,15 +35,19 @@ class Guarded:
 
     def __init__(self, folder: Any) -> None:
         self.folder = folder
-        self.keys = {
-            name: json.loads(keys(folder, "create", "--json", "--tenant", tenant, *flags))["key"]
-            for name, tenant, flags in (
-                ("a", "alpha", ()),
-                ("b", "beta", ()),
-                ("reader", "alpha", ("--scope", "read")),
-                ("slow", "alpha", ("--rate", "2")),
-            )
-        }
+        database = Database(f"sqlite:///{folder / 'data' / 'shardwise.sqlite'}")
+        migrate(database)
+        with database.write() as session:
+            self.keys = {
+                name: create_key(session, tenant, scopes, rate_per_s=rate)
+                for name, tenant, scopes, rate in (
+                    ("a", "alpha", ("read", "submit"), None),
+                    ("b", "beta", ("read", "submit"), None),
+                    ("reader", "alpha", ("read",), None),
+                    ("slow", "alpha", ("read",), 2.0),
+                )
+            }
+        database.close()
         self.service = Service(folder, auth_cache_s="0", max_queued="3", max_graphs="4")
 
     def call(self, who: str, method: str, path: str, **keywords: Any) -> httpx.Response:
