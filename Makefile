@@ -23,6 +23,10 @@ $(VENV)/.base: $(VENV)/.made pyproject.toml $(SOLVER)
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
+$(VENV)/.service: $(VENV)/.base
+	$(BIN)/pip install --quiet --editable '.[service,worker]'
+	touch $@
+
 $(VENV)/.dev: $(VENV)/.base
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@
@@ -48,8 +52,8 @@ check: $(VENV)/.dev
 	cd solver/fuzz && cargo fmt --check
 	cd solver && cargo clippy --release --all-targets -- -D warnings
 
-serve:
-	@echo "not yet: the service comes with a later release"
+serve: $(VENV)/.service
+	$(BIN)/shardwise serve
 
 bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py

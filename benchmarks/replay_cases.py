@@ -34,7 +34,8 @@ class Case:
 
     @property
     def label(self) -> str:
-        parts = [self.name, self.dtype, self.optimizer]
+        size = f"{self.name} {self.batch}" + (f"x{self.seq}" if self.seq else "")
+        parts = [size, self.dtype, self.optimizer]
         parts += [self.update] if self.update != "for-loop" else []
         parts += [f"{self.micro_batches} micro-batches"] if self.micro_batches > 1 else []
         parts += [f"{self.gpus} devices"] if self.gpus > 1 else []
@@ -76,8 +77,8 @@ MODELS: tuple[Case, ...] = (
         64,
     ),
     Case("Transformer", "zoo:transformer:layers=2,hidden=128,heads=4,vocab=1000,seq=32", 8),
-    Case("ResNet-18", "timm:resnet18", 4),
-    Case("VGG", "timm:vgg11:num_classes=100", 2),
+    Case("ResNet-18", "timm:resnet18:num_classes=10", 4),
+    Case("VGG16", "zoo:vgg16:image=32,classes=10", 4),
     Case("LSTM", "zoo:lstm:layers=2,hidden=128,inputs=64,vocab=500,steps=10", 16),
     Case(
         "ViT",
@@ -85,9 +86,83 @@ MODELS: tuple[Case, ...] = (
         "intermediate_size=512,image_size=64,num_labels=100",
         8,
     ),
-    Case("U-Net", "zoo:unet", 1),
 )
+"""Every choice is tried on these."""
 
+FURTHER: tuple[Case, ...] = (
+    # Long sequences and few words: the peak is in the middle of backward, not at the loss.
+    Case("deep GPT-2", "hf:GPT2Config:n_layer=6,n_embd=128,n_head=4,vocab_size=64", 8, 128),
+    Case(
+        "deep GPT-2",
+        "hf:GPT2Config:n_layer=6,n_embd=128,n_head=4,vocab_size=64",
+        8,
+        128,
+        blocks="transformer.h",
+    ),
+    Case(
+        "deep Llama",
+        "hf:LlamaConfig:hidden_size=128,num_hidden_layers=4,num_attention_heads=4,"
+        "num_key_value_heads=1,intermediate_size=344,vocab_size=64",
+        8,
+        128,
+        blocks="model.layers",
+    ),
+    Case("deep GPT-2", "hf:GPT2Config:n_layer=6,n_embd=128,n_head=4,vocab_size=64", 4, 16),
+    Case(
+        "deep GPT-2",
+        "hf:GPT2Config:n_layer=6,n_embd=128,n_head=4,vocab_size=64",
+        4,
+        16,
+        update="foreach",
+    ),
+    Case(
+        "deep GPT-2",
+        "hf:GPT2Config:n_layer=6,n_embd=128,n_head=4,vocab_size=64",
+        4,
+        16,
+        update="fused",
+    ),
+    Case("U-Net", "zoo:unet:depth=3,channels=16,image=128", 2),
+    Case("WideResNet", "zoo:wide-resnet-50:width=1,image=64,classes=10", 4),
+    Case(
+        "T5",
+        "hf:T5Config:d_model=128,d_kv=32,d_ff=512,num_layers=2,num_decoder_layers=2,"
+        "num_heads=4,vocab_size=200",
+        8,
+        64,
+    ),
+    Case(
+        "Whisper",
+        "hf:WhisperConfig:d_model=128,encoder_layers=2,decoder_layers=2,"
+        "encoder_attention_heads=4,decoder_attention_heads=4,encoder_ffn_dim=512,"
+        "decoder_ffn_dim=512,max_source_positions=100,vocab_size=200,pad_token_id=0,"
+        "bos_token_id=1,eos_token_id=2,decoder_start_token_id=1",
+        2,
+        32,
+    ),
+    Case(
+        "CLIP",
+        "hf:CLIPConfig:projection_dim=64,text_config.hidden_size=64,"
+        "text_config.intermediate_size=256,text_config.num_attention_heads=4,"
+        "text_config.num_hidden_layers=2,text_config.vocab_size=100,"
+        "vision_config.hidden_size=64,vision_config.intermediate_size=256,"
+        "vision_config.num_attention_heads=4,vision_config.num_hidden_layers=2,"
+        "vision_config.patch_size=16,vision_config.image_size=64",
+        8,
+        16,
+    ),
+    Case("Swin-T", "timm:swin_tiny_patch4_window7_224:drop_path_rate=0.2", 1),
+    Case("ConvNeXt", "timm:convnext_atto:drop_path_rate=0.2", 2),
+    Case("EfficientNet-B0", "timm:efficientnet_b0", 2),
+    Case("DLRM", "zoo:dlrm:rows=1000,columns=16,tables=4,hidden=64", 64),
+    Case(
+        "Mixtral",
+        "hf:MixtralConfig:hidden_size=64,intermediate_size=128,num_hidden_layers=2,"
+        "num_attention_heads=4,num_key_value_heads=2,num_local_experts=4,vocab_size=100",
+        4,
+        32,
+    ),
+)
 
 BLOCKS = {
     "GPT-2": "transformer.h",
@@ -99,16 +174,21 @@ BLOCKS = {
 
 
 def cases() -> tuple[Case, ...]:
-    """Every model with every optimizer, and each further choice on models that can have it."""
-    found = [replace(m, optimizer=kind) for m in MODELS for kind in ("adam", "momentum", "sgd")]
+    """Every choice on the first models, and the further ones."""
+    found: list[Case] = []
     for model in MODELS:
-        if model.batch % 2 == 0:
-            found.append(replace(model, micro_batches=2))
-            found.append(replace(model, gpus=2))
-        found.append(replace(model, dtype="bfloat16"))
+        found += [replace(model, optimizer=kind) for kind in ("adam", "momentum", "sgd")]
+        found += [
+            replace(model, micro_batches=2),
+            replace(model, gpus=2),
+            replace(model, dtype="bfloat16"),
+        ]
         if model.name in BLOCKS:
             found.append(replace(model, blocks=BLOCKS[model.name]))
-    return tuple(found)
+            found.append(
+                replace(model, blocks=BLOCKS[model.name], dtype="bfloat16", micro_batches=2)
+            )
+    return (*found, *FURTHER)
 
 
 def compare(case: Case, track: Callable[..., Any]) -> Compared:

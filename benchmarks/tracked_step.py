@@ -180,7 +180,27 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def track_step(
+@dataclass(frozen=True)
+class Prepared:
+    """A model with its optimizer and micro-batches of inputs; `step` trains it once."""
+
+    parameters: list[Any]
+    others: list[Any]
+    optimizer: Any
+    step: Callable[[], None]
+
+    @property
+    def state(self) -> list[Any]:
+        """The optimizer's tensors, without step counts."""
+        return [
+            value
+            for state in self.optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor) and value.dim()
+        ]
+
+
+def prepare(
     source: str,
     *,
     batch: int,
@@ -190,8 +210,8 @@ def track_step(
     update: str = "for-loop",
     micro_batches: int = 1,
     blocks: str | None = None,
-) -> Tracked:
-    """Track the second training step of a model (the first brings optimizer state into being).
+) -> Prepared:
+    """A model that has been trained for one step, which brings optimizer state into being.
 
     `batch` is that of the whole step. The items of the list of modules called `blocks` are run
     again in backward (torch.utils.checkpoint).
@@ -207,38 +227,33 @@ def track_step(
         for _ in range(micro_batches)
     ]
     parameters = list(module.parameters())
-    update_step = _optimizer(parameters, optimizer, update)
+    chosen = _optimizer(parameters, optimizer, update)
 
     def step() -> None:
-        update_step.zero_grad()
         for positional, named in pieces:
             with training_form() if parsed.kind == "hf" else contextlib.nullcontext():
                 module(*positional, **named).backward()
-        update_step.step()
+        chosen.step()
+        chosen.zero_grad()
 
     with _one_thread():
         step()
-        update_step.zero_grad()
-        gc.collect()
-        tracker = AllocationTracker()
-        tracker.follow(parameters, "parameter")
-        alone = tracker.now_bytes
-        tracker.follow(module.buffers(), "buffer")
-        tracker.follow(
-            (
-                value
-                for state in update_step.state.values()
-                for value in state.values()
-                if isinstance(value, torch.Tensor) and value.dim()
-            ),
-            "state",
-        )
-        tracker.follow(tree_leaves(pieces), "input")
-        before = tracker.now_bytes
-        with tracker:
-            step()
-        peak = tracker.peak_bytes
-    return Tracked(alone, before, peak, tracker)
+    return Prepared(parameters, [*module.buffers(), *tree_leaves(pieces)], chosen, step)
+
+
+def track_step(source: str, **choices: Any) -> Tracked:
+    """Track the second step of what `prepare` makes of the arguments."""
+    prepared = prepare(source, **choices)
+    gc.collect()
+    tracker = AllocationTracker()
+    tracker.follow(prepared.parameters, "parameter")
+    alone = tracker.now_bytes
+    tracker.follow(prepared.state, "state")
+    tracker.follow(prepared.others, "buffer or input")
+    before = tracker.now_bytes
+    with _one_thread(), tracker:
+        prepared.step()
+    return Tracked(alone, before, tracker.peak_bytes, tracker)
 
 
 def allocated_peak(step: Callable[[], None]) -> int:

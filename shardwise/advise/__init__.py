@@ -1,5 +1,11 @@
 """Advice: the frontier, the curve, plans, quotes, and why."""
 
+from shardwise.advise.allocation import (
+    ALLOCATION_OBJECTIVES,
+    AllocationJob,
+    allocate,
+    job_from_curve,
+)
 from shardwise.advise.curve import curve
 from shardwise.advise.explain import explain
 from shardwise.advise.frontier import frontier
@@ -10,12 +16,16 @@ from shardwise.advise.search import Infeasible
 from shardwise.advise.turning_point import turning_point
 
 __all__ = [
+    "ALLOCATION_OBJECTIVES",
     "OBJECTIVES",
+    "AllocationJob",
     "Infeasible",
     "Options",
+    "allocate",
     "curve",
     "explain",
     "frontier",
+    "job_from_curve",
     "plan",
     "quote",
     "read_plan",

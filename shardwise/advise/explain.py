@@ -172,9 +172,10 @@ def _text(
         )
     if groups:
         slowest = max(groups, key=lambda g: (g["compute_s"] + g["communication_s"]) * g["repeats"])
+        likes = f" and its {slowest['repeats'] - 1} likes" if slowest["repeats"] > 1 else ""
         share = (slowest["compute_s"] + slowest["communication_s"]) * slowest["repeats"]
         lines.append(
-            f"Most time goes to {slowest['name']} and its {slowest['repeats'] - 1} likes "
+            f"Most time goes to {slowest['name']}{likes} "
             f"({share / max(totals['time_s'], 1e-30):.0%}), split {slowest['split']}."
         )
     if edges:

@@ -1,11 +1,12 @@
 """The search for the shortest time under a memory limit that replayed steps have to keep.
 
 The solver looks near a sum of memory; the limit is on the replayed peak. The first search aims the
-sum at the limit itself; by how far the peaks found there miss the limit, the next aims higher or
-lower.
+sum at the limit itself; the next ones aim where the peaks found so far say that the limit is.
 """
 
 from __future__ import annotations
+
+from math import inf
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from shardwise.advise.search import Search, Subject, search_all, search_near
 from shardwise.errors import SolverError
 from shardwise.hardware import Hardware
 
-MOST_MOVES = 4
+MOST_MOVES = 6
 NEAR = 0.01
-"""Relative: targets that are as good as one another; how much of the limit may stay unused."""
+"""Relative: how much of the limit may stay unused, and targets that are as good as one another."""
+CLOSE = 1.25
+"""Peaks that are over the limit by less are worth a search of the whole frontier."""
 
 
 def search_fitting(
@@ -38,38 +41,57 @@ def _moved(first: Search, progress: Progress) -> list[Search]:
     if not isinstance(first.solution, _core.Solution):
         return searches
     for _ in range(MOST_MOVES):
-        target, left = _next_target(searches[-1], targets), _time_left(searches)
-        if target is None or (left is not None and left <= 0):
+        target = _next_target(searches, targets)
+        if target is None or not _search_again(searches, target, progress):
             break
-        try:
-            searches.append(search_near(first, target, left, progress))
-        except SolverError:
-            break  # out of time or memory: what there is already stands
         targets.append(target)
+    least = min(float(found.replayed.peak_bytes.min(initial=inf)) for found in searches)
+    if first.limit_bytes < least < CLOSE * first.limit_bytes:
+        # Sums and peaks do not rise together everywhere: before giving up, all there is.
+        _search_again(searches, None, progress)
     return searches
 
 
-def _next_target(found: Search, targets: list[float]) -> float | None:
-    """Where the peaks found last say that the limit is; None when there is no need to look."""
-    if found.solution.status == "cancelled" or len(found.time_s) == 0:
+def _search_again(searches: list[Search], near_bytes: float | None, progress: Progress) -> bool:
+    left = _time_left(searches)
+    if (left is not None and left <= 0) or searches[-1].solution.status == "cancelled":
+        return False
+    try:
+        searches.append(search_near(searches[0], near_bytes, left, progress))
+    except SolverError:
+        return False  # out of time or memory: what there is already stands
+    return True
+
+
+def _next_target(searches: list[Search], targets: list[float]) -> float | None:
+    """A sum whose peak should meet the limit, from all found so far; None: no need to look.
+
+    Between the largest sum that fits and the next larger one that does not, by a straight line.
+    """
+    limit = searches[0].limit_bytes
+    sums = np.concatenate([found.memory_bytes for found in searches])
+    peaks = np.concatenate([found.replayed.peak_bytes for found in searches])
+    fits = peaks <= limit
+    if len(sums) == 0 or fits.all() or (fits & (sums == sums.max())).any():
+        return None  # nothing at all, or the fastest strategy there is
+    if not fits.any():
+        leanest = int(np.argmin(sums))
+        target = float(sums[leanest] * limit / peaks[leanest])
+        return target if target > sums[leanest] and _is_new(target, targets) else None
+    under = int(np.argmax(np.where(fits, sums, 0.0)))
+    above = sums > sums[under]
+    over = int(np.argmin(np.where(above, sums, inf)))
+    if peaks[under] > limit * (1.0 - NEAR) or sums[over] < sums[under] * (1.0 + NEAR):
         return None
-    limit, aimed = found.limit_bytes, targets[-1]
-    peaks, sums = found.replayed.peak_bytes, found.memory_bytes
-    if found.fits.any():
-        if found.fits[np.argmin(found.time_s)] and sums.max() < aimed:
-            return None  # the fastest strategy there is
-        highest = float(peaks[found.fits].max())
-        if highest > limit * (1.0 - NEAR):
-            return None
-        target = aimed * limit / highest
-    elif sums.min() > aimed:
-        return None  # nothing is leaner
-    else:
-        least = int(np.argmin(peaks))
-        target = float(sums[least] * limit / peaks[least])
-        # Clearly under all that were tried in vain.
-        target = min(target, min(targets) * (1.0 - 2 * NEAR))
-    return None if any(abs(target / other - 1.0) < NEAR for other in targets) else target
+    share = (limit - peaks[under]) / (peaks[over] - peaks[under])
+    # Not at an end of the stretch, where nothing new would be found.
+    share = min(max(float(share), 0.1), 0.9)
+    target = float(sums[under] + share * (sums[over] - sums[under]))
+    return target if _is_new(target, targets) else None
+
+
+def _is_new(target: float, targets: list[float]) -> bool:
+    return all(abs(target / other - 1.0) >= NEAR for other in targets)
 
 
 def _time_left(searches: list[Search]) -> float | None:

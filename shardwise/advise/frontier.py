@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise.advise.chosen import together
 from shardwise.advise.options import Options, Progress, quiet
+from shardwise.advise.outline import outlines
 from shardwise.advise.search import Search, Subject, search_all
 from shardwise.advise.tofu import TofuSolution
 from shardwise.advise.turning_point import turning_point
@@ -41,6 +42,7 @@ def frontier(
 def frontier_document(searches: Sequence[Search]) -> dict[str, Any]:
     """The document of the searches of a question, one for each number of micro-batches."""
     chosen = together(searches)
+    made_of = {id(found): outlines(found) for found in searches}
     points = []
     for point in chosen:
         compute = point.found.compute_s(point.point)
@@ -55,6 +57,7 @@ def frontier_document(searches: Sequence[Search]) -> dict[str, Any]:
                 "replayed_time_s": point.replayed_time_s,
                 "replayed_peak_bytes": round(point.peak_bytes),
                 "feasible": point.fits,
+                **made_of[id(point.found)][point.point],
             }
         )
     memory = np.array([point.memory_bytes for point in chosen])

@@ -37,6 +37,7 @@ class GroupTable:
         self._costs = costs
         self._columns: list[Floats] = []
         self._known: dict[Hashable, int] = {}
+        self._moves: dict[tuple[int, int], bool] = {}
 
     def values(self) -> Floats:
         """All columns, shape (K, columns)."""
@@ -101,6 +102,11 @@ class GroupTable:
 
     def moves(self, position: int, port: int) -> bool:
         """Whether any configuration moves this input between members."""
+        if (position, port) not in self._moves:
+            self._moves[position, port] = self._any_moves(position, port)
+        return self._moves[position, port]
+
+    def _any_moves(self, position: int, port: int) -> bool:
         name = self.pattern.members[position].operator.inputs[port]
         source, wanted = self._move(position, port)
         return not self.work.is_fixed(name) and not self.work.agree(name, source, wanted)

@@ -28,7 +28,7 @@ from shardwise.advise.pattern import GroupPattern
 from shardwise.advise.reschedule import Step
 from shardwise.advise.search import Infeasible, Search, Subject, search_all
 from shardwise.advise.turning_point import turning_point
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, NotFound
 from shardwise.files import read_bounded
 from shardwise.graph import DTYPE_BYTES, Graph
 from shardwise.graph.coarsen import Member
@@ -36,6 +36,8 @@ from shardwise.hardware import Hardware
 
 PLAN_SCHEMA = "shardwise.plan/1"
 OBJECTIVES = ("mini-time", "mini-memory", "turning-point", "mini-cost")
+POINT = "point"
+"""What stands for the objective of a plan that was asked for by its id."""
 
 
 def plan(
@@ -44,6 +46,7 @@ def plan(
     gpus: int,
     *,
     objective: str = "mini-time",
+    point: str | None = None,
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -52,16 +55,28 @@ def plan(
     `mini-time`: the shortest iteration time. `mini-memory`: the lowest peak. `turning-point`:
     the knee of the frontier (the fastest that fits, when the knee does not). `mini-cost`: with a
     fixed number of GPUs the price of a step grows with its time alone, so it picks as
-    `mini-time` does. Raises `Infeasible` when nothing fits, `BadInput` for an unknown objective.
+    `mini-time` does. With `point`, the `plan_id` of a point of the frontier, it is that point
+    whatever the objective, and whether or not it fits. Raises `Infeasible` when nothing fits,
+    `NotFound` when the frontier of these options has no such point, `BadInput` for an unknown
+    objective.
     """
     if objective not in OBJECTIVES:
         raise BadInput(
             f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
         )
-    near_limit = objective in ("mini-time", "mini-cost")
+    near_limit = objective in ("mini-time", "mini-cost") and point is None
     look = search_fitting if near_limit else search_all
     searches = look(Subject.of(graph), hardware, gpus, options or Options(), progress or quiet)
+    if point is not None:
+        return plan_document(searches, _of_id(searches, point), POINT)
     return plan_document(searches, choose(searches, objective), objective)
+
+
+def _of_id(searches: Sequence[Search], plan_id: str) -> Chosen:
+    for chosen in together(searches):
+        if chosen.found.plan_id(chosen.point) == plan_id:
+            return chosen
+    raise NotFound(f"the frontier of these options has no point {plan_id[:80]}")
 
 
 def choose(searches: Sequence[Search], objective: str) -> Chosen:

@@ -210,9 +210,12 @@ def search_all(
 
 
 def search_near(
-    found: Search, near_bytes: float, time_limit_s: float | None, progress: Progress = quiet
+    found: Search, near_bytes: float | None, time_limit_s: float | None, progress: Progress = quiet
 ) -> Search:
-    """The same question near another memory, within so much time; raises as `search` does."""
+    """The same question near another memory (None: everywhere), within so much time.
+
+    Raises as `search` does.
+    """
     options = replace(found.options, time_limit_s=time_limit_s)
     try:
         solution = _track(found.problem, options, progress, near_bytes)

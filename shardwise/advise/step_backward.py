@@ -8,8 +8,7 @@ one tensor add up in the buffer that came first, unless somebody else still need
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from shardwise.advise.group_table import BACKWARD
 from shardwise.advise.step_forward import Forward
@@ -21,10 +20,13 @@ from shardwise.advise.tape import COMMUNICATION, COMPUTE
 class Backward:
     """Writes the backward pass of one forward pass.
 
-    `parameter[name]` is the gradient of a parameter, `last` the pass's last task of computation.
+    `reduce` gets the gradient of every parameter as soon as it is whole and answers the task that
+    scatters it, if any. `last` is the pass's last task of computation.
     """
 
-    def __init__(self, step: StepStructure, forward: Forward) -> None:
+    def __init__(
+        self, step: StepStructure, forward: Forward, reduce: Callable[[str, Copy], int]
+    ) -> None:
         self._step = step
         self._tape = step.tape
         self._kept = Kept(step, forward)
@@ -34,7 +36,11 @@ class Backward:
         self._to_come: Counter[tuple[str, int]] = Counter()
         # Buffers of which a gradient is a view: autograd adds nothing to them in place.
         self._viewed: set[int] = set()
-        self.parameter: dict[str, Copy] = {}
+        self._parameter: dict[str, Copy] = {}
+        self._readers: Counter[str] = Counter()
+        self._reduce = reduce
+        # Tasks that scatter gradients, by group in the order in which the groups began.
+        self._scatters: dict[int, list[int]] = {}
         self.last = 0
 
     def write(self) -> None:
@@ -44,6 +50,10 @@ class Backward:
             for member in step.problem.patterns[group].members:
                 if step.backward_runs(member) and step.patterns.carries_gradient(name):
                     self._to_come[name, group] += member.operator.inputs.count(name)
+        for pattern in step.problem.patterns:
+            for member in pattern.members:
+                if step.backward_runs(member):
+                    self._readers.update(member.operator.inputs)
         for op in reversed(step.graph.operators):
             place = step.place.get(op.name)
             if place is not None and step.backward_runs(step.member(*place)):
@@ -57,6 +67,7 @@ class Backward:
         weights = self._kept.weights.gather(group, position, "backward")
         arriving = [self._take(name, group) for name in op.outputs]
         after = {copy.made for copies in (*arriving, saved, weights) for copy in copies}
+        after.update(self._limit(group))
         if table.communicates(position, BACKWARD):
             seconds = step.cell(group, table.communication_s(position, BACKWARD))
             after = {tape.task(f"exchange for {op.name} backward", COMMUNICATION, seconds, after)}
@@ -74,6 +85,18 @@ class Backward:
             size = step.cell(group, table.size(position, inner))
             tape.buffer(f"within {op.name} backward", task, size)
         self._contribute(group, position, arriving, task)
+
+    def _limit(self, group: int) -> list[int]:
+        """Scatters that a group waits for when it begins: those of the last group but one.
+
+        Otherwise whole gradients pile up where scattering takes longer than computing; FSDP lets
+        two be under way (Zhao et al. 2023, §3.4).
+        """
+        if not self._step.table(group).shards_gradients or group in self._scatters:
+            return []
+        begun = list(self._scatters.values())
+        self._scatters[group] = []
+        return begun[-2] if len(begun) > 1 else []
 
     def _take(self, tensor: str, group: int) -> Copies:
         """A result's gradient, brought together from all that read it."""
@@ -93,6 +116,10 @@ class Backward:
             self._holders.subtract(copy.buffer for copy in copies)
         for port, name, part in parts:
             if step.graph.tensors[name].role == "parameter":
+                self._readers[name] -= 1
+                if not self._readers[name]:
+                    scatter = self._reduce(name, self._parameter[name])
+                    self._scatters.setdefault(group, []).append(scatter)
                 continue
             if step.table(group).moves(position, port):
                 part = self._moved_back(group, position, port, part)
@@ -109,33 +136,34 @@ class Backward:
         op = step.member(group, position).operator
         name = op.inputs[port]
         memory = step.footprints[op.name]
-        if memory.shares[port] and arriving and arriving[0]:
+        parameter = step.graph.tensors[name].role == "parameter"
+        if memory.shares[port] and not parameter and arriving and arriving[0]:
             if memory.views[port]:
                 self._viewed.update(copy.buffer for copy in arriving[0])
-            return tuple(replace(copy, made=task) for copy in arriving[0])
+            return tuple(copy._replace(made=task) for copy in arriving[0])
         size = step.cell(group, table.input_bytes(position, port))
         part = Copy(tape.buffer(f"gradient of {name}", task, size), task)
         if memory.views[port]:
             self._viewed.add(part.buffer)
-        if step.graph.tensors[name].role == "parameter":
+        if parameter:
             self._add_parameter(name, part)
         return (part,)
 
     def _add_parameter(self, name: str, part: Copy) -> None:
         """One more part of a parameter's gradient (tied weights, steps of a recurrence)."""
         tape = self._tape
-        first = self.parameter.get(name)
+        first = self._parameter.get(name)
         if first is None:
-            self.parameter[name] = part
+            self._parameter[name] = part
             return
         task = tape.task(f"add gradients of {name}", COMMUNICATION, 0.0, (first.made, part.made))
         for copy in (first, part):
             tape.use(copy.buffer, task)
         if first.buffer not in self._viewed:
-            self.parameter[name] = replace(first, made=task)
+            self._parameter[name] = first._replace(made=task)
             return
         added = tape.buffer(f"gradient of {name} added", task, tape.sizes[part.buffer])
-        self.parameter[name] = Copy(added, task)
+        self._parameter[name] = Copy(added, task)
 
     def _moved_back(self, group: int, position: int, port: int, part: Copies) -> Copies:
         """A member's gradient, brought into the layout in which its tensor is in the group."""
@@ -147,7 +175,7 @@ class Backward:
         moved = tape.flag(step.cell(group, table.moved(position, port, BACKWARD)))
         same = tape.flag(step.cell(group, table.moved(position, port, BACKWARD, negated=True)))
         self._holders[buffer] += 1
-        stays = (replace(c, flag=tape.both(c.flag, same)) for c in part)
+        stays = (c._replace(flag=tape.both(c.flag, same)) for c in part)
         return (Copy(buffer, task, moved), *stays)
 
     def _cross_back(self, crossing: Crossing) -> None:
@@ -163,7 +191,7 @@ class Backward:
         moved = tape.flag(crossing.cell("moved_back"))
         same = tape.flag(crossing.cell("same_back"))
         self._holders[buffer] += 1
-        stays = (replace(c, made=task, flag=tape.both(c.flag, same)) for c in parts)
+        stays = (c._replace(made=task, flag=tape.both(c.flag, same)) for c in parts)
         self._add(crossing.tensor, crossing.source, (Copy(buffer, task, moved), *stays))
 
     def _add(self, tensor: str, group: int, part: Copies) -> None:
@@ -181,7 +209,7 @@ class Backward:
         self._holders.subtract(copy.buffer for copy in part)
         mine = (self._holders[copy.buffer] == 1 for copy in first)
         if all(mine) and self._viewed.isdisjoint(copy.buffer for copy in first):
-            self._gradient[tensor, group] = tuple(replace(c, made=task) for c in first)
+            self._gradient[tensor, group] = tuple(c._replace(made=task) for c in first)
             return
         self._holders.subtract(copy.buffer for copy in first)
         # In one of the buffers that the part may lie in; it is as large in any of them.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from shardwise.advise.group_table import FORWARD
@@ -89,7 +87,7 @@ class Forward:
             tape.buffer(f"within {op.name}", task, step.cell(group, table.size(position, size)))
         for port, name in enumerate(op.outputs):
             if memory.alias:
-                same = (replace(c, made=task) for c in self.read[op.name, 0])
+                same = (c._replace(made=task) for c in self.read[op.name, 0])
                 self._there[name, group] = tuple(same)
             else:
                 made = step.cell(group, table.output_bytes(position, port))
@@ -127,7 +125,7 @@ class Forward:
             tape.use(copy.buffer, task, copy.flag)
         buffer = tape.buffer(f"{crossing.tensor} moved", task, crossing.cell("target_bytes"))
         moved, same = tape.flag(crossing.cell("moved")), tape.flag(crossing.cell("same"))
-        stays = (replace(c, made=task, flag=tape.both(c.flag, same)) for c in here)
+        stays = (c._replace(made=task, flag=tape.both(c.flag, same)) for c in here)
         return (Copy(buffer, task, moved), *stays)
 
     def _moved(self, group: int, position: int, port: int, copies: Copies, task: int) -> Copies:
@@ -139,5 +137,5 @@ class Forward:
         buffer = tape.buffer(f"{name} moved", maker, size)
         moved = tape.flag(step.cell(group, table.moved(position, port, FORWARD)))
         same = tape.flag(step.cell(group, table.moved(position, port, FORWARD, negated=True)))
-        stays = (replace(c, made=task, flag=tape.both(c.flag, same)) for c in copies)
+        stays = (c._replace(made=task, flag=tape.both(c.flag, same)) for c in copies)
         return (Copy(buffer, task, moved), *stays)

@@ -9,7 +9,6 @@ once more (Chen et al. 2016), and backward finds what that run has left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from shardwise.advise.group_table import FORWARD
 from shardwise.advise.step_forward import Forward
@@ -40,15 +39,21 @@ class Kept:
     def saved(self, group: int, position: int) -> Copies:
         """Inputs and outputs that the member's backward needs, after any second run."""
         self._run_again(self._step.segment(group))
-        op = self._step.member(group, position).operator
+        member = self._step.member(group, position)
+        op = member.operator
         memory = self._step.footprints[op.name]
         found: list[Copy] = []
+        # What is described as kept is moved again where the edge says so, needed or not: that is
+        # what was priced.
+        described = self._step.patterns.saves_inputs(member)
         for port, keeps in enumerate(memory.saves_inputs):
-            if keeps:
-                found += self._input(group, position, port)
+            if keeps or described[port]:
+                copies = self._input(group, position, port)
+                found += copies if keeps else ()
         for port, keeps in enumerate(memory.saves_outputs):
-            if keeps:
-                found += self._tensor(op.outputs[port], group)
+            if keeps or member.semantics.saves_outputs[port]:
+                copies = self._tensor(op.outputs[port], group)
+                found += copies if keeps else ()
         return tuple(dict.fromkeys(found))
 
     def inner(self, group: int, position: int, task: int) -> None:
@@ -139,7 +144,7 @@ class Kept:
         return (*first, *again, *self._flagged(copies, same))
 
     def _flagged(self, copies: Copies, flag: int) -> Copies:
-        return tuple(replace(c, flag=self._tape.both(c.flag, flag)) for c in copies)
+        return tuple(c._replace(flag=self._tape.both(c.flag, flag)) for c in copies)
 
     def _move(self, crossing: Crossing, which: str, of: Copies) -> Copy:
         """A copy moved again in backward, once for all that need it."""

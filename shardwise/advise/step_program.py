@@ -15,6 +15,7 @@ further one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.step_backward import Backward
@@ -64,9 +65,9 @@ def step_program(problem: SearchProblem, settings: StepSettings) -> StepProgram:
     for number in range(written):
         forward = Forward(step)
         forward.write()
-        backward = Backward(step, forward)
+        reduce = partial(update.reduce, first=number == 0, last=number == written - 1)
+        backward = Backward(step, forward, reduce)
         backward.write()
-        update.reduce(backward.parameter, first=number == 0, last=number == written - 1)
         ends.append((backward.last, len(step.tape.streams)))
     update.write()
     repeat = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.edge_values import COLUMN
@@ -27,8 +28,7 @@ class Crossing:
         return Cell(self.table, self.owner, COLUMN[column])
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """A buffer that holds a tensor under a flag, from the end of task `made` on."""
 
     buffer: int
@@ -51,6 +51,8 @@ class StepStructure:
         self.tables: list[GroupTable] = []
         self.group_table: list[int] = []
         self.edge_table: list[int] = []
+        # Before which task of computation each group that gathers its parameters began, in order.
+        self.begun: list[int] = []
         self._number_tables()
         self.crossings = self._all_crossings()
         self.leaving = {
@@ -117,7 +119,7 @@ class Weights:
     def __init__(self, step: StepStructure) -> None:
         self._step = step
         self._gathered: dict[tuple[int, int, str], Copy] = {}
-        self._begun: dict[int, int] = {}
+        self._begun: set[int] = set()
 
     def gather(self, group: int, position: int, label: str) -> tuple[Copy, ...]:
         """The whole parameters that a member reads, gathered when the first one wants them."""
@@ -128,15 +130,15 @@ class Weights:
         names = step.problem.patterns[group].parameters
         numbers = [p for p, name in enumerate(names) if name in op.inputs]
         if numbers and group not in self._begun:
-            self._begun[group] = step.tape.last_compute()
-        before = list(self._begun.values())
-        ahead = before[-2] if len(before) > 1 else BEFORE
-        return tuple(self._one(group, p, label, ahead) for p in numbers)
+            self._begun.add(group)
+            step.begun.append(step.tape.last_compute())
+        return tuple(self._one(group, p, label) for p in numbers)
 
-    def _one(self, group: int, number: int, label: str, ahead: int) -> Copy:
+    def _one(self, group: int, number: int, label: str) -> Copy:
         tape, step, table = self._step.tape, self._step, self._step.table(group)
         if (group, number, label) not in self._gathered:
             name = step.problem.patterns[group].parameters[number]
+            ahead = step.begun[-2] if len(step.begun) > 1 else BEFORE
             seconds = step.cell(group, table.parameter(number, "gather_s"))
             task = tape.task(f"gather {name} for {label}", COMMUNICATION, seconds, (ahead,))
             size = step.cell(group, table.staged(table.whole_bytes(number), 3))

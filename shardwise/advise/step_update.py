@@ -6,8 +6,6 @@ Gradients are reduced as soon as they are whole: in the last micro-batch, under 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from shardwise.advise.step_structure import Copy, StepStructure
 from shardwise.advise.tape import ALWAYS, BEFORE, COMMUNICATION, COMPUTE, Cell
 from shardwise.graph.graph import DTYPE_BYTES
@@ -22,50 +20,60 @@ class Update:
     def __init__(self, step: StepStructure) -> None:
         self._step = step
         self._tape = step.tape
-        self._owners = [
-            (group.index, p, name)
+        self._owners = {
+            name: (group.index, p)
             for group in step.problem.coarsened.groups
             for p, name in enumerate(step.problem.patterns[group.index].parameters)
-        ]
+        }
         # Gradients that are there until the update, and where it depends on the ZeRO stage.
         self._lasting: list[tuple[int, int]] = []
         self._reduced: dict[str, int] = {}
 
-    def reduce(self, gradients: Mapping[str, Copy], *, first: bool, last: bool) -> None:
-        """The gradients of a micro-batch: added up, reduced, and freed where they may be."""
-        for group, number, name in self._owners:
-            if name in gradients:
-                self._reduce(group, number, gradients[name], first, last)
+    def reduce(self, name: str, gradient: Copy, *, first: bool, last: bool) -> int:
+        """A parameter's gradient of one micro-batch, reduced and freed where it may be.
 
-    def _reduce(self, group: int, number: int, gradient: Copy, first: bool, last: bool) -> None:
-        step, tape, table = self._step, self._tape, self._step.table(group)
-        name = step.problem.patterns[group].parameters[number]
+        Answers the task that scatters it under ZeRO 2 and 3 (and takes no time under others), or
+        `BEFORE`.
+        """
+        step, tape = self._step, self._tape
+        group, number = self._owners[name]
+        table = step.table(group)
         whole, made = gradient.buffer, gradient.made
         tape.use(whole, made)
-        reduce = table.parameter(number, "reduce_s")
-        before = self._reduced.get(name, BEFORE)
-        stages = (0, 1, 2, 3) if last else (2, 3)
-        if not last and not table.shards_gradients:
-            self._reduced[name] = made
-        else:
-            seconds = step.cell(group, table.staged(reduce, *stages))
-            task = tape.task(f"reduce gradient of {name}", COMMUNICATION, seconds, (made, before))
-            self._reduced[name] = task
-            tape.use(whole, task)
-            size = step.cell(group, table.staged(table.parameter(number, "gradient_bytes"), 2, 3))
-            shard = tape.buffer(f"gradient of {name}, a shard", task, size)
-            if first:
-                self._lasting.append((shard, ALWAYS))
+        scatter = BEFORE
         if first:
             flag = ALWAYS
             if table.shards_gradients:
                 flag = tape.flag(step.cell(group, table.stage(0, 1)))
             self._lasting.append((whole, flag))
+        if table.shards_gradients:
+            scatter = self._scatter(name, gradient, first)
+        if last:
+            reduce = step.cell(group, table.staged(table.parameter(number, "reduce_s"), 0, 1))
+            before = (made, scatter, self._reduced.get(name, BEFORE))
+            self._reduced[name] = tape.task(f"reduce {name}", COMMUNICATION, reduce, before)
+        return scatter
+
+    def _scatter(self, name: str, gradient: Copy, first: bool) -> int:
+        """A reduce_scatter, after which only a shard is there."""
+        step, tape = self._step, self._tape
+        group, number = self._owners[name]
+        table = step.table(group)
+        seconds = step.cell(group, table.staged(table.parameter(number, "reduce_s"), 2, 3))
+        before = (gradient.made, self._reduced.get(name, BEFORE))
+        task = tape.task(f"scatter gradient of {name}", COMMUNICATION, seconds, before)
+        tape.use(gradient.buffer, task, tape.flag(step.cell(group, table.stage(2, 3))))
+        size = step.cell(group, table.staged(table.parameter(number, "gradient_bytes"), 2, 3))
+        shard = tape.buffer(f"gradient of {name}, a shard", task, size)
+        if first:
+            self._lasting.append((shard, ALWAYS))
+        self._reduced[name] = task
+        return task
 
     def write(self) -> None:
         """The update of all parameters that got a gradient."""
         step, tape = self._step, self._tape
-        owners = [owner for owner in self._owners if owner[2] in self._reduced]
+        owners = [(*self._owners[name], name) for name in self._owners if name in self._reduced]
         finished = [self._finish(*owner) for owner in owners]
         opening = last = tape.task("optimizer", COMPUTE, 0.0, finished)
         temporaries = _Temporaries(step, opening)

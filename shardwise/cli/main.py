@@ -13,10 +13,14 @@ import click
 
 from shardwise import __version__
 from shardwise.cli import advice, compare, graphs, lists, planned, solving
+from shardwise.cli.apps import Commands
 from shardwise.errors import ShardwiseError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="shardwise")
 def cli() -> None:
     """Advice on parallelism for training neural networks."""

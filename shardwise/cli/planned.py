@@ -9,10 +9,7 @@ from shardwise.errors import BadInput
 PLANNED = {
     "run": "executing a plan",
     "measure": "measuring this host",
-    "serve": "the service",
-    "worker": "the service's workers",
     "agent": "node agents",
-    "keys": "the service's keys",
 }
 
 

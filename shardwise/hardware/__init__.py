@@ -15,7 +15,7 @@ from shardwise.hardware.hardware import (
     hardware_from_document,
 )
 from shardwise.hardware.mesh import GroupShape, Mesh, MeshAxis, TooFewDevices
-from shardwise.hardware.offers import Offer, read_offers, stale
+from shardwise.hardware.offers import Offer, parse_offers, read_offers, stale
 from shardwise.hardware.profiles import list_builtin, load_hardware
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "hardware_from_document",
     "list_builtin",
     "load_hardware",
+    "parse_offers",
     "read_offers",
     "stale",
 ]

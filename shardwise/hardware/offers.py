@@ -20,6 +20,9 @@ from shardwise.hardware.profiles import load_hardware
 
 NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region")
 
+UNDATED = "unknown"
+"""`price_as_of` of a row without a date."""
+
 PROFILE_OF_ACCELERATOR = {
     "V100": "dgx-v100-16gb",
     "K80": "p2.8xlarge",
@@ -63,12 +66,12 @@ def read_offers(path: str | Path | None = None) -> list[Offer]:
     """The offers of a file, or the shipped ones. `BadInput` names file, row and column."""
     if path is None:
         text = (resources.files("shardwise") / "data" / "offers.csv").read_text("utf-8")
-        return _parse(text, "offers.csv")
+        return parse_offers(text, "offers.csv")
     try:
         text = read_bounded(path, "a CSV file").decode("utf-8")
     except UnicodeDecodeError:
         raise BadInput("not UTF-8", file=str(path), expected="a CSV file") from None
-    return _parse(text, str(path))
+    return parse_offers(text, str(path))
 
 
 def stale(offer: Offer, today: datetime.date, max_age_days: int = 90) -> bool:
@@ -80,7 +83,8 @@ def stale(offer: Offer, today: datetime.date, max_age_days: int = 90) -> bool:
     return (today - as_of).days > max_age_days
 
 
-def _parse(text: str, file: str) -> list[Offer]:
+def parse_offers(text: str, file: str) -> list[Offer]:
+    """The offers of a CSV text; `file` names it in errors. `BadInput` names row and column."""
     reader = csv.DictReader(text.splitlines())
     header = reader.fieldnames or []
     missing = [name for name in NEEDED if name not in header]
@@ -121,7 +125,7 @@ def _offer(
         (row["Region"] or "").strip(),
         spot,
         _number(row, column, file, number),
-        as_of or "unknown",
+        as_of or UNDATED,
         (row.get("PriceSource") or file).strip(),
         (row.get("Hardware") or "").strip() or PROFILE_OF_ACCELERATOR.get(name),
         _number(row, "NetworkGbps", file, number) if network.strip() else None,

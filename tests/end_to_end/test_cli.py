@@ -280,7 +280,7 @@ def test_infeasible_is_exit_code_one() -> None:
         (("plan", *VGG, "--gpus", "2", "--zero", "4"), ["zero", "0, 1, 2, 3"]),
         (("plan", *VGG, "--gpus", "2", "--micro-batches", "a"), ["micro-batches"]),
         (("quote", "shipped:vgg16", "--budget", "5"), ["steps"]),
-        (("serve",), ["not yet"]),
+        (("agent",), ["not yet"]),
         (("nosuchcommand",), ["nosuchcommand"]),
         (("solve", "."), ["."]),
         (("capture", "model.onnx", "-o", "g.json"), ["ONNX"]),

@@ -40,8 +40,57 @@ def test_the_library_imports_no_app_and_torch_only_when_used(path: Path) -> None
             assert not at_module_level
 
 
+APP_FILES = [
+    path for app in ("service", "worker", "migrations") for path in (ROOT / app).rglob("*.py")
+]
+MAY_IMPORT = {
+    "service": {"shardwise", "migrations", "service"},
+    "worker": {"shardwise", "service", "worker"},
+    "migrations": {"service"},
+}
+
+
+@pytest.mark.parametrize("path", APP_FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_who_of_the_apps_imports_whom(path: Path) -> None:
+    app = path.relative_to(ROOT).parts[0]
+    for package, _ in _imports(path):
+        if package in {*APPS, "shardwise", "migrations"}:
+            assert package in MAY_IMPORT[app], package
+        assert package not in ("torch", "transformers", "timm")
+
+
 def test_there_are_files_to_check() -> None:
     assert len(FILES) > 50
+    assert len(APP_FILES) > 30
+
+
+def test_the_base_command_line_loads_no_app() -> None:
+    code = (
+        "import sys, click\n"
+        "from shardwise.cli.main import cli\n"
+        "try:\n"
+        "    cli.main(['--help'], standalone_mode=False)\n"
+        "finally:\n"
+        "    bad = {'service', 'worker', 'fastapi', 'celery', 'sqlalchemy'} & set(sys.modules)\n"
+        "    assert not bad, bad\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True
+    )
+    assert "serve" in done.stdout
+
+
+def test_a_command_without_its_extra_says_what_to_install() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['fastapi'] = sys.modules['sqlalchemy'] = None\n"
+        "sys.argv = ['shardwise', 'keys', 'list']\n"
+        "from shardwise.cli.main import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "pip install 'shardwise[service]'" in done.stderr
 
 
 def test_advice_and_the_command_line_work_without_torch() -> None:

@@ -1,0 +1,1 @@
+"""Alembic migrations of the service's schema, for SQLite and PostgreSQL."""

@@ -1,0 +1,1 @@
+"""The service: advice over HTTP, computed by workers, lost never."""

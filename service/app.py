@@ -1,0 +1,123 @@
+"""The application factory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from service.asgi import Outermost
+from service.auth import Gate
+from service.cache import AnswerCache
+from service.curve_query import KnownCurves
+from service.doorbell import Doorbell
+from service.logs import REQUEST_ID
+from service.metrics import Metrics
+from service.openapi import allowed_methods, complete
+from service.page.routes import router as page
+from service.problems import MEDIA_TYPE, Problem, encode, problem_of
+from service.routes import allocations, graphs, hardware, health, jobs
+from service.settings import Settings
+from service.state import State
+from service.store.database import Database
+from service.watch import Watch
+from shardwise import __version__
+from shardwise.errors import ShardwiseError
+
+
+class Service(FastAPI):
+    """FastAPI whose outermost layer is ours: outside even of what answers defects."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The stack, wrapped once more."""
+        state: State = self.state.shardwise
+        return Outermost(KnownCurves(super().build_middleware_stack(), state), state.metrics)
+
+    def openapi(self) -> dict[str, Any]:
+        """The document, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = complete(super().openapi())
+        return self.openapi_schema
+
+
+def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
+    """The service as an ASGI application. The schema must be there (service/schema.py)."""
+    database = database or Database(settings.database, settings.database_pool)
+    state = State(
+        settings=settings,
+        database=database,
+        doorbell=Doorbell(settings),
+        gate=Gate(settings, database),
+        answers=AnswerCache(settings.cache_bytes),
+        metrics=Metrics(database, settings.lease_s),
+        watch=Watch(database, settings.watch_s, settings.max_watchers),
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        state.doorbell.close()
+        database.close()
+
+    app = Service(
+        title="Shardwise",
+        version=__version__,
+        summary="Advice on parallelism for training neural networks",
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    app.state.shardwise = state
+    for router in (
+        graphs.router,
+        hardware.router,
+        *jobs.ROUTERS,
+        allocations.router,
+        health.router,
+    ):
+        app.include_router(router)
+    app.include_router(page)
+    app.add_exception_handler(ShardwiseError, _on_error)
+    app.add_exception_handler(Exception, _on_defect)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    return app
+
+
+def problem_response(problem: Problem) -> Response:
+    """A problem as it is sent."""
+    body = encode(problem.document(REQUEST_ID.get()))
+    return Response(body, problem.status, problem.headers, MEDIA_TYPE)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ShardwiseError)
+    return problem_response(problem_of(error))
+
+
+async def _on_defect(request: Request, error: Exception) -> Response:
+    # The server logs the traceback when starlette raises it again behind this answer.
+    return problem_response(Problem("defect", "please report it with the request id"))
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return problem_response(Problem("not-found", f"there is no {request.url.path[:200]}"))
+    if error.status_code == 405:
+        known = allowed_methods(request.app.openapi(), request.url.path)
+        allowed = ", ".join(known) or (error.headers or {}).get("Allow", "")
+        detail = f"{request.method[:20]} is not among {allowed}"
+        return problem_response(Problem("method-not-allowed", detail, headers={"Allow": allowed}))
+    return problem_response(Problem("bad-request", str(error.detail), headers=error.headers))
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return problem_response(Problem("invalid", f"{field}: {first['msg']}", field=field))

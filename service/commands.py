@@ -1,0 +1,156 @@
+"""The commands `serve`, `migrate` and `keys`, which `shardwise` finds by entry point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from service.command_options import settings_from, settings_options
+from service.logs import set_up_logs
+from service.schema import migrate as bring_up
+from service.schema import require_schema
+from service.serve import serve as run
+from service.settings import parse_size
+from service.store.database import Database
+from service.store.ids import iso
+from service.store.keys import create_key, list_keys, revoke_key, set_limit
+from shardwise.cli.arguments import json_option
+from shardwise.cli.output import emit, note, say, table
+from shardwise.errors import BadInput
+
+
+@click.command()
+@click.option("--host", help="Address to bind; others than loopback need keys.")
+@click.option("--port", type=click.IntRange(0, 65535), help="0: any free one.")
+@click.option("--migrate", "may_migrate", is_flag=True, help="Bring PostgreSQL's schema up.")
+@settings_options
+@json_option
+def serve(may_migrate: bool, as_json: bool, **flags: Any) -> None:
+    """Run the service; without a Redis, with its own broker and worker."""
+
+    settings = settings_from(**flags)
+
+    def announce(url: str) -> None:
+        if as_json:
+            emit({"schema": "shardwise.serving/1", "url": url})
+        else:
+            say(f"serving on {url}")
+
+    run(settings, may_migrate=may_migrate, announce=announce)
+
+
+@click.command()
+@settings_options
+def migrate(**flags: Any) -> None:
+    """Bring the database's schema to this release's."""
+
+    settings = settings_from(**flags)
+    set_up_logs(settings.log_level, settings.log_format)
+    database = Database(settings.database)
+    bring_up(database)
+    database.close()
+    note("the schema is up to date")
+
+
+@click.group()
+def keys() -> None:
+    """Make, list and revoke the service's keys."""
+
+
+@keys.command("create")
+@click.option("--tenant", required=True, help="Whose key it is.")
+@click.option("--scope", "scopes", multiple=True, default=("read", "submit"), show_default=True)
+@click.option("--name", default="", help="What it is for.")
+@click.option("--rate", type=click.FloatRange(min=0), help="Requests a second.")
+@settings_options
+@json_option
+def create(
+    tenant: str,
+    scopes: tuple[str, ...],
+    name: str,
+    rate: float | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """A new key; it is shown this once."""
+
+    database = _database(**flags)
+    with database.write() as session:
+        key = create_key(session, tenant, scopes, name, rate)
+    if as_json:
+        emit({"schema": "shardwise.key/1", "key": key, "tenant": tenant, "scopes": list(scopes)})
+    else:
+        say(key)
+        note("keep it: it is stored as a hash only")
+
+
+@keys.command("list")
+@settings_options
+@json_option
+def list_(as_json: bool, **flags: Any) -> None:
+    """All keys, without their secrets."""
+
+    with _database(**flags).read() as session:
+        found = list_keys(session)
+    rows = [
+        {
+            "id": key.id,
+            "tenant": key.tenant_id,
+            "name": key.name,
+            "scopes": key.scopes.split(","),
+            "rate_per_s": key.rate_per_s,
+            "created_at": iso(key.created_at),
+            "revoked_at": iso(key.revoked_at),
+        }
+        for key in found
+    ]
+    if as_json:
+        emit({"schema": "shardwise.keys/1", "keys": rows})
+        return
+    table(
+        "keys",
+        ("id", "tenant", "name", "scopes", "created", "revoked"),
+        [
+            (k.id, k.tenant_id, k.name, k.scopes, iso(k.created_at), iso(k.revoked_at) or "-")
+            for k in found
+        ],
+    )
+
+
+@keys.command("revoke")
+@click.argument("key_id")
+@settings_options
+def revoke(key_id: str, **flags: Any) -> None:
+    """Make a key worthless; a running service notices within seconds."""
+
+    with _database(**flags).write() as session:
+        revoke_key(session, key_id)
+    note(f"revoked {key_id}")
+
+
+@keys.command("limit")
+@click.argument("tenant")
+@click.argument("limit")
+@click.argument("value", required=False)
+@settings_options
+def limit(tenant: str, limit: str, value: str | None, **flags: Any) -> None:
+    """Give a tenant its own value of a limit; without VALUE, the settings' again."""
+
+    try:
+        number = None if value is None else float(parse_size(value))
+    except ValueError:
+        raise BadInput(f"{value!r}", field="value", expected="a number or a size") from None
+    with _database(**flags).write() as session:
+        set_limit(session, tenant, limit, number)
+    note(f"{tenant}: {limit} is {'the settings' if value is None else value}")
+
+
+def _database(**flags: Any) -> Database:
+
+    settings = settings_from(**flags)
+    database = Database(settings.database)
+    if not settings.database_url:
+        bring_up(database)
+    require_schema(database)
+    return database

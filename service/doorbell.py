@@ -1,0 +1,90 @@
+"""The doorbell: tells workers through Celery's broker that a job's row is there.
+
+The message is the task's name and the job's id, nothing else. A ring that is lost costs time, never
+a job: the sweeper (worker/sweeper.py) rings again for rows that nobody works on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from service.settings import Settings
+from service.traces import inject
+
+SOLVE = "shardwise.solve"
+VISIBILITY_S = 12 * 3600
+"""Longer than any solve: Redis must not hand out a second copy of what is being worked on."""
+
+log = logging.getLogger(__name__)
+
+
+def broker_url(redis_url: str) -> str:
+    """Celery's URL: a path of a unix socket is written `redis+socket://`."""
+    scheme, _, rest = redis_url.partition("://")
+    if scheme == "unix":
+        return f"redis+socket://{rest}"
+    return "redis" + ("s" if scheme in ("rediss", "valkeys") else "") + f"://{rest}"
+
+
+def configure(app: Celery, settings: Settings) -> Celery:
+    """The configuration that services and workers share."""
+    app.conf.update(
+        broker_url=broker_url(settings.redis_url),
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_S,
+            "socket_timeout": 10,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "health_check_interval": 25,
+            "retry_on_timeout": True,
+        },
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        task_default_queue=settings.queue,
+        task_ignore_result=True,
+        task_serializer="json",
+        accept_content=["json"],
+        enable_utc=True,
+    )
+    return app
+
+
+class Doorbell:
+    """Rings; says whether it could."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._app = configure(Celery("shardwise-doorbell", set_as_current=False), settings)
+
+    def ring(self, job_ids: Iterable[str]) -> bool:
+        """One message for each job. A broker that is away is logged, not raised."""
+        try:
+            for job_id in job_ids:
+                self._app.send_task(SOLVE, args=[job_id], headers=inject(), retry=False)
+        except (OperationalError, OSError) as error:
+            log.warning("the broker cannot be reached, the sweeper will ring: %s", error)
+            return False
+        return True
+
+    def waiting(self) -> int | None:
+        """Messages that no worker has taken; None when the broker cannot be reached."""
+        with self._app.connection_for_read() as connection:
+            try:
+                connection.ensure_connection(max_retries=1, timeout=3)
+                declared: Any = connection.default_channel.queue_declare(
+                    self._app.conf.task_default_queue, passive=True
+                )
+                return int(declared.message_count)
+            except connection.channel_errors:
+                return 0  # Redis has no list that is empty
+            except (OperationalError, OSError, *connection.connection_errors) as error:
+                log.debug("the broker cannot be reached: %s", error)
+                return None
+
+    def close(self) -> None:
+        """Close connections."""
+        self._app.close()

@@ -1,0 +1,240 @@
+"""The request edge: admits, reads the body, calls one handler, commits, then rings.
+
+Nothing but this edge commits. A handler gets a `Call` and gives an `Answer`; what it stored, the
+audit's line and the Idempotency-Key are one transaction, and workers are told when it stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.body import read_body
+from service.conditional import matches
+from service.logs import REQUEST_ID
+from service.problems import Problem
+from service.settings import Settings
+from service.state import State, state_of
+from service.store.keys import Principal, make_tenant
+from service.store.records import record, remember, reserve
+from service.traces import current_parent
+
+IDEMPOTENCY_HEADER = "idempotency-key"
+_READABLE = re.compile(r"[!-~]{1,255}")
+
+
+@dataclass
+class Call:
+    """What a handler is called with."""
+
+    state: State
+    session: Session
+    principal: Principal
+    request_id: str
+    body: bytes = b""
+    content_type: str = ""
+    query: QueryParams = field(default_factory=QueryParams)
+    trace: str | None = None
+    parsed: Any = None
+    idempotency_key: str | None = None
+
+    @property
+    def tenant(self) -> str:
+        """Whose request this is."""
+        return self.principal.tenant
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.state.settings
+
+    def limit(self, name: str) -> Any:
+        """A setting, or the tenant's own value of it."""
+        return self.principal.limits.get(name, getattr(self.settings, name))
+
+
+@dataclass
+class Answer:
+    """What a handler gives; `ring` are the jobs that workers are to be told of."""
+
+    status: int = 200
+    document: Any = None
+    content: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    ring: list[str] = field(default_factory=list)
+    media_type: str = "application/json"
+
+    def sent(self) -> bytes:
+        """The body's bytes."""
+        if self.content is not None:
+            return self.content
+        return b"" if self.status == 204 else msgspec.json.encode(self.document)
+
+    def response(self) -> Response:
+        """As starlette sends it."""
+        content = self.sent()
+        return Response(content, self.status, self.headers, self.media_type if content else None)
+
+
+Handler = Callable[[Call], Answer]
+
+
+async def look(request: Request, handler: Handler, scope: str = "read") -> Response:
+    """A request that only reads."""
+    state = state_of(request)
+    principal = await state.gate.admit(request, scope)
+    require_text(request)
+    request_id = REQUEST_ID.get()
+
+    def run() -> Answer:
+        with state.database.read() as session:
+            call = Call(state, session, principal, request_id, query=request.query_params)
+            return handler(call)
+
+    answer = await run_in_threadpool(run)
+    etag = answer.headers.get("ETag")
+    if matches(request.headers.get("if-none-match"), etag):
+        return Response(status_code=304, headers=answer.headers)
+    return answer.response()
+
+
+async def change(
+    request: Request,
+    handler: Handler,
+    action: str,
+    scope: str = "submit",
+    parse: Callable[[Call], Any] | None = None,
+) -> Response:
+    """A request that stores, starts, cancels or deletes something.
+
+    `parse` runs before the transaction, on the body alone; the handler finds what it gave in
+    `call.parsed`.
+    """
+    call = await _receive(request, scope, parse)
+    return (await _change(request, call, handler, action)).response()
+
+
+async def change_unless(
+    request: Request,
+    known: Handler,
+    handler: Handler,
+    action: str,
+    scope: str = "submit",
+    parse: Callable[[Call], Any] | None = None,
+) -> Response:
+    """As `change`, unless `known`, which only reads, can answer with 200."""
+    call = await _receive(request, scope, parse)
+    answer = await run_in_threadpool(_read, call, known)
+    if answer.status != 200:
+        answer = await _change(request, call, handler, action)
+    return answer.response()
+
+
+async def _receive(request: Request, scope: str, parse: Callable[[Call], Any] | None) -> Call:
+    """Admitted, with the body read and parsed; without a session yet."""
+    state = state_of(request)
+    principal = await state.gate.admit(request, scope)
+    require_text(request)
+    body = await read_body(request, state.settings)
+    call = Call(
+        state,
+        session=_NO_SESSION,
+        principal=principal,
+        request_id=REQUEST_ID.get(),
+        body=body,
+        content_type=request.headers.get("content-type", "").partition(";")[0].strip().lower(),
+        query=request.query_params,
+        trace=current_parent(),
+        idempotency_key=idempotency_key(request),
+    )
+    if parse is not None:
+        call.parsed = await run_in_threadpool(parse, call)
+    return call
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The Idempotency-Key of a POST; a problem when it is not readable."""
+    key = request.headers.get(IDEMPOTENCY_HEADER) if request.method == "POST" else None
+    if key is not None and not _READABLE.fullmatch(key):
+        raise Problem(
+            "invalid",
+            "the Idempotency-Key is not readable",
+            field="Idempotency-Key",
+            expected="1 to 255 visible ASCII characters",
+        )
+    return key
+
+
+def require_text(request: Request) -> None:
+    """A problem for the character 0 in path or query: PostgreSQL's text cannot hold it."""
+    if "\0" in request.scope["path"]:
+        raise Problem("not-found", "a path holds no character 0")
+    if b"%00" in request.scope["query_string"] or b"\0" in request.scope["query_string"]:
+        raise Problem("invalid", "a query holds no character 0")
+
+
+_NO_SESSION = Session()
+"""Stands in a call until its session is opened; bound to no database, it can do nothing."""
+
+
+def _read(call: Call, handler: Handler) -> Answer:
+    with call.state.database.read() as session:
+        call.session = session
+        return handler(call)
+
+
+async def _change(request: Request, call: Call, handler: Handler, action: str) -> Answer:
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    answer = await run_in_threadpool(_commit, call, handler, action, target)
+    if answer.ring:
+        await run_in_threadpool(ring, call.state, answer.ring)
+    return answer
+
+
+def _commit(call: Call, handler: Handler, action: str, target: str) -> Answer:
+    """Handler, audit and Idempotency-Key in one transaction."""
+    key = call.idempotency_key
+    with call.state.database.write() as session:
+        call.session = session
+        make_tenant(session, call.tenant)
+        if key is not None:
+            digest = hashlib.sha256(f"{action}\n{target}\n".encode() + call.body).hexdigest()
+            before = reserve(session, call.tenant, key, digest)
+            if before is not None:
+                if before.request_hash != digest:
+                    raise Problem(
+                        "idempotency-key-reused",
+                        "this Idempotency-Key was used for another request",
+                        field="Idempotency-Key",
+                    )
+                headers = {**before.headers, "Idempotency-Replayed": "true"}
+                return Answer(before.status, content=before.content, headers=headers)
+        answer = handler(call)
+        if key is not None:
+            remember(session, call.tenant, key, answer.status, dict(answer.headers), answer.sent())
+        record(
+            session,
+            tenant=call.tenant,
+            key_id=call.principal.key_id,
+            request_id=call.request_id,
+            action=action,
+            target=answer.headers.get("Location", target),
+            status=answer.status,
+        )
+        return answer
+
+
+def ring(state: State, job_ids: list[str]) -> None:
+    """Tell the workers; counted either way."""
+    rung = state.doorbell.ring(job_ids)
+    state.metrics.rings.labels("sent" if rung else "failed").inc(len(job_ids))

@@ -1,0 +1,1 @@
+"""Handlers: what each route does, with a session and without HTTP."""

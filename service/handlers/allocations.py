@@ -1,0 +1,184 @@
+"""Allocations: n GPUs shared among jobs, from curves that are given or known by their question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from service.edge import Answer, Call
+from service.handlers.graphs import resolve_graph
+from service.handlers.jobs import RETRY_AFTER_S, job_of, limits_of, require_no_failure
+from service.json_body import convert, read_json
+from service.problems import Problem
+from service.questions import CurveRequest, Question, curve_question
+from service.store.hardware import find_hardware
+from service.store.jobs import job_document
+from service.store.results import result_of
+from shardwise.advise import AllocationJob, allocate, job_from_curve
+from shardwise.advise.allocation import CurvePoint
+from shardwise.errors import BadInput
+
+PENDING_SCHEMA = "shardwise.pending/1"
+MAX_JOBS = 1000
+MAX_POINTS = 4096
+
+
+class PointRequest(msgspec.Struct):
+    """One count of a curve that the request brings; other members of a curve are passed over."""
+
+    gpus: int
+    feasible: bool = True
+    time_s: float | None = None
+    samples_per_s: float | None = None
+
+
+class CurveGiven(msgspec.Struct):
+    """A curve that the request brings: `shardwise.curve/1`, or its points alone."""
+
+    points: list[PointRequest]
+
+
+class JobRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A job: with its curve, or with the graph and the hardware to compute it from."""
+
+    name: str = ""
+    curve: CurveGiven | None = None
+    graph: str | None = None
+    hardware: str | None = None
+    options: dict[str, Any] = {}
+    weight: float = 1.0
+    steps: int | None = None
+    deadline_s: float | None = None
+
+
+class AllocationRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/allocations`."""
+
+    jobs: list[JobRequest]
+    gpus: int
+    objective: str = "total-throughput"
+
+
+@dataclass
+class Gathered:
+    """The jobs with their curves, as far as they are known."""
+
+    jobs: list[AllocationJob]
+    missing: list[Question]
+
+
+def parse_allocation(call: Call) -> AllocationRequest:
+    """The request of the body, its numbers checked."""
+    value = read_json(call.body, call.settings.max_json_depth)
+    if not isinstance(value, dict):
+        raise BadInput("not an object", expected="a JSON object")
+    ask = convert(value, AllocationRequest)
+    if not 1 <= ask.gpus <= call.settings.max_curve_gpus:
+        most = call.settings.max_curve_gpus
+        raise BadInput(f"{ask.gpus}", field="gpus", expected=f"a whole number from 1 to {most}")
+    if not 1 <= len(ask.jobs) <= MAX_JOBS:
+        raise BadInput(f"{len(ask.jobs)} jobs", field="jobs", expected=f"1 to {MAX_JOBS}")
+    for i, job in enumerate(ask.jobs):
+        _check_job(job, f"jobs[{i}]")
+    return ask
+
+
+def _check_job(job: JobRequest, at: str) -> None:
+    if (job.curve is None) == (job.graph is None):
+        raise BadInput("neither or both of curve and graph", field=at, expected="one of them")
+    if job.graph is not None and job.hardware is None:
+        raise BadInput("missing", field=f"{at}.hardware", expected="a profile")
+    if job.steps is not None and not 1 <= job.steps <= 10**12:
+        raise BadInput(f"{job.steps}", field=f"{at}.steps", expected="1 to 10^12")
+    if job.deadline_s is not None and not 0 < job.deadline_s <= 1e12:
+        raise BadInput(f"{job.deadline_s}", field=f"{at}.deadline_s", expected="above 0, to 1e12")
+    points = job.curve.points if job.curve else []
+    if len(points) > MAX_POINTS:
+        raise BadInput(
+            f"{len(points)}", field=f"{at}.curve.points", expected=f"at most {MAX_POINTS}"
+        )
+    for p, point in enumerate(points):
+        where = f"{at}.curve.points[{p}]"
+        if not 1 <= point.gpus <= 10**6:
+            raise BadInput(f"{point.gpus}", field=f"{where}.gpus", expected="1 to 1000000")
+        if not point.feasible:
+            continue
+        for name in ("time_s", "samples_per_s"):
+            number = getattr(point, name)
+            if number is None and name == "samples_per_s":
+                continue
+            if number is None or not 1e-15 <= number <= 1e15:
+                raise BadInput(f"{number}", field=f"{where}.{name}", expected="1e-15 to 1e15")
+
+
+def gather(call: Call, ask: AllocationRequest, *, keep: bool) -> Gathered:
+    """The curve of every job; `missing` are the questions that are not answered yet."""
+    gathered = Gathered([], [])
+    for i, job in enumerate(ask.jobs):
+        name = job.name or f"job {i + 1}"
+        if job.curve is not None:
+            points = tuple(
+                CurvePoint(p.gpus, p.time_s, p.samples_per_s or 1.0 / p.time_s)
+                for p in job.curve.points
+                if p.feasible and p.time_s is not None
+            )
+            gathered.jobs.append(AllocationJob(name, points, job.weight, job.steps, job.deadline_s))
+            continue
+        question = _question(call, job, ask.gpus, f"jobs[{i}]", keep=keep)
+        stored = result_of(call.session, call.tenant, question.content_id)
+        if stored is None:
+            require_no_failure(call, question)
+            gathered.missing.append(question)
+            continue
+        gathered.jobs.append(
+            job_from_curve(
+                msgspec.json.decode(stored.content),
+                name,
+                weight=job.weight,
+                steps=job.steps,
+                deadline_s=job.deadline_s,
+            )
+        )
+    return gathered
+
+
+def _question(call: Call, job: JobRequest, gpus: int, at: str, *, keep: bool) -> Question:
+    assert job.graph is not None and job.hardware is not None
+    try:
+        hardware = find_hardware(call.session, call.tenant, job.hardware)
+        most = min(gpus, hardware.per_node * hardware.max_nodes)
+        ask = CurveRequest(job.graph, job.hardware, most, job.options)
+        graph = resolve_graph(call, job.graph, keep=keep)
+        return curve_question(ask, graph, hardware, limits_of(call))
+    except BadInput as error:
+        field = f"{at}.{error.field}" if error.field else at
+        raise BadInput(error.problem, field=field, expected=error.expected) from None
+
+
+def known_allocation(call: Call) -> Answer:
+    """200 with the allocation when every curve is known; else a status of 202 without a body."""
+    ask: AllocationRequest = call.parsed
+    gathered = gather(call, ask, keep=False)
+    if gathered.missing:
+        return Answer(202)
+    call.session.close()  # what follows may take a second and needs no database
+    return Answer(document=allocate(gathered.jobs, ask.gpus, ask.objective))
+
+
+def start_allocation(call: Call) -> Answer:
+    """202: the curves that are missing are being computed; ask again."""
+    gathered = gather(call, call.parsed, keep=True)
+    answer = Answer(202, headers={"Retry-After": RETRY_AFTER_S})
+    waiting = {}
+    for question in gathered.missing:
+        job, made = job_of(call, question)
+        waiting[job.id] = job_document(job)
+        if made:
+            answer.ring.append(job.id)
+    if not waiting:
+        raise Problem("unavailable", "the curves have just come: ask again",
+                      headers={"Retry-After": "1"})  # fmt: skip
+    answer.document = {"schema": PENDING_SCHEMA, "waiting_for": list(waiting.values())}
+    return answer

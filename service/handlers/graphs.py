@@ -1,0 +1,131 @@
+"""Graphs: uploaded, listed, shown, deleted."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from service.edge import Answer, Call
+from service.ingest import Upload, read_upload, upload_of
+from service.problems import Problem
+from service.store.graphs import (
+    add_graph,
+    delete_graph,
+    graph_content,
+    list_graphs,
+    owned_graph,
+    stored,
+)
+from service.store.ids import iso
+from service.store.pages import DEFAULT_LIMIT, MAX_LIMIT, Place, page, read_cursor
+from service.store.tables import OwnedGraph
+from shardwise.capture.shipped import shipped_graph, shipped_names
+from shardwise.errors import BadInput
+from shardwise.graph import read_graph
+
+SUMMARY_SCHEMA = "shardwise.graph-summary/1"
+SHIPPED = "shipped:"
+_MAX_SIZE = 2**32
+
+
+def parse_upload(call: Call) -> Upload:
+    """The graph of the body; query: `name`, `batch`, `seq` and named dimensions, for ONNX."""
+    sizes = {}
+    for key, value in call.query.items():
+        if key == "name":
+            continue
+        if not (value.isascii() and value.isdigit() and 1 <= int(value[:12]) <= _MAX_SIZE):
+            raise BadInput(f"{value[:40]!r} is no size", field=key, expected="a size from 1")
+        sizes[key] = int(value)
+    name = call.query.get("name", "upload.onnx")[:200]
+    return read_upload(call.body, call.content_type, name, sizes, call.settings)
+
+
+def post_graph(call: Call) -> Answer:
+    """201 for a graph that is new to the tenant, 200 for one that it has."""
+    new = keep_graph(call, call.parsed)
+    row = owned_graph(call.session, call.tenant, call.parsed.id)
+    where = f"/v1/graphs/{call.parsed.id}"
+    return Answer(201 if new else 200, graph_summary(row), headers={"Location": where})
+
+
+def keep_graph(call: Call, upload: Upload) -> bool:
+    """Store a graph within the tenant's quota; whether it is new."""
+    count, size = stored(call.session, call.tenant)
+    new = add_graph(call.session, call.tenant, upload.id, upload.canonical, upload.summary)
+    if new and count + 1 > call.limit("max_graphs"):
+        raise Problem("quota", f"{count} graphs are stored; delete some")
+    if new and size + len(upload.canonical) > call.limit("max_stored_bytes"):
+        raise Problem("quota", f"{size} bytes of graphs are stored; delete some")
+    return new
+
+
+@cache
+def _shipped(name: str) -> Upload:
+    return upload_of(read_graph(shipped_graph(name)))
+
+
+def resolve_graph(call: Call, spec: str, *, keep: bool = True) -> str:
+    """The id of a tenant's graph; with `keep`, `shipped:NAME` is stored when first named."""
+    if spec.startswith(SHIPPED):
+        name = spec.removeprefix(SHIPPED)
+        if name not in shipped_names():
+            raise BadInput(
+                f"no graph {name[:80]!r} is shipped",
+                field="graph",
+                expected=f"an id, or shipped: and one of {', '.join(shipped_names())}",
+            )
+        upload = _shipped(name)
+        if keep:
+            keep_graph(call, upload)
+        return upload.id
+    return owned_graph(call.session, call.tenant, spec[:100]).graph_id
+
+
+def get_graphs(call: Call) -> Answer:
+    """A page of the tenant's graphs."""
+    place, limit = paging(call)
+    rows = list_graphs(call.session, call.tenant, place, limit)
+    return Answer(
+        document=page(rows, limit, lambda row: (row.created_at, row.graph_id), graph_summary)
+    )
+
+
+def get_graph(call: Call, graph_id: str) -> Answer:
+    """What lists say of one graph."""
+    return Answer(document=graph_summary(owned_graph(call.session, call.tenant, graph_id)))
+
+
+def get_graph_document(call: Call, graph_id: str) -> Answer:
+    """The canonical `shardwise.graph/1` document."""
+    owned_graph(call.session, call.tenant, graph_id)
+    content = graph_content(call.session, graph_id)
+    if content is None:
+        raise Problem("not-found", f"there is no graph {graph_id}")
+    return Answer(content=content, headers={"ETag": f'"{graph_id}"'})
+
+
+def remove_graph(call: Call, graph_id: str) -> Answer:
+    """204; the tenant's answers about it go too."""
+    delete_graph(call.session, call.tenant, graph_id)
+    call.state.answers.clear_tenant(call.tenant)
+    return Answer(204)
+
+
+def graph_summary(row: OwnedGraph) -> dict[str, Any]:
+    """A graph as lists show it."""
+    return {
+        "schema": SUMMARY_SCHEMA,
+        "id": row.graph_id,
+        **row.summary,
+        "size_bytes": row.size_bytes,
+        "created_at": iso(row.created_at),
+    }
+
+
+def paging(call: Call) -> tuple[Place | None, int]:
+    """`cursor` and `limit` of a list's query."""
+    text = call.query.get("limit", str(DEFAULT_LIMIT))
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_LIMIT):
+        raise BadInput(f"{text[:40]!r}", field="limit", expected=f"1 to {MAX_LIMIT}")
+    return read_cursor(call.query.get("cursor")), int(text)

@@ -1,0 +1,113 @@
+"""Hardware profiles: uploaded, listed with the built-in ones, shown, deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.edge import Answer, Call
+from service.handlers.graphs import paging
+from service.json_body import read_json
+from service.store.hardware import add_hardware, delete_hardware, find_hardware, list_hardware
+from service.store.ids import iso
+from service.store.pages import page
+from shardwise.errors import BadInput
+from shardwise.hardware import (
+    Hardware,
+    hardware_document,
+    hardware_from_document,
+    list_builtin,
+    load_hardware,
+)
+
+SUMMARY_SCHEMA = "shardwise.hardware-summary/1"
+MAX_ROWS = 10_000
+
+
+def parse_hardware(call: Call) -> Hardware:
+    """The profile of the body."""
+    document = read_json(call.body, call.settings.max_json_depth)
+    if not isinstance(document, dict):
+        raise BadInput("not an object", expected="a shardwise.hardware/1 document")
+    for field in ("collectives", "operators"):
+        rows = document.get(field)
+        if isinstance(rows, list) and len(rows) > MAX_ROWS:
+            raise BadInput(f"{len(rows)} rows", field=field, expected=f"at most {MAX_ROWS}")
+    hardware = hardware_from_document(document)
+    _check_sizes(hardware)
+    return hardware
+
+
+def _check_sizes(hardware: Hardware) -> None:
+    """Counts beyond every real machine overflow the search's arithmetic."""
+    for i, device in enumerate(hardware.devices):
+        if device.count > MAX_ROWS:
+            raise BadInput(
+                f"{device.count}", field=f"devices[{i}].count", expected=f"at most {MAX_ROWS}"
+            )
+    for i, level in enumerate(hardware.levels):
+        if level.size > 10**6:
+            raise BadInput(f"{level.size}", field=f"levels[{i}].size", expected="at most 1000000")
+
+
+def post_hardware(call: Call) -> Answer:
+    """201 for a profile that is new to the tenant, 200 for one that it has."""
+    hardware: Hardware = call.parsed
+    new = add_hardware(call.session, call.tenant, hardware)
+    return Answer(
+        201 if new else 200,
+        summary(hardware, builtin=False, created_at=None),
+        headers={"Location": f"/v1/hardware/{hardware.id}"},
+    )
+
+
+def get_hardware_list(call: Call) -> Answer:
+    """A page of the tenant's profiles; the first one ends with the built-in ones."""
+    place, limit = paging(call)
+    rows = list_hardware(call.session, call.tenant, place, limit)
+    document = page(
+        rows,
+        limit,
+        lambda row: (row.created_at, row.hardware_id),
+        lambda row: summary(
+            hardware_from_document(row.document), builtin=False, created_at=row.created_at
+        ),
+    )
+    document["builtin"] = [
+        summary(load_hardware(name), builtin=True, created_at=None) for name in list_builtin()
+    ]
+    return Answer(document=document)
+
+
+def get_hardware(call: Call, spec: str) -> Answer:
+    """The `shardwise.hardware/1` document of an id or a built-in name."""
+    try:
+        hardware = find_hardware(call.session, call.tenant, spec)
+    except BadInput as error:
+        from service.problems import not_found
+
+        raise not_found("hardware profile", spec[:80]) from error
+    return Answer(document=hardware_document(hardware), headers={"ETag": f'"{hardware.id}"'})
+
+
+def remove_hardware(call: Call, hardware_id: str) -> Answer:
+    """204."""
+    delete_hardware(call.session, call.tenant, hardware_id)
+    return Answer(204)
+
+
+def summary(hardware: Hardware, *, builtin: bool, created_at: float | None) -> dict[str, Any]:
+    """A profile as lists show it."""
+    device = hardware.devices[0]
+    return {
+        "schema": SUMMARY_SCHEMA,
+        "id": hardware.id,
+        "name": hardware.name,
+        "builtin": builtin,
+        "provenance": hardware.provenance,
+        "device": device.kind,
+        "gpus_per_node": device.count,
+        "memory_bytes": device.memory_bytes,
+        "max_nodes": hardware.max_nodes,
+        "measured": bool(hardware.collectives),
+        "created_at": iso(created_at),
+    }

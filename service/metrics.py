@@ -1,0 +1,130 @@
+"""Metrics in Prometheus' form, with the prefix `shardwise_`, in base units, no unbounded label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from sqlalchemy import func, select
+
+from service.store.database import Database, StoreUnavailable, now
+from service.store.records import living_workers
+from service.store.tables import ACTIVE, Job
+
+LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+SOLVE_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+QUEUE_FRESH_S = 1.0
+
+
+class Metrics:
+    """A service process's metrics, each app with a registry of its own."""
+
+    def __init__(self, database: Database, silent_s: float) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.requests = Counter(
+            "shardwise_requests",
+            "HTTP requests answered.",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self.latency = Histogram(
+            "shardwise_request_duration_seconds",
+            "Time to answer an HTTP request; event streams are not in it.",
+            ("route",),
+            buckets=LATENCY_S,
+            registry=self.registry,
+        )
+        self.answers = Counter(
+            "shardwise_answers",
+            "Questions by where their answer came from: memory, store, or computed anew.",
+            ("kind", "source"),
+            registry=self.registry,
+        )
+        self.rings = Counter(
+            "shardwise_rings", "Messages to the broker.", ("outcome",), registry=self.registry
+        )
+        self.registry.register(StoreCollector(database, silent_s))
+
+
+class WorkerMetrics:
+    """A worker process's metrics."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.solves = Counter(
+            "shardwise_solves", "Solves ended.", ("kind", "outcome"), registry=self.registry
+        )
+        self.duration = Histogram(
+            "shardwise_solve_duration_seconds",
+            "Time from claim to end of a solve.",
+            ("kind",),
+            buckets=SOLVE_S,
+            registry=self.registry,
+        )
+        self.rung_again = Counter(
+            "shardwise_rings_repeated", "Jobs rung for again.", registry=self.registry
+        )
+
+
+class StoreCollector(Collector):
+    """What the rows say when they are asked, at most once a second: the same from every process."""
+
+    def __init__(self, database: Database, silent_s: float) -> None:
+        self._database = database
+        self._silent_s = silent_s
+        self._until = 0.0
+        self._last: list[Metric] = []
+
+    def describe(self) -> list[Metric]:
+        """Nothing: asking the database while registering would start it too early."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The families."""
+        if self._until < monotonic():
+            self._last = self._ask()
+            self._until = monotonic() + QUEUE_FRESH_S
+        yield from self._last
+
+    def _ask(self) -> list[Metric]:
+        up = GaugeMetricFamily("shardwise_database_up", "Whether the database answers.")
+        jobs = GaugeMetricFamily(
+            "shardwise_jobs", "Jobs that are stored.", labels=("kind", "state")
+        )
+        age = GaugeMetricFamily(
+            "shardwise_queue_oldest_age_seconds", "How long the oldest queued job has waited."
+        )
+        workers = GaugeMetricFamily("shardwise_workers", "Worker processes that live.")
+        slots = GaugeMetricFamily("shardwise_worker_slots", "Solves that they may run at once.")
+        asked = GaugeMetricFamily(
+            "shardwise_database_query_seconds", "Time that these figures took to read."
+        )
+        started = monotonic()
+        try:
+            with self._database.read() as session:
+                counts = session.execute(
+                    select(Job.kind, Job.state, func.count()).group_by(Job.kind, Job.state)
+                ).all()
+                oldest = session.scalar(
+                    select(now() - func.min(Job.created_at)).where(Job.state == ACTIVE[0])
+                )
+                alive = living_workers(session, self._silent_s)
+        except StoreUnavailable:
+            up.add_metric((), 0)
+            return [up]
+        up.add_metric((), 1)
+        for kind, state, count in counts:
+            jobs.add_metric((kind, state), count)
+        age.add_metric((), max(oldest or 0.0, 0.0))
+        workers.add_metric((), len(alive))
+        slots.add_metric((), sum(worker.slots for worker in alive))
+        asked.add_metric((), monotonic() - started)
+        return [up, jobs, age, workers, slots, asked]

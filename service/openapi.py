@@ -1,0 +1,265 @@
+"""What the OpenAPI document says of each route: shapes, examples, every status that may come.
+
+Routes take requests as they come, so that bodies are read within limits and errors are ours; this
+is where FastAPI is told what they take and give. The shapes of requests are those that
+service/questions.py reads; of answers, service/shapes.py.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from service.handlers.allocations import AllocationRequest
+from service.problems import MEDIA_TYPE, PROBLEMS
+from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from service.search_options import NAMES, NUMBERS, PINS, STEP
+from service.shapes import EXAMPLES, SHAPES
+from service.store.jobs import COLLECTIONS
+from service.store.pages import DEFAULT_LIMIT, MAX_LIMIT
+from service.store.tables import STATES
+
+Route = dict[str, Any]
+REQUESTS = (FrontierRequest, CurveRequest, PlanRequest, QuoteRequest, AllocationRequest)
+_REF = "#/components/schemas/"
+
+READS = (401, 403, 422, 429, 503)
+CHANGES = (400, *READS, 409, 413, 415)
+TITLES = {
+    status: "; ".join(title for other, title in PROBLEMS.values() if other == status)
+    for status, _ in PROBLEMS.values()
+}
+
+
+def components() -> dict[str, Any]:
+    """Every named shape."""
+    _, found = msgspec.json.schema_components(REQUESTS, ref_template=_REF + "{name}")
+    return {**found, **SHAPES}
+
+
+def complete(document: dict[str, Any]) -> dict[str, Any]:
+    """FastAPI's document with our shapes, and how keys are given."""
+    parts = document.setdefault("components", {})
+    parts["schemas"] = components()
+    parts["securitySchemes"] = {
+        "key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "`shardwise keys create`; not needed by a service on loopback "
+            "that has no keys.",
+        }
+    }
+    document["security"] = [{"key": []}, {}]
+    return document
+
+
+def allowed_methods(document: dict[str, Any], path: str) -> list[str]:
+    """The methods of a path, by the document; starlette's answer names one route's only."""
+    found = set()
+    for template, operations in document["paths"].items():
+        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", template), path):
+            found |= {method.upper() for method in operations}
+    return sorted(found)
+
+
+def _problem() -> dict[str, Any]:
+    return {MEDIA_TYPE: {"schema": {"$ref": _REF + "Problem"}}}
+
+
+def _json(shape: str, example: Any = None) -> dict[str, Any]:
+    content: dict[str, Any] = {"schema": {"$ref": _REF + shape}}
+    if example is None:
+        example = EXAMPLES.get(shape)
+    if example is not None:
+        content["example"] = example
+    return {"application/json": content}
+
+
+def _answers(good: dict[int, tuple[str, Any]], bad: tuple[int, ...]) -> dict[int | str, Any]:
+    found: dict[int | str, Any] = {
+        status: {"description": text, **({"content": content} if content else {})}
+        for status, (text, content) in good.items()
+    }
+    for status in sorted({*bad, 500}):
+        found[status] = {"description": TITLES[status], "content": _problem()}
+    return found
+
+
+def _route(
+    good: dict[int, tuple[str, Any]],
+    bad: tuple[int, ...],
+    *,
+    body: dict[str, Any] | None = None,
+    parameters: list[dict[str, Any]] | None = None,
+    create: bool = False,
+    status_code: int = 200,
+) -> Route:
+    extra: dict[str, Any] = {}
+    if body is not None:
+        extra["requestBody"] = {"required": True, "content": body}
+    if create:
+        parameters = [*(parameters or []), _IDEMPOTENCY]
+    if parameters:
+        extra["parameters"] = parameters
+    return {
+        "responses": _answers(good, bad),
+        "openapi_extra": extra,
+        "status_code": status_code,
+        "response_model": None,
+    }
+
+
+def _query(name: str, schema: dict[str, Any], text: str, *, required: bool = False) -> Any:
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "schema": schema,
+        "description": text,
+    }
+
+
+_IDEMPOTENCY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    "description": "A repeat with the same key and body gets the first answer again.",
+}
+_TEXT = {"type": "string"}
+_SIZE = {"type": "integer", "minimum": 1, "maximum": 2**32}
+_PAGING = [
+    _query("cursor", _TEXT, "`next` of the page before."),
+    _query(
+        "limit",
+        {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+        "Items of a page.",
+    ),
+]
+_GZIP = {"schema": {"type": "string", "format": "binary"}}
+
+post_graph = _route(
+    {
+        201: ("The graph is new", _json("GraphSummary")),
+        200: ("The graph is known", _json("GraphSummary")),
+    },
+    CHANGES,
+    body={
+        "application/json": {"schema": {"$ref": _REF + "Graph"}, "example": EXAMPLES["Graph"]},
+        "application/onnx": _GZIP,
+        "application/gzip": _GZIP,
+    },
+    parameters=[
+        _query("name", _TEXT, "ONNX: what the graph is called."),
+        _query("batch", _SIZE, "ONNX: samples, where the file leaves them open."),
+        _query("seq", _SIZE, "ONNX: tokens, where the file leaves them open."),
+    ],
+    create=True,
+    status_code=201,
+)
+list_graphs = _route({200: ("A page", _json("GraphPage"))}, READS, parameters=_PAGING)
+get_graph = _route({200: ("The graph", _json("GraphSummary"))}, (*READS, 404))
+get_graph_document = _route({200: ("The document", _json("Graph"))}, (*READS, 404))
+delete_graph = _route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
+
+post_hardware = _route(
+    {
+        201: ("The profile is new", _json("HardwareSummary")),
+        200: ("The profile is known", _json("HardwareSummary")),
+    },
+    CHANGES,
+    body=_json("Hardware"),
+    create=True,
+    status_code=201,
+)
+list_hardware = _route({200: ("A page", _json("HardwarePage"))}, READS, parameters=_PAGING)
+get_hardware = _route({200: ("The profile", _json("Hardware"))}, (*READS, 404))
+delete_hardware = _route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
+
+get_curve = _route(
+    {
+        200: ("The curve, with its ETag", _json("Curve")),
+        202: ("It is being computed: ask again after Retry-After", _json("Job")),
+        304: ("The client's copy (If-None-Match) still stands", None),
+    },
+    (*CHANGES, 404),
+    parameters=[
+        _query("graph", _TEXT, "Id of a graph, or `shipped:NAME`.", required=True),
+        _query("hardware", _TEXT, "Id or built-in name, with `*NODES` if need be.", required=True),
+        _query(
+            "max_gpus", {"type": "integer", "minimum": 1}, "The largest GPU count.", required=True
+        ),
+        *(
+            _query(name, _TEXT, "An option of the search.")
+            for name in NAMES
+            if name not in (*NUMBERS, PINS, STEP)
+        ),
+        _query(STEP, _TEXT, "The option `step` as a JSON object."),
+        *(_query(name, _TEXT, "Whole numbers with commas between them.") for name in NUMBERS),
+        _query(
+            PINS, {"type": "array", "items": _TEXT}, "Rules (docs/strategies.md), each a parameter."
+        ),
+    ],
+)
+healthz = _route({200: ("It does", _json("Health"))}, ())
+readyz = _route({200: ("Ready", _json("Readiness")), 503: ("Not ready", _json("Readiness"))}, ())
+metrics = _route({200: ("Metrics", {"text/plain": {"schema": _TEXT}})}, ())
+post_allocation = _route(
+    {
+        200: ("The allocation", _json("Allocation")),
+        202: ("Curves are being computed: ask again after Retry-After", _json("Pending")),
+    },
+    (*CHANGES, 404),
+    body=_json("AllocationRequest"),
+    create=True,
+)
+
+
+def ask(kind: str, shape: type) -> Route:
+    """`POST` of a question."""
+    return _route(
+        {
+            200: ("The answer was known: the job with its `result`", _json("Job")),
+            202: ("It is being computed: see Location", _json("Job")),
+        },
+        (*CHANGES, 404),
+        body=_json(shape.__name__),
+        create=True,
+        status_code=202,
+    )
+
+
+def list_jobs(kind: str | None) -> Route:
+    """A list of jobs, of one kind or of all."""
+    filters = [
+        _query("state", {"type": "string", "enum": list(STATES)}, "Only jobs in this state."),
+        _query("graph", _TEXT, "Only jobs on this graph."),
+    ]
+    if kind is None:
+        kinds = {"type": "string", "enum": list(COLLECTIONS)}
+        filters.append(_query("kind", kinds, "Only jobs of this kind."))
+    return _route({200: ("A page", _json("JobPage"))}, READS, parameters=[*_PAGING, *filters])
+
+
+def get_job(kind: str | None) -> Route:
+    """One job."""
+    return _route(
+        {
+            200: ("The job, with its `result` when it is done", _json("Job")),
+            304: ("The client's copy (If-None-Match) still stands", None),
+        },
+        (*READS, 404),
+    )
+
+
+def job_events(kind: str | None) -> Route:
+    """The event stream of a job."""
+    stream = {"text/event-stream": {"schema": {"$ref": _REF + "Event"}}}
+    return _route({200: ("Events until the job ends", stream)}, (*READS, 404))
+
+
+def cancel_job(kind: str | None) -> Route:
+    """Cancelling a job."""
+    return _route({200: ("The job as it is now", _json("Job"))}, (*CHANGES, 404))

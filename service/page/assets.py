@@ -1,0 +1,82 @@
+"""What pages load: our own files, and Plotly's JavaScript out of its Python package.
+
+Addresses carry a digest of the content, so that browsers keep the files for good.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from fastapi import Request, Response
+
+from service.problems import not_found
+
+PLOTLY = "plotly.min.js"
+FOLDER = Path(__file__).parent / "static"
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file, compressed once."""
+
+    compressed: bytes
+    media_type: str
+    digest: str
+
+
+def names() -> list[str]:
+    """What there is."""
+    return [PLOTLY, *sorted(path.name for path in FOLDER.iterdir() if path.suffix in _TYPES)]
+
+
+@cache
+def asset(name: str) -> Asset:
+    """The file of a name; a `not-found` problem otherwise."""
+    if name not in names():
+        raise not_found("file", name[:80])
+    content = _path(name).read_bytes()
+    return Asset(gzip.compress(content, 6, mtime=0), _TYPES[Path(name).suffix], digest(name))
+
+
+@cache
+def digest(name: str) -> str:
+    """A short digest of a file's content."""
+    return hashlib.sha256(_path(name).read_bytes()).hexdigest()[:16]
+
+
+def address(name: str) -> str:
+    """The path of a file, for templates."""
+    return f"/assets/{name}?{digest(name)}"
+
+
+def serve_asset(request: Request, name: str) -> Response:
+    """A file, as it is kept or unpacked."""
+    found = asset(name)
+    headers = {
+        "Cache-Control": "public, max-age=31536000, immutable"
+        if request.url.query == found.digest
+        else "no-cache",
+        "ETag": f'"{found.digest}"',
+        "Vary": "Accept-Encoding",
+    }
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+        return Response(found.compressed, headers=headers, media_type=found.media_type)
+    return Response(gzip.decompress(found.compressed), headers=headers, media_type=found.media_type)
+
+
+def _path(name: str) -> Path:
+    if name != PLOTLY:
+        return FOLDER / name
+    # Found without importing plotly, which would cost the service its start-up time and memory.
+    spec = importlib.util.find_spec("plotly")
+    assert spec is not None and spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0]) / "package_data" / PLOTLY

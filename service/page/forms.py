@@ -1,0 +1,161 @@
+"""Forms as the bodies of the HTTP calls: what a person typed becomes what a client would send."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException
+from starlette.types import Message
+
+from service.body import read_body
+from service.page.inner import inner_request
+from service.problems import Problem
+from service.search_options import NAMES
+from service.settings import parse_size
+from service.state import state_of
+from shardwise.errors import BadInput
+
+MAX_FIELDS = 200
+_FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
+
+
+async def read_form(request: Request, scope: str = "submit") -> FormData:
+    """The fields and files of a form, from whoever may send it, within the limit of bodies."""
+    state = state_of(request)
+    await state.gate.admit(inner_request(request), scope)
+    kind = request.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() not in _FORMS:
+        raise Problem("unsupported-media-type", "not a form", expected=" or ".join(_FORMS))
+    body = await read_body(request, state.settings)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    scope_alone = {key: value for key, value in request.scope.items() if key != "app"}
+    try:
+        return await Request(scope_alone, receive).form(
+            max_files=2, max_fields=MAX_FIELDS, max_part_size=len(body) + 1
+        )
+    except MultiPartException as error:
+        raise Problem("bad-request", f"the form cannot be read: {error.message}") from None
+
+
+async def file_of(form: FormData, name: str) -> tuple[str, bytes] | None:
+    """A file that was chosen: its name and content."""
+    found = form.get(name)
+    if not isinstance(found, UploadFile) or not found.filename:
+        return None
+    return found.filename, await found.read()
+
+
+def texts(form: FormData) -> dict[str, str]:
+    """The fields that are filled in; boxes of one name are joined by commas."""
+    found: dict[str, str] = {}
+    for name, value in form.multi_items():
+        if isinstance(value, str) and value.strip():
+            found[name] = f"{found[name]},{value.strip()}" if name in found else value.strip()
+    return found
+
+
+def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
+    """The body of `POST /v1/frontiers`, `curves`, `plans` or `quotes`, by the field `kind`."""
+    kind = values.get("kind", "frontier")
+    body: dict[str, Any] = {"graph": _needed(values, "graph", "a graph")}
+    if kind == "quote":
+        _optional(body, values, "steps", _whole)
+        _optional(body, values, "budget_usd", _number)
+        _optional(body, values, "max_instances", _whole)
+        if "deadline_h" in values:
+            body["deadline_s"] = 3600 * _number(values["deadline_h"], "deadline_h")
+        if offers_csv is not None:
+            body["offers_csv"] = offers_csv
+    else:
+        nodes = f"*{_whole(values['nodes'], 'nodes')}" if "nodes" in values else ""
+        body["hardware"] = _needed(values, "hardware", "a profile") + nodes
+        gpus = _whole(_needed(values, "gpus", "a number of GPUs"), "gpus")
+        body["max_gpus" if kind == "curve" else "gpus"] = gpus
+        if kind == "plan":
+            body["objective"] = values.get("objective", "mini-time")
+    body["options"] = options_of(values)
+    return json.dumps(body).encode()
+
+
+def options_of(values: Mapping[str, str]) -> dict[str, Any]:
+    """The options that are filled in, of those that this release has."""
+    options: dict[str, Any] = {}
+    for name, reads in _OPTIONS.items():
+        if name in NAMES and name in values:
+            options[name] = reads(values[name], name)
+    return options
+
+
+def _needed(values: Mapping[str, str], name: str, expected: str) -> str:
+    if name not in values:
+        raise BadInput("missing", field=name, expected=expected)
+    return values[name]
+
+
+def _optional(body: dict[str, Any], values: Mapping[str, str], name: str, reads: Any) -> None:
+    if name in values:
+        body[name] = reads(values[name], name)
+
+
+def _whole(text: str, field: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise BadInput(f"{text[:40]!r}", field=field, expected="a whole number")
+    return int(text)
+
+
+def _number(text: str, field: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise BadInput(f"{text[:40]!r}", field=field, expected="a number")
+    return value
+
+
+def _bytes(text: str, field: str) -> float:
+    try:
+        return float(parse_size(text))
+    except ValueError:
+        raise BadInput(
+            f"{text[:40]!r}", field=field, expected="a size such as 14.5GB or 16GiB"
+        ) from None
+
+
+def _wholes(text: str, field: str) -> list[int]:
+    return [_whole(part.strip(), field) for part in text.split(",") if part.strip()]
+
+
+def _word(text: str, field: str) -> str:
+    return text
+
+
+def _flag(text: str, field: str) -> bool:
+    return text == "true"
+
+
+def _lines(text: str, field: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+_OPTIONS = {
+    "epsilon": _number,
+    "memory_limit_bytes": _bytes,
+    "time_limit_s": _number,
+    "optimizer": _word,
+    "method": _word,
+    "precision": _word,
+    "recompute": _word,
+    "zero": _wholes,
+    "micro_batches": _wholes,
+    "pins": _lines,
+    "overlap": _flag,
+}
+"""How each option of the form is read; options that the form does not have keep defaults."""

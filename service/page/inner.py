@@ -1,0 +1,81 @@
+"""The page asks as a client does: its requests go through the edge of the HTTP calls.
+
+Admission, limits, audit, quotas and tenants are the edge's; the page translates forms into
+bodies, and documents into HTML. A cookie's key becomes the `Authorization` header here and nowhere
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from fastapi import Request, Response
+from starlette.types import Message
+
+from service.edge import Call, Handler, change, look
+from service.page.session import presented_key
+
+_NOT_PASSED_ON = {
+    b"content-type",
+    b"content-length",
+    b"content-encoding",
+    b"if-none-match",
+    b"cookie",
+}
+
+
+def inner_request(
+    request: Request,
+    *,
+    query: dict[str, str] | None = None,
+    body: bytes = b"",
+    content_type: str = "",
+    key: str | None = None,
+) -> Request:
+    """The request as an HTTP client would send it, with the session's key (or this one)."""
+    headers = [(name, value) for name, value in request.headers.raw if name not in _NOT_PASSED_ON]
+    key = key or presented_key(request)
+    if key is not None:
+        headers = [(name, value) for name, value in headers if name != b"authorization"]
+        headers.append((b"authorization", f"Bearer {key}".encode()))
+    if content_type:
+        headers.append((b"content-type", content_type.encode()))
+    scope = {
+        **request.scope,
+        "headers": headers,
+        "query_string": urlencode(query or {}).encode(),
+    }
+    sent = False
+
+    async def receive() -> Message:
+        nonlocal sent
+        if sent:
+            return await request.receive()
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request(scope, receive)
+
+
+async def read(request: Request, handler: Handler, query: dict[str, str] | None = None) -> Any:
+    """The document that a reading call gives."""
+    answer = await look(inner_request(request, query=query), handler)
+    return msgspec.json.decode(answer.body)
+
+
+async def send(
+    request: Request,
+    handler: Handler,
+    action: str,
+    *,
+    body: bytes = b"",
+    content_type: str = "",
+    query: dict[str, str] | None = None,
+    parse: Callable[[Call], Any] | None = None,
+) -> Response:
+    """The answer of a call that stores, starts, cancels or deletes."""
+    inner = inner_request(request, query=query, body=body, content_type=content_type)
+    return await change(inner, handler, action, parse=parse)

@@ -1,0 +1,81 @@
+"""Templates and the headers of pages.
+
+Content-Security-Policy: scripts only from our own files, styles from them and one element with a
+nonce, into which Plotly writes its rules; nothing from any other host, no frames, no plug-ins.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from functools import cache
+from typing import Any
+
+from fastapi import Request, Response
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
+from starlette.concurrency import run_in_threadpool
+
+from service.page import units
+from service.page.assets import address
+from service.page.session import COOKIE
+from shardwise import __version__
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; "
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+
+
+@cache
+def environment() -> Environment:
+    """The templates; an undefined name is a defect, never an empty place."""
+    found = Environment(
+        loader=PackageLoader("service.page", "templates"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    for name in ("size", "seconds", "count", "usd", "percent", "moment", "short"):
+        found.filters[name] = getattr(units, name)
+    found.filters["breakable"] = breakable
+    found.globals.update(asset=address, version=__version__)
+    return found
+
+
+async def respond(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+    """A page; rendering is done beside the event loop."""
+    return await run_in_threadpool(page, request, template, status, values)
+
+
+def page(request: Request, template: str, status: int, values: dict[str, Any]) -> Response:
+    """A page with its headers."""
+    nonce = secrets.token_urlsafe(16)
+    text = (
+        environment()
+        .get_template(template)
+        .render(**values, nonce=nonce, signed_in=COOKIE in request.cookies, path=request.url.path)
+    )
+    policy = _POLICY.format(nonce=nonce)
+    headers = {**HEADERS, "Content-Security-Policy": policy}
+    return Response(text, status, headers, "text/html; charset=utf-8")
+
+
+def breakable(name: str) -> Markup:
+    """A long name that may be broken after its dots and underscores."""
+    parts = re.split(r"(?<=[._-])", name)
+    return Markup("<wbr>").join(escape(part) for part in parts)
+
+
+def redirect(where: str) -> Response:
+    """See other: what a form that was taken answers."""
+    return Response(status_code=303, headers={"Location": where, "Cache-Control": "no-store"})

@@ -1,0 +1,51 @@
+"""A route of the page: forms only from our own pages, errors as pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from service.logs import REQUEST_ID
+from service.page.render import redirect, respond
+from service.page.session import require_same_origin
+from service.problems import Problem, problem_of
+from shardwise.errors import ShardwiseError
+
+Handle = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class PageRoute(APIRoute):
+    """Whoever is not signed in is led to the sign-in page."""
+
+    def get_route_handler(self) -> Handle:
+        """The endpoint with what stands around it."""
+        endpoint = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                require_same_origin(request)
+                return await endpoint(request)
+            except ShardwiseError as error:
+                return await error_page(request, problem_of(error))
+
+        return handle
+
+
+async def error_page(request: Request, problem: Problem) -> Response:
+    """What went wrong, in words; 401 leads to the sign-in page."""
+    if problem.slug == "unauthenticated":
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        back = f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""
+        return redirect(f"/sign-in{back}")
+    answer = await respond(
+        request,
+        "error.html",
+        status=problem.status,
+        problem=problem.document(REQUEST_ID.get()),
+    )
+    answer.headers.update(problem.headers)
+    return answer

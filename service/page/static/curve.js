@@ -1,0 +1,54 @@
+// The curve: time and throughput against GPUs; counts on which nothing fits are marked.
+"use strict";
+(() => {
+  const { data, colour, seconds, size } = Plots;
+  const { points } = data;
+  const place = document.getElementById("plot");
+  const fits = points.map((_, i) => i).filter((i) => points[i].feasible);
+  const not = points.map((_, i) => i).filter((i) => !points[i].feasible);
+  const samples = points.some((point) => point.samples_per_s !== null && point.samples_per_s !== undefined);
+  const gpus = (indices) => indices.map((i) => points[i].gpus);
+  const words = (i) =>
+    `${points[i].gpus} GPUs<br>${seconds(points[i].time_s)} a step<br>${size(points[i].peak_bytes)} of one GPU`
+    + (points[i].samples_per_s ? `<br>${points[i].samples_per_s.toPrecision(3)} samples a second` : "");
+  const wrapped = (text) => text.replace(/(.{1,44})(\s|$)/g, "$1<br>");
+  const figure = () => {
+    const marker = { color: colour("accent"), size: 8 };
+    const dots = { mode: "markers", x: gpus(fits), customdata: fits, hoverinfo: "text", text: fits.map(words) };
+    const best = fits.filter((i) => points[i].best_time_s !== null && points[i].best_time_s !== undefined);
+    // They have no time: they stand just above the axis, where a pointer can reach them.
+    const low = 0.04 * Math.max(...fits.map((i) => points[i].time_s), 0) || 0.04;
+    const traces = [
+      { x: gpus(best), y: best.map((i) => points[i].best_time_s), mode: "lines", name: "at most so many",
+        line: { shape: "hv", color: colour("accent"), width: 1.5 }, hoverinfo: "skip" },
+      { ...dots, y: fits.map((i) => points[i].time_s), name: "exactly so many", marker },
+    ];
+    if (not.length) {
+      traces.push({
+        x: gpus(not), y: not.map(() => low), mode: "markers", name: "infeasible", customdata: not,
+        marker: { color: colour("bad"), symbol: "x", size: 10 }, hoverinfo: "text",
+        text: not.map((i) => `${points[i].gpus} GPUs: infeasible<br>${wrapped(points[i].reason ?? "nothing fits")}`),
+      });
+    }
+    const layout = {
+      xaxis: { title: { text: "GPUs" }, range: [0.4, points.length + 0.6] },
+      yaxis: { title: { text: "time of a step (s)" }, rangemode: "tozero" },
+    };
+    if (samples) {
+      traces.push({ ...dots, y: fits.map((i) => points[i].samples_per_s), name: "samples per second",
+        marker: { color: colour("p1"), size: 8, symbol: "diamond" }, xaxis: "x2", yaxis: "y2" });
+      layout.grid = { rows: 2, columns: 1, pattern: "independent", ygap: 0.3 };
+      layout.xaxis2 = { ...layout.xaxis };
+      layout.xaxis = { range: layout.xaxis.range };
+      layout.yaxis2 = { title: { text: "samples per second" }, rangemode: "tozero" };
+    }
+    return { traces, layout };
+  };
+  Plots.draw(place, figure).then(() => {
+    place.on("plotly_click", ({ event }) => {
+      const point = Plots.pointed(place, event);
+      if (point !== null && points[point].feasible) Plots.submit(point);
+    });
+    place.dataset.drawn = "yes";
+  });
+})();

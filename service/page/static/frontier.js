@@ -1,0 +1,143 @@
+// The frontier: time against memory; a point's details on hover, its plan on click.
+"use strict";
+(() => {
+  const { data, colour, seconds, size, GIB } = Plots;
+  const { points } = data;
+  const place = document.getElementById("plot");
+  const details = document.getElementById("details");
+  const slider = document.getElementById("at");
+  let at = data.start;
+
+  const memory = points.map((point) => point.memory_bytes / GIB);
+  const time = points.map((point) => point.time_s);
+  const only = (keep) => points.map((point, i) => (keep(point, i) ? i : -1)).filter((i) => i >= 0);
+  const marks = (name, indices, marker) => ({
+    x: indices.map((i) => memory[i]), y: indices.map((i) => time[i]), customdata: indices,
+    mode: "markers", name, marker, hoverinfo: "text",
+    text: indices.map((i) => `point ${i + 1}<br>${size(points[i].memory_bytes)}<br>${seconds(time[i])}`),
+  });
+  const figure = () => {
+    const fits = only((point) => point.feasible !== false);
+    const not = only((point) => point.feasible === false);
+    const traces = [
+      {
+        x: memory, y: time, mode: "lines", name: "frontier", hoverinfo: "skip", showlegend: false,
+        line: { shape: "hv", color: colour("accent"), width: 1.5 },
+      },
+      marks("fits", fits, { color: colour("accent"), size: 7 }),
+    ];
+    if (not.length) {
+      traces.push(marks("does not fit", not, { color: colour("faint"), size: 7, symbol: "x-thin-open" }));
+    }
+    const replayed = only((point) => point.replayed_time_s !== null && point.replayed_time_s !== undefined);
+    if (replayed.length) {
+      traces.push({
+        ...marks("replayed", replayed, { color: colour("p2"), size: 6, symbol: "diamond" }),
+        visible: "legendonly",
+        x: replayed.map((i) => (points[i].replayed_peak_bytes ?? points[i].memory_bytes) / GIB),
+        y: replayed.map((i) => points[i].replayed_time_s),
+      });
+    }
+    if (data.knee !== null) {
+      traces.push(marks("turning point", [data.knee], { color: colour("bad"), size: 12, symbol: "star" }));
+    }
+    traces.push({
+      ...marks("shown", [at], {
+        color: "rgba(0,0,0,0)", size: 17, line: { color: colour("text"), width: 2 },
+      }),
+      hoverinfo: "skip", showlegend: false,
+    });
+    const shapes = [];
+    if (data.limit_bytes && data.limit_bytes / GIB <= 1.5 * Math.max(...memory)) {
+      const x = data.limit_bytes / GIB;
+      shapes.push({
+        type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1,
+        line: { color: colour("bad"), dash: "dash", width: 1 },
+      });
+    }
+    return {
+      traces,
+      layout: {
+        shapes,
+        xaxis: { title: { text: "memory of one GPU (GiB)" } },
+        yaxis: { title: { text: "time of a step (s)" } },
+      },
+    };
+  };
+
+  const cell = (row, tag, text, kind) => {
+    const made = row.appendChild(document.createElement(tag));
+    made.textContent = text;
+    if (kind) made.className = kind;
+    if (tag === "th") made.scope = "row";
+    return made;
+  };
+  const table = (caption, whole, parts, values, unit) => {
+    const made = document.createElement("table");
+    made.className = "plain";
+    made.createCaption().textContent = caption;
+    const body = made.createTBody();
+    const first = body.insertRow();
+    cell(first, "th", "Together", "sum");
+    cell(first, "td", unit(whole), "n sum");
+    cell(first, "td", "", "n");
+    for (const [key, name] of parts) {
+      if (values[key] === undefined || values[key] === null) continue;
+      const row = body.insertRow();
+      cell(row, "th", name);
+      cell(row, "td", unit(values[key]), "n");
+      cell(row, "td", whole > 0 ? `${((100 * values[key]) / whole).toFixed(1)} %` : "", "n");
+    }
+    details.append(made);
+  };
+  const list = (lines) => {
+    const made = document.createElement("ul");
+    made.className = "splits";
+    for (const line of lines) made.appendChild(document.createElement("li")).textContent = line;
+    details.append(made);
+  };
+  const show = (index) => {
+    at = index;
+    const point = points[index];
+    slider.value = index;
+    slider.setAttribute("aria-valuetext",
+      `point ${index + 1}: ${size(point.memory_bytes)}, ${seconds(point.time_s)}`);
+    document.getElementById("number").textContent = index + 1;
+    document.getElementById("chosen").value = index;
+    details.replaceChildren();
+    const words = [];
+    if (data.names[index]) words.push(data.names[index]);
+    words.push(point.feasible === false ? "does not fit the memory" : "fits the memory");
+    if ((point.micro_batches ?? 1) > 1) words.push(`${point.micro_batches} micro-batches`);
+    details.appendChild(document.createElement("p")).textContent = words.join(", ");
+    table("Time of a step", point.time_s, data.time_parts,
+      point.time ?? { compute_s: point.compute_s, synchronisation_s: point.communication_s }, seconds);
+    table("Memory of one GPU", point.memory_bytes, data.memory_parts, point.memory ?? {}, size);
+    if (point.replayed_time_s !== null && point.replayed_time_s !== undefined) {
+      const words = `Replayed: ${seconds(point.replayed_time_s)} a step with communication overlapped`;
+      details.appendChild(document.createElement("p")).textContent =
+        point.replayed_peak_bytes ? `${words}, ${size(point.replayed_peak_bytes)} at the peak` : words;
+    }
+    if (point.splits && point.splits.length) {
+      details.appendChild(document.createElement("h3")).textContent = "Its plan";
+      const lines = point.splits.map((split) => `${split.groups} × ${split.split}`);
+      if (point.other_splits) lines.push(`and ${point.other_splits} other ways`);
+      list(lines);
+    }
+  };
+  const ring = () => {
+    const shown = place.data.length - 1;
+    Plotly.restyle(place, { x: [[memory[at]]], y: [[time[at]]] }, [shown]);
+  };
+  show(at);
+  document.getElementById("slide").hidden = false;
+  slider.addEventListener("input", () => { show(Number(slider.value)); ring(); });
+  Plots.draw(place, figure).then(() => {
+    place.on("plotly_hover", (event) => { show(event.points[0].customdata); ring(); });
+    place.on("plotly_click", ({ event }) => {
+      const point = Plots.pointed(place, event);
+      if (point !== null) Plots.submit(point);
+    });
+    place.dataset.drawn = "yes";
+  });
+})();

@@ -1,0 +1,32 @@
+// A job's progress as it comes; the page is loaded again when the job has ended.
+"use strict";
+(() => {
+  const panel = document.getElementById("progress");
+  const bar = document.getElementById("bar");
+  const told = document.getElementById("told");
+  const source = new EventSource(panel.dataset.events);
+  let spoken = 0;
+  const show = (event) => {
+    const job = JSON.parse(event.data);
+    bar.value = job.progress;
+    bar.textContent = `${Math.round(100 * job.progress)} %`;
+    const state = document.getElementById("state");
+    state.textContent = job.cancel_requested ? "cancelling" : job.state;
+    state.className = `state ${job.state}`;
+    document.getElementById("words").textContent =
+      `${Math.round(100 * job.progress)} %${job.stage ? `, ${job.stage}` : ""}`;
+    // Said aloud now and then, not at every step.
+    if (Date.now() - spoken > 5000) {
+      spoken = Date.now();
+      told.textContent = `${job.state}, ${Math.round(100 * job.progress)} percent`;
+    }
+  };
+  const end = (event) => {
+    source.close();
+    told.textContent = event.type;
+    location.reload();
+  };
+  source.addEventListener("progress", show);
+  for (const name of ["done", "failed", "cancelled"]) source.addEventListener(name, end);
+  window.addEventListener("pagehide", () => source.close());
+})();

@@ -1,0 +1,81 @@
+"""Numbers as people read them. Bytes in binary units, seconds from µs to days, US dollars."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+MISSING = "–"
+
+
+def size(value: float | None) -> str:
+    """`13.5 GiB`."""
+    if value is None:
+        return MISSING
+    for unit, power in (("TiB", 4), ("GiB", 3), ("MiB", 2), ("KiB", 1)):
+        if abs(value) >= 1024**power:
+            return f"{_three(value / 1024**power)} {unit}"
+    return f"{value:.0f} B"
+
+
+def seconds(value: float | None) -> str:
+    """`37.1 ms`, `2.5 h`."""
+    if value is None:
+        return MISSING
+    if value == 0:
+        return "0 s"
+    if value >= 172_800:
+        return f"{_three(value / 86400)} days"
+    if value >= 7200:
+        return f"{_three(value / 3600)} h"
+    if value >= 120:
+        return f"{_three(value / 60)} min"
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if value * factor >= 1:
+            return f"{_three(value * factor)} {unit}"
+    return f"{_three(value * 1e9)} ns"
+
+
+def count(value: float | None) -> str:
+    """`124 M`; whole below ten thousand."""
+    if value is None:
+        return MISSING
+    for unit, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= factor and value >= 10_000:
+            return f"{_three(value / factor)} {unit}"
+    return f"{value:,.0f}" if float(value).is_integer() else _three(value)
+
+
+def usd(value: float | None) -> str:
+    """`$1,234.50`."""
+    if value is None:
+        return MISSING
+    return f"${value:,.2f}" if value >= 0.01 or value == 0 else f"${value:.2g}"
+
+
+def percent(value: float | None) -> str:
+    """`3.2 %` of a fraction."""
+    if value is None:
+        return MISSING
+    return f"{_three(100 * value)} %" if value >= 1e-4 else ("0 %" if value == 0 else "< 0.01 %")
+
+
+def moment(text: str | None) -> str:
+    """A time of a document, to the second, in UTC."""
+    if not text:
+        return MISSING
+    found = datetime.datetime.fromisoformat(text)
+    return found.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def short(text: Any, letters: int = 12) -> str:
+    """The beginning of an id."""
+    bare = str(text).removeprefix("sha256:")
+    return bare if len(bare) <= letters else bare[:letters] + "…"
+
+
+def _three(value: float) -> str:
+    """Three digits that count, without an exponent."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

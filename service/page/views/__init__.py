@@ -1,0 +1,1 @@
+"""What each page shows: documents of the HTTP calls, made ready for the templates."""

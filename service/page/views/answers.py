@@ -1,0 +1,107 @@
+"""Answers made ready for their templates; members that a document lacks are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from service.page.views.plan_table import plan_context
+
+Prepare = Callable[[dict[str, Any]], dict[str, Any]]
+
+MEMORY_PARTS = (
+    ("parameter_bytes", "Parameters, gradients, optimizer state"),
+    ("activation_bytes", "Activations"),
+    ("rescheduled_bytes", "Tensors kept between operators"),
+    ("fixed_bytes", "Constants"),
+)
+TIME_PARTS = (
+    ("compute_s", "Compute"),
+    ("synchronisation_s", "Synchronisation"),
+    ("rescheduling_s", "Re-scheduling"),
+)
+
+
+def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
+    """The points in order, what scripts need of them, and the outstanding ones by name."""
+    points = result["points"]
+    knee = result.get("turning_point")
+    fitting = [i for i, point in enumerate(points) if point.get("feasible", True)]
+    outstanding = {"least memory": 0 if points else None, "turning point": knee}
+    outstanding["fastest that fits"] = min(
+        fitting, key=lambda i: float(points[i]["time_s"]), default=None
+    )
+    outstanding["fastest of all"] = len(points) - 1 if points else None
+    names: dict[int, list[str]] = {}
+    for name, index in outstanding.items():
+        if index is not None:
+            names.setdefault(index, []).append(name)
+    start = knee if knee is not None else (fitting[-1] if fitting else 0)
+    return {
+        "points": points,
+        "names": {index: ", ".join(found) for index, found in names.items()},
+        "start": start,
+        "fitting": len(fitting),
+        "shows": {
+            key: any(point.get(key) is not None for point in points)
+            for key in ("replayed_time_s", "replayed_peak_bytes")
+        }
+        | {"micro_batches": len({p.get("micro_batches", 1) for p in points} - {1}) > 0},
+        "memory_parts": MEMORY_PARTS,
+        "time_parts": TIME_PARTS,
+        "data": {
+            "points": points,
+            "knee": knee,
+            "start": start,
+            "limit_bytes": result.get("memory_limit_bytes"),
+            "memory_parts": MEMORY_PARTS,
+            "time_parts": TIME_PARTS,
+            "names": {str(index): ", ".join(found) for index, found in names.items()},
+        },
+    }
+
+
+def curve_context(result: dict[str, Any]) -> dict[str, Any]:
+    """The points, and the counts worth a word."""
+    points = result["points"]
+    fitting = [point for point in points if point["feasible"]]
+    return {
+        "points": points,
+        "fewest": fitting[0] if fitting else None,
+        "fastest": min(fitting, key=lambda point: float(point["time_s"])) if fitting else None,
+        "infeasible": [point for point in points if not point["feasible"]],
+        "samples": any(point.get("samples_per_s") is not None for point in points),
+        "data": {"points": points},
+    }
+
+
+def quote_context(result: dict[str, Any]) -> dict[str, Any]:
+    """The offers, and which columns they have."""
+    offers = result["offers"]
+    return {
+        "offers": offers,
+        "not_offered": _same_reasons(result.get("not_offered", [])),
+        "columns": {
+            name: any(row.get(name) is not None for row in offers)
+            for name in ("usd_total", "usd_per_million_samples", "meets_deadline", "total_s")
+        },
+    }
+
+
+def _same_reasons(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for an instance type with one reason, its regions together."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in rows:
+        key = (row["provider"], row["instance_type"], row["reason"])
+        entry = found.setdefault(key, {**row, "regions": []})
+        if row["region"] not in entry["regions"]:
+            entry["regions"].append(row["region"])
+    return list(found.values())
+
+
+CONTEXTS: Mapping[str, tuple[str, Prepare]] = {
+    "frontier": ("frontier.html", frontier_context),
+    "curve": ("curve.html", curve_context),
+    "quote": ("quote.html", quote_context),
+    "plan": ("plan.html", plan_context),
+}

@@ -1,0 +1,125 @@
+"""`/`: the form that asks, and the newest jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+
+from service.edge import Handler
+from service.handlers import graphs as graph_handlers
+from service.handlers import hardware as hardware_handlers
+from service.handlers import jobs as job_handlers
+from service.page.forms import file_of, question_body, read_form, texts
+from service.page.inner import read, send
+from service.page.render import redirect, respond
+from service.page.views.job_rows import graph_names, rows_of
+from service.problems import Problem, problem_of
+from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from service.search_options import NAMES
+from shardwise.advise import OBJECTIVES
+from shardwise.advise.options import OPTIMIZER_STATE_BYTES, RECOMPUTE, ZERO_STAGES
+from shardwise.advise.precision import PRECISIONS
+from shardwise.capture.shipped import shipped_names
+from shardwise.errors import BadInput, ShardwiseError
+
+KINDS: Mapping[str, tuple[str, str]] = {
+    "frontier": ("Frontier", "every strategy that no other beats in both memory and time"),
+    "curve": ("Curve", "the shortest time for every number of GPUs"),
+    "plan": ("Plan", "one strategy, operator by operator"),
+    "quote": ("Quote", "offers on which it fits, cheapest first"),
+}
+_ASK: Mapping[str, tuple[Handler, type[Any]]] = {
+    "frontier": (job_handlers.ask_frontier, FrontierRequest),
+    "curve": (job_handlers.ask_curve, CurveRequest),
+    "plan": (job_handlers.ask_plan, PlanRequest),
+    "quote": (job_handlers.ask_quote, QuoteRequest),
+}
+_FIELDS = {
+    "max_gpus": "gpus",
+    "deadline_s": "deadline_h",
+    "zero": "zero-0",
+}
+"""Names of a problem's field that the form calls otherwise."""
+
+RECENT = "8"
+MOST = "200"
+DEFAULTS = {"kind": "frontier", "gpus": "8", "graph": "shipped:gpt2", "hardware": "dgx-a100-80gb"}
+
+
+async def show(request: Request) -> Response:
+    """The form, filled in from the query."""
+    given = {name: value[:2000] for name, value in request.query_params.items() if value}
+    return await _form(request, {**DEFAULTS, **given})
+
+
+async def take(request: Request) -> Response:
+    """Ask; the job's page follows. The form again, with the reason, when it is refused."""
+    form = await read_form(request)
+    values = texts(form)
+    kind = values.get("kind", "frontier")
+    if kind not in _ASK:
+        raise BadInput(f"{kind[:40]!r}", field="kind", expected=", ".join(_ASK))
+    handler, shape = _ASK[kind]
+    try:
+        offers = await file_of(form, "offers")
+        body = question_body(values, None if offers is None else _text(*offers))
+        answer = await send(
+            request,
+            handler,
+            f"{kind}s.create",
+            body=body,
+            content_type="application/json",
+            parse=job_handlers.parse_request(shape),
+        )
+    except ShardwiseError as error:
+        problem = problem_of(error)
+        if problem.status not in (404, 413, 422, 429):
+            raise
+        return await _form(request, values, problem)
+    return redirect(f"/jobs/{msgspec.json.decode(answer.body)['id']}")
+
+
+async def _form(
+    request: Request, values: Mapping[str, str], problem: Problem | None = None
+) -> Response:
+    graphs = await read(request, graph_handlers.get_graphs, {"limit": MOST})
+    hardware = await read(request, hardware_handlers.get_hardware_list, {"limit": MOST})
+    recent = await read(request, _recent, {"limit": RECENT})
+    field = "" if problem is None else str(problem.extra.get("field") or "")
+    field = field.removeprefix("options.").partition("[")[0].partition(":")[0]
+    return await respond(
+        request,
+        "ask.html",
+        status=200 if problem is None else problem.status,
+        values=values,
+        problem=problem,
+        wrong=_FIELDS.get(field, {"offers_csv": "offers"}.get(field, field)),
+        kinds=KINDS,
+        graphs=graphs["items"],
+        shipped=shipped_names(),
+        hardware=hardware["items"],
+        builtin=hardware["builtin"],
+        objectives=OBJECTIVES,
+        has=frozenset(NAMES),
+        optimizers=tuple(OPTIMIZER_STATE_BYTES),
+        stages=ZERO_STAGES,
+        recompute=RECOMPUTE,
+        precisions=tuple(PRECISIONS),
+        jobs=rows_of(recent["items"], graph_names(graphs["items"])),
+    )
+
+
+def _recent(call: Any) -> Any:
+    return job_handlers.get_jobs(call, None)
+
+
+def _text(name: str, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput(
+            "not UTF-8 text", file=name[:80], field="offers", expected="a CSV file"
+        ) from None

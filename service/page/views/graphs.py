@@ -1,0 +1,74 @@
+"""`/graphs`: uploaded graphs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+from fastapi import Request, Response
+
+from service.handlers import graphs as handlers
+from service.page.forms import file_of, read_form, texts
+from service.page.inner import read, send
+from service.page.render import redirect, respond
+from service.problems import Problem, problem_of
+from shardwise.capture.shipped import shipped_names
+from shardwise.errors import ShardwiseError
+
+PAGE = "100"
+
+
+async def show(request: Request) -> Response:
+    """The list, with the form to upload."""
+    return await _list(request)
+
+
+async def take(request: Request) -> Response:
+    """Upload; then ask about it. The list again, with the reason, when it is refused."""
+    form = await read_form(request)
+    values = texts(form)
+    try:
+        chosen = await file_of(form, "file")
+        if chosen is None:
+            raise Problem("invalid", "file: no file was chosen", field="file")
+        filename, content = chosen
+        onnx = filename.lower().endswith(".onnx")
+        sizes = ("batch", "seq") if onnx else ()
+        query = {name: values[name] for name in sizes if name in values}
+        answer = await send(
+            request,
+            handlers.post_graph,
+            "graphs.create",
+            body=content,
+            content_type="application/onnx" if onnx else "application/json",
+            query={**query, "name": filename[:200]},
+            parse=handlers.parse_upload,
+        )
+    except ShardwiseError as error:
+        problem = problem_of(error)
+        if problem.status not in (400, 413, 415, 422, 429):
+            raise
+        return await _list(request, problem)
+    graph = msgspec.json.decode(answer.body)
+    return redirect(f"/?graph={graph['id']}&new={answer.status_code}")
+
+
+async def delete(request: Request, graph_id: str) -> Response:
+    """Forget a graph with all answers about it."""
+    await send(request, partial(handlers.remove_graph, graph_id=graph_id), "graphs.delete")
+    return redirect("/graphs")
+
+
+async def _list(request: Request, problem: Problem | None = None) -> Response:
+    cursor = request.query_params.get("cursor") if request.method == "GET" else None
+    query = {"limit": PAGE, **({"cursor": cursor} if cursor else {})}
+    found = await read(request, handlers.get_graphs, query)
+    return await respond(
+        request,
+        "graphs.html",
+        status=200 if problem is None else problem.status,
+        graphs=found["items"],
+        next=found["next"],
+        shipped=shipped_names(),
+        problem=problem,
+    )

@@ -1,0 +1,108 @@
+"""`/jobs`: the list; one job with its progress and then its answer; cancelling."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from service.edge import Answer, Call, look
+from service.events import event_stream
+from service.handlers import graphs as graph_handlers
+from service.handlers import jobs as handlers
+from service.page.inner import inner_request, read, send
+from service.page.render import redirect, respond
+from service.page.views.answers import CONTEXTS
+from service.page.views.job_rows import about, again, choices, graph_names, rows_of
+from service.problems import Problem
+from service.questions import INFEASIBLE_SCHEMA
+
+PAGE = "50"
+
+
+async def show_all(request: Request) -> Response:
+    """The jobs, newest first; `part=table` gives the table alone, to be put in its place."""
+    query = {
+        name: value for name in ("cursor", "state") if (value := request.query_params.get(name))
+    }
+    found = await read(request, partial(handlers.get_jobs, kind=None), {"limit": PAGE, **query})
+    template = "jobs_table.html" if request.query_params.get("part") == "table" else "jobs.html"
+    names = await _graph_names(request)
+    return await respond(
+        request,
+        template,
+        jobs=rows_of(found["items"], names),
+        next=found["next"],
+        state=query.get("state", ""),
+    )
+
+
+async def show(request: Request, job_id: str) -> Response:
+    """One job: progress while it is computed, its answer when it is done, or why not."""
+    job = await read(request, partial(handlers.get_job, job_id=job_id, kind=None))
+    names = await _graph_names(request, job["question"]["graph"])
+    shared = {
+        "job": job,
+        "about": about(job, names),
+        "again": again(job),
+        "choices": choices(job),
+    }
+    if job["state"] != "done":
+        return await respond(request, "job.html", **shared)
+    result = job.pop("result")
+    if result["schema"] == INFEASIBLE_SCHEMA:
+        return await respond(request, "infeasible.html", result=result, **shared)
+    template, prepare = CONTEXTS[job["kind"]]
+    context = await run_in_threadpool(prepare, result)
+    return await respond(request, template, result=result, **context, **shared)
+
+
+async def events(request: Request, job_id: str) -> Response:
+    """The job's events, for whoever is signed in."""
+    return await event_stream(inner_request(request), job_id, None)
+
+
+async def document(request: Request, job_id: str) -> Response:
+    """The answer as the JSON document that the HTTP calls give."""
+    handler = partial(_result, job_id=job_id)
+    return await look(inner_request(request), handler)
+
+
+async def cancel(request: Request, job_id: str) -> Response:
+    """Cancel a job."""
+    await send(request, partial(handlers.remove_job, job_id=job_id, kind=None), "jobs.cancel")
+    return redirect(f"/jobs/{job_id}")
+
+
+async def show_agents(request: Request) -> Response:
+    """The agents; admitted like every other page."""
+    await read(request, lambda call: Answer(document={}))
+    return await respond(request, "agents.html")
+
+
+def _result(call: Call, job_id: str) -> Answer:
+    answer = handlers.get_job(call, job_id, None)
+    raw: Any = answer.document.get("result")
+    if raw is None:
+        raise Problem("not-found", f"{job_id[:80]} has no answer")
+    name = f"{answer.document['kind']}-{job_id.rpartition('_')[2][:8]}.json"
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Cache-Control": "private, no-cache",
+    }
+    return Answer(content=bytes(msgspec.json.encode(raw)), headers=headers)
+
+
+async def _graph_names(request: Request, graph_id: str | None = None) -> dict[str, str]:
+    """Names of graphs by id: of one, or of the newest."""
+    if graph_id is not None:
+        try:
+            found = await read(request, partial(graph_handlers.get_graph, graph_id=graph_id))
+        except Problem:
+            return {}
+        return {graph_id: found["name"]}
+    page = await read(request, graph_handlers.get_graphs, {"limit": "200"})
+    return graph_names(page["items"])

@@ -1,0 +1,140 @@
+"""A plan as layers × mesh axes: what each axis splits of each layer, or that it repeats the work.
+
+Layers that are split alike and cost alike are one row with their number; the picture above the
+table has every layer in the order of execution, one column each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from shardwise.advise.explain import explain
+
+COLOURS = 8
+"""How many variables have a colour of their own (page.css, `.v0` to `.v7`)."""
+
+
+def plan_context(plan: dict[str, Any]) -> dict[str, Any]:
+    """Rows, the picture, and where memory and time go."""
+    axes, groups = plan["mesh"]["axes"], plan["groups"]
+    colours = _colours(groups)
+    explained = explain(plan)
+    totals = explained["totals"]
+    rows = _rows(groups, axes, colours)
+    return {
+        "axes": axes,
+        "rows": rows,
+        "columns": [_cells(group, axes, colours) for group in groups],
+        "legend": list(colours.items()),
+        "zero_stages": Counter(int(group.get("zero") or 0) for group in groups),
+        "recomputed": sum(bool(group.get("recompute")) for group in groups),
+        "has_zero": any(group.get("zero") for group in groups),
+        "has_recompute": any(group.get("recompute") for group in groups),
+        "text": explained["text"],
+        "edges": explained["edges"],
+        "memory": _parts(
+            totals["memory_bytes"],
+            ("Parameters, gradients, optimizer state", totals["parameter_bytes"]),
+            ("Activations", totals["activation_bytes"]),
+            ("Tensors kept between operators", totals["edge_bytes"]),
+            ("Constants", totals["fixed_bytes"]),
+        ),
+        "time": _parts(
+            totals["time_s"],
+            ("Compute", totals["compute_s"]),
+            ("Synchronisation", totals["synchronisation_s"]),
+            ("Re-scheduling", totals["rescheduling_s"]),
+        ),
+        "limit_bytes": plan.get("memory_limit_bytes"),
+    }
+
+
+def _colours(groups: list[dict[str, Any]]) -> dict[str, str]:
+    """A class for every variable that is split, the commonest first."""
+    counts = Counter(v for group in groups for v in group["split"].values() if v is not None)
+    return {
+        name: f"v{position}" if position < COLOURS else "v-other"
+        for position, (name, _) in enumerate(counts.most_common())
+    }
+
+
+def _cells(
+    group: dict[str, Any], axes: list[dict[str, Any]], colours: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Per mesh axis: the variable that it splits, or the ZeRO stage that shares over it."""
+    cells = []
+    for axis in axes:
+        variable = group["split"].get(axis["name"])
+        shares = bool(group.get("zero")) and axis["name"] in (group.get("zero_axes") or ())
+        cells.append(
+            {
+                "axis": axis["name"],
+                "variable": variable,
+                "zero": int(group["zero"]) if shares else 0,
+                "colour": "none" if variable is None else colours[variable],
+            }
+        )
+    return cells
+
+
+def _rows(
+    groups: list[dict[str, Any]], axes: list[dict[str, Any]], colours: dict[str, str]
+) -> list[dict[str, Any]]:
+    rows: dict[tuple[object, ...], dict[str, Any]] = {}
+    for group in groups:
+        kinds = [operator["kind"] for operator in group["operators"]]
+        key = (
+            tuple(kinds),
+            tuple(group["split"].items()),
+            group.get("zero"),
+            tuple(group.get("zero_axes") or ()),
+            group.get("recompute"),
+            *(round(group[name], 9) for name in _COSTS),
+        )
+        row = rows.setdefault(
+            key,
+            {
+                "name": group["name"],
+                "kinds": _short(kinds),
+                "names": [],
+                "cells": _cells(group, axes, colours),
+                "zero": int(group.get("zero") or 0),
+                "recompute": bool(group.get("recompute")),
+                "memory_bytes": group["parameter_bytes"] + group["activation_bytes"],
+                "time_s": group["compute_s"] + group["communication_s"],
+                "compute_s": group["compute_s"],
+                "communication_s": group["communication_s"],
+            },
+        )
+        row["names"].append(group["name"])
+    return list(rows.values())
+
+
+_COSTS = ("parameter_bytes", "activation_bytes", "compute_s", "communication_s")
+
+
+def _short(kinds: list[str]) -> str:
+    names = [kind.split(".")[1] if "." in kind else kind for kind in kinds]
+    shown = list(dict.fromkeys(names))
+    return ", ".join(shown[:3]) + (", …" if len(shown) > 3 else "")
+
+
+def _parts(whole: float, *parts: tuple[str, float]) -> list[dict[str, Any]]:
+    """Parts of a bar of length 100: name, value, share, where it begins."""
+    found = []
+    start = 0.0
+    for position, (name, value) in enumerate(parts):
+        share = value / whole if whole > 0 else 0.0
+        found.append(
+            {
+                "name": name,
+                "value": value,
+                "share": share,
+                "start": 100 * start,
+                "width": 100 * share,
+                "colour": f"p{position}",
+            }
+        )
+        start += share
+    return found

@@ -1,0 +1,72 @@
+"""/v1/frontiers, /v1/curves, /v1/plans, /v1/quotes, and /v1/jobs over all of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import APIRouter, Request, Response
+
+from service import openapi as doc
+from service.curve_query import get_curve
+from service.edge import Handler, change, look
+from service.events import event_stream
+from service.handlers import jobs as handlers
+from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from service.store.jobs import COLLECTIONS
+
+
+def ask_routes(kind: str, shape: type, ask: Handler) -> APIRouter:
+    """The routes of one kind of question: asked, listed, looked at, watched, cancelled."""
+    name = COLLECTIONS[kind]
+    router = APIRouter(prefix=f"/v1/{name}", tags=[name])
+    parse = handlers.parse_request(shape)
+
+    @router.post("", summary=f"Ask for a {kind}", **doc.ask(kind, shape))
+    async def post(request: Request) -> Response:
+        return await change(request, ask, f"{name}.create", parse=parse)
+
+    if kind == "curve":
+        router.add_api_route("", get_curve, methods=["GET"], **doc.get_curve)
+    else:
+        _list_route(router, kind)
+    _job_routes(router, kind)
+    return router
+
+
+def _list_route(router: APIRouter, kind: str | None) -> None:
+    @router.get("", summary="The jobs, newest first", **doc.list_jobs(kind))
+    async def get_list(request: Request) -> Response:
+        return await look(request, partial(handlers.get_jobs, kind=kind))
+
+
+def _job_routes(router: APIRouter, kind: str | None) -> None:
+    @router.get("/{job_id}", summary="One job, with its result when done", **doc.get_job(kind))
+    async def get(request: Request, job_id: str) -> Response:
+        return await look(request, partial(handlers.get_job, job_id=job_id, kind=kind))
+
+    @router.get("/{job_id}/events", summary="Progress as it comes", **doc.job_events(kind))
+    async def events(request: Request, job_id: str) -> Response:
+        return await event_stream(request, job_id, kind)
+
+    @router.delete("/{job_id}", summary="Cancel a job", **doc.cancel_job(kind))
+    async def delete(request: Request, job_id: str) -> Response:
+        return await change(
+            request, partial(handlers.remove_job, job_id=job_id, kind=kind), "jobs.cancel"
+        )
+
+
+def all_jobs() -> APIRouter:
+    """/v1/jobs."""
+    router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+    _list_route(router, None)
+    _job_routes(router, None)
+    return router
+
+
+ROUTERS = (
+    ask_routes("frontier", FrontierRequest, handlers.ask_frontier),
+    ask_routes("curve", CurveRequest, handlers.ask_curve),
+    ask_routes("plan", PlanRequest, handlers.ask_plan),
+    ask_routes("quote", QuoteRequest, handlers.ask_quote),
+    all_jobs(),
+)

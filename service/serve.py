@@ -1,0 +1,158 @@
+"""`serve`: binds, prepares the database, brings what is missing, runs until told to stop."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from service.app import create_app
+from service.embedded import INFO_FILE, Embedded, Lock
+from service.logs import set_up_logs
+from service.schema import migrate, require_schema
+from service.settings import Settings
+from service.store.database import Database
+from service.store.keys import keys_in_force
+from service.traces import set_up_traces
+from shardwise.errors import BadInput
+
+log = logging.getLogger(__name__)
+DRAIN_S = 5
+
+
+class Server(uvicorn.Server):
+    """Tells open event streams to end when the process is to stop."""
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, after the streams were told."""
+        self._on_stop()
+        await super().shutdown(sockets)
+
+
+def serve(settings: Settings, *, may_migrate: bool, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    `announce` gets the URL once requests are answered. Raises `BadInput` for a port that is taken,
+    a schema that is unknown, an address that needs keys where there are none.
+    """
+    set_up_logs(settings.log_level, settings.log_format)
+    set_up_traces()
+    # The server takes these over while it runs and raises them again when it has drained.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    lock = None if settings.database_url and settings.redis_url else Lock(settings.folder)
+    listening = bind(settings.host, settings.port)
+    url = url_of(listening)
+    database = Database(settings.database, settings.database_pool)
+    try:
+        if may_migrate or not settings.database_url:
+            migrate(database)
+        require_schema(database)
+        require_keys(settings, database)
+        embedded = Embedded(settings) if settings.embedded else None
+        try:
+            if embedded is not None:
+                embedded.start(database)
+                settings = embedded.settings
+            run(settings, database, listening, url, announce)
+        finally:
+            if embedded is not None:
+                embedded.stop()
+    finally:
+        database.close()
+        listening.close()
+        del lock
+
+
+def run(
+    settings: Settings,
+    database: Database,
+    listening: socket.socket,
+    url: str,
+    announce: Callable[[str], None],
+) -> None:
+    """Run the HTTP server on a bound socket."""
+    app = create_app(settings, database)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_S,
+        timeout_keep_alive=75,
+    )
+    state = app.state.shardwise
+    info = None if settings.database_url else _write_info(settings, url)
+    announce(url)
+    try:
+        Server(config, state.stopping.set).run(sockets=[listening])
+    finally:
+        if info is not None:
+            info.unlink(missing_ok=True)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Leave through every `finally`; once is enough, what follows takes a bounded time."""
+    for other in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(other, signal.SIG_IGN)
+    raise SystemExit(0)
+
+
+def _write_info(settings: Settings, url: str) -> Path:
+    """Where clients on this host find the service."""
+    path = settings.folder / INFO_FILE
+    path.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n")
+    return path
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; `BadInput` when the port is taken or the address is not ours."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(2048)
+    except socket.gaierror:
+        raise BadInput(f"unknown address {host!r}", field="host") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise BadInput(
+                f"port {port} of {host} is taken", field="port", expected="another; 0 takes any"
+            ) from None
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"cannot listen on {host}:{port}: {reason}", field="host") from None
+    return listening
+
+
+def url_of(listening: socket.socket) -> str:
+    """The URL of a bound socket."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def require_keys(settings: Settings, database: Database) -> None:
+    """BadInput when others than this host could ask without a key."""
+    if settings.loopback and settings.auth == "auto":
+        return
+    with database.read() as session:
+        if keys_in_force(session):
+            return
+    raise BadInput(
+        f"on {settings.host} keys are needed, and there are none",
+        field="host",
+        expected="`shardwise keys create` first, or --host 127.0.0.1",
+    )

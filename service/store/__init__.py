@@ -1,0 +1,1 @@
+"""The store: the rows that are the truth."""

@@ -1,0 +1,83 @@
+"""Graphs: content stored once, owned per tenant."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from service.problems import Problem, not_found
+from service.store.database import now
+from service.store.insert import insert_new
+from service.store.pages import Place, after
+from service.store.tables import ACTIVE, GraphBlob, Job, OwnedGraph, Result
+
+
+def add_graph(
+    session: Session, tenant: str, graph_id: str, canonical: bytes, summary: dict[str, Any]
+) -> bool:
+    """Store a graph for a tenant; whether it is new to that tenant."""
+    if session.get(OwnedGraph, (tenant, graph_id)) is not None:
+        return False
+    insert_new(session, GraphBlob, id=graph_id, content=zlib.compress(canonical, 6))
+    return insert_new(
+        session,
+        OwnedGraph,
+        tenant_id=tenant,
+        graph_id=graph_id,
+        created_at=now(),
+        name=summary["name"],
+        size_bytes=len(canonical),
+        summary=summary,
+    )
+
+
+def stored(session: Session, tenant: str) -> tuple[int, int]:
+    """How many graphs a tenant has, and their bytes."""
+    row = session.execute(
+        select(func.count(), func.coalesce(func.sum(OwnedGraph.size_bytes), 0)).where(
+            OwnedGraph.tenant_id == tenant
+        )
+    ).one()
+    return int(row[0]), int(row[1])
+
+
+def owned_graph(session: Session, tenant: str, graph_id: str) -> OwnedGraph:
+    """The tenant's graph; a `not-found` problem when it has none of that id."""
+    row = session.get(OwnedGraph, (tenant, graph_id))
+    if row is None:
+        raise not_found("graph", graph_id)
+    return row
+
+
+def graph_content(session: Session, graph_id: str) -> bytes | None:
+    """The canonical JSON; None when nobody owns it any more."""
+    content = session.scalar(select(GraphBlob.content).where(GraphBlob.id == graph_id))
+    return None if content is None else zlib.decompress(content)
+
+
+def list_graphs(session: Session, tenant: str, place: Place | None, limit: int) -> list[OwnedGraph]:
+    """The tenant's graphs, newest first."""
+    query = select(OwnedGraph).where(OwnedGraph.tenant_id == tenant)
+    return list(
+        session.scalars(after(query, OwnedGraph.created_at, OwnedGraph.graph_id, place, limit))
+    )
+
+
+def delete_graph(session: Session, tenant: str, graph_id: str) -> None:
+    """Forget a tenant's graph with all answers about it.
+
+    A problem `in-use` while one of its jobs is queued or running.
+    """
+    owned = owned_graph(session, tenant, graph_id)
+    mine = (Job.tenant_id == tenant, Job.graph_id == graph_id)
+    if session.scalar(select(Job.id).where(*mine, Job.state.in_(ACTIVE)).limit(1)):
+        raise Problem("in-use", f"a job on {graph_id} is queued or running: cancel it first")
+    session.execute(delete(Job).where(*mine))
+    session.execute(delete(Result).where(Result.tenant_id == tenant, Result.graph_id == graph_id))
+    session.delete(owned)
+    session.flush()
+    others = select(OwnedGraph.graph_id).where(OwnedGraph.graph_id == graph_id)
+    session.execute(delete(GraphBlob).where(GraphBlob.id == graph_id, ~others.exists()))

@@ -1,0 +1,18 @@
+"""Insert unless it is there: one statement, so that two at once cannot both succeed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from service.store.tables import Base
+
+
+def insert_new(session: Session, table: type[Base], **values: Any) -> bool:
+    """Whether the row was inserted; False when one with its key is there already."""
+    kind = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    statement = kind.insert(table).values(**values).on_conflict_do_nothing()
+    # RETURNING, because SQLite counts no rows for an insert through the ORM.
+    return session.execute(statement.returning(*table.__table__.primary_key)).first() is not None

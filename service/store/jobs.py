@@ -1,0 +1,187 @@
+"""Jobs as askers see them: found or made, looked at, cancelled. Workers' side: leases.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from service.problems import Problem, not_found
+from service.questions import Question
+from service.store.database import now
+from service.store.ids import iso, new_id
+from service.store.insert import insert_new
+from service.store.pages import Place, after
+from service.store.tables import ACTIVE, ENDED, Job
+
+JOB_SCHEMA = "shardwise.job/1"
+COLLECTIONS = {"frontier": "frontiers", "curve": "curves", "plan": "plans", "quote": "quotes"}
+_WANTED = (*ACTIVE, "done")
+
+
+def job_for(session: Session, tenant: str, content_id: str) -> Job | None:
+    """The tenant's job that is computing or has computed the question of this content id."""
+    return session.scalar(
+        select(Job).where(
+            Job.tenant_id == tenant,
+            Job.content_id == content_id,
+            Job.state.in_(_WANTED),
+            Job.cancel_requested.is_(False),
+        )
+    )
+
+
+def find_or_make_job(
+    session: Session,
+    tenant: str,
+    question: Question,
+    *,
+    max_queued: int,
+    key_id: str | None,
+    request_id: str,
+    trace: str | None,
+) -> tuple[Job, bool]:
+    """The one job of a question and whether it was made now (then it is to be rung for).
+
+    However many ask at once, the unique index lets one row in (single flight). A problem
+    `queue-full` when the tenant has too many.
+    """
+    found = job_for(session, tenant, question.content_id)
+    if found is not None:
+        return found, False
+    if active_jobs(session, tenant) >= max_queued:
+        raise Problem(
+            "queue-full",
+            f"{max_queued} jobs are queued or running; ask again when some are done",
+            headers={"Retry-After": "5"},
+        )
+    job_id = new_id(question.kind)
+    made = insert_new(
+        session,
+        Job,
+        id=job_id,
+        tenant_id=tenant,
+        kind=question.kind,
+        content_id=question.content_id,
+        graph_id=question.graph_id,
+        question=question.document,
+        state="queued",
+        stage="",
+        progress=0.0,
+        cancel_requested=False,
+        attempts=0,
+        rung_at=now(),
+        created_at=now(),
+        key_id=key_id,
+        request_id=request_id,
+        trace=trace,
+    )
+    job = session.get(Job, job_id) if made else job_for(session, tenant, question.content_id)
+    if job is None:
+        # The other one's job ended without an answer between our two looks.
+        raise Problem("unavailable", "asked again just now", headers={"Retry-After": "1"})
+    return job, made
+
+
+def failed_lately(session: Session, tenant: str, content_id: str, within_s: float) -> Job | None:
+    """The newest job of a question, if it failed and that was not long ago."""
+    job = session.scalar(
+        select(Job)
+        .where(Job.tenant_id == tenant, Job.content_id == content_id)
+        .order_by(Job.created_at.desc())
+        .limit(1)
+    )
+    if job is None or job.state != "failed":
+        return None
+    age = session.scalar(select(now() - Job.ended_at).where(Job.id == job.id))
+    return job if age is not None and age < within_s else None
+
+
+def active_jobs(session: Session, tenant: str) -> int:
+    """How many of a tenant's jobs are queued or running."""
+    query = select(func.count()).where(Job.tenant_id == tenant, Job.state.in_(ACTIVE))
+    return int(session.scalar(query) or 0)
+
+
+def find_job(session: Session, tenant: str, job_id: str, kind: str | None = None) -> Job:
+    """A tenant's job, of this kind; a `not-found` problem otherwise."""
+    job = session.get(Job, job_id)
+    if job is None or job.tenant_id != tenant or kind not in (None, job.kind):
+        raise not_found(kind or "job", job_id)
+    return job
+
+
+def list_jobs(
+    session: Session,
+    tenant: str,
+    place: Place | None,
+    limit: int,
+    *,
+    kind: str | None = None,
+    state: str | None = None,
+    graph_id: str | None = None,
+) -> list[Job]:
+    """The tenant's jobs, newest first."""
+    query = select(Job).where(Job.tenant_id == tenant)
+    for column, value in ((Job.kind, kind), (Job.state, state), (Job.graph_id, graph_id)):
+        if value is not None:
+            query = query.where(column == value)
+    return list(session.scalars(after(query, Job.created_at, Job.id, place, limit)))
+
+
+def look_at(session: Session, ids: Iterable[str]) -> dict[str, Job]:
+    """The jobs of these ids, for their watchers."""
+    found = session.scalars(select(Job).where(Job.id.in_(list(ids))))
+    return {job.id: job for job in found}
+
+
+def cancel_job(session: Session, job: Job) -> None:
+    """End a queued job; tell the worker of a running one. An ended job stays as it is."""
+    ended = session.execute(
+        update(Job)
+        .where(Job.id == job.id, Job.state == "queued")
+        .values(state="cancelled", cancel_requested=True, ended_at=now())
+        .returning(Job.id)
+    ).first()
+    if ended is None:
+        session.execute(
+            update(Job)
+            .where(Job.id == job.id, Job.state == "running")
+            .values(cancel_requested=True)
+        )
+    session.refresh(job)
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """A job as `shardwise.job/1`, without its result."""
+    asked = {key: value for key, value in job.question.items() if key not in ("kind", "offers")}
+    if "hardware" in asked:
+        nodes = asked["hardware"].get("nodes")
+        asked["hardware"] = asked["hardware"]["name"]
+        if nodes is not None:
+            asked["nodes"] = nodes
+    return {
+        "schema": JOB_SCHEMA,
+        "id": job.id,
+        "kind": job.kind,
+        "state": job.state,
+        "stage": job.stage,
+        "progress": job.progress,
+        "question": asked,
+        "content_id": job.content_id,
+        "attempts": job.attempts,
+        "cancel_requested": job.cancel_requested,
+        "error": job.error,
+        "created_at": iso(job.created_at),
+        "started_at": iso(job.started_at),
+        "ended_at": iso(job.ended_at),
+        "request_id": job.request_id,
+        "location": f"/v1/{COLLECTIONS[job.kind]}/{job.id}",
+    }
+
+
+def has_ended(job: Job) -> bool:
+    """Whether nothing will change any more."""
+    return job.state in ENDED

@@ -1,0 +1,62 @@
+"""Cursor pages: newest first, stable while rows come and go."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Select, tuple_
+
+from shardwise.errors import BadInput
+
+PAGE_SCHEMA = "shardwise.page/1"
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 200
+Row = TypeVar("Row")
+Place = tuple[float, str]
+
+
+def after(query: Select[Any], at: Any, name: Any, place: Place | None, limit: int) -> Select[Any]:
+    """The query's next `limit` + 1 rows behind `place`, by descending (at, name)."""
+    if place is not None:
+        behind: ColumnElement[bool] = tuple_(at, name) < tuple_(*place)
+        query = query.where(behind)
+    return query.order_by(at.desc(), name.desc()).limit(limit + 1)
+
+
+def page(
+    rows: Sequence[Row],
+    limit: int,
+    place: Callable[[Row], Place],
+    document: Callable[[Row], dict[str, Any]],
+) -> dict[str, Any]:
+    """The page document of the rows that `after` found."""
+    more = len(rows) > limit
+    shown = rows[:limit]
+    return {
+        "schema": PAGE_SCHEMA,
+        "items": [document(row) for row in shown],
+        "next": write_cursor(place(shown[-1])) if more else None,
+    }
+
+
+def write_cursor(place: Place) -> str:
+    """A place in a list as opaque text."""
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+
+def read_cursor(text: str | None) -> Place | None:
+    """The place that a cursor names; `BadInput` for anything that no page has given."""
+    if not text:
+        return None
+    try:
+        at, name = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        if not (isinstance(at, float) and isinstance(name, str) and "\0" not in name):
+            raise ValueError
+        name.encode()
+        return at, name
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        raise BadInput("unknown cursor", field="cursor", expected="`next` of a page") from None

@@ -1,0 +1,209 @@
+"""The tables. Times are seconds since 1970 by the database's clock, sizes are bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+ACTIVE = ("queued", "running")
+ENDED = ("done", "failed", "cancelled")
+STATES = (*ACTIVE, *ENDED)
+_WANTED = text("state IN ('queued', 'running', 'done') AND NOT cancel_requested")
+
+
+class Base(DeclarativeBase):
+    """Named constraints, so that both databases can be migrated."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class Tenant(Base):
+    """Whose graphs, profiles, questions and keys these are. `limits` overrides settings."""
+
+    __tablename__ = "tenants"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    created_at: Mapped[float] = mapped_column(Double)
+    limits: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+
+
+class Key(Base):
+    """An API key: its public id and the hash of its secret. `scopes` has commas."""
+
+    __tablename__ = "keys"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), index=True)
+    name: Mapped[str] = mapped_column(String(200))
+    secret_hash: Mapped[str] = mapped_column(String(64))
+    scopes: Mapped[str] = mapped_column(String(100))
+    rate_per_s: Mapped[float | None] = mapped_column(Double)
+    created_at: Mapped[float] = mapped_column(Double)
+    revoked_at: Mapped[float | None] = mapped_column(Double)
+
+
+class GraphBlob(Base):
+    """The canonical JSON of a graph, zlib-compressed, stored once however many own it."""
+
+    __tablename__ = "graph_blobs"
+
+    id: Mapped[str] = mapped_column(String(71), primary_key=True)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class OwnedGraph(Base):
+    """That a tenant has a graph, and what lists say of it."""
+
+    __tablename__ = "graphs"
+    __table_args__ = (Index("ix_graphs_listed", "tenant_id", "created_at", "graph_id"),)
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    graph_id: Mapped[str] = mapped_column(
+        ForeignKey("graph_blobs.id"), primary_key=True, index=True
+    )
+    created_at: Mapped[float] = mapped_column(Double)
+    name: Mapped[str] = mapped_column(Text)
+    size_bytes: Mapped[int] = mapped_column(Integer)
+    summary: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class HardwareProfile(Base):
+    """A profile that a tenant has uploaded; built-in ones are not rows."""
+
+    __tablename__ = "hardware"
+    __table_args__ = (Index("ix_hardware_listed", "tenant_id", "created_at", "hardware_id"),)
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    hardware_id: Mapped[str] = mapped_column(String(71), primary_key=True)
+    created_at: Mapped[float] = mapped_column(Double)
+    name: Mapped[str] = mapped_column(Text)
+    document: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class Job(Base):
+    """A question that is computed, or was.
+
+    `content_id` names the question (service/questions.py); of one tenant's jobs with the same
+    content id at most one is queued, running or done and not to be cancelled: that index is the
+    single flight.
+    `lease_token` is the claim under which a worker may write; `rung_at` when the broker was last
+    told.
+    """
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        Index(
+            "uq_jobs_single_flight",
+            "tenant_id",
+            "content_id",
+            unique=True,
+            sqlite_where=_WANTED,
+            postgresql_where=_WANTED,
+        ),
+        Index("ix_jobs_listed", "tenant_id", "created_at", "id"),
+        Index("ix_jobs_swept", "state", "rung_at"),
+        Index("ix_jobs_graph", "tenant_id", "graph_id"),
+        Index("ix_jobs_content", "tenant_id", "content_id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"))
+    kind: Mapped[str] = mapped_column(String(16))
+    content_id: Mapped[str] = mapped_column(String(71))
+    graph_id: Mapped[str] = mapped_column(String(71))
+    question: Mapped[dict[str, Any]] = mapped_column(JSON)
+    state: Mapped[str] = mapped_column(String(16))
+    stage: Mapped[str] = mapped_column(Text, default="")
+    progress: Mapped[float] = mapped_column(Double, default=0.0)
+    error: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    cancel_requested: Mapped[bool] = mapped_column(Boolean, default=False)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    lease_token: Mapped[str | None] = mapped_column(String(32))
+    lease_expires_at: Mapped[float | None] = mapped_column(Double)
+    rung_at: Mapped[float] = mapped_column(Double)
+    created_at: Mapped[float] = mapped_column(Double)
+    started_at: Mapped[float | None] = mapped_column(Double)
+    ended_at: Mapped[float | None] = mapped_column(Double)
+    key_id: Mapped[str | None] = mapped_column(String(32))
+    request_id: Mapped[str] = mapped_column(String(64))
+    trace: Mapped[str | None] = mapped_column(String(64))
+
+
+class Result(Base):
+    """The answer of a question, as the bytes that are sent. `answer_id`: a plan's own id."""
+
+    __tablename__ = "results"
+    __table_args__ = (Index("ix_results_answer", "tenant_id", "answer_id"),)
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    content_id: Mapped[str] = mapped_column(String(71), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    graph_id: Mapped[str] = mapped_column(String(71))
+    answer_id: Mapped[str | None] = mapped_column(String(71))
+    created_at: Mapped[float] = mapped_column(Double)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+    etag: Mapped[str] = mapped_column(String(80))
+
+
+class Idempotency(Base):
+    """An Idempotency-Key with the answer that it got; a repeat gets the same."""
+
+    __tablename__ = "idempotency"
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    request_hash: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[float] = mapped_column(Double, index=True)
+    status: Mapped[int] = mapped_column(Integer)
+    headers: Mapped[dict[str, str]] = mapped_column(JSON)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class Audit(Base):
+    """Who asked what: every request that stores, starts, cancels or deletes something."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index("ix_audit_listed", "tenant_id", "at", "id"),)
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    at: Mapped[float] = mapped_column(Double, index=True)
+    tenant_id: Mapped[str] = mapped_column(String(64))
+    key_id: Mapped[str | None] = mapped_column(String(32))
+    request_id: Mapped[str] = mapped_column(String(64))
+    action: Mapped[str] = mapped_column(String(100))
+    target: Mapped[str] = mapped_column(Text)
+    status: Mapped[int] = mapped_column(Integer)
+
+
+class WorkerRow(Base):
+    """A worker process that lives, or did until `seen_at`."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    host: Mapped[str] = mapped_column(Text)
+    pid: Mapped[int] = mapped_column(Integer)
+    slots: Mapped[int] = mapped_column(Integer)
+    started_at: Mapped[float] = mapped_column(Double)
+    seen_at: Mapped[float] = mapped_column(Double)

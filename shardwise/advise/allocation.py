@@ -1,0 +1,306 @@
+"""Sharing n GPUs among jobs, from their curves; exact for the objective it names.
+
+A job i gets g_i GPUs (0: it waits) with g_i a feasible count of its curve and Σ g_i ≤ n. With
+T_i(g) its samples per second on g GPUs and w_i its weight:
+
+- `total-throughput`: max Σ w_i · T_i(g_i);
+- `max-min`: the utilities u_i(g) = T_i(g) / (w_i · max_{h ≤ n} T_i(h)), the shares of what each
+  job would have alone, are made as equal as can be: the smallest is as large as possible, then the
+  second smallest, and so on (the lexicographic order of max-min fairness);
+- `deadlines`: max Σ w_i over the jobs that meet their deadline (steps · time_s(g_i) ≤ deadline_s),
+  then the throughput of all jobs relative to what each would have alone.
+
+Among equally good allocations the one with the fewest GPUs in use is given. Every objective is a
+sum over jobs in an ordered group, so one dynamic programme over (jobs, GPUs) answers all: best[k]
+is the best sum of the jobs so far with k GPUs. Sums are integers, so that no order depends on
+rounding: throughputs and weights are taken exactly as the binary fractions that they are (only the
+second aim of `deadlines` is taken in multiples of 2⁻⁴⁰). For `max-min` a utility of rank r (0: the
+least) among K distinct ones counts −(J + 1)^(K − r): fewer small utilities outweigh anything that
+comes after them. There, the largest smallest utility is found first; what gives a job less is left
+out, and only the GPUs beyond what it takes are shared out by the programme.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.errors import BadInput
+
+ALLOCATION_SCHEMA = "shardwise.allocation/1"
+ALLOCATION_OBJECTIVES = ("total-throughput", "max-min", "deadlines")
+MAX_WORK = 3 * 10**7
+"""Most additions of one allocation: Σ over jobs of their GPU counts, times n."""
+
+_SCALE = 2**40
+Objects = NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One feasible GPU count of a job's curve."""
+
+    gpus: int
+    time_s: float
+    samples_per_s: float
+
+
+@dataclass(frozen=True)
+class AllocationJob:
+    """A job that wants GPUs. `deadline_s` is for all `steps`, counted from now."""
+
+    name: str
+    points: tuple[CurvePoint, ...]
+    weight: float = 1.0
+    steps: int | None = None
+    deadline_s: float | None = None
+
+    def meets(self, point: CurvePoint) -> bool:
+        """Whether the job ends in time on this count."""
+        if self.deadline_s is None or self.steps is None:
+            return False
+        return point.time_s * self.steps <= self.deadline_s
+
+
+def job_from_curve(
+    curve: dict[str, Any],
+    name: str,
+    *,
+    weight: float = 1.0,
+    steps: int | None = None,
+    deadline_s: float | None = None,
+) -> AllocationJob:
+    """A job from a `shardwise.curve/1` document; a model of unknown batch counts steps."""
+    points = tuple(
+        CurvePoint(p["gpus"], p["time_s"], p["samples_per_s"] or 1.0 / p["time_s"])
+        for p in curve["points"]
+        if p["feasible"]
+    )
+    return AllocationJob(name, points, weight, steps, deadline_s)
+
+
+def allocate(jobs: Sequence[AllocationJob], gpus: int, objective: str) -> dict[str, Any]:
+    """How to share `gpus` among the jobs, as the document `shardwise.allocation/1`.
+
+    Raises `BadInput` for an unknown objective, numbers out of range, and more than `MAX_WORK`.
+    """
+    _check(jobs, gpus, objective)
+    every = options = [_options(job, gpus) for job in jobs]
+    if objective == "total-throughput":
+        values = _throughput_values(jobs, options)
+    elif objective == "max-min":
+        shares = _shares(jobs, options)
+        options = _with_best_smallest(shares, options, gpus)
+        values = _fairness_values(
+            [row[len(row) - len(kept) :] for row, kept in zip(shares, options, strict=True)]
+        )
+    else:
+        values = _deadline_values(jobs, options)
+    counts = _best_counts(options, values, gpus)
+    chosen = [row[number] for row, number in zip(options, counts, strict=True)]
+    return _document(jobs, every, chosen, gpus, objective)
+
+
+Option = CurvePoint | None
+"""What a job may get: a point of its curve, or nothing."""
+
+
+def _options(job: AllocationJob, gpus: int) -> list[Option]:
+    """Nothing, and every count that is faster than all smaller ones: others are never better."""
+    kept: list[Option] = [None]
+    fastest = 0.0
+    for point in sorted(job.points, key=lambda p: p.gpus):
+        if point.gpus <= gpus and point.samples_per_s > fastest:
+            kept.append(point)
+            fastest = point.samples_per_s
+    return kept
+
+
+def _speed(option: Option) -> float:
+    return 0.0 if option is None else option.samples_per_s
+
+
+def _alone(options: list[Option]) -> float:
+    """The job's throughput with all the GPUs to itself."""
+    return max(map(_speed, options)) or 1.0
+
+
+def _exact(rows: list[list[Fraction]]) -> list[list[int]]:
+    """Integers in the proportion of the fractions."""
+    common = lcm(*(value.denominator for row in rows for value in row))
+    return [[int(value * common) for value in row] for row in rows]
+
+
+def _throughput_values(
+    jobs: Sequence[AllocationJob], options: list[list[Option]]
+) -> list[list[int]]:
+    return _exact(
+        [
+            [Fraction(job.weight) * Fraction(_speed(o)) for o in row]
+            for job, row in zip(jobs, options, strict=True)
+        ]
+    )
+
+
+def _shares(jobs: Sequence[AllocationJob], options: list[list[Option]]) -> list[list[Fraction]]:
+    """The utility of each option; ascending, as the options are."""
+    return [
+        [Fraction(_speed(o)) / Fraction(_alone(row)) / Fraction(job.weight) for o in row]
+        for job, row in zip(jobs, options, strict=True)
+    ]
+
+
+def _with_best_smallest(
+    shares: list[list[Fraction]], options: list[list[Option]], gpus: int
+) -> list[list[Option]]:
+    """The options that leave the smallest utility as large as it can be.
+
+    Jobs that can get nothing at all do not hold the others down.
+    """
+    able = [i for i, row in enumerate(options) if len(row) > 1]
+
+    def needs(least: Fraction) -> list[int] | None:
+        """The first option of each able job that gives `least`; None when too many GPUs."""
+        firsts = [bisect_left(shares[i], least) for i in able]
+        if any(f == len(shares[i]) for i, f in zip(able, firsts, strict=True)):
+            return None
+        used = sum(_gpus(options[i][f]) for i, f in zip(able, firsts, strict=True))
+        return firsts if used <= gpus else None
+
+    levels = sorted({share for i in able for share in shares[i]})
+    low, high = 0, len(levels)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if needs(levels[middle]) is None else (middle, high)
+    firsts = needs(levels[low]) if levels else []
+    assert firsts is not None, "with nothing for anybody every share is at least 0"
+    kept = list(options)
+    for i, first in zip(able, firsts, strict=True):
+        kept[i] = options[i][first:]
+    return kept
+
+
+def _fairness_values(shares: list[list[Fraction]]) -> list[list[int]]:
+    distinct = sorted({share for row in shares for share in row})
+    base = len(shares) + 1
+    worth = {share: -(base ** (len(distinct) - r)) for r, share in enumerate(distinct)}
+    return [[worth[share] for share in row] for row in shares]
+
+
+def _deadline_values(jobs: Sequence[AllocationJob], options: list[list[Option]]) -> list[list[int]]:
+    met = _exact(
+        [
+            [Fraction(job.weight) if o is not None and job.meets(o) else Fraction(0) for o in row]
+            for job, row in zip(jobs, options, strict=True)
+        ]
+    )
+    # The smallest difference of two sums of weights outweighs all relative throughputs together.
+    above = _SCALE * (len(jobs) + 1)
+    return [
+        [m * above + round(_speed(o) / _alone(row) * _SCALE) for m, o in zip(won, row, strict=True)]
+        for won, row in zip(met, options, strict=True)
+    ]
+
+
+def _gpus(option: Option) -> int:
+    return 0 if option is None else option.gpus
+
+
+def _best_counts(options: list[list[Option]], values: list[list[int]], gpus: int) -> list[int]:
+    """The option of each job: best[k] over the jobs so far with at most k GPUs in use.
+
+    What every option of a job takes is set aside, the rest is shared out. GPUs in use are the last
+    digit of every value, so that ties go to fewer.
+    """
+    digit = gpus + 1
+    spare = gpus - sum(_gpus(row[0]) for row in options)
+    best: Objects = np.array([0] * (spare + 1), dtype=object)
+    taken: list[NDArray[np.int32]] = []
+    for row, worth in zip(options, values, strict=True):
+        found: Objects = best + worth[0] * digit
+        choice = np.zeros(spare + 1, dtype=np.int32)
+        for number, (option, value) in enumerate(zip(row, worth, strict=True)):
+            more = _gpus(option) - _gpus(row[0])
+            if number == 0 or more > spare:
+                continue
+            with_it = best[: spare + 1 - more] + (value * digit - more)
+            better = np.flatnonzero(with_it > found[more:])
+            found[more + better] = with_it[better]
+            choice[more + better] = number
+        taken.append(choice)
+        best = found
+    left = spare
+    counts = []
+    for row, choice in zip(reversed(options), reversed(taken), strict=True):
+        number = int(choice[left])
+        left -= _gpus(row[number]) - _gpus(row[0])
+        counts.append(number)
+    return counts[::-1]
+
+
+def _check(jobs: Sequence[AllocationJob], gpus: int, objective: str) -> None:
+    if objective not in ALLOCATION_OBJECTIVES:
+        raise BadInput(
+            f"unknown objective {objective!r}",
+            field="objective",
+            expected=", ".join(ALLOCATION_OBJECTIVES),
+        )
+    if gpus < 1:
+        raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number from 1")
+    for i, job in enumerate(jobs):
+        if not 0 < job.weight <= 1e9:
+            raise BadInput(f"{job.weight}", field=f"jobs[{i}].weight", expected="above 0, to 1e9")
+        if (job.deadline_s is None) != (job.steps is None) and objective == "deadlines":
+            raise BadInput(
+                "a deadline is for a number of steps",
+                field=f"jobs[{i}].steps",
+                expected="both deadline_s and steps, or neither",
+            )
+    work = sum(len(job.points) for job in jobs) * gpus
+    if work > MAX_WORK:
+        raise BadInput(
+            f"{len(jobs)} jobs on {gpus} GPUs",
+            field="jobs",
+            expected="fewer jobs, or curves of fewer counts",
+        )
+
+
+def _document(
+    jobs: Sequence[AllocationJob],
+    options: list[list[Option]],
+    chosen: list[Option],
+    gpus: int,
+    objective: str,
+) -> dict[str, Any]:
+    rows = []
+    for job, row, option in zip(jobs, options, chosen, strict=True):
+        document: dict[str, Any] = {
+            "name": job.name,
+            "gpus": _gpus(option),
+            "time_s": None if option is None else option.time_s,
+            "samples_per_s": _speed(option),
+            "share_of_alone": _speed(option) / _alone(row),
+            "weight": job.weight,
+        }
+        if job.deadline_s is not None:
+            document["meets_deadline"] = option is not None and job.meets(option)
+        if len(row) == 1:
+            document["reason"] = f"nothing fits on {gpus} GPUs"
+        rows.append(document)
+    return {
+        "schema": ALLOCATION_SCHEMA,
+        "objective": objective,
+        "gpus": gpus,
+        "gpus_used": sum(row["gpus"] for row in rows),
+        "samples_per_s": sum(row["samples_per_s"] for row in rows),
+        "smallest_share": min((row["share_of_alone"] for row in rows), default=None),
+        "deadlines_met": sum(bool(row.get("meets_deadline")) for row in rows),
+        "jobs": rows,
+    }

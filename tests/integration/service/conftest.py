@@ -1,0 +1,115 @@
+"""Back ends: the embedded one, and PostgreSQL with Valkey; each with real processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_harness import (
+    DATABASE_VARIABLE,
+    REDIS_VARIABLE,
+    Postgres,
+    System,
+    Valkey,
+    new_database,
+)
+
+for package in ("fastapi", "celery", "sqlalchemy", "psycopg"):
+    pytest.importorskip(package, reason="needs shardwise[service,worker]")
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A database whose user may create others."""
+    if given := os.environ.get(DATABASE_VARIABLE):
+        yield given
+        return
+    server = Postgres(tmp_path_factory.mktemp("postgres"))
+    server.start()
+    yield server.url()
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    if given := os.environ.get(REDIS_VARIABLE):
+        yield given
+        return
+    server = Valkey()
+    server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture(scope="session", params=["embedded", "postgres"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def system(
+    backend: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[System]:
+    """One running system for each back end, shared by tests that leave it as it was."""
+    with variables_of(backend, request) as variables:
+        running = System(tmp_path_factory.mktemp(backend), backend, variables)
+        yield running
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def own_system(
+    backend: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[System]:
+    """A module's own system, with short leases: its tests break it and mend it again."""
+    with variables_of(backend, request) as variables:
+        quick = {
+            "lease_s": "3",
+            "heartbeat_s": "0.5",
+            "sweep_s": "0.5",
+            "ring_again_s": "1",
+            "stop_grace_s": "0.3",
+        }
+        folder = tmp_path_factory.mktemp(f"own-{backend}")
+        running = System(folder, backend, {**variables, **quick})
+        yield running
+        running.stop()
+
+
+class variables_of:
+    """The settings of a back end; PostgreSQL gets a database of its own."""
+
+    def __init__(self, backend: str, request: pytest.FixtureRequest) -> None:
+        self._database = None
+        self._redis = ""
+        if backend == "postgres":
+            self._database = new_database(request.getfixturevalue("postgres_url"))
+            self._redis = request.getfixturevalue("redis_url")
+
+    def __enter__(self) -> dict[str, str]:
+        if self._database is None:
+            return {}
+        return {"database_url": self._database.__enter__(), "redis_url": self._redis}
+
+    def __exit__(self, *error: object) -> None:
+        if self._database is not None:
+            self._database.__exit__(None, None, None)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """An empty database of either kind."""
+    from service.store.database import Database
+
+    if request.param == "sqlite":
+        found = Database(f"sqlite:///{tmp_path / 'a.sqlite'}")
+        yield found
+        found.close()
+        return
+    with new_database(request.getfixturevalue("postgres_url")) as url:
+        found = Database(url.replace("postgresql://", "postgresql+psycopg://"))
+        yield found
+        found.close()

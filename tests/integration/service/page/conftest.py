@@ -1,0 +1,113 @@
+"""A real headless Chromium on a real embedded service.
+
+The browser is Debian's package; none is downloaded. Every page that a test opens must load
+everything from the service itself, keep its Content-Security-Policy and log no error.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_harness import Service, wait_until
+
+pytest.importorskip("playwright", reason="needs shardwise[dev]")
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+WITHIN_MS = 60_000
+expect.set_options(timeout=WITHIN_MS)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("no chromium on this host: apt-get install chromium")
+    with sync_playwright() as playwright:
+        root = ["--no-sandbox"] if os.geteuid() == 0 else []
+        running = playwright.chromium.launch(executable_path=found, args=root)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """An open service on loopback, with its own worker."""
+    running = Service(tmp_path_factory.mktemp("page"), heartbeat_s="0.2")
+    wait_until(lambda: running.client.get("/readyz").json()["checks"]["workers"], "a worker")
+    yield running
+    running.stop()
+
+
+class Visitor:
+    """Opens pages and remembers what went wrong in them."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self._browser = browser
+        self.url = url
+        self.contexts: list[BrowserContext] = []
+        self.complaints: list[str] = []
+        self.expected: list[str] = []
+
+    def __call__(self, **options: Any) -> Page:
+        options = {"viewport": {"width": 1280, "height": 900}, **options}
+        context = self._browser.new_context(base_url=self.url, **options)
+        self.contexts.append(context)
+        context.set_default_timeout(WITHIN_MS)
+        page = context.new_page()
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.complaints.append(f"{page.url}: {error}"))
+        page.on("request", self._requested)
+        return page
+
+    def _heard(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            text = f"{message.text} ({message.location.get('url')})"
+            if not any(part in text for part in self.expected):
+                self.complaints.append(text)
+
+    def _requested(self, request: Any) -> None:
+        if not request.url.startswith((self.url, "data:", "blob:")):
+            self.complaints.append(f"asked another host: {request.url}")
+
+
+@pytest.fixture
+def visit(browser: Browser, service: Service) -> Iterator[Callable[..., Page]]:
+    visitor = Visitor(browser, service.url)
+    yield visitor
+    for context in visitor.contexts:
+        context.close()
+    assert visitor.complaints == []
+
+
+@pytest.fixture
+def page(visit: Callable[..., Page]) -> Page:
+    return visit()
+
+
+@pytest.fixture
+def tiny_graph(tmp_path: Path) -> Path:
+    """A file as `shardwise capture` writes it: two layers and a loss between 64 samples."""
+    from shardwise.graph import Graph, Operator, Tensor, canonical_json
+
+    tensors, operators, last = [], [], "x"
+    tensors.append(Tensor("x", (64, 256), "float32", "input", 0))
+    for layer in range(3):
+        weight, out = f"w{layer}", f"y{layer}"
+        tensors.append(Tensor(weight, (256, 256), "float32", "parameter"))
+        role = "output" if layer == 2 else "activation"
+        tensors.append(Tensor(out, (64, 256), "float32", role))
+        arguments = {"tensor_arguments": ["input", "weight"]}
+        operators.append(
+            Operator(f"layer{layer}", "aten.linear.default", (last, weight), (out,), arguments)
+        )
+        last = out
+    graph = Graph("tiny <&> model", {t.name: t for t in tensors}, tuple(operators))
+    path = tmp_path / "tiny.json"
+    path.write_bytes(canonical_json(graph))
+    return path

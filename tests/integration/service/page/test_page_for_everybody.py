@@ -1,0 +1,222 @@
+"""Keyboard, screen readers, colours, narrow screens, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_steps import HARDWARE, answered, ask, drawn, faults, too_wide
+from playwright.sync_api import Browser, Page, expect
+from service_harness import Service
+
+
+@pytest.fixture(scope="session")
+def views(browser: Browser, service: Service) -> dict[str, str]:
+    """An address of every view, with something in it."""
+    context = browser.new_context(base_url=service.url)
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    found = {name: f"/{name}" for name in ("graphs", "hardware", "jobs", "agents")}
+    found["ask"] = "/"
+    for kind, fields in (
+        ("frontier", {}),
+        ("curve", {}),
+        ("quote", {"steps": "1000", "deadline_h": "1"}),
+        ("plan", {}),
+    ):
+        found[kind] = "/jobs/" + ask(page, kind, **fields)
+        answered(page)
+    found["infeasible"] = "/jobs/" + ask(page, "plan", memory_limit_bytes="1MB")
+    answered(page)
+    found["cancelled"] = "/jobs/" + ask(page, "curve", graph="shipped:llama-8b", gpus=400)
+    page.get_by_role("button", name="Cancel").click()
+    answered(page)
+    found["missing"] = "/jobs/plan_0"
+    context.close()
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_every_view_is_accessible_and_fits(
+    visit: Any, views: dict[str, str], scheme: str, width: int
+) -> None:
+    visit.expected.append("404")
+    page = visit(color_scheme=scheme, viewport={"width": width, "height": 800})
+    found = []
+    for name, address in views.items():
+        page.goto(address)
+        if name in ("frontier", "curve"):
+            drawn(page)
+        for fold in page.locator("main details:not([open]) > summary").all():
+            if fold.is_visible():
+                fold.click()
+        found += faults(page)
+        if too_wide(page):
+            found.append(f"{name} is wider than {width} px")
+        assert page.get_by_role("heading", level=1).count() == 1
+        assert page.get_by_role("main").count() == 1
+    assert found == []
+
+
+def test_progress_is_accessible(visit: Callable[..., Page]) -> None:
+    page = visit(viewport={"width": 360, "height": 800})
+    ask(page, "curve", graph="shipped:llama-8b", gpus=499)
+    expect(page.locator("#words")).to_contain_text("of 499")
+    assert page.locator("#told").get_attribute("aria-live") == "polite"
+    assert faults(page) == []
+    page.get_by_role("button", name="Cancel").click()
+    answered(page)
+
+
+def test_everything_goes_by_keyboard(page: Page) -> None:
+    def focused() -> str:
+        text: str = page.evaluate("document.activeElement.id || document.activeElement.innerText")
+        return text
+
+    def tab_to(name: str, most: int = 40) -> None:
+        for _ in range(most):
+            page.keyboard.press("Tab")
+            if focused() == name:
+                outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+                assert outline != "none", f"{name} shows no focus"
+                return
+        raise AssertionError(f"{name} is not reached by Tab")
+
+    page.goto("/")
+    page.keyboard.press("Tab")
+    assert focused() == "Skip to content"
+    page.keyboard.press("Enter")
+    assert focused() == "main"
+    tab_to("graph")
+    page.keyboard.type("vgg")
+    tab_to("hardware")
+    page.keyboard.type(HARDWARE)
+    tab_to("gpus")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("2")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/jobs/frontier_"))
+    answered(page)
+    drawn(page)
+    tab_to("at")
+    page.keyboard.press("Home")
+    expect(page.locator("#number")).to_have_text("1")
+    expect(page.locator("#details")).to_contain_text("least memory")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#number")).to_have_text("2")
+    value = page.locator("#at").get_attribute("aria-valuetext")
+    assert value is not None and value.startswith("point 2: ")
+    tab_to("Show its plan")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/jobs/plan_"))
+    answered(page)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plan for vgg16")
+
+
+def ground(page: Page) -> str:
+    colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return colour
+
+
+def test_dark_follows_the_system_and_the_toggle(
+    visit: Callable[..., Page], views: dict[str, str]
+) -> None:
+    page = visit(color_scheme="dark")
+    page.goto(views["frontier"])
+    drawn(page)
+    assert ground(page) == "rgb(17, 21, 27)"
+    text = page.locator("#plot .xtick text").first
+    expect(text).to_have_css("fill", "rgb(231, 236, 243)")
+    page.get_by_role("button", name="Use light colours").click()
+    assert ground(page) == "rgb(245, 247, 250)"
+    expect(text).to_have_css("fill", "rgb(23, 32, 43)")
+    page.reload()
+    assert ground(page) == "rgb(245, 247, 250)"
+    page.get_by_role("button", name="Use dark colours").click()
+    assert ground(page) == "rgb(17, 21, 27)"
+    plain = visit(color_scheme="dark", java_script_enabled=False)
+    plain.goto("/")
+    assert ground(plain) == "rgb(17, 21, 27)"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("x.json", b'{"schema": "shardwise.graph/1", "name": "x", "tensors": [', "not JSON"),
+        ("x.json", b'{"schema": "shardwise.graph/9"}', "schema"),
+        ("x.json.gz", b"\x1f\x8bnothing", "gzip"),
+        ("x.onnx", b"not a model", "ONNX"),
+        ("x.json", b"", "empty"),
+    ],
+)
+def test_a_bad_upload_is_refused_with_its_reason(
+    visit: Any, name: str, content: bytes, said: str
+) -> None:
+    visit.expected += ["422", "400"]
+    page = visit()
+    page.goto("/graphs")
+    file: Any = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
+    page.get_by_label("File").set_input_files(file)
+    page.get_by_role("button", name="Upload").click()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text(said)
+    expect(alert).to_be_focused()
+    expect(page.get_by_label("File")).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Graphs")
+    assert faults(page) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("memory_limit_bytes", "much", "such as 14.5GB"),
+        ("pins", "nonsense", "no rule"),
+        ("epsilon", "99", "0 to 10"),
+        ("micro_batches", "0", "numbers from 1"),
+        ("nodes", "999", "nodes"),
+        ("gpus", "100000", "from 1 to"),
+    ],
+)
+def test_a_bad_field_is_named_and_the_form_keeps_what_was_typed(
+    visit: Any, field: str, value: str, said: str
+) -> None:
+    visit.expected.append("422")
+    page = visit()
+    page.goto("/")
+    page.get_by_role("radio", name="Plan").check()
+    page.get_by_label("Objective").select_option("mini-memory")
+    page.get_by_text("Options", exact=True).click()
+    page.locator(f"#{field}").fill(value)
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("alert")).to_contain_text(said)
+    expect(page.get_by_role("alert")).to_be_focused()
+    wrong = "hardware" if field == "nodes" else field
+    expect(page.locator(f"#{wrong}")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator(f"#{wrong}")).to_be_visible()
+    expect(page.locator(f"#{field}")).to_have_value(value)
+    expect(page.get_by_role("radio", name="Plan")).to_be_checked()
+    expect(page.get_by_label("Objective")).to_have_value("mini-memory")
+    assert faults(page) == []
+
+
+def test_what_fits_nowhere_says_why(page: Page, views: dict[str, str]) -> None:
+    page.goto(views["infeasible"])
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plan: nothing fits")
+    expect(page.get_by_role("note")).to_contain_text("GiB per GPU at the least")
+
+
+def test_a_failed_job_says_why(page: Page, tmp_path: Path) -> None:
+    ask(page, "plan", graph="shipped:llama-8b", gpus=64, time_limit_s="0.000001")
+    answered(page)
+    expect(page.get_by_role("alert")).to_contain_text("time limit")
+    expect(page.get_by_role("link", name="Change and ask again")).to_be_visible()
+    assert faults(page) == []
+
+
+def test_agents_are_honestly_absent(page: Page) -> None:
+    page.goto("/agents")
+    expect(page.get_by_role("heading", level=2)).to_have_text("No agents enrolled")

@@ -1,0 +1,226 @@
+"""From a file to a plan, in a browser: upload, ask, watch, look at points, their plans."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from page_steps import HARDWARE, answered, ask, drawn, plotted
+from playwright.sync_api import Page, expect
+from service_harness import Service
+
+
+def test_from_an_upload_to_a_points_plan(page: Page, tiny_graph: Path, service: Service) -> None:
+    packed = tiny_graph.with_suffix(".json.gz")
+    packed.write_bytes(gzip.compress(tiny_graph.read_bytes()))
+    page.goto("/graphs")
+    page.get_by_label("File").set_input_files(packed)
+    page.get_by_role("button", name="Upload").click()
+    expect(page.get_by_role("status")).to_contain_text("The graph is stored")
+    expect(page.get_by_label("Graph").locator("option:checked")).to_contain_text("tiny <&> model")
+    page.get_by_label("Hardware").select_option(HARDWARE)
+    page.locator("#gpus").fill("4")
+    page.get_by_role("button", name="Ask").click()
+    answered(page)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Frontier of tiny <&> model")
+    job = page.url.rpartition("/")[2]
+    result = service.client.get(f"/v1/frontiers/{job}").json()["result"]
+    drawn(page)
+    marks = plotted(page, "fits")
+    assert [mark["point"] for mark in marks] == list(range(len(result["points"])))
+
+    last = marks[-1]
+    page.mouse.move(last["x"], last["y"])
+    expect(page.locator("#number")).to_have_text(str(len(marks)))
+    details = page.locator("#details")
+    for words in ("fastest", "Compute", "Synchronisation", "Activations", "Its plan"):
+        expect(details).to_contain_text(words)
+    expect(details).to_contain_text(result["points"][-1]["splits"][0]["split"])
+
+    page.mouse.click(last["x"], last["y"])
+    page.wait_for_url(re.compile("/jobs/plan_"))
+    answered(page)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plan for tiny <&> model")
+    plan = service.client.get(f"/v1/plans/{page.url.rpartition('/')[2]}").json()["result"]
+    assert plan["id"] == result["points"][-1]["plan_id"]
+    table = page.get_by_role("table").filter(has_text="Alike").first
+    for axis in plan["mesh"]["axes"]:
+        expect(table.locator("thead")).to_contain_text(axis["name"])
+    for group in plan["groups"]:
+        expect(table).to_contain_text(group["name"])
+    assert page.locator("svg.weave rect").count() == len(plan["groups"]) * len(plan["mesh"]["axes"])
+
+
+def test_every_point_has_a_row_and_its_own_plan(page: Page, service: Service) -> None:
+    job = ask(page, "frontier", gpus=2)
+    answered(page)
+    points = service.client.get(f"/v1/frontiers/{job}").json()["result"]["points"]
+    page.get_by_text("All points as a table").click()
+    rows = page.get_by_role("region", name="All points").locator("tbody tr")
+    assert rows.count() == len(points)
+    middle = len(points) // 2
+    rows.nth(middle).get_by_role("button").click()
+    page.wait_for_url(re.compile("/jobs/plan_"))
+    answered(page)
+    plan = service.client.get(f"/v1/plans/{page.url.rpartition('/')[2]}").json()["result"]
+    assert plan["id"] == points[middle]["plan_id"]
+    assert plan["predicted"]["memory_bytes"] == points[middle]["memory_bytes"]
+
+
+def test_progress_is_watched_and_cancelled(visit: Callable[..., Page]) -> None:
+    page = visit()
+    job = ask(page, "curve", graph="shipped:llama-8b", gpus=512)
+    expect(page.locator("#words")).to_contain_text("of 512 GPUs")
+    expect(page.locator("#bar")).not_to_have_js_property("value", 0)
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    expect(page.locator("#told")).to_contain_text("running")
+    jobs = visit()
+    jobs.goto("/jobs?state=running")
+    row = jobs.locator("tbody tr").filter(has_text="up to 512")
+    expect(row.get_by_role("progressbar")).to_be_visible()
+    row.get_by_role("button", name="Cancel").click()
+    jobs.wait_for_url(re.compile(job))
+    expect(page.get_by_text("This job was cancelled.")).to_be_visible()
+    jobs.goto("/jobs")
+    expect(jobs.locator("tbody tr").filter(has_text="up to 512").first).to_contain_text("cancelled")
+
+
+def test_the_list_of_jobs_keeps_itself_fresh(visit: Callable[..., Page]) -> None:
+    page = visit()
+    job = ask(page, "curve", graph="shipped:llama-8b", gpus=500)
+    jobs = visit()
+    jobs.goto("/jobs")
+    row = jobs.locator(f"tr:has(a[href='/jobs/{job}'])")
+    expect(row).to_have_attribute("data-state", re.compile("queued|running"))
+    page.get_by_role("button", name="Cancel").click()
+    expect(row).to_have_attribute("data-state", "cancelled", timeout=20_000)
+
+
+def test_a_curve_marks_what_does_not_fit_and_says_why(page: Page, service: Service) -> None:
+    job = ask(page, "curve", gpus=6)
+    answered(page)
+    drawn(page)
+    points = service.client.get(f"/v1/curves/{job}").json()["result"]["points"]
+    not_fitting = [p for p in points if not p["feasible"]]
+    assert 0 < len(not_fitting) < len(points)
+    assert len(plotted(page, "infeasible")) == len(not_fitting)
+    assert len(plotted(page, "exactly so many")) == len(points) - len(not_fitting)
+    assert len(plotted(page, "samples per second")) == len(points) - len(not_fitting)
+    rows = page.get_by_role("region", name="Every count").locator("tbody tr")
+    for point, row in zip(points, rows.all(), strict=True):
+        if not point["feasible"]:
+            expect(row).to_contain_text(point["reason"])
+    mark = plotted(page, "infeasible")[0]
+    page.mouse.move(mark["x"], mark["y"])
+    expect(page.locator("#plot .hoverlayer")).to_contain_text("infeasible")
+    expect(page.locator("#plot .hoverlayer")).to_contain_text("GiB per GPU")
+    mark = plotted(page, "exactly so many")[-1]
+    page.mouse.click(mark["x"], mark["y"])
+    page.wait_for_url(re.compile("/jobs/plan_"))
+    answered(page)
+    plan = service.client.get(f"/v1/plans/{page.url.rpartition('/')[2]}").json()["result"]
+    assert (plan["gpus"], plan["id"]) == (6, points[-1]["plan_id"])
+
+
+OFFERS = (
+    "InstanceType,AcceleratorName,AcceleratorCount,Price,Region,Provider\n"
+    "small,V100,1,2.5,here,me\nlarge,V100,8,20,here,me\n"
+)
+
+
+def test_a_quote_from_offers_of_ones_own(page: Page, tmp_path: Path, service: Service) -> None:
+    offers = tmp_path / "offers.csv"
+    offers.write_text(OFFERS)
+    page.goto("/")
+    page.get_by_role("radio", name="Quote").check()
+    expect(page.get_by_label("Hardware")).to_be_hidden()
+    page.get_by_label("Steps").fill("1000")
+    page.get_by_label("Deadline").fill("1")
+    page.get_by_label("Instances, at most").fill("2")
+    page.get_by_label("Offers of your own").set_input_files(offers)
+    page.get_by_role("button", name="Ask").click()
+    answered(page)
+    job = page.url.rpartition("/")[2]
+    quote = service.client.get(f"/v1/quotes/{job}").json()["result"]
+    rows = page.get_by_role("region", name="Offers").locator("tbody tr")
+    assert rows.count() == len(quote["offers"]) > 0
+    expect(rows.first).to_contain_text(f"${quote['offers'][0]['usd_total']:,.2f}")
+    expect(rows.first).to_contain_text("large")
+    page.get_by_text("Not offered").click()
+    expect(page.get_by_role("region", name="Not offered")).to_contain_text("small")
+    rows.first.get_by_role("button").click()
+    page.wait_for_url(re.compile("/jobs/plan_"))
+    answered(page)
+    plan = service.client.get(f"/v1/plans/{page.url.rpartition('/')[2]}").json()["result"]
+    assert plan["id"] == quote["offers"][0]["plan_id"]
+
+
+def test_a_plan_shows_zero_recompute_and_rules(page: Page, service: Service) -> None:
+    job = ask(
+        page, "plan", gpus=4, recompute="always", pins="split=batch\nzero=3", micro_batches="1,2"
+    )
+    answered(page)
+    result = service.client.get(f"/v1/plans/{job}").json()["result"]
+    assert all(set(g["split"].values()) <= {"batch", None} for g in result["groups"])
+    assert any(group["recompute"] for group in result["groups"])
+    table = page.locator("table.layers")
+    expect(table).to_contain_text("ZeRO-3")
+    expect(table.locator("thead")).to_contain_text("Recompute")
+    expect(page.locator(".facts")).to_contain_text("zero=3")
+    page.get_by_role("link", name="Change and ask again").click()
+    expect(page.get_by_label("Rules")).to_have_value(
+        re.compile(r"^\*:(split=batch|zero=3)\n\*:(split=batch|zero=3)$")
+    )
+    expect(page.get_by_label("Micro-batches")).to_have_value("1,2")
+    expect(page.get_by_label("Recompute")).to_have_value("always")
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_url(re.compile(job))
+
+
+def test_the_document_is_the_one_of_the_interface(page: Page, service: Service) -> None:
+    job = ask(page, "plan", gpus=4)
+    answered(page)
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Download JSON").click()
+    saved = json.loads(Path(waiting.value.path()).read_text())
+    assert saved == service.client.get(f"/v1/plans/{job}").json()["result"]
+
+
+def test_it_works_without_javascript(visit: Callable[..., Page], service: Service) -> None:
+    page = visit(java_script_enabled=False)
+    page.goto("/")
+    page.locator("#gpus").fill("3")
+    page.get_by_label("Hardware").select_option(HARDWARE)
+    page.get_by_role("button", name="Ask").click()
+    job = page.url.rpartition("/")[2]
+    service.ended(f"/v1/frontiers/{job}")
+    page.goto(f"/jobs/{job}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Frontier of gpt2")
+    page.get_by_text("All points as a table").click()
+    page.get_by_role("region", name="All points").get_by_role("button").first.click()
+    assert "/jobs/plan_" in page.url
+
+
+def test_a_profile_of_ones_own_is_offered(page: Page, tmp_path: Path) -> None:
+    from shardwise.hardware import hardware_document, load_hardware
+
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({**hardware_document(load_hardware("l4")), "name": "my cluster"}))
+    page.goto("/hardware")
+    page.get_by_label("Profile", exact=True).set_input_files(path)
+    page.get_by_role("button", name="Upload").click()
+    page.get_by_role("link", name="my cluster").click()
+    expect(page.get_by_label("Hardware").locator("option:checked")).to_contain_text("my cluster")
+    page.locator("#gpus").fill("1")
+    page.get_by_role("button", name="Ask").click()
+    answered(page)
+    expect(page.locator(".facts").first).to_contain_text("my cluster")
+    page.get_by_role("link", name="Change and ask again").click()
+    expect(page.get_by_label("Hardware").locator("option:checked")).to_contain_text("my cluster")
+    page.goto("/hardware")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete my cluster").click()
+    expect(page.get_by_role("link", name="my cluster")).to_have_count(0)

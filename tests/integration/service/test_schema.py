@@ -1,0 +1,53 @@
+"""Migrations on both databases: up, compared with the tables, down; unknown schemas refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from alembic import command
+from service_harness import App, new_database
+from sqlalchemy import inspect, text
+
+from service.schema import alembic_config, current_revision, migrate, require_schema
+from service.store.database import Database
+from shardwise.errors import BadInput
+
+
+def test_up_check_down_up(database: Database) -> None:
+    config = alembic_config(database)
+    with pytest.raises(BadInput, match="the schema is missing"):
+        require_schema(database)
+    migrate(database)
+    require_schema(database)
+    command.check(config)  # raises when the tables differ from what the migrations make
+    migrate(database)
+    command.downgrade(config, "base")
+    assert inspect(database.engine).get_table_names() == ["alembic_version"]
+    migrate(database)
+    require_schema(database)
+
+
+def test_a_newer_schema_is_refused(database: Database) -> None:
+    migrate(database)
+    with database.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    assert current_revision(database) == "9999"
+    for act in (migrate, require_schema):
+        with pytest.raises(BadInput, match="revision 9999, which this release does not know"):
+            act(database)
+
+
+def test_production_does_not_migrate_unasked(
+    postgres_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    with new_database(postgres_url) as url:
+        variables = {"database_url": url, "redis_url": redis_url, "port": "0"}
+        for name in ("serve", "worker"):
+            app = App(tmp_path, name, **variables)
+            assert app.process.wait(30) == 2
+            assert "the schema is missing" in app.log.read_text()
+            app.stop()
+        app = App(tmp_path, "migrate", **variables)
+        assert app.process.wait(30) == 0
+        app.stop()

@@ -1,0 +1,218 @@
+"""Parts of the service on their own: rates, caches, conditions, questions, the bond."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from service.bond import watch_over
+from service.cache import AnswerCache
+from service.conditional import matches
+from service.logs import JsonFormatter, TextFormatter
+from service.questions import FrontierRequest, Limits, frontier_question
+from service.rate import Buckets
+from service.search_options import (
+    NAMES,
+    options_document,
+    options_from_document,
+    options_from_query,
+    options_from_request,
+)
+from service.store.pages import read_cursor, write_cursor
+from service.store.results import Stored
+from shardwise.advise import Options
+from shardwise.errors import BadInput
+from shardwise.hardware import load_hardware
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_buckets_run_dry_and_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("service.rate.monotonic", lambda: clock[0])
+    buckets = Buckets(rate_per_s=10.0, burst=3)
+    assert [buckets.take("a") for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert buckets.take("a") == pytest.approx(0.1)
+    assert buckets.take("b") == 0.0
+    clock[0] += 0.1
+    assert buckets.take("a") == 0.0
+    assert Buckets(0.0, 1).take("a") == 0.0
+    own = Buckets(0.0, 1)
+    assert [own.take("c", 0.5) for _ in range(2)] == [0.0, pytest.approx(2.0)]
+
+
+def test_the_cache_is_bounded_and_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("service.cache.monotonic", lambda: clock[0])
+    cache = AnswerCache(1000)
+    for number in range(6):
+        cache.put(("t", str(number)), Stored(b"x" * 200, '"e"'))
+    assert cache.get(("t", "0")) is None
+    assert cache.get(("t", "5")) is not None
+    cache.put(("t", "large"), Stored(b"x" * 300, '"e"'))
+    assert cache.get(("t", "large")) is None
+    cache.put(("u", "1"), Stored(b"x", '"e"'))
+    cache.clear_tenant("t")
+    assert cache.get(("t", "5")) is None
+    assert cache.get(("u", "1")) is not None
+    clock[0] = 6.0
+    assert cache.get(("u", "1")) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "holds"),
+    [
+        (None, False),
+        ('"a"', True),
+        ('W/"a"', True),
+        ('"b", "a"', True),
+        ("*", True),
+        ('"b"', False),
+    ],
+)
+def test_if_none_match(header: str | None, holds: bool) -> None:
+    assert matches(header, '"a"') is holds
+
+
+def test_cursors() -> None:
+    place = (1.5, "sha256:ab")
+    assert read_cursor(write_cursor(place)) == place
+    for text in ("%", "e30", "W10", "WzEsMl0", "x" * 5, "é"):
+        with pytest.raises(BadInput):
+            read_cursor(text)
+
+
+def test_new_options_pass_through() -> None:
+    """By field name: whoever adds an option to the library has it over HTTP too."""
+    assert set(NAMES) == {f.name for f in dataclasses.fields(Options)} - {"threads"}
+    options = options_from_request({"epsilon": 0.5, "optimizer": "sgd"})
+    assert options == Options(epsilon=0.5, optimizer="sgd")
+    back = options_from_document(options_document(options), threads=3)
+    assert back == dataclasses.replace(options, threads=3)
+
+
+def test_rules_and_lists_over_http() -> None:
+    rules = ["layers.*:zero=3,1", "m0!=batch"]
+    asked = options_from_request({"pins": rules, "zero": [0, 3], "step": {"device": "cpu"}})
+    assert asked.zero == (0, 3)
+    assert [str(pin) for pin in asked.pins] == ["layers.*:zero=1,3", "*:m0!=batch"]
+    document = json.loads(json.dumps(options_document(asked)))
+    assert options_from_document(document, threads=0) == asked
+    query = {"pins": rules, "zero": ["0,3"], "epsilon": ["9", "0.5"], "overlap": ["true"]}
+    found = options_from_query(query)
+    assert found == Options(zero=(0, 3), pins=asked.pins, epsilon=0.5, overlap=True)
+    for wrong in ({"pins": ["x"]}, {"pins": "x=1"}, {"pins": [1]}):
+        with pytest.raises(BadInput) as refused:
+            options_from_request(wrong)
+        assert refused.value.field == "options.pins"
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"zero": [4]}, "options.zero"),
+        ({"zero": []}, "options.zero"),
+        ({"zero": "0"}, "options.zero"),
+        ({"zero": [True]}, "options.zero"),
+        ({"zero": 3}, "options.zero"),
+        ({"micro_batches": [0]}, "options.micro_batches"),
+        ({"micro_batches": list(range(1, 40))}, "options.micro_batches"),
+        ({"micro_batches": [10**30]}, "options.micro_batches"),
+        ({"max_configurations": 0}, "options.max_configurations"),
+        ({"memory_headroom": 0.0}, "options.memory_headroom"),
+        ({"recompute": "often"}, "options.recompute"),
+        ({"overlap": 3}, "options.overlap"),
+        ({"step": {"device": "abacus"}}, "options.step.device"),
+        ({"step": []}, "options.step"),
+        ({"pins": "zero=3"}, "options.pins"),
+        ({"pins": ["x" * 501]}, "options.pins"),
+    ],
+)
+def test_bad_choices_are_refused_by_field(values: dict[str, Any], field: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        options_from_request(values)
+    assert caught.value.field is not None
+    assert caught.value.field.startswith(field)
+
+
+def test_a_set_of_numbers_is_one_question_in_any_order() -> None:
+    first, second = (
+        options_document(options_from_request({"zero": zero, "micro_batches": [2, 1]}))
+        for zero in ([3, 0], [0, 3, 3])
+    )
+    assert first == second
+    assert (list(first["zero"]), list(first["micro_batches"])) == ([0, 3], [1, 2])
+    step = options_from_query({"step": ['{"update":"fused"}']}).step
+    assert step.update == "fused"
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
+def test_a_log_line_is_one_line_whatever_the_path(formatter: logging.Formatter) -> None:
+    path = "/v1/graphs/a\n12:00:00 error   forged\x1b[2J\u2028\x85b"
+    record = logging.LogRecord("service.access", logging.INFO, "", 0, "GET %s", (path,), None)
+    line = formatter.format(record)
+    assert len(line.splitlines()) == 1
+    assert all(c.isprintable() for c in line)
+
+
+def test_the_content_id_is_the_questions() -> None:
+    limits = Limits(64, 64)
+
+    def content_id(gpus: int = 2, hardware: str = "l4", **options: Any) -> str:
+        ask = FrontierRequest("g", hardware, gpus, options)
+        return frontier_question(ask, "sha256:1", load_hardware(hardware), limits).content_id
+
+    assert content_id() == content_id(epsilon=0.01), "defaults are written out"
+    ids = [content_id(), content_id(3), content_id(hardware="l4*1"), content_id(epsilon=0.1)]
+    assert len(set(ids)) == 4
+
+
+def test_a_bonded_program_ends_with_its_starter(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    program = f"import os,time; open({str(note)!r},'w').write(str(os.getpid())); time.sleep(60)"
+    starter = (
+        "import subprocess, sys, time\n"
+        "from service.bond import bonded\n"
+        f"subprocess.Popen(bonded([sys.executable, '-c', {program!r}]))\n"
+        "time.sleep(60)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", starter], env=env) as process:
+        until = time.monotonic() + 20
+        while not (note.exists() and note.read_text()):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.kill()
+    _gone(int(note.read_text()))
+
+
+def test_where_the_kernel_has_no_bond_the_starter_is_watched(tmp_path: Path) -> None:
+    """As on macOS: here as a child whose starter is said to be another process."""
+    started = time.monotonic()
+    assert watch_over(os.getppid() + 10**6, [sys.executable, "-c", "import time; time.sleep(60)"])
+    assert time.monotonic() - started < 10
+    assert watch_over(os.getppid(), [sys.executable, "-c", "raise SystemExit(7)"]) == 7
+
+
+def _gone(pid: int) -> None:
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{pid} is still there")

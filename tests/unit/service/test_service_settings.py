@@ -1,0 +1,74 @@
+"""Settings: precedence, units, refusals, and that the documented list is the code's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from service.problems import documentation as problem_table
+from service.settings import Settings, documentation, environment_of, load_settings
+from shardwise.errors import BadInput
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_flags_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('port = 1\nhost = "::1"\nmax_queued = 7\nmax_body_bytes = "1MiB"\n')
+    environment = {"SHARDWISE_PORT": "2", "SHARDWISE_HOST": "127.0.0.2"}
+    found = load_settings({"port": 3, "host": None}, environment, str(file))
+    assert (found.port, found.host, found.max_queued) == (3, "127.0.0.2", 7)
+    assert found.max_body_bytes == 2**20
+    assert found.lease_s == Settings().lease_s
+
+
+def test_platforms_own_variables() -> None:
+    environment = {"DATABASE_URL": "postgres://u@h/d", "REDIS_URL": "redis://h"}
+    found = load_settings({}, environment)
+    assert found.database == "postgresql+psycopg://u@h/d"
+    assert not found.embedded
+    ours = {**environment, "SHARDWISE_REDIS_URL": "redis://ours"}
+    assert load_settings({}, ours).redis_url == "redis://ours"
+
+
+def test_another_process_gets_the_same() -> None:
+    found = Settings(port=5, max_body_bytes=10, queue="q", lease_s=9.5)
+    assert load_settings({}, environment_of(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("environment", "field"),
+    [
+        ({"SHARDWISE_PORT": "x"}, "SHARDWISE_PORT"),
+        ({"SHARDWISE_PORT": "70000"}, "port"),
+        ({"SHARDWISE_LEASE_S": "nan"}, "lease_s"),
+        ({"SHARDWISE_LEASE_S": "-1"}, "lease_s"),
+        ({"SHARDWISE_MAX_BODY_BYTES": "1 MB x"}, "SHARDWISE_MAX_BODY_BYTES"),
+        ({"SHARDWISE_LOG_LEVEL": "loud"}, "log_level"),
+        ({"SHARDWISE_HEARTBEAT_S": "20"}, "heartbeat_s"),
+        ({"DATABASE_URL": "mysql://x"}, "database_url"),
+    ],
+)
+def test_what_is_refused(environment: dict[str, str], field: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        load_settings({}, environment)
+    assert refused.value.field == field
+
+
+def test_files_that_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    for text, field in (("colour = 1", "colour"), ("port = true", f"{file}: port"), ("x", None)):
+        file.write_text(text)
+        with pytest.raises(BadInput) as refused:
+            load_settings({}, {}, str(file))
+        assert refused.value.field == field
+    with pytest.raises(BadInput):
+        load_settings({}, {"SHARDWISE_CONFIG": str(tmp_path / "none")})
+
+
+def test_the_pages_are_the_codes() -> None:
+    assert (ROOT / "docs" / "settings.md").read_text() == documentation()
+    assert problem_table() in (ROOT / "docs" / "service.md").read_text()

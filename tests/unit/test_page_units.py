@@ -1,0 +1,138 @@
+"""Numbers as the page writes them, and forms as bodies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs shardwise[service]")
+
+from service.page import units
+from service.page.forms import options_of, question_body
+from service.page.views.answers import curve_context, frontier_context, quote_context
+from service.page.views.plan_table import plan_context
+from service.search_options import options_document, options_from_document, options_from_request
+from shardwise.advise import Options
+from shardwise.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (units.size(14.5e9), "13.5 GiB"),
+        (units.size(0), "0 B"),
+        (units.size(None), "–"),
+        (units.size(2**42), "4.00 TiB"),
+        (units.seconds(0.0371), "37.1 ms"),
+        (units.seconds(0), "0 s"),
+        (units.seconds(3e-10), "0.30 ns"),
+        (units.seconds(9000), "2.50 h"),
+        (units.seconds(360_000), "4.17 days"),
+        (units.count(124_439_808), "124 M"),
+        (units.count(9999), "9,999"),
+        (units.count(82.4831), "82.5"),
+        (units.usd(1234.5), "$1,234.50"),
+        (units.usd(0.0012), "$0.0012"),
+        (units.percent(0.0321), "3.21 %"),
+        (units.percent(1e-6), "< 0.01 %"),
+        (units.moment("2026-11-21T11:30:41.123Z"), "2026-11-21 11:30:41 UTC"),
+        (units.short("sha256:0123456789abcdef"), "0123456789ab…"),
+    ],
+)
+def test_numbers_read_well(text: str, expected: str) -> None:
+    assert text == expected
+
+
+def test_a_form_is_the_body_that_a_client_sends() -> None:
+    values = {"kind": "curve", "graph": "shipped:gpt2", "hardware": "l4", "nodes": "2", "gpus": "8"}
+    more = {"zero": "0,3", "memory_limit_bytes": "14.5GB", "pins": "a=b\n\n c=d ", "unknown": "x"}
+    body = json.loads(question_body({**values, **more}, None))
+    options = {"zero": [0, 3], "memory_limit_bytes": 14.5e9, "pins": ["a=b", "c=d"]}
+    assert body == {
+        "graph": "shipped:gpt2", "hardware": "l4*2", "max_gpus": 8, "options": options
+    }  # fmt: skip
+    quote = {"kind": "quote", "graph": "g", "steps": "10", "deadline_h": "2", "gpus": "8"}
+    assert json.loads(question_body(quote, "a,b")) == {
+        "graph": "g", "steps": 10, "deadline_s": 7200.0, "offers_csv": "a,b", "options": {}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"kind": "plan"}, "graph"),
+        ({"kind": "plan", "graph": "g", "hardware": "l4", "gpus": "-1"}, "gpus"),
+        ({"kind": "plan", "graph": "g", "hardware": "l4", "gpus": "٣"}, "gpus"),
+        ({"kind": "quote", "graph": "g", "deadline_h": "nan"}, "deadline_h"),
+        ({"kind": "quote", "graph": "g", "budget_usd": "inf"}, "budget_usd"),
+    ],
+)
+def test_a_bad_field_is_named(values: dict[str, str], field: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        question_body(values, None)
+    assert caught.value.field == field
+
+
+def test_a_size_that_is_none_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"14\.5GB"):
+        options_of({"memory_limit_bytes": "lots"})
+
+
+def test_rules_go_to_the_worker_and_come_back() -> None:
+    asked = {"pins": ["zero=3", "*.mlp.*:recompute!=yes"], "zero": [0, 3], "epsilon": 0.1}
+    options = options_from_request(asked)
+    document = json.loads(json.dumps(options_document(options)))
+    assert sorted(document["pins"]) == ["*.mlp.*:recompute!=yes", "*:zero=3"]
+    again = options_from_document(document, 2)
+    assert {str(pin) for pin in again.pins} == {str(pin) for pin in options.pins}
+    assert (again.zero, again.epsilon, again.threads) == ((0, 3), 0.1, 2)
+    assert options_document(Options())["pins"] == []
+    with pytest.raises(BadInput) as caught:
+        options_from_request({"pins": ["nonsense"]})
+    assert caught.value.field == "options.pins"
+    with pytest.raises(BadInput) as caught:
+        options_from_request({"pins": "zero=3"})
+    assert caught.value.field is not None and caught.value.field.startswith("options")
+
+
+def test_documents_of_older_releases_are_shown() -> None:
+    """Members that came later may be absent."""
+    point = {"memory_bytes": 2**30, "time_s": 1.0, "compute_s": 0.5, "communication_s": 0.5}
+    context = frontier_context({"points": [point], "turning_point": None})
+    assert (context["start"], context["fitting"]) == (0, 1)
+    assert not any(context["shows"].values())
+    context = frontier_context({"points": [{**point, "replayed_time_s": 2.0}]})
+    assert context["shows"]["replayed_time_s"]
+    assert frontier_context({"points": []})["start"] == 0
+    curve = {"points": [{"gpus": 1, "feasible": False, "reason": "too large"}]}
+    assert curve_context(curve)["fewest"] is None
+    assert quote_context({"offers": []})["columns"]["usd_total"] is False
+
+
+def test_a_plan_without_zero_or_recompute_is_a_table() -> None:
+    group = {
+        "split": {"m0": "batch", "m1": None}, "parameter_bytes": 1.0, "activation_bytes": 2.0,
+        "compute_s": 1.0, "communication_s": 0.0, "operators": [{"kind": "aten.linear.default"}],
+    }  # fmt: skip
+    axes = [
+        {"name": "m0", "size": 2, "level": "between nodes"},
+        {"name": "m1", "size": 4, "level": "inside a node"},
+    ]
+    plan = {
+        "id": "p", "graph_name": "g", "hardware": "h", "gpus": 8, "mesh": {"axes": axes},
+        "predicted": {"time_s": 3.0}, "edges": [],
+        "groups": [{**group, "name": "a"}, {**group, "name": "b"},
+                   {**group, "name": "c", "split": {"m0": None, "m1": "out"}}],
+    }  # fmt: skip
+    context = plan_context(plan)
+    assert [row["names"] for row in context["rows"]] == [["a", "b"], ["c"]]
+    assert [[cell["variable"] for cell in cells] for cells in context["columns"]] == [
+        ["batch", None], ["batch", None], [None, "out"]
+    ]  # fmt: skip
+    assert context["legend"] == [("batch", "v0"), ("out", "v1")]
+    assert not context["has_zero"] and not context["has_recompute"]
+    shared = {**group, "name": "d", "zero": 3, "zero_axes": ["m1"], "recompute": True}
+    context = plan_context({**plan, "groups": [shared]})
+    assert [cell["zero"] for cell in context["columns"][0]] == [0, 3]
+    assert context["recomputed"] == 1

@@ -1,0 +1,117 @@
+"""The process that computes one answer: reads the question, writes progress and the answer.
+
+Standard input: one line of JSON (question, limits), then the graph's canonical JSON of the length
+named there, then nothing until the parent says `cancel` or goes away. Standard output: lines of
+JSON: `{"stage", "progress"}` and at last one of `{"answer": BYTES}` followed by so many bytes,
+`{"failure": …}` or `{"cancelled": true}`. It holds no database and no broker, so it can be killed
+at any moment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+from time import monotonic
+from typing import Any, BinaryIO
+
+TELL_EVERY_S = 0.2
+_PR_SET_PDEATHSIG = 1
+
+
+class Listener(threading.Thread):
+    """Reads what the parent says; without a parent there is nothing to live for."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__(daemon=True)
+        self.cancelled = threading.Event()
+        self._stream = stream
+
+    def run(self) -> None:
+        """Until the stream ends."""
+        for line in iter(self._stream.readline, b""):
+            if line.strip() == b"cancel":
+                self.cancelled.set()
+        os._exit(1)
+
+
+class Progress:
+    """The library's progress callback: told at a bounded rate, False when cancelled."""
+
+    def __init__(self, listener: Listener, out: BinaryIO) -> None:
+        self._listener = listener
+        self._out = out
+        self._told_at = 0.0
+
+    def __call__(self, stage: str, fraction: float) -> bool:
+        if monotonic() - self._told_at >= TELL_EVERY_S:
+            say(self._out, {"stage": stage, "progress": min(max(fraction, 0.0), 1.0)})
+            self._told_at = monotonic()
+        return not self._listener.cancelled.is_set()
+
+
+def say(out: BinaryIO, document: dict[str, Any]) -> None:
+    """One line to the parent."""
+    out.write(json.dumps(document).encode() + b"\n")
+    out.flush()
+
+
+def die_with_parent(parent: int) -> None:
+    """Where the kernel can see to it (Linux); elsewhere the listener's end of file does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def main() -> int:
+    """Compute one answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    source, out = sys.stdin.buffer, sys.stdout.buffer
+    request = json.loads(source.readline())
+    die_with_parent(request["parent"])
+    limit = request["memory_bytes"]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    # Imported under no limit: what fails for lack of memory is then the search, and says so.
+    import msgspec
+
+    from service.problems import failure, failure_of
+    from service.questions import answer
+    from shardwise.errors import Cancelled, ShardwiseError
+    from shardwise.graph import graph_from_json
+
+    content = source.read(request["graph_bytes"])
+    listener = Listener(source)
+    listener.start()
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    try:
+        progress = Progress(listener, out)
+        graph = graph_from_json(content)
+        document = answer(request["question"], graph, progress, request["threads"])
+        # A search that was cancelled with points in hand answers with them: not what was asked.
+        if listener.cancelled.is_set():
+            raise Cancelled
+        data = msgspec.json.encode(document)
+    except Cancelled:
+        say(out, {"cancelled": True})
+    except MemoryError:
+        say(out, {"failure": failure("memory-limit", f"more than {limit} bytes were needed")})
+    except ShardwiseError as error:
+        say(out, {"failure": failure_of(error)})
+    else:
+        say(out, {"answer": len(data), "id": document.get("id")})
+        out.write(data)
+        out.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    # The listener is inside a read of standard input, which an orderly exit would wait for.
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)

@@ -1,0 +1,26 @@
+"""The command `worker`, which `shardwise` finds by entry point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from service.command_options import settings_from, settings_options
+from shardwise.errors import BadInput
+from worker.app import run_worker
+
+
+@click.command()
+@click.option("--concurrency", type=click.IntRange(0), help="Solves at once; 0: half the cores.")
+@settings_options
+def worker(**flags: Any) -> None:
+    """Compute what the service is asked; as many as you like, on any hosts."""
+    settings = settings_from(**flags)
+    if not settings.redis_url:
+        raise BadInput(
+            "a worker needs the service's Redis",
+            field="redis_url",
+            expected="--redis-url or SHARDWISE_REDIS_URL (`serve` without one has its own worker)",
+        )
+    raise click.exceptions.Exit(run_worker(settings))

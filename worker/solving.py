@@ -1,0 +1,175 @@
+"""One child that computes: started, listened to, told to stop, ended. Knows no database."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from service.problems import failure
+
+ERRORS_KEPT = 4000
+"""Characters of the child's standard error that are kept for the log and the diagnosis."""
+
+_OUT_OF_MEMORY = (
+    "memory allocation of",
+    "failed to spawn thread",
+    "MemoryError",
+    "Cannot allocate memory",
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Progress: a stage and the fraction that is done."""
+
+    stage: str
+    progress: float
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer's bytes; `answer_id` is a plan's own id."""
+
+    content: bytes
+    answer_id: str | None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The reason, as it stands in a job."""
+
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The child has stopped because it was told to."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The child ended without a word: killed, or crashed."""
+
+    status: int
+    errors: str
+
+
+Event = Told | Answered | Failed | Stopped | Lost
+
+
+class Child:
+    """A computing process. `next` gives its events; the last one is not `Told`."""
+
+    def __init__(
+        self, question: dict[str, Any], graph: bytes, memory_bytes: int, threads: int
+    ) -> None:
+        request = {
+            "question": question,
+            "graph_bytes": len(graph),
+            "memory_bytes": memory_bytes,
+            "threads": threads,
+            "parent": os.getpid(),
+        }
+        self._memory_bytes = memory_bytes
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "worker.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._errors = ""
+        self._stderr = threading.Thread(target=self._read_errors, daemon=True)
+        self._stderr.start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._write(json.dumps(request).encode() + b"\n" + graph)
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def next(self, timeout_s: float) -> Event | None:
+        """The next event, or None when there is none within `timeout_s`."""
+        try:
+            return self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def cancel(self) -> None:
+        """Ask it to stop; `Stopped` follows."""
+        self._write(b"cancel\n")
+
+    def kill(self) -> None:
+        """End it now, and wait until it has ended."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+        self._stderr.join()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                self._close(stream)
+
+    @staticmethod
+    def _close(stream: Any) -> None:
+        try:
+            stream.close()
+        except BrokenPipeError:
+            return
+
+    def _write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(data)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return  # it has ended: the reader says how
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._errors = (self._errors + line.decode("utf-8", "replace"))[-ERRORS_KEPT:]
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        out = self._process.stdout
+        for line in out:
+            try:
+                said = json.loads(line)
+            except ValueError:
+                continue
+            if "answer" in said:
+                content = out.read(said["answer"])
+                if len(content) == said["answer"]:
+                    self._events.put(Answered(content, said["id"]))
+                    return
+                break
+            if "failure" in said:
+                self._events.put(Failed(said["failure"]))
+                return
+            if "cancelled" in said:
+                self._events.put(Stopped())
+                return
+            self._events.put(Told(said["stage"], said["progress"]))
+        self._events.put(self._diagnosis(self._process.wait()))
+
+    def _diagnosis(self, status: int) -> Event:
+        self._stderr.join()
+        if any(sign in self._errors for sign in _OUT_OF_MEMORY):
+            text = f"more than {self._memory_bytes} bytes were needed"
+            return Failed(failure("memory-limit", text))
+        if status > 0:
+            last = self._errors.strip().rpartition("\n")[2]
+            return Failed(failure("defect", f"the solver ended with status {status}: {last}"))
+        return Lost(status, self._errors)

@@ -1,0 +1,78 @@
+"""The sweeper: rings again for rows that nobody works on, and says that this worker lives.
+
+Every worker has one. That two ring for the same row does no harm, and the update of `rung_at` lets
+only one of them: what is rung for twice is claimed once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from time import monotonic
+
+from service.doorbell import Doorbell
+from service.store import leases
+from service.store.database import StoreUnavailable
+from service.store.records import throw_away, worker_gone, worker_seen
+from worker.tasks import Worker
+
+log = logging.getLogger(__name__)
+MOST_AT_ONCE = 200
+HOUSEKEEPING_S = 600.0
+
+
+class Sweeper(threading.Thread):
+    """Sweeps every `sweep_s` seconds until it is stopped."""
+
+    def __init__(self, worker: Worker, doorbell: Doorbell, slots: int) -> None:
+        super().__init__(name="sweeper", daemon=True)
+        self.id = f"worker_{secrets.token_hex(8)}"
+        self._worker = worker
+        self._doorbell = doorbell
+        self._slots = slots
+        self._stopped = threading.Event()
+        self._cleaned_at = 0.0
+
+    def run(self) -> None:
+        """Until stopped."""
+        while not self._stopped.is_set():
+            try:
+                self.sweep()
+            except StoreUnavailable as error:
+                log.warning("cannot sweep: %s", error)
+            self._stopped.wait(self._worker.settings.sweep_s)
+
+    def stop(self) -> None:
+        """Stop, and take this worker from the list of the living."""
+        self._stopped.set()
+        self.join()
+        try:
+            with self._worker.database.write() as session:
+                worker_gone(session, self.id)
+        except StoreUnavailable as error:
+            log.warning("cannot sign off: %s", error)
+
+    def sweep(self) -> list[str]:
+        """Once; answers the jobs that were rung for."""
+        settings, database = self._worker.settings, self._worker.database
+        with database.write() as session:
+            worker_seen(session, self.id, socket.gethostname(), os.getpid(), self._slots)
+            leases.close_hopeless(session, settings.max_attempts)
+            if monotonic() - self._cleaned_at > HOUSEKEEPING_S:
+                throw_away(session, settings.idempotency_s, settings.audit_s)
+                self._cleaned_at = monotonic()
+        in_broker = self._doorbell.waiting()
+        if in_broker is None:
+            return []
+        with database.write() as session:
+            # Rows behind a long queue have their message already: only what the broker lacks.
+            lacking = leases.idle(session) - in_broker
+            ids = leases.to_ring(session, settings.ring_again_s, min(lacking, MOST_AT_ONCE))
+        if ids:
+            log.info("ringing again", extra={"jobs": len(ids)})
+            self._worker.metrics.rung_again.inc(len(ids))
+            self._doorbell.ring(ids)
+        return ids
