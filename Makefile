@@ -54,7 +54,13 @@ serve: $(VENV)/.service
 bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py
 
-.PHONY: demo test check serve bench accuracy paper fuzz clean
+# The papers' tables and figures beside ours: out/paper, docs/paper.md, docs/pictures.
+paper: $(VENV)/.torch
+	PYTHONPATH=benchmarks $(BIN)/python -m paper
+
+# Training steps that others published, predicted: the table and docs/accuracy.md.
+accuracy: $(VENV)/.torch
+	$(BIN)/python -m benchmarks.published -o docs/accuracy.md
 
 # Each target for so long; what fails is kept under out/fuzz. Without atheris (no wheel for this
 # Python or system) the reader's inputs are drawn without coverage, and it says so.
