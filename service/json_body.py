@@ -12,9 +12,15 @@ from shardwise.errors import BadInput
 
 Shape = TypeVar("Shape")
 
+MAX_VALUES = 4_000_000
+"""Values of one text: each costs some 70 bytes once it is read, though it may be two long."""
+
 
 def read_json(data: bytes, max_depth: int) -> Any:
     """The value of a JSON text; `Problem` of type invalid-json names what is wrong."""
+    # Nothing of it is made before it is known to be bounded; commas inside of texts count too.
+    if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES:
+        raise Problem("too-complex", f"at most {MAX_VALUES} values are read")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
 from contextvars import ContextVar
 from typing import Any
-
-import msgspec
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """The request that is being served, or that a job was asked by."""
@@ -42,7 +41,8 @@ class JsonFormatter(logging.Formatter):
         document = fields_of(record)
         if record.exc_info:
             document["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(document).decode()
+        # In ASCII: paths come from outside, and some readers end a line at U+0085 or U+2028.
+        return json.dumps(document)
 
 
 class TextFormatter(logging.Formatter):
@@ -55,6 +55,8 @@ class TextFormatter(logging.Formatter):
         for name in ("time", "logger"):
             document.pop(name)
         line = " ".join([head, *(f"{key}={value}" for key, value in document.items())])
+        # What a path holds must neither begin a line nor command a terminal.
+        line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

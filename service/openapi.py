@@ -15,7 +15,7 @@ import msgspec
 from service.handlers.allocations import AllocationRequest
 from service.problems import MEDIA_TYPE, PROBLEMS
 from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
-from service.search_options import NAMES
+from service.search_options import NAMES, NUMBERS, PINS, STEP
 from service.shapes import EXAMPLES, SHAPES
 from service.store.jobs import COLLECTIONS
 from service.store.pages import DEFAULT_LIMIT, MAX_LIMIT
@@ -191,7 +191,16 @@ get_curve = _route(
         _query(
             "max_gpus", {"type": "integer", "minimum": 1}, "The largest GPU count.", required=True
         ),
-        *(_query(name, _TEXT, "An option of the search.") for name in NAMES),
+        *(
+            _query(name, _TEXT, "An option of the search.")
+            for name in NAMES
+            if name not in (*NUMBERS, PINS, STEP)
+        ),
+        _query(STEP, _TEXT, "The option `step` as a JSON object."),
+        *(_query(name, _TEXT, "Whole numbers with commas between them.") for name in NUMBERS),
+        _query(
+            PINS, {"type": "array", "items": _TEXT}, "Rules (docs/strategies.md), each a parameter."
+        ),
     ],
 )
 healthz = _route({200: ("It does", _json("Health"))}, ())
@@ -247,7 +256,7 @@ def get_job(kind: str | None) -> Route:
 
 def job_events(kind: str | None) -> Route:
     """The event stream of a job."""
-    stream = {"text/event-stream": {"schema": _TEXT}}
+    stream = {"text/event-stream": {"schema": {"$ref": _REF + "Event"}}}
     return _route({200: ("Events until the job ends", stream)}, (*READS, 404))
 
 

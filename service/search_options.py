@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any, get_origin, get_type_hints
+from dataclasses import fields, replace
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from service.json_body import bad_field
+from service.json_body import bad_field, read_json
 from shardwise.advise import Options
 from shardwise.advise.pins import Pin, parse_pin
+from shardwise.advise.step_settings import StepSettings
 from shardwise.errors import BadInput
 
 HERE_ONLY = ("threads",)
@@ -19,15 +20,21 @@ HERE_ONLY = ("threads",)
 NAMES = tuple(item.name for item in fields(Options) if item.name not in HERE_ONLY)
 
 PINS = "pins"
+STEP = "step"
 MAX_PINS = 1000
+MAX_PIN = 500
+MAX_NUMBERS = 32
+MAX_NUMBER = 2**31
 _HINTS = get_type_hints(Options)
 _SEVERAL = tuple(name for name in NAMES if get_origin(_HINTS[name]) is tuple)
+NUMBERS = tuple(name for name in _SEVERAL if get_args(_HINTS[name])[0] is int)
 
 _FLAGS = {
     "pin": PINS,
     "memory": "memory_limit_bytes",
     "time-limit": "time_limit_s",
     "search-memory": "search_memory_bytes",
+    **{item.name: f"step.{item.name}" for item in fields(StepSettings)},
 }
 """`Options` names some fields in its errors as the command line does."""
 
@@ -41,13 +48,18 @@ def options_from_request(values: Mapping[str, Any]) -> Options:
 
 
 def options_from_query(values: Mapping[str, Sequence[str]]) -> Options:
-    """The options of a query: every value that a name was given; lists may have commas."""
+    """The options of a query: every value that a name was given; lists may have commas.
+
+    `step` is its object as JSON.
+    """
     found: dict[str, Any] = {}
     for name, texts in values.items():
         if name == PINS:
             found[name] = list(texts)
         elif name in _SEVERAL:
             found[name] = [part for text in texts for part in text.split(",")]
+        elif name == STEP:
+            found[name] = read_json(texts[-1].encode(), max_depth=2)
         else:
             found[name] = texts[-1]
     return _options(found, strict=False)
@@ -57,13 +69,13 @@ def _options(values: Mapping[str, Any], *, strict: bool) -> Options:
     for name in values:
         if name not in NAMES:
             raise BadInput(
-                "unknown option", field=f"options.{name}", expected=", ".join(sorted(NAMES))
+                "unknown option", field=f"options.{name[:80]}", expected=", ".join(sorted(NAMES))
             )
     found = dict(values)
     if PINS in found:
         found[PINS] = _pins(found[PINS])
     try:
-        return msgspec.convert(found, Options, strict=strict)
+        options = msgspec.convert(found, Options, strict=strict)
     except msgspec.ValidationError as error:
         raise bad_field(error, "options") from None
     except BadInput as error:
@@ -71,12 +83,31 @@ def _options(values: Mapping[str, Any], *, strict: bool) -> Options:
         raise BadInput(
             error.problem, field=f"options.{name}" if name else "options", expected=error.expected
         ) from None
+    return replace(
+        options, zero=_numbers(options, "zero"), micro_batches=_numbers(options, "micro_batches")
+    )
+
+
+def _numbers(options: Options, name: str) -> tuple[int, ...]:
+    """A set of numbers, ascending: the same set in another order is the same question."""
+    found = tuple(sorted(set(getattr(options, name))))
+    if len(found) > MAX_NUMBERS or found[-1] > MAX_NUMBER:
+        raise BadInput(
+            f"{len(found)} numbers up to {str(found[-1])[:20]}",
+            field=f"options.{name}",
+            expected=f"at most {MAX_NUMBERS}, each at most {MAX_NUMBER}",
+        )
+    return found
 
 
 def _pins(rules: Any) -> list[Pin]:
     """Rules are text on the wire: a Pin holds a set, whose order is nobody's."""
     if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
         raise BadInput("not a list of rules", field=f"options.{PINS}", expected="rules as text")
+    if any(len(rule) > MAX_PIN for rule in rules):
+        raise BadInput(
+            "a long rule", field=f"options.{PINS}", expected=f"at most {MAX_PIN} characters"
+        )
     if len(rules) > MAX_PINS:
         raise BadInput(f"{len(rules)} rules", field=f"options.{PINS}", expected=f"≤ {MAX_PINS}")
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from service.problems import PREFIX
 from service.store.jobs import COLLECTIONS
-from service.store.tables import STATES
+from service.store.tables import ENDED, STATES
 
 Shape = dict[str, Any]
 TEXT: Shape = {"type": "string"}
@@ -98,6 +98,10 @@ SHAPES: dict[str, Shape] = {
         location=TEXT, result=OBJECT,
     ),
     "JobPage": page("Job"),
+    "Event": of(
+        id=TEXT, event={"type": "string", "enum": ["progress", *ENDED]},
+        data={**TEXT, "contentMediaType": "application/json", "contentSchema": ref("Job")},
+    ),
     "Curve": of(
         "schema",
         schema={"type": "string", "enum": ["shardwise.curve/1", "shardwise.infeasible/1"]},

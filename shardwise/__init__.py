@@ -4,8 +4,23 @@ It takes a training graph and the hardware it would run on, tracks the cost fron
 (peak memory against iteration time), and answers how fast, how few GPUs, and at what price.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from shardwise.errors import BadInput, CaptureError, ShardwiseError
+
+if TYPE_CHECKING:
+    from shardwise.client import AsyncClient as AsyncClient
+    from shardwise.client import Client as Client
 
 __version__ = "0.1.0"
 
 __all__ = ["BadInput", "CaptureError", "ShardwiseError", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    # The clients need httpx, which the base install has not.
+    if name not in ("AsyncClient", "Client"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shardwise import client
+
+    return getattr(client, name)

@@ -191,7 +191,9 @@ def _draw(axes: Any, panels: list[Panel]) -> None:
         panel_axes.set_xlabel("memory per GPU, GiB")
         panel_axes.set_ylim(bottom=0)
     axes[0].set_ylabel("iteration, s")
-    axes[-1].legend(frameon=False, fontsize=8)
+    handles, labels = axes[-1].get_legend_handles_labels()
+    place = {"loc": "outside lower center", "ncols": len(labels)}
+    axes[0].figure.legend(handles, labels, frameon=False, fontsize=8, **place)
 
 
 def _data(p: Panel) -> dict[str, Any]:

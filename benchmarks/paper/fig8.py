@@ -117,7 +117,8 @@ def _draw(axes: Any, curves: dict[str, list[Count]]) -> None:
             points = [(c.gpus, getattr(c, system)) for c in curve]
             shown = [(g, s) for g, s in points if s is not None]
             if shown:
-                panel.plot(*zip(*shown, strict=True), style, color=colour, label=label)
+                wide = {"lw": 5, "ms": 9, "alpha": 0.4} if system == "ours" else {"ms": 5}
+                panel.plot(*zip(*shown, strict=True), style, color=colour, label=label, **wide)
         panel.set_xscale("log", base=2)
         panel.set_xticks(GPUS, labels=[str(g) for g in GPUS])
         panel.set_xlabel("GPUs")

@@ -231,11 +231,10 @@ def _draw(axes: Any, figures: dict[str, Any], times: dict[str, dict[str, float]]
     for panel, (model, figure) in zip(axes, figures.items(), strict=True):
         names = list(reversed(WAYS))
         total = [times[model][name] for name in names]
-        panel.bar(
-            names, total, color="#94a3b8", hatch="//", edgecolor="white", label="communication"
-        )
+        panel.bar(names, total, color=draw.MESH, label="communication")
         panel.bar(names, [figure["compute_s"]] * len(names), color=draw.OURS, label="computation")
         panel.set_title(model, fontsize=10)
+        panel.set_ylim(0, 1.25 * max(total))
         panel.tick_params(axis="x", rotation=30, labelsize=8)
     axes[0].set_ylabel("iteration, s")
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[0].legend(frameon=False, fontsize=8, ncols=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from shardwise.advise.pins import Pin
 from shardwise.advise.precision import PRECISIONS
@@ -106,6 +107,14 @@ class Options:
                 f"{self.search_memory_bytes} bytes are too few",
                 field="search-memory",
                 expected="at least 16MiB",
+            )
+        if self.max_configurations < 1:
+            raise BadInput(
+                f"{self.max_configurations}", field="max-configurations", expected="at least 1"
+            )
+        if not 0 < self.memory_headroom < inf:
+            raise BadInput(
+                f"{self.memory_headroom}", field="memory-headroom", expected="a number above 0"
             )
         self._check_choices()
         limit = self.memory_limit_bytes

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from typing import Any
 
 import click
 
 from shardwise.cli import plots
+from shardwise.cli.advisor import advisor, server_options, service
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
 from shardwise.cli.outfiles import check_output, write_json
 from shardwise.cli.output import (
@@ -25,10 +24,12 @@ from shardwise.cli.output import (
     table,
     warn,
 )
+from shardwise.cli.tables import curve_csv, curve_table, quote_table
 from shardwise.errors import BadInput
 
 MOST_ROWS = 24
 MOST_OTHERS = 5
+PLAN_ID = "sha256:"
 CURVE_FORMATS = ("json", "csv")
 LATER_FORMATS = ("gavel", "adaptdl", "sbatch", "skypilot", "kueue")
 
@@ -39,20 +40,32 @@ LATER_FORMATS = ("gavel", "adaptdl", "sbatch", "skypilot", "kueue")
 @click.option("--gpus", required=True, type=click.IntRange(1))
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @search_options
+@server_options
 @json_option
 def frontier(
-    graph: str, hardware: str, gpus: int, plot: str | None, as_json: bool, **search: Any
+    graph: str,
+    hardware: str,
+    gpus: int,
+    plot: str | None,
+    server: str | None,
+    key_file: str | None,
+    as_json: bool,
+    **search: Any,
 ) -> None:
     """Every strategy that no other beats in both memory and time."""
-    from shardwise.advise import frontier as track
     from shardwise.hardware import load_hardware
 
     if plot:
         plots.check_suffix(plot)
         check_output(plot, "plot")
     options = options_from(search)
-    with progress(search["quiet"] or as_json) as listener:
-        document = track(load_graph(graph), load_hardware(hardware), gpus, options, listener)
+    with (
+        advisor(server, key_file) as advise,
+        progress(search["quiet"] or as_json, stoppable=not server) as listener,
+    ):
+        document = advise.frontier(
+            load_graph(graph), load_hardware(hardware), gpus, options, listener
+        )
     if plot:
         plots.plot_frontier(document, plot)
     if as_json:
@@ -96,6 +109,7 @@ def _frontier_table(document: dict[str, Any]) -> None:
 @click.option("--format", "form", type=click.Choice(CURVE_FORMATS + LATER_FORMATS))
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @search_options
+@server_options
 @json_option
 def curve(
     graph: str,
@@ -103,11 +117,12 @@ def curve(
     max_gpus: int,
     form: str | None,
     plot: str | None,
+    server: str | None,
+    key_file: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
     """The shortest iteration time for every GPU count."""
-    from shardwise.advise import curve as profile
     from shardwise.hardware import load_hardware
 
     if form in LATER_FORMATS:
@@ -116,70 +131,25 @@ def curve(
         plots.check_suffix(plot)
         check_output(plot, "plot")
     options = options_from(search)
-    with progress(search["quiet"] or as_json or form is not None) as listener:
-        document = profile(load_graph(graph), load_hardware(hardware), max_gpus, options, listener)
+    quiet = search["quiet"] or as_json or form is not None
+    with (
+        advisor(server, key_file) as advise,
+        progress(quiet, stoppable=not server) as listener,
+    ):
+        document = advise.curve(
+            load_graph(graph), load_hardware(hardware), max_gpus, options, listener
+        )
     if plot:
         plots.plot_curve(document, plot)
     if as_json or form == "json":
         emit(document)
     elif form == "csv":
-        sys.stdout.write(_csv(document["points"]))
+        sys.stdout.write(curve_csv(document["points"]))
     else:
         warn(document)
-        _curve_table(document)
+        curve_table(document)
     if not any(p["feasible"] for p in document["points"]):
         raise click.exceptions.Exit(1)
-
-
-def _curve_table(document: dict[str, Any]) -> None:
-    rows = []
-    reasons: list[tuple[int, str]] = []
-    for point in document["points"]:
-        if not point["feasible"]:
-            reasons.append((point["gpus"], point["reason"]))
-            continue
-        best = point["best_gpus"]
-        rows.append(
-            (
-                point["gpus"],
-                point["nodes"],
-                seconds(point["time_s"]),
-                seconds(point["replayed_time_s"]),
-                "-" if point["samples_per_s"] is None else f"{point['samples_per_s']:,.1f}",
-                gib(point["peak_bytes"]),
-                "-" if point["gap"] is None else f"{point['gap']:.1%}",
-                "" if best == point["gpus"] else f"{best} are faster",
-            )
-        )
-    for first, last, reason in _runs(reasons):
-        count = counted(first, "GPU") if first == last else f"{first} to {last} GPUs"
-        say(f"{count}: does not fit: {reason}")
-    if rows:
-        table(
-            f"{document['graph_name']} on {document['hardware']}",
-            ("GPUs", "nodes", "time", "overlapped", "samples/s", "peak GiB", "gap", "reason"),
-            rows,
-        )
-
-
-def _runs(reasons: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
-    """Every infeasible count with its own reason; equal neighbours share a line."""
-    runs: list[tuple[int, int, str]] = []
-    for gpus, reason in reasons:
-        if runs and runs[-1][1] == gpus - 1 and runs[-1][2] == reason:
-            runs[-1] = (runs[-1][0], gpus, reason)
-        else:
-            runs.append((gpus, gpus, reason))
-    return runs
-
-
-def _csv(points: list[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(key for point in points for key in point))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(points)
-    return text.getvalue()
 
 
 @click.command()
@@ -194,6 +164,7 @@ def _csv(points: list[dict[str, Any]]) -> str:
 )
 @click.option("-o", "--output", help="Write the plan here.")
 @search_options
+@server_options
 @json_option
 def plan(
     graph: str,
@@ -201,18 +172,22 @@ def plan(
     gpus: int,
     objective: str,
     output: str | None,
+    server: str | None,
+    key_file: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
     """The strategy that an objective picks, spelled out to be executed."""
     from shardwise.advise import explain as why
-    from shardwise.advise import plan as choose
     from shardwise.hardware import load_hardware
 
     check_output(output)
     options = options_from(search)
-    with progress(search["quiet"] or as_json) as listener:
-        document = choose(
+    with (
+        advisor(server, key_file) as advise,
+        progress(search["quiet"] or as_json, stoppable=not server) as listener,
+    ):
+        document = advise.plan(
             load_graph(graph),
             load_hardware(hardware),
             gpus,
@@ -234,13 +209,19 @@ def plan(
 
 @click.command()
 @click.argument("plan")
+@server_options
 @json_option
-def explain(plan: str, as_json: bool) -> None:
-    """Which operator is split how, and what it costs."""
+def explain(plan: str, server: str | None, key_file: str | None, as_json: bool) -> None:
+    """Which operator is split how, and what it costs. PLAN: a file, or with --server an id."""
     from shardwise.advise import explain as why
     from shardwise.advise import read_plan
 
-    document = why(read_plan(plan))
+    if server and plan.startswith(PLAN_ID):
+        with service(server, key_file) as client:
+            found = client.plan_of(plan)
+    else:
+        found = read_plan(plan)
+    document = why(found)
     if as_json:
         emit(document)
     else:
@@ -312,6 +293,7 @@ def _explanation(document: dict[str, Any]) -> None:
 @click.option("--steps", type=click.IntRange(1), help="Steps of the whole job.")
 @click.option("--max-instances", type=click.IntRange(1), default=16, show_default=True)
 @search_options
+@server_options
 @json_option
 def quote(
     graph: str,
@@ -320,11 +302,12 @@ def quote(
     budget: float | None,
     steps: int | None,
     max_instances: int,
+    server: str | None,
+    key_file: str | None,
     as_json: bool,
     **search: Any,
 ) -> None:
     """The fewest GPUs on which the job fits; offers ranked by price."""
-    from shardwise.advise import quote as price
     from shardwise.hardware import read_offers
 
     if (deadline is not None or budget is not None) and steps is None:
@@ -332,8 +315,11 @@ def quote(
             "a deadline or a budget is for a whole job", field="steps", expected="--steps N"
         )
     options = options_from(search)
-    with progress(search["quiet"] or as_json) as listener:
-        document = price(
+    with (
+        advisor(server, key_file) as advise,
+        progress(search["quiet"] or as_json, stoppable=not server) as listener,
+    ):
+        document = advise.quote(
             load_graph(graph),
             read_offers(offers),
             deadline_s=deadline,
@@ -346,44 +332,9 @@ def quote(
     if as_json:
         emit(document)
     else:
-        _quote_table(document)
+        quote_table(document)
     if not document["offers"]:
         raise click.exceptions.Exit(1)
-
-
-def _quote_table(document: dict[str, Any]) -> None:
-    if document["minimum_gpus"] is not None:
-        fewest = counted(document["minimum_gpus"], "GPU")
-        say(f"{document['graph_name']}: fits on {fewest} at the fewest.")
-    if document["stale"]:
-        note("some prices are older than 90 days: see price_as_of in --json")
-    rows = [
-        (
-            f"{row['provider']} {row['instance_type']}" + (" (spot)" if row["spot"] else ""),
-            row["instances"],
-            f"{row['gpus']} {row['gpu_kind']}",
-            row["region"],
-            f"{row['usd_per_hour']:.2f}",
-            seconds(row["time_s"]),
-            _money(row),
-        )
-        for row in document["offers"][:MOST_ROWS]
-    ]
-    if rows:
-        what = "USD total" if document["steps"] else "USD/1M samples"
-        table(
-            "offers, cheapest first",
-            ("instance", "n", "GPUs", "region", "USD/h", "step", what),
-            rows,
-        )
-    for row in document["not_offered"]:
-        say(f"not offered: {row['provider']} {row['instance_type']}: {row['reason']}")
-
-
-def _money(row: dict[str, Any]) -> str:
-    value = row.get("usd_total", row.get("usd_per_million_samples"))
-    late = "" if row.get("meets_deadline", True) else " (late)"
-    return "-" if value is None else f"{value:,.2f}{late}"
 
 
 def _certificate(document: dict[str, Any]) -> None:

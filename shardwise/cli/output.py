@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
@@ -139,12 +139,13 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Listener]:
+def progress(quiet: bool, stoppable: bool = True) -> Iterator[Listener]:
     """Progress on standard error: a bar on a terminal, a line every few seconds elsewhere.
 
-    The first Ctrl-C asks the search for what it has so far, a second one ends the command.
+    The first Ctrl-C asks the search for what it has so far, a second one ends the command; what
+    is not `stoppable` (a service, which gives no half answers) ends at the first.
     """
-    with _stoppable() as wanted:
+    with _stoppable() if stoppable else nullcontext(lambda: True) as wanted:
         if quiet:
             yield lambda stage, fraction: wanted()
         elif sys.stderr.isatty():

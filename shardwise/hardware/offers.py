@@ -20,6 +20,9 @@ from shardwise.hardware.profiles import load_hardware
 
 NEEDED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region")
 
+UNDATED = "unknown"
+"""`price_as_of` of a row without a date."""
+
 PROFILE_OF_ACCELERATOR = {
     "V100": "dgx-v100-16gb",
     "K80": "p2.8xlarge",
@@ -122,7 +125,7 @@ def _offer(
         (row["Region"] or "").strip(),
         spot,
         _number(row, column, file, number),
-        as_of or "unknown",
+        as_of or UNDATED,
         (row.get("PriceSource") or file).strip(),
         (row.get("Hardware") or "").strip() or PROFILE_OF_ACCELERATOR.get(name),
         _number(row, "NetworkGbps", file, number) if network.strip() else None,

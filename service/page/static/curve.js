@@ -45,9 +45,9 @@
     return { traces, layout };
   };
   Plots.draw(place, figure).then(() => {
-    place.on("plotly_click", (event) => {
-      const index = event.points[0].customdata;
-      if (points[index].feasible) Plots.submit(index);
+    place.on("plotly_click", ({ event }) => {
+      const point = Plots.pointed(place, event);
+      if (point !== null && points[point].feasible) Plots.submit(point);
     });
     place.dataset.drawn = "yes";
   });

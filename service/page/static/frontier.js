@@ -134,7 +134,10 @@
   slider.addEventListener("input", () => { show(Number(slider.value)); ring(); });
   Plots.draw(place, figure).then(() => {
     place.on("plotly_hover", (event) => { show(event.points[0].customdata); ring(); });
-    place.on("plotly_click", (event) => Plots.submit(event.points[0].customdata));
+    place.on("plotly_click", ({ event }) => {
+      const point = Plots.pointed(place, event);
+      if (point !== null) Plots.submit(point);
+    });
     place.dataset.drawn = "yes";
   });
 })();

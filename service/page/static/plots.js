@@ -51,11 +51,31 @@ const Plots = (() => {
     window.addEventListener("themechange", all);
     return all();
   };
+  // The number of the point under the pointer, or null. Plotly's own answer may be what was
+  // hovered a moment ago: it looks at most every 50 ms.
+  const NEAR_PX = 20;
+  const pointed = (place, event) => {
+    const box = place.getBoundingClientRect();
+    const layout = place._fullLayout;
+    let found = null;
+    let least = NEAR_PX ** 2;
+    for (const trace of place.data) {
+      if (!trace.customdata || trace.hoverinfo === "skip" || trace.visible === "legendonly") continue;
+      const x = layout[(trace.xaxis ?? "x").replace("x", "xaxis")];
+      const y = layout[(trace.yaxis ?? "y").replace("y", "yaxis")];
+      trace.customdata.forEach((point, i) => {
+        const right = box.left + x._offset + x.d2p(trace.x[i]) - event.clientX;
+        const down = box.top + y._offset + y.d2p(trace.y[i]) - event.clientY;
+        if (right ** 2 + down ** 2 < least) [found, least] = [point, right ** 2 + down ** 2];
+      });
+    }
+    return found;
+  };
   const submit = (point) => {
     const chosen = document.getElementById("chosen");
     chosen.name = "point";
     chosen.value = point;
     document.getElementById("to-plan").submit();
   };
-  return { GIB, data, colour, seconds, size, draw, submit };
+  return { GIB, data, colour, seconds, size, draw, pointed, submit };
 })();

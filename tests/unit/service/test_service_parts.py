@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ pytest.importorskip("fastapi")
 from service.bond import watch_over
 from service.cache import AnswerCache
 from service.conditional import matches
+from service.logs import JsonFormatter, TextFormatter
 from service.questions import FrontierRequest, Limits, frontier_question
 from service.rate import Buckets
 from service.search_options import (
@@ -114,6 +116,54 @@ def test_rules_and_lists_over_http() -> None:
         with pytest.raises(BadInput) as refused:
             options_from_request(wrong)
         assert refused.value.field == "options.pins"
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"zero": [4]}, "options.zero"),
+        ({"zero": []}, "options.zero"),
+        ({"zero": "0"}, "options.zero"),
+        ({"zero": [True]}, "options.zero"),
+        ({"zero": 3}, "options.zero"),
+        ({"micro_batches": [0]}, "options.micro_batches"),
+        ({"micro_batches": list(range(1, 40))}, "options.micro_batches"),
+        ({"micro_batches": [10**30]}, "options.micro_batches"),
+        ({"max_configurations": 0}, "options.max_configurations"),
+        ({"memory_headroom": 0.0}, "options.memory_headroom"),
+        ({"recompute": "often"}, "options.recompute"),
+        ({"overlap": 3}, "options.overlap"),
+        ({"step": {"device": "abacus"}}, "options.step.device"),
+        ({"step": []}, "options.step"),
+        ({"pins": "zero=3"}, "options.pins"),
+        ({"pins": ["x" * 501]}, "options.pins"),
+    ],
+)
+def test_bad_choices_are_refused_by_field(values: dict[str, Any], field: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        options_from_request(values)
+    assert caught.value.field is not None
+    assert caught.value.field.startswith(field)
+
+
+def test_a_set_of_numbers_is_one_question_in_any_order() -> None:
+    first, second = (
+        options_document(options_from_request({"zero": zero, "micro_batches": [2, 1]}))
+        for zero in ([3, 0], [0, 3, 3])
+    )
+    assert first == second
+    assert (list(first["zero"]), list(first["micro_batches"])) == ([0, 3], [1, 2])
+    step = options_from_query({"step": ['{"update":"fused"}']}).step
+    assert step.update == "fused"
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
+def test_a_log_line_is_one_line_whatever_the_path(formatter: logging.Formatter) -> None:
+    path = "/v1/graphs/a\n12:00:00 error   forged\x1b[2J\u2028\x85b"
+    record = logging.LogRecord("service.access", logging.INFO, "", 0, "GET %s", (path,), None)
+    line = formatter.format(record)
+    assert len(line.splitlines()) == 1
+    assert all(c.isprintable() for c in line)
 
 
 def test_the_content_id_is_the_questions() -> None:

@@ -1,0 +1,114 @@
+"""Who answers: this process, or the service that `--server` names. Both give the same documents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from shardwise.advise.options import Options, Progress
+from shardwise.errors import BadInput
+from shardwise.files import read_bounded
+from shardwise.graph import Graph
+from shardwise.hardware import Hardware, Offer
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+SERVER_VARIABLE = "SHARDWISE_SERVER"
+KEY_VARIABLE = "SHARDWISE_KEY"
+
+
+class Advisor(Protocol):
+    """What `shardwise.advise` and a client of the service have in common."""
+
+    def frontier(
+        self,
+        graph: Graph,
+        hardware: Hardware,
+        gpus: int,
+        options: Options | None = None,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]: ...
+
+    def curve(
+        self,
+        graph: Graph,
+        hardware: Hardware,
+        max_gpus: int,
+        options: Options | None = None,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]: ...
+
+    def plan(
+        self,
+        graph: Graph,
+        hardware: Hardware,
+        gpus: int,
+        *,
+        objective: str = "mini-time",
+        options: Options | None = None,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]: ...
+
+    def quote(
+        self,
+        graph: Graph,
+        offers: Sequence[Offer],
+        *,
+        deadline_s: float | None = None,
+        budget_usd: float | None = None,
+        steps: int | None = None,
+        max_instances: int = 16,
+        options: Options | None = None,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]: ...
+
+
+def server_options(command: Command) -> Command:
+    """`--server` and `--key-file`."""
+    for option in (
+        click.option("--key-file", help=f"A file with the service's key; else {KEY_VARIABLE}."),
+        click.option(
+            "--server",
+            envvar=SERVER_VARIABLE,
+            show_envvar=True,
+            help="Ask this service, http://HOST:PORT, instead of computing here.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def advisor(server: str | None, key_file: str | None) -> Iterator[Advisor]:
+    """The service's client, or without `server` the library."""
+    if server:
+        with service(server, key_file) as client:
+            yield client
+        return
+    from shardwise import advise
+
+    yield advise
+
+
+@contextmanager
+def service(server: str, key_file: str | None) -> Iterator[Any]:
+    """A client of the service."""
+    from shardwise.client import Client
+
+    with Client(server, key=_key(key_file)) as client:
+        yield client
+
+
+def _key(path: str | None) -> str | None:
+    if path is None:
+        return os.environ.get(KEY_VARIABLE) or None
+    try:
+        text = read_bounded(path, "a file with a key").decode().strip()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(text.split()) > 1:
+        raise BadInput("holds no key", file=path, expected="one key on one line")
+    return text

@@ -1,0 +1,100 @@
+"""Curves and quotes as tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from shardwise.cli.output import counted, gib, note, say, seconds, table
+
+MOST_OFFERS = 24
+
+
+def curve_table(document: dict[str, Any]) -> None:
+    """The feasible counts; the others with their reasons."""
+    rows = []
+    reasons: list[tuple[int, str]] = []
+    for point in document["points"]:
+        if not point["feasible"]:
+            reasons.append((point["gpus"], point["reason"]))
+            continue
+        best = point["best_gpus"]
+        rows.append(
+            (
+                point["gpus"],
+                point["nodes"],
+                seconds(point["time_s"]),
+                seconds(point["replayed_time_s"]),
+                "-" if point["samples_per_s"] is None else f"{point['samples_per_s']:,.1f}",
+                gib(point["peak_bytes"]),
+                "-" if point["gap"] is None else f"{point['gap']:.1%}",
+                "" if best == point["gpus"] else f"{best} are faster",
+            )
+        )
+    for first, last, reason in _runs(reasons):
+        count = counted(first, "GPU") if first == last else f"{first} to {last} GPUs"
+        say(f"{count}: does not fit: {reason}")
+    if rows:
+        table(
+            f"{document['graph_name']} on {document['hardware']}",
+            ("GPUs", "nodes", "time", "overlapped", "samples/s", "peak GiB", "gap", "reason"),
+            rows,
+        )
+
+
+def _runs(reasons: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
+    """Every infeasible count with its own reason; equal neighbours share a line."""
+    runs: list[tuple[int, int, str]] = []
+    for gpus, reason in reasons:
+        if runs and runs[-1][1] == gpus - 1 and runs[-1][2] == reason:
+            runs[-1] = (runs[-1][0], gpus, reason)
+        else:
+            runs.append((gpus, gpus, reason))
+    return runs
+
+
+def curve_csv(points: list[dict[str, Any]]) -> str:
+    """The points with a column for each member."""
+    columns = list(dict.fromkeys(key for point in points for key in point))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(points)
+    return text.getvalue()
+
+
+def quote_table(document: dict[str, Any]) -> None:
+    """The offers, and what is not offered and why."""
+    if document["minimum_gpus"] is not None:
+        fewest = counted(document["minimum_gpus"], "GPU")
+        say(f"{document['graph_name']}: fits on {fewest} at the fewest.")
+    if document["stale"]:
+        note("some prices are older than 90 days: see price_as_of in --json")
+    rows = [
+        (
+            f"{row['provider']} {row['instance_type']}" + (" (spot)" if row["spot"] else ""),
+            row["instances"],
+            f"{row['gpus']} {row['gpu_kind']}",
+            row["region"],
+            f"{row['usd_per_hour']:.2f}",
+            seconds(row["time_s"]),
+            _money(row),
+        )
+        for row in document["offers"][:MOST_OFFERS]
+    ]
+    if rows:
+        what = "USD total" if document["steps"] else "USD/1M samples"
+        table(
+            "offers, cheapest first",
+            ("instance", "n", "GPUs", "region", "USD/h", "step", what),
+            rows,
+        )
+    for row in document["not_offered"]:
+        say(f"not offered: {row['provider']} {row['instance_type']}: {row['reason']}")
+
+
+def _money(row: dict[str, Any]) -> str:
+    value = row.get("usd_total", row.get("usd_per_million_samples"))
+    late = "" if row.get("meets_deadline", True) else " (late)"
+    return "-" if value is None else f"{value:,.2f}{late}"

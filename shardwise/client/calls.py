@@ -1,0 +1,239 @@
+"""Every call of the client as a flow: what `Client` runs and `AsyncClient` awaits."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shardwise.advise import Options
+from shardwise.advise.options import Progress
+from shardwise.client.errors import Missing, Unreachable
+from shardwise.client.exchange import (
+    Flow,
+    Lost,
+    Policy,
+    Reply,
+    Request,
+    Send,
+    T,
+    asked,
+    document_of,
+    exchange,
+    require_good,
+)
+from shardwise.client.job import Job, feasible, job_from
+from shardwise.client.questions import curve_query, job_to_share
+from shardwise.client.questions import question as question_body
+from shardwise.client.request import REQUEST_ID, path_of, post_json
+from shardwise.client.uploads import (
+    GraphSource,
+    HardwareSource,
+    hardware_name,
+    upload_of_graph,
+    upload_of_hardware,
+)
+from shardwise.client.waiting import INTERRUPTS, cancel_flow, wait_flow
+from shardwise.errors import Cancelled
+from shardwise.graph import Graph
+from shardwise.hardware import Hardware
+
+PAGE = "200"
+MOST_CURVES = 256
+ROUNDS = 5
+"""How often an allocation is asked for while curves that it needs come and go."""
+
+Document = dict[str, Any]
+
+
+class Calls:
+    """The flows, with what one client remembers: curves by their query, with their ETags."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._curves: OrderedDict[tuple[tuple[str, str], ...], Reply] = OrderedDict()
+
+    def get(self, path: str) -> Flow[Document]:
+        """Any document."""
+        return document_of((yield from asked(Request("GET", path), self.policy)))
+
+    def health(self) -> Flow[Document]:
+        """`/readyz`: not asked twice, and not an error when the service is not ready."""
+        try:
+            reply: Reply = yield Send(Request("GET", "/readyz"))
+        except Lost as error:
+            raise Unreachable(str(error)) from None
+        return document_of(reply if reply.status == 503 else require_good(reply))
+
+    def page(
+        self, path: str, query: Mapping[str, str | None], cursor: str | None
+    ) -> Flow[Document]:
+        """One page of a list."""
+        wanted = {"limit": PAGE, **query, "cursor": cursor}
+        given = tuple((name, value) for name, value in wanted.items() if value is not None)
+        return document_of((yield from asked(Request("GET", path, given), self.policy)))
+
+    def send(self, request: Request) -> Flow[Document]:
+        """What an upload is answered."""
+        return document_of((yield from asked(request, self.policy)))
+
+    def delete(self, path: str) -> Flow[None]:
+        """Delete; raises `Missing` for what was not there."""
+        reply: Reply = yield from exchange(Request("DELETE", path), self.policy)
+        if not (reply.status == 404 and reply.after_loss):
+            require_good(reply)
+
+    def upload_graph(self, source: Any, **keywords: Any) -> Flow[Document]:
+        """What lists say of the graph, as the service answers an upload."""
+        return self.send(upload_of_graph(source, **keywords))
+
+    def upload_hardware(self, source: Any) -> Flow[Document]:
+        """What lists say of the profile."""
+        return self.send(upload_of_hardware(source))
+
+    def submit(
+        self, kind: str, graph: GraphSource, hardware: HardwareSource | None, **question: Any
+    ) -> Flow[Job]:
+        """Ask a question; the graph and the profile are uploaded if the service lacks them."""
+
+        def ask() -> Flow[Job]:
+            request = post_json(path_of(f"{kind}s"), body)
+            reply = yield from asked(request, self.policy)
+            return job_from(document_of(reply), request.headers[REQUEST_ID])
+
+        body = question_body(graph, hardware, **question)
+        return self._with_uploads(ask, (graph, hardware))
+
+    def job(self, job_id: str) -> Flow[Job]:
+        """One job."""
+        return job_from((yield from self.get(path_of("jobs", job_id))))
+
+    def wait(self, job: Job, progress: Progress | None, timeout_s: float | None) -> Flow[Job]:
+        """The job once it has ended; `progress` answering False cancels it."""
+        try:
+            return (yield from self._ended(job, progress, timeout_s))
+        except Cancelled:
+            yield from self.cancel(job)
+            raise
+
+    def cancel(self, job: Job | str) -> Flow[Job]:
+        """The job after it was asked to stop."""
+        if isinstance(job, str):
+            job = yield from self.job(job)
+        return (yield from cancel_flow(job, self.policy))
+
+    def answer(
+        self,
+        kind: str,
+        graph: GraphSource,
+        hardware: HardwareSource | None,
+        progress: Progress | None,
+        timeout_s: float | None,
+        **question: Any,
+    ) -> Flow[Document]:
+        """The answer to a question, waited for."""
+        job = yield from self.submit(kind, graph, hardware, **question)
+        return (yield from self._answer_of(job, progress, timeout_s))
+
+    def curve(
+        self,
+        graph: GraphSource,
+        hardware: HardwareSource,
+        max_gpus: int,
+        options: Options | None,
+        progress: Progress | None,
+        timeout_s: float | None,
+    ) -> Flow[Document]:
+        """The curve by `GET`, which a service answers from memory; 304 when this client has it."""
+
+        def ask() -> Flow[tuple[Reply, str]]:
+            before = self._curves.get(query)
+            once = secrets.token_hex(16)
+            headers = {REQUEST_ID: once}
+            if before is not None:
+                headers["If-None-Match"] = before.headers["etag"]
+            reply = yield from asked(Request("GET", path_of("curves"), query, headers), self.policy)
+            return (before if reply.status == 304 and before is not None else reply), once
+
+        query = curve_query(graph, hardware, max_gpus, options)
+        reply, once = yield from self._with_uploads(ask, (graph, hardware))
+        if reply.status == 202:
+            job = job_from(document_of(reply), once)
+            return (yield from self._answer_of(job, progress, timeout_s))
+        if "etag" in reply.headers:
+            self._curves[query] = reply
+            self._curves.move_to_end(query)
+            if len(self._curves) > MOST_CURVES:
+                self._curves.popitem(last=False)
+        return feasible(document_of(reply), "curve")
+
+    def plan_of(self, plan_id: str) -> Flow[Document]:
+        """A plan by its own id, or by its job's."""
+        return job_from((yield from self.get(path_of("plans", plan_id)))).answer()
+
+    def allocate(
+        self,
+        jobs: Sequence[Mapping[str, Any]],
+        gpus: int,
+        objective: str,
+        progress: Progress | None,
+        timeout_s: float | None,
+    ) -> Flow[Document]:
+        """The allocation, once the curves that it needs are computed."""
+        body = {
+            "jobs": [job_to_share(job) for job in jobs],
+            "gpus": gpus,
+            "objective": objective,
+        }
+        sources = [job.get(name) for job in jobs for name in ("graph", "hardware")]
+
+        def ask() -> Flow[tuple[Reply, str]]:
+            request = post_json(path_of("allocations"), body)
+            reply = yield from asked(request, self.policy)
+            return reply, request.headers[REQUEST_ID]
+
+        for _ in range(ROUNDS):
+            reply, once = yield from self._with_uploads(ask, sources)
+            if reply.status != 202:
+                return feasible(document_of(reply), "allocation")
+            for document in document_of(reply)["waiting_for"]:
+                job = job_from(document, once)
+                yield from self._answer_of(job, progress, timeout_s)
+        raise Unreachable("the curves of the allocation do not stay on the service")
+
+    def _answer_of(
+        self, job: Job, progress: Progress | None, timeout_s: float | None
+    ) -> Flow[Document]:
+        """The answer of a job that was asked for only for this."""
+        try:
+            job = yield from self._ended(job, progress, timeout_s)
+        except (Cancelled, *INTERRUPTS):
+            # Whoever stops this call wants no answer; whoever made the job may still want it.
+            if job.asked_here:
+                yield from cancel_flow(job, replace(self.policy, retries=0))
+            raise
+        return job.answer()
+
+    def _ended(self, job: Job, progress: Progress | None, timeout_s: float | None) -> Flow[Job]:
+        if job.ended and (job.state != "done" or "result" in job.document):
+            return job
+        return (yield from wait_flow(job, self.policy, progress, timeout_s))
+
+    def _with_uploads(self, ask: Callable[[], Flow[T]], sources: Iterable[Any]) -> Flow[T]:
+        """Ask; where something is missing, upload what was given as objects and ask again."""
+        try:
+            return (yield from ask())
+        except Missing:
+            uploads = [
+                upload_of_graph(source) if isinstance(source, Graph) else upload_of_hardware(source)
+                for source in sources
+                if isinstance(source, Graph)
+                or (isinstance(source, Hardware) and hardware_name(source) == source.id)
+            ]
+            if not uploads:
+                raise
+        for request in uploads:
+            yield from self.send(request)
+        return (yield from ask())

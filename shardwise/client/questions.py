@@ -1,0 +1,119 @@
+"""Questions as the service takes them, from what the library's functions take."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any
+
+from shardwise.advise import Options
+from shardwise.client.uploads import GraphSource, HardwareSource, graph_name, hardware_name
+from shardwise.errors import BadInput
+from shardwise.hardware import Offer
+from shardwise.hardware.offers import UNDATED
+
+THREADS = "threads"
+OFFER_COLUMNS = (
+    "Provider", "InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice",
+    "Region", "PriceAsOf", "PriceSource", "Hardware", "NetworkGbps",
+)  # fmt: skip
+
+
+def options_document(options: Options | None) -> dict[str, Any]:
+    """The options that are not the defaults, by name; pins as rules.
+
+    Raises `BadInput` for `threads`, which the service's settings decide.
+    """
+    given, default = options or Options(), Options()
+    document: dict[str, Any] = {}
+    for item in fields(Options):
+        value = getattr(given, item.name)
+        if value == getattr(default, item.name):
+            continue
+        if item.name == THREADS:
+            raise BadInput("the service decides", field=THREADS, expected="none with a server")
+        if item.name == "pins":
+            value = [str(pin) for pin in value]
+        elif is_dataclass(value) and not isinstance(value, type):
+            value = asdict(value)
+        document[item.name] = list(value) if isinstance(value, tuple) else value
+    return document
+
+
+def options_query(options: Options | None) -> list[tuple[str, str]]:
+    """The same as parameters of a query."""
+    query: list[tuple[str, str]] = []
+    for name, value in options_document(options).items():
+        if name == "pins":
+            query += [(name, rule) for rule in value]
+        elif isinstance(value, list):
+            query.append((name, ",".join(str(item) for item in value)))
+        elif isinstance(value, str):
+            query.append((name, value))
+        else:
+            query.append((name, json.dumps(value)))
+    return query
+
+
+def question(
+    graph: GraphSource, hardware: HardwareSource | None, options: Options | None, **more: Any
+) -> dict[str, Any]:
+    """The body of a question; members that are None are left out."""
+    document: dict[str, Any] = {"graph": graph_name(graph), "options": options_document(options)}
+    if hardware is not None:
+        document["hardware"] = hardware_name(hardware)
+    return document | {name: value for name, value in more.items() if value is not None}
+
+
+def curve_query(
+    graph: GraphSource, hardware: HardwareSource, max_gpus: int, options: Options | None
+) -> tuple[tuple[str, str], ...]:
+    """The query of `GET /v1/curves`."""
+    return (
+        ("graph", graph_name(graph)),
+        ("hardware", hardware_name(hardware)),
+        ("max_gpus", str(max_gpus)),
+        *options_query(options),
+    )
+
+
+def job_to_share(job: Mapping[str, Any]) -> dict[str, Any]:
+    """One job of an allocation: `graph`, `hardware`, `options` may be the library's objects."""
+    document = dict(job)
+    if isinstance(document.get("graph"), GraphSource):
+        document["graph"] = graph_name(document["graph"])
+    if isinstance(document.get("hardware"), HardwareSource):
+        document["hardware"] = hardware_name(document["hardware"])
+    if isinstance(document.get("options"), Options):
+        document["options"] = options_document(document["options"])
+    return document
+
+
+def offers_csv(offers: Sequence[Offer] | None) -> str | None:
+    """Offers as a table that reads back as the same offers; None: the service's own."""
+    if offers is None:
+        return None
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(OFFER_COLUMNS)
+    for offer in offers:
+        price = repr(offer.usd_per_hour)
+        writer.writerow(
+            (
+                offer.provider,
+                offer.instance_type,
+                offer.gpu_kind,
+                offer.gpus_per_instance,
+                "" if offer.spot else price,
+                price if offer.spot else "",
+                offer.region,
+                "" if offer.price_as_of == UNDATED else offer.price_as_of,
+                offer.price_source,
+                offer.hardware or "",
+                "" if offer.network_gbps is None else repr(offer.network_gbps),
+            )
+        )
+    return text.getvalue()

@@ -1,0 +1,43 @@
+"""Requests as every call of the client makes them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from shardwise.client.exchange import Request
+
+REQUEST_ID = "X-Request-Id"
+IDEMPOTENCY_KEY = "Idempotency-Key"
+
+
+def post(
+    path: str,
+    body: bytes,
+    headers: Mapping[str, str] | None = None,
+    *,
+    query: tuple[tuple[str, str], ...] = (),
+) -> Request:
+    """A POST that may be sent again: the service answers a repeat as it did the first time."""
+    once = secrets.token_hex(16)
+    return Request(
+        "POST",
+        path,
+        query,
+        {IDEMPOTENCY_KEY: once, REQUEST_ID: once, **(headers or {})},
+        body,
+    )
+
+
+def post_json(path: str, document: Any) -> Request:
+    """A POST of a JSON document."""
+    return post(path, msgspec.json.encode(document), {"Content-Type": "application/json"})
+
+
+def path_of(*parts: str) -> str:
+    """`/v1/…` of names that others chose."""
+    return "/".join(["/v1", *(quote(part, safe=":*") for part in parts)])

@@ -1,0 +1,96 @@
+"""What is uploaded: graphs and profiles, from the library's own objects, documents or files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shardwise.client.exchange import Request
+from shardwise.client.request import post
+from shardwise.errors import BadInput
+from shardwise.files import read_bounded
+from shardwise.graph import Graph, canonical_json, graph_id
+from shardwise.hardware import Hardware, hardware_document, list_builtin, load_hardware
+
+GraphSource = str | Graph
+"""A graph in a question: its id, `shipped:NAME`, or a graph, uploaded where it is not known."""
+
+HardwareSource = str | Hardware
+"""Hardware in a question: an id or built-in name, either with `*NODES`, or a profile."""
+
+ONNX = ".onnx"
+GZIP = b"\x1f\x8b"
+WORTH_PACKING = 1024
+MOST_PACKED = 100
+"""Services take a high ratio of compression for a bomb (SHARDWISE_MAX_GZIP_RATIO)."""
+
+
+def graph_name(source: GraphSource) -> str:
+    """How a question names the graph."""
+    return source if isinstance(source, str) else graph_id(source)
+
+
+def hardware_name(source: HardwareSource) -> str:
+    """How a question names the profile: a built-in one by its name."""
+    if isinstance(source, str):
+        return source
+    if source.name in list_builtin():
+        spec = source.name if source.nodes is None else f"{source.name}*{source.nodes}"
+        if load_hardware(spec).id == source.id:
+            return spec
+    return source.id
+
+
+def upload_of_graph(
+    source: Graph | Mapping[str, Any] | bytes | Path,
+    *,
+    name: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Request:
+    """The request that uploads a graph.
+
+    `source`: a graph, its document, the bytes of a JSON or gzip file, or a path; a path that ends
+    in `.onnx`, or bytes that are no JSON and no gzip, are an ONNX file, and for that `name`,
+    `batch`, `seq` and the `sizes` of named dimensions. Raises `BadInput` for an unreadable file.
+    """
+    onnx = isinstance(source, Path) and source.suffix == ONNX
+    if isinstance(source, Path):
+        content = read_bounded(source, "an ONNX file" if onnx else "a graph file")
+        name = name or (source.name if onnx else None)
+    elif isinstance(source, bytes):
+        content = source
+        onnx = content[:2] != GZIP and content.lstrip()[:1] != b"{"
+    elif isinstance(source, Graph):
+        content = canonical_json(source)
+    else:
+        content = json.dumps(source, allow_nan=False).encode()
+    if not onnx:
+        if name or batch or seq or sizes:
+            raise BadInput("is for ONNX files", field="name, batch, seq, sizes")
+        return _packed("/v1/graphs", content)
+    query = {"name": name or "upload.onnx", **{k: str(v) for k, v in (sizes or {}).items()}}
+    query |= {k: str(v) for k, v in (("batch", batch), ("seq", seq)) if v is not None}
+    headers = {"Content-Type": "application/onnx"}
+    return post("/v1/graphs", content, headers, query=tuple(query.items()))
+
+
+def upload_of_hardware(source: Hardware | Mapping[str, Any] | Path) -> Request:
+    """The request that uploads a profile; `BadInput` for a file that is none."""
+    if isinstance(source, Path):
+        source = load_hardware(str(source.absolute()))
+    document = hardware_document(source) if isinstance(source, Hardware) else source
+    return _packed("/v1/hardware", json.dumps(document, allow_nan=False).encode())
+
+
+def _packed(path: str, content: bytes) -> Request:
+    headers = {"Content-Type": "application/json"}
+    if content[:2] != GZIP and len(content) > WORTH_PACKING:
+        packed = gzip.compress(content, compresslevel=6, mtime=0)
+        if len(content) < MOST_PACKED * len(packed):
+            return post(path, packed, {**headers, "Content-Encoding": "gzip"})
+    return post(path, content, headers)

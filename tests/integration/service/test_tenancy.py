@@ -1,0 +1,330 @@
+"""Another tenant's things are nothing: one test per route, made from the OpenAPI document.
+
+Whoever adds a route gets tests of it: a path parameter or a body that is not in the tables below
+fails, saying so. Beta holds every id that alpha has, and must learn no more from it than from an
+id that nobody has: same status, same text, same headers, and nothing of alpha's changes.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from service_harness import Service, wait_until
+from test_end_to_end import HARDWARE, mlp
+from test_tenants import keys
+
+from service.app import create_app
+from service.page.routes import router as page
+from service.settings import Settings
+from shardwise.graph import canonical_json, graph_id
+from shardwise.hardware import hardware_document, load_hardware
+
+OPEN = {"/healthz", "/readyz", "/metrics"}
+"""Operation: no key is needed, and no tenant, id or name may stand in the answer."""
+
+PATH_IDS = {
+    "graph_id": ("graph",),
+    "hardware_id": ("hardware",),
+    "job_id": ("frontier", "curve", "plan", "quote", "plan_id"),
+}
+"""Which of alpha's ids a path parameter may hold; beta tries all of them, and all others."""
+
+QUERY_IDS: dict[str, tuple[str, ...]] = {
+    "graph": ("graph",),
+    "hardware": ("hardware",),
+    "cursor": ("graphs_cursor", "jobs_cursor", "hardware_cursor"),
+}
+FIXED = {"max_gpus": "2", "graph": "shipped:vgg16", "hardware": HARDWARE}
+"""What the other required parameters hold while one names alpha's."""
+
+ASK = {"graph": "{graph}", "hardware": HARDWARE}
+THEIR_HARDWARE = {"graph": "shipped:vgg16", "hardware": "{hardware}"}
+BODIES: dict[str, tuple[Any, ...]] = {
+    "/v1/frontiers": ({**ASK, "gpus": 1}, {**THEIR_HARDWARE, "gpus": 1}),
+    "/v1/plans": ({**ASK, "gpus": 1}, {**THEIR_HARDWARE, "gpus": 1}),
+    "/v1/curves": ({**ASK, "max_gpus": 2}, {**THEIR_HARDWARE, "max_gpus": 2}),
+    "/v1/quotes": ({"graph": "{graph}"},),
+    "/v1/allocations": ({"gpus": 2, "jobs": [ASK]}, {"gpus": 2, "jobs": [THEIR_HARDWARE]}),
+}
+"""Bodies that name what alpha has."""
+
+UPLOADS = {"/v1/graphs": "graph_text", "/v1/hardware": "hardware_text"}
+"""Bodies that are things themselves: new to beta, though alpha has them."""
+
+OFFERS = (
+    "InstanceType,AcceleratorName,AcceleratorCount,Price,Region,Provider\n"
+    "secret-instance,V100,1,2.5,here,me\n"
+)
+
+
+def _app() -> FastAPI:
+    never_opened = Path(tempfile.gettempdir()) / "shardwise-routes-only.sqlite"
+    return create_app(Settings(database_url=f"sqlite:///{never_opened}"))
+
+
+def _routes() -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (path, method.upper(), operation)
+        for path, operations in _app().openapi()["paths"].items()
+        for method, operation in operations.items()
+    ]
+
+
+def _pages() -> list[tuple[str, str]]:
+    """The web page's addresses, which the OpenAPI document leaves out."""
+    found = []
+    for route in page.routes:
+        if isinstance(route, APIRoute):
+            found += [(route.path, method) for method in sorted(route.methods)]
+    assert len(found) > 15
+    return found
+
+
+ROUTES = _routes()
+PAGES = _pages()
+
+
+class Two:
+    """A service with two tenants; alpha has one of everything, all of it done."""
+
+    def __init__(self, folder: Any) -> None:
+        self.keys = {
+            tenant: json.loads(keys(folder, "create", "--json", "--tenant", tenant))["key"]
+            for tenant in ("alpha-corp", "beta-corp")
+        }
+        self.service = Service(folder, auth_cache_s="0")
+        graph = mlp(28, name="alphas-secret-model")
+        self.graph_text = canonical_json(graph)
+        profile = {**hardware_document(load_hardware("l4")), "name": "alphas-secret-cluster"}
+        self.hardware_text = json.dumps(profile).encode()
+        self.ids = {"graph": graph_id(graph)}
+        assert self.alpha("POST", "/v1/graphs", content=self.graph_text).status_code == 201
+        answer = self.alpha("POST", "/v1/hardware", content=self.hardware_text)
+        self.ids["hardware"] = answer.json()["id"]
+        ask = {"graph": self.ids["graph"], "hardware": self.ids["hardware"]}
+        for kind, body in (
+            ("frontier", {**ask, "gpus": 1}),
+            ("curve", {**ask, "max_gpus": 2}),
+            ("plan", {**ask, "gpus": 1}),
+            ("quote", {"graph": self.ids["graph"], "offers_csv": OFFERS, "max_instances": 1}),
+        ):
+            headers = {"Idempotency-Key": f"alphas-{kind}"}
+            made = self.alpha("POST", f"/v1/{kind}s", json=body, headers=headers).json()
+            self.ids[kind] = made["id"]
+            job = wait_until(lambda made=made: self._ended(made["location"]), kind)
+            assert job["state"] == "done", job
+            if kind == "plan":
+                self.ids["plan_id"] = job["result"]["id"]
+        self.alpha("POST", "/v1/graphs", content=canonical_json(mlp(29)))
+        other = json.dumps({**profile, "name": "alphas-other-cluster"}).encode()
+        self.alpha("POST", "/v1/hardware", content=other)
+        for name in ("graphs", "jobs", "hardware"):
+            page = self.alpha("GET", f"/v1/{name}?limit=1").json()
+            self.ids[f"{name}_cursor"] = page["next"]
+
+    def _ended(self, location: str) -> dict[str, Any] | None:
+        job: dict[str, Any] = self.alpha("GET", location).json()
+        return job if job["state"] in ("done", "failed", "cancelled") else None
+
+    def alpha(self, method: str, path: str, **keywords: Any) -> httpx.Response:
+        return self._call("alpha-corp", method, path, **keywords)
+
+    def beta(self, method: str, path: str, **keywords: Any) -> httpx.Response:
+        return self._call("beta-corp", method, path, **keywords)
+
+    def _call(self, who: str, method: str, path: str, **keywords: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.keys[who]}", **keywords.pop("headers", {})}
+        return self.service.client.request(method, path, headers=headers, **keywords)
+
+    @property
+    def nobodys(self) -> dict[str, str]:
+        """Ids of the same form that nobody has."""
+        return {
+            name: value if name.endswith("_cursor") else f"{value[:-8]}00000000"
+            for name, value in self.ids.items()
+        }
+
+    def everything(self) -> list[bytes]:
+        """All that alpha can see."""
+        paths = [
+            path
+            for path, method, _ in ROUTES
+            if method == "GET" and path not in OPEN and not path.endswith("/events")
+        ]
+        seen = []
+        for path in paths:
+            for name in PATH_IDS.get(path.partition("{")[2].partition("}")[0], ("",)):
+                if not path.startswith("/v1/curves") or "{" in path:
+                    seen.append(self.alpha("GET", _at(path, self.ids.get(name, ""))).content)
+        return [text for text in seen if b'"shardwise.' in text]
+
+    def reveals(self, text: str) -> list[str]:
+        """What of alpha's stands in a text."""
+        secrets = [*self.ids.values(), "alphas-", "alpha-corp", "secret-instance"]
+        return [secret for secret in secrets if secret in text]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    found = Two(tmp_path_factory.mktemp("tenancy"))
+    yield found
+    found.service.stop()
+
+
+def _at(path: str, value: str) -> str:
+    head, brace, rest = path.partition("{")
+    return head + value + rest.partition("}")[2] if brace else path
+
+
+def _filled(value: Any, names: dict[str, str]) -> Any:
+    text = json.dumps(value)
+    for name, found in names.items():
+        text = text.replace("{" + name + "}", found)
+    return json.loads(text)
+
+
+def _said(answer: httpx.Response, names: dict[str, str]) -> tuple[Any, ...]:
+    """All that an answer tells, but the request's id, the date and the ids that were asked for."""
+    text = answer.text.replace(answer.headers["x-request-id"], "REQUEST")
+    for value in sorted(names.values(), key=len, reverse=True):
+        text = text.replace(value, "ID")
+    headers = {
+        name: value
+        for name, value in answer.headers.items()
+        if name not in ("date", "x-request-id", "content-length")
+    }
+    return answer.status_code, text, headers
+
+
+def _parameters(operation: dict[str, Any], place: str) -> list[dict[str, Any]]:
+    return [p for p in operation.get("parameters", []) if p["in"] == place]
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "operation"), ROUTES, ids=[f"{m} {p}" for p, m, _ in ROUTES]
+)
+def test_a_route_tells_nothing_of_another_tenant(
+    two: Two, path: str, method: str, operation: dict[str, Any]
+) -> None:
+    if path in OPEN:
+        assert two.reveals(two.service.client.request(method, path).text) == []
+        return
+    before = two.everything() if method != "GET" else []
+    tried = _by_path(two, path, method, operation)
+    tried += _by_query(two, path, method, operation)
+    if method == "POST":
+        tried += _by_body(two, path)
+    if method == "GET" and "{" not in path:
+        answer = two.beta(method, path)
+        assert two.reveals(answer.text) == []
+        tried += 1
+    assert tried, f"{method} {path} is not tested: say in this file what it takes"
+    assert method == "GET" or two.everything() == before
+    assert two.service.client.request(method, _at(path, two.ids["graph"])).status_code == 401
+
+
+def _same(two: Two, method: str, paths: tuple[str, str], *more: dict[str, Any]) -> httpx.Response:
+    """Beta's answer on alpha's, after it was compared with that on nobody's."""
+    theirs, none = (
+        two.beta(method, path, **keywords)
+        for path, keywords in zip(paths, more or ({}, {}), strict=True)
+    )
+    assert _said(theirs, two.ids) == _said(none, two.nobodys)
+    return theirs
+
+
+def _by_path(two: Two, path: str, method: str, operation: dict[str, Any]) -> int:
+    names = [p["name"] for p in _parameters(operation, "path")]
+    for name in names:
+        assert name in PATH_IDS, f"{name}: say in PATH_IDS what of alpha's it may be"
+        for which in two.ids:
+            if not which.endswith("_cursor"):
+                paths = _at(path, two.ids[which]), _at(path, two.nobodys[which])
+                assert _same(two, method, paths).status_code == 404
+    return len(names)
+
+
+def _by_query(two: Two, path: str, method: str, operation: dict[str, Any]) -> int:
+    given = _parameters(operation, "query")
+    required = {p["name"]: FIXED[p["name"]] for p in given if p["required"]}
+    tried = 0
+    for name in (p["name"] for p in given if p["name"] in QUERY_IDS):
+        for which in QUERY_IDS[name]:
+            mine = {"params": {**required, name: two.ids[which]}}
+            nobodys = {"params": {**required, name: two.nobodys[which]}}
+            answer = _same(two, method, (path, path), mine, nobodys)
+            assert not set(two.reveals(answer.text)) - {two.ids[which]}
+            tried += 1
+    return tried
+
+
+def _by_body(two: Two, path: str) -> int:
+    if path in UPLOADS:
+        content = getattr(two, UPLOADS[path])
+        key = {"Idempotency-Key": f"alphas-{path}"}
+        assert two.alpha("POST", path, content=content, headers=key).status_code == 200
+        answer = two.beta("POST", path, content=content, headers=key)
+        assert answer.status_code == 201, "alpha's upload shows in the answer to beta's"
+        assert "idempotency-replayed" not in answer.headers
+        assert two.beta("DELETE", answer.headers["location"]).status_code == 204
+        return 1
+    assert path in BODIES, f"{path}: say in BODIES how its body names what alpha has"
+    for body in BODIES[path]:
+        kind = path.removeprefix("/v1/").removesuffix("s")
+        headers = {"Idempotency-Key": f"alphas-{kind}"}
+        mine = {"json": _filled(body, two.ids), "headers": headers}
+        nobodys = {"json": _filled(body, two.nobodys), "headers": headers}
+        assert _same(two, "POST", (path, path), mine, nobodys).status_code == 404
+    return len(BODIES[path])
+
+
+@pytest.mark.parametrize(("path", "method"), PAGES, ids=[f"{m} {p}" for p, m in PAGES])
+def test_a_page_tells_nothing_of_another_tenant(two: Two, path: str, method: str) -> None:
+    name = path.partition("{")[2].partition("}")[0]
+    assert name in ("", "name", *PATH_IDS), f"{name}: say in PATH_IDS what of alpha's it may be"
+    before = two.everything() if method == "POST" else []
+    headers = {"Cookie": f"shardwise_key={two.keys['beta-corp']}", "Origin": two.service.url}
+
+    def visit(value: str) -> httpx.Response:
+        # What else a form may name, the calls behind the pages are tested with above.
+        form = {"data": {"point": "0"}} if method == "POST" and value else {}
+        return two.service.client.request(method, _at(path, value), headers=headers, **form)
+
+    for which, theirs in two.ids.items() if name in PATH_IDS else [("", "")]:
+        seen, none = visit(theirs), visit(two.nobodys[which] if which else "")
+        assert seen.status_code == none.status_code
+        assert seen.status_code in (303, 400, 404, 405, 422) or not which
+        hidden = [text for text in two.reveals(seen.text) if text != theirs]
+        assert hidden == []
+    assert method != "POST" or two.everything() == before
+
+
+def test_alphas_ids_are_alive(two: Two) -> None:
+    """Else every 404 above would mean nothing."""
+    assert len(two.everything()) >= 15
+    for kind in ("frontier", "curve", "plan", "quote"):
+        assert two.alpha("GET", f"/v1/{kind}s/{two.ids[kind]}").json()["state"] == "done"
+    assert two.alpha("GET", f"/v1/plans/{two.ids['plan_id']}").status_code == 200
+
+
+def test_an_answer_of_alphas_does_not_hasten_betas(two: Two) -> None:
+    """The same question of another tenant is a question of its own, computed for it."""
+    graph = two.beta("POST", "/v1/graphs", content=two.graph_text).json()["id"]
+    assert graph == two.ids["graph"]
+    profile = two.beta("POST", "/v1/hardware", content=two.hardware_text).json()["id"]
+    body = {"graph": graph, "hardware": profile, "gpus": 1}
+    answer = two.beta("POST", "/v1/plans", json=body)
+    assert answer.status_code == 202
+    assert answer.json()["id"] != two.ids["plan"]
+    assert (
+        answer.json()["question"]
+        == two.alpha("GET", f"/v1/plans/{two.ids['plan']}").json()["question"]
+    )
