@@ -14,7 +14,13 @@ CLOSE = 0.03
 """What is wanted; 5 % is what is promised."""
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.label)
+# Other optimizers than Adam differ in their state alone: on one model of each kind.
+CASES = [
+    case for case in cases() if case.optimizer == "adam" or case.name in ("mlp", "GPT-2", "LSTM")
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
 def test_the_peak_is_that_of_a_real_step(case: Case) -> None:
     found = compare(case, track_step)
     assert found.predicted_parameters == found.parameters
