@@ -6,11 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-<<<<<<< HEAD
-.PHONY: demo test check serve bench paper fuzz clean
-=======
-.PHONY: demo test check serve bench accuracy fuzz clean
->>>>>>> main
+.PHONY: demo test check serve bench accuracy paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -58,15 +54,13 @@ serve: $(VENV)/.service
 bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py
 
-<<<<<<< HEAD
 # The papers' tables and figures beside ours: out/paper, docs/paper.md, docs/pictures.
 paper: $(VENV)/.torch
 	PYTHONPATH=benchmarks $(BIN)/python -m paper
-=======
+
 # Training steps that others published, predicted: the table and docs/accuracy.md.
 accuracy: $(VENV)/.torch
 	$(BIN)/python -m benchmarks.published -o docs/accuracy.md
->>>>>>> main
 
 # Each target for so long; what fails is kept under out/fuzz. Without atheris (no wheel for this
 # Python or system) the reader's inputs are drawn without coverage, and it says so.
