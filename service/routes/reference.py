@@ -1,7 +1,6 @@
 """/docs: the OpenAPI document as one HTML page, without scripts and without the network.
 
-The pages that FastAPI offers load their script from elsewhere; the packages that bring such a
-script are either large or no longer kept, and a reference needs none.
+The page that FastAPI offers loads its script from the network; a reference needs none.
 """
 
 from __future__ import annotations
