@@ -21,7 +21,7 @@ from service.metrics import Metrics
 from service.openapi import allowed_methods, complete
 from service.page.routes import router as page
 from service.problems import MEDIA_TYPE, Problem, encode, problem_of
-from service.routes import allocations, graphs, hardware, health, jobs
+from service.routes import allocations, graphs, hardware, health, jobs, reference
 from service.settings import Settings
 from service.state import State
 from service.store.database import Database
@@ -69,6 +69,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         version=__version__,
         summary="Advice on parallelism for training neural networks",
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
     )
     app.state.shardwise = state
@@ -78,6 +79,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         *jobs.ROUTERS,
         allocations.router,
         health.router,
+        reference.router,
     ):
         app.include_router(router)
     app.include_router(page)

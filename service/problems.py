@@ -86,7 +86,7 @@ def not_found(what: str, name: str) -> Problem:
 
 def problem_of(error: ShardwiseError) -> Problem:
     """The problem that an error of the library is over HTTP."""
-    from service.store.database import StoreUnavailable
+    from service.store.database import StoreFull, StoreUnavailable
 
     if isinstance(error, Problem):
         return error
@@ -97,9 +97,10 @@ def problem_of(error: ShardwiseError) -> Problem:
     if isinstance(error, StoreUnavailable):
         # Its reason names hosts: that is for the log, not for whoever asks.
         log.warning("%s", error)
-        return Problem(
-            "unavailable", "the database cannot be used just now", headers={"Retry-After": "1"}
-        )
+        detail = "the database cannot be used just now"
+        if isinstance(error, StoreFull):
+            detail = "the database's disk is full: nothing was stored"
+        return Problem("unavailable", detail, headers={"Retry-After": "1"})
     return Problem("invalid", str(error))
 
 

@@ -28,6 +28,10 @@ class StoreUnavailable(ShardwiseError):
     exit_code = 3
 
 
+class StoreFull(StoreUnavailable):
+    """The database's disk is full; nothing of the call was stored."""
+
+
 class now(FunctionElement[float]):
     """Seconds since 1970 by the database's own clock, whatever the hosts' clocks say."""
 
@@ -107,6 +111,8 @@ class Database:
         except DBAPIError as error:
             if _is_outage(error):
                 reason = " ".join(str(error.orig).split()) or type(error.orig).__name__
+                if _is_full(error):
+                    raise StoreFull(f"the database's disk is full: {reason}") from error
                 raise StoreUnavailable(f"the database is unavailable: {reason}") from error
             raise
 
@@ -128,6 +134,12 @@ def _is_outage(error: DBAPIError) -> bool:
     return error.connection_invalidated or any(
         k.__name__ in ("OperationalError", "InterfaceError") for k in kind
     )
+
+
+def _is_full(error: DBAPIError) -> bool:
+    """Whether there is no space: SQLITE_FULL, or PostgreSQL's 53100."""
+    code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
+    return code in ("SQLITE_FULL", "53100")
 
 
 def _prepare_sqlite(engine: Engine) -> None:

@@ -154,12 +154,15 @@ def new_database(admin_url: str) -> Iterator[str]:
 class App:
     """One of our commands as a process; its log is in a file."""
 
+    python_path: tuple[str, ...] = (str(ROOT),)
+    """What the process imports from; tests put a `sitecustomize` before it."""
+
     def __init__(self, folder: Path, name: str, *arguments: str, **variables: str) -> None:
         self.log = folder / f"{name}-{uuid.uuid4().hex[:6]}.log"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("SHARDWISE_")}
         env = {
             **inherited,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(self.python_path),
             "SHARDWISE_LOG_FORMAT": "json",
             **{f"SHARDWISE_{key.upper()}": value for key, value in variables.items()},
         }

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_harness import Service
+from service_harness import Service, System
 
 pytest.importorskip("schemathesis")
 pytestmark = pytest.mark.slow
@@ -58,3 +58,11 @@ def test_every_answer_is_in_the_schema(service: Service, tmp_path: Path) -> None
     assert generated is not None and int(generated[1]) > LEAST, done.stdout[-3000:]
     assert service.logged("Exception in ASGI application") == []
     assert service.client.get("/readyz").status_code == 200
+
+
+def test_the_reference_needs_no_network(system: System) -> None:
+    page = system.client.get("/docs")
+    assert page.status_code == 200
+    assert "<script" not in page.text and "http://" not in page.text
+    for path in system.client.get("/openapi.json").json()["paths"]:
+        assert path in page.text
