@@ -23,6 +23,13 @@ WITHIN_MS = 60_000
 expect.set_options(timeout=WITHIN_MS)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Pages come last: while a browser runs, Playwright's event loop runs in the main thread, and
+    no other test could call `asyncio.run`."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: here in item.path.parents)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     found = shutil.which("chromium") or shutil.which("chromium-browser")
