@@ -100,7 +100,7 @@ Captured at real sizes from their configurations alone, without weights and GPU,
 convolutions and attention, in brackets divided by what `torch.utils.flop_counter` counts on the \
 same model. *Capture* is seconds and peak memory of the whole process, torch included. \
 *Undescribed* operators would be replicated; the share is of all activations' bytes. A frontier \
-has points, certified ε and seconds (costs and search).
+has points, certified ε and seconds (costs and search), in TensorOpt's space (`--zero 0`).
 
 Mixture-of-experts layers and Mamba's scan are captured as one operator each, as fused kernels \
 compute them (`shardwise/capture/fused.py`); for Mixtral torch's count is of the `batched_mm` \
@@ -153,7 +153,7 @@ def _search(path: str, gpus: int) -> Searched:
     hardware = load_hardware(HARDWARE)
     start = time.monotonic()
     try:
-        found = frontier(graph, hardware, gpus, Options(time_limit_s=TIME_LIMIT_S))
+        found = frontier(graph, hardware, gpus, Options(zero=(0,), time_limit_s=TIME_LIMIT_S))
     except ShardwiseError as error:
         return Searched(problem=str(error), seconds=time.monotonic() - start)
     return Searched(
