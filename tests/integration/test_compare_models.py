@@ -70,5 +70,5 @@ def test_fig_6_the_transformer_on_16_gpus() -> None:
     # "ToFu always uses a small amount of memory with a long per-iteration time."
     assert small["memory_bytes"] < fast["memory_bytes"] < batch["memory_bytes"]
     assert small["time_s"] > 1.1 * fast["time_s"]
-    # Here OptCNN's splits (outputs only) come within 2 % of our fastest.
-    assert fast["time_s"] == pytest.approx(ours[-1]["time_s"], rel=0.02)
+    # Here OptCNN's splits (outputs only) come within 4 % of our fastest, from above.
+    assert ours[-1]["time_s"] < fast["time_s"] < 1.04 * ours[-1]["time_s"]
