@@ -43,22 +43,9 @@ from typing import Literal
 
 import numpy as np
 
-from shardwise.errors import ShardwiseError
+from shardwise.hardware.bandwidth import UnknownCollective
 from shardwise.hardware.hardware import CollectiveTable, Floats, Hardware
 from shardwise.hardware.mesh import GroupShape
-
-OPERATIONS = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "send_receive",
-    "broadcast",
-)
-
-
-class UnknownCollective(ShardwiseError):
-    """An operation that has no cost; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +81,7 @@ def collective_time(
 
 
 def _measured(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
-    for table in hardware.collectives:
-        if (
-            table.operation == operation
-            and (table.nodes, table.ranks_per_node) == (shape.nodes, shape.ranks_per_node)
-            and table.consecutive == shape.consecutive
-        ):
-            return table
-    return None
+    return hardware.tables.get((operation, shape.nodes, shape.ranks_per_node, shape.consecutive))
 
 
 def _interpolate(table: CollectiveTable, sizes_bytes: Floats) -> Floats:
@@ -140,7 +120,7 @@ def _modelled(
         per_byte = inside if nodes == 1 else r * across
         steps = (1.0, 0.0) if nodes == 1 else (0.0, 1.0)
     else:
-        raise UnknownCollective(f"no cost for {operation!r}: it is one of {', '.join(OPERATIONS)}")
+        raise UnknownCollective.named(operation)
     return per_byte, steps[0] * inner[1] + steps[1] * outer[1]
 
 
