@@ -124,6 +124,18 @@ def _modelled(
     return per_byte, steps[0] * inner[1] + steps[1] * outer[1]
 
 
+def link_coefficients(hardware: Hardware, operation: str, shape: GroupShape) -> float:
+    """Seconds per byte with every link at its peak: no efficiency, no latency."""
+    inside, between = hardware.levels[0], hardware.levels[-1]
+    return _modelled(
+        (inside.bandwidth_bytes_per_s, 0.0),
+        (between.bandwidth_bytes_per_s, 0.0),
+        operation,
+        shape,
+        False,
+    )[0]
+
+
 def _coefficients(hardware: Hardware, operation: str, shape: GroupShape) -> tuple[float, float]:
     inside, between = hardware.levels[0], hardware.levels[-1]
     return _modelled(
