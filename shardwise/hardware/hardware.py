@@ -227,7 +227,7 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
 def _table_document(table: CollectiveTable) -> dict[str, Any]:
     """A table with what it has; what is unknown is left out, as files without it always had."""
     document: dict[str, Any] = msgspec.to_builtins(table)
-    return {k: v for k, v in document.items() if k not in _OPTIONAL or v not in (None, [], "")}
+    return {k: v for k, v in document.items() if v or k not in _OPTIONAL}
 
 
 _OPTIONAL = ("p10_s", "p90_s", "repeats", "siblings", "derived")
