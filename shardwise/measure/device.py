@@ -38,7 +38,7 @@ def measure_device(rank: Rank, memory_bytes: float, limit_s: float) -> Device:
     began = perf_counter()
     peaks: dict[str, float] = {}
     reached: dict[str, float] = {}
-    bandwidth, copies = _copies(rank, memory_bytes)
+    bandwidth, copies = _copies(rank, memory_bytes, limit_s / (len(dtypes) + 1))
     latency = _latency(rank)
     for number, dtype in enumerate(dtypes):
         left = (limit_s - (perf_counter() - began)) / (len(dtypes) - number)
@@ -101,7 +101,7 @@ def _products(
     return work / float(seconds.min()), float(seconds.min() / np.median(seconds))
 
 
-def _copies(rank: Rank, memory_bytes: float) -> tuple[float, float]:
+def _copies(rank: Rank, memory_bytes: float, limit_s: float) -> tuple[float, float]:
     """(bytes per second read and written by a large copy, share of it that the median reaches)."""
     torch = rank.torch
 
@@ -114,7 +114,7 @@ def _copies(rank: Rank, memory_bytes: float) -> tuple[float, float]:
     # Beyond the caches of a host: 64 MiB and more, where the memory allows it.
     most = int(memory_bytes / 2)
     start = min(2**26, most)
-    size, call = _grown(rank, start, most, make, 1.0)
+    size, call = _grown(rank, start, most, make, limit_s)
     seconds = _repeated(rank, call)
     return 2.0 * size / float(seconds.min()), float(seconds.min() / np.median(seconds))
 

@@ -24,9 +24,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 class RankFailed(ShardwiseError):
-    """A rank that was started here ended with an error; the message is its own."""
+    """A rank that was started here ended with an error; message and exit code are its own."""
 
-    exit_code = 1
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code if exit_code in (1, 2) else 1
 
 
 def run_ranks(
@@ -97,7 +99,7 @@ def _await(
                 heard(line.rstrip())
             codes = [process.poll() for process in processes]
             if any(codes):
-                raise RankFailed(_reason(processes, place))
+                raise _reason(processes, place)
             if all(code == 0 for code in codes):
                 return
             if monotonic() > deadline:
@@ -107,9 +109,9 @@ def _await(
                 still.wait(POLL_S)
 
 
-def _reason(processes: Sequence[subprocess.Popen[bytes]], place: Path) -> str:
-    """The last line of a failed rank; one that only lost the others is asked last."""
-    lines = []
+def _reason(processes: Sequence[subprocess.Popen[bytes]], place: Path) -> RankFailed:
+    """The error in the last line of a failed rank; one that only lost the others is asked last."""
+    failures = []
     for rank, process in enumerate(processes):
         code = process.poll()
         if not code:
@@ -117,8 +119,8 @@ def _reason(processes: Sequence[subprocess.Popen[bytes]], place: Path) -> str:
         text = (place / f"err-{rank}").read_text(errors="replace").strip()
         last = text.splitlines()[-1] if text else ""
         last = last.removeprefix("shardwise: error: ")
-        lines.append(last or f"rank {rank} ended {_how(code)}")
-    return next((line for line in lines if "lost another rank" not in line), lines[0])
+        failures.append(RankFailed(last or f"rank {rank} ended {_how(code)}", code))
+    return next((f for f in failures if "lost another rank" not in str(f)), failures[0])
 
 
 def _how(code: int) -> str:

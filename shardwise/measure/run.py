@@ -34,10 +34,10 @@ def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | Non
     `tell` hears of rank 0's progress: what is being measured, the fraction that is done.
     Raises what `joined` raises.
     """
-    began = perf_counter()
     if world.rank:
         tell = _silent
     with joined(world, options) as rank:
+        began = perf_counter()
         load = os.getloadavg()[0]
         memory = _memory(rank, options)
         tell("the device", 0.0)
