@@ -128,7 +128,7 @@ def test_blank_names_and_missing_halves(tmp_path: Path) -> None:
 
 def test_several_programs_in_one_file_and_repeats_over_files(tmp_path: Path) -> None:
     both = RECENT.format(places=places()) + BLANK_NAMES.format(places=places())
-    slower = RECENT.format(places=places()).replace("40.00", "44.00")
+    slower = RECENT.format(places=places()).replace("40.00   26.21", "44.00   23.83")
     files = [_file(tmp_path, both, "a.txt"), _file(tmp_path, slower, "b.txt")]
     hardware = import_measurements(files, "nccl-tests", "dgx-h100", name="mine")
     assert hardware.name == "mine"
@@ -216,7 +216,11 @@ def test_json(tmp_path: Path) -> None:
         ),
         (
             RECENT.format(places=places()).replace("104.86       0", ""),
-            "line 20: 4194304 bytes in",
+            "line 20: 'sum' as a time",
+        ),
+        (
+            RECENT.format(places=places()).replace("59.92", "12.00"),
+            "line 20: 4194304 bytes in 70 us are 59.92 GB/s, not 12",
         ),
         (
             RECENT.format(places=places()).replace("   59.92  104.86       0", ""),
