@@ -17,7 +17,7 @@ import numpy as np
 from shardwise.hardware.hardware import CollectiveTable
 from shardwise.measure.budget import WARM_UPS, effort, fits, share_s
 from shardwise.measure.exchange import BUFFERS, prepare, real_size
-from shardwise.measure.options import SMALLEST_BYTES, MeasureOptions
+from shardwise.measure.options import MeasureOptions
 from shardwise.measure.rank import Rank
 from shardwise.measure.shapes import Siblings, group_shapes
 
@@ -46,7 +46,7 @@ def measure_collectives(
             operation,
             siblings,
             groups[siblings.label],
-            largest,
+            (options.min_bytes, largest),
             share_s(left, len(todo) - number),
         )
         tables.append(table)
@@ -71,14 +71,16 @@ def _table(
     operation: str,
     siblings: Siblings,
     own: tuple[Any, tuple[int, ...]],
-    largest_bytes: float,
+    bounds: tuple[int, float],
     limit_s: float,
 ) -> tuple[CollectiveTable, str]:
+    """One table of sizes from and up to `bounds`, and a line where it had to end before."""
     began = perf_counter()
+    smallest_bytes, largest_bytes = bounds
     group, ranks = own
     sizes: list[float] = []
     times = []
-    size, last_s, pause_s, cut = SMALLEST_BYTES, 0.0, 0.0, ""
+    size, last_s, pause_s, cut = smallest_bytes, 0.0, 0.0, ""
     while size <= largest_bytes or len(sizes) < FEWEST_SIZES:
         left = -rank.worst([-(limit_s - (perf_counter() - began))])[0]
         if len(sizes) >= FEWEST_SIZES and not fits(left, last_s, pause_s):
