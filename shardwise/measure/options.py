@@ -21,7 +21,7 @@ COLLECTIVES_SHARE, DEVICE_SHARE, OVERLAP_SHARE = 0.75, 0.15, 0.10
 class MeasureOptions:
     """`memory_bytes` is what one rank's buffers may take, None for the stated share of what is
     free; `time_limit_s` what measuring may take, without the start of the processes. Sizes are
-    min_bytes · 2^i.
+    min_bytes · step^i.
 
     `backend` is `auto` (NCCL where every rank has a GPU of its own, else gloo), `gloo` or `nccl`.
     """
@@ -32,6 +32,7 @@ class MeasureOptions:
     memory_bytes: float | None = None
     time_limit_s: float = TIME_LIMIT_S
     min_bytes: int = SMALLEST_BYTES
+    step: float = 2.0
     max_bytes: float | None = None
     backend: str = "auto"
     allow_busy: bool = False
@@ -54,5 +55,7 @@ class MeasureOptions:
                 raise BadInput(
                     f"{value:g} bytes", field=field, expected=f"at least {4 * self.min_bytes}"
                 )
+        if not 1.1 <= self.step <= 16:
+            raise BadInput(f"{self.step}", field="step", expected="a factor from 1.1 to 16")
         if self.min_bytes < 4:
             raise BadInput(f"{self.min_bytes} bytes", field="min-size", expected="at least 4")
