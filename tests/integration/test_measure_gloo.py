@@ -237,8 +237,10 @@ def test_ranks_agree_on_the_slowest(tmp_path: Path) -> None:
             [sys.executable, "-c", TWO_RANKS],
             env={
                 **os.environ,
-                **{"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                **{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "LOCAL_WORLD_SIZE": "2",
                 STORE_VARIABLE: str(tmp_path / "store"),
             },
             stderr=subprocess.PIPE,
