@@ -218,6 +218,7 @@ def test_what_cannot_be_measured_is_one_line(arguments: list[str], told: str) ->
 
 TWO_RANKS = """
 import sys
+from shardwise.measure.exchange import prepare, real_size
 from shardwise.measure.options import MeasureOptions
 from shardwise.measure.rank import joined
 from shardwise.measure.world import find_world
@@ -228,10 +229,41 @@ with joined(world, MeasureOptions(backend="gloo")) as rank:
     assert rank.gather(f"rank {world.rank}") == ["rank 0", "rank 1"]
     rank.barrier()
     assert rank.time(lambda: None, 10) < 1.0
+    # What is called, and with how many elements of which tensors: sizes as in nccl-tests.
+    distributed, called = rank.torch.distributed, []
+    def spy(name):
+        real = getattr(distributed, name)
+        def call(*tensors, **keywords):
+            called.append((name, *(t.numel() for t in tensors if hasattr(t, "numel"))))
+            return real(*tensors, **keywords)
+        setattr(distributed, name, call)
+    names = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
+    for name in (*names, "broadcast"):
+        spy(name)
+    batch = distributed.batch_isend_irecv
+    def watched(operations):
+        called.extend((one.op.__name__, one.tensor.numel()) for one in operations)
+        return batch(operations)
+    distributed.batch_isend_irecv = watched
+    group = distributed.new_group([0, 1])
+    for operation, expected in {
+        "all_reduce": [("all_reduce", 64)],
+        "all_gather": [("all_gather_into_tensor", 64, 32)],
+        "reduce_scatter": [("reduce_scatter_tensor", 32, 64)],
+        "all_to_all": [("all_to_all_single", 64, 64)],
+        "broadcast": [("broadcast", 64)],
+        "send_receive": [("irecv", 64), ("isend", 64)],
+    }.items():
+        called.clear()
+        prepare(rank, operation, real_size(operation, 256, 2), group, (0, 1))()
+        assert sorted(called) == expected, (operation, called)
+    assert real_size("all_gather", 1000, 3) == 996
+    assert real_size("all_to_all", 4, 8) == 32
+    assert real_size("all_reduce", 1001, 3) == 1000
 """
 
 
-def test_ranks_agree_on_the_slowest(tmp_path: Path) -> None:
+def test_ranks_agree_on_the_slowest_and_call_what_is_asked(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", TWO_RANKS],
