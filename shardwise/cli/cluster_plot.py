@@ -8,7 +8,14 @@ from typing import Any
 from shardwise.cli.outfiles import written
 from shardwise.cli.plots import BLUE, GREEN, ORANGE, RED, check_suffix, draw_figure, save_figure
 
-COLOURS = {"requests": RED, "equal": ORANGE, "curves": GREEN, "curves-moving": BLUE}
+PURPLE = "#9467bd"
+COLOURS = {
+    "requests": RED,
+    "equal": ORANGE,
+    "curves": GREEN,
+    "curves-fair": BLUE,
+    "curves-left": PURPLE,
+}
 HOUR = 3600
 
 

@@ -51,11 +51,10 @@ class ClusterJob:
         fitting = [(-rate, count) for count, rate in self.rates if count <= gpus]
         return min(fitting)[1] if fitting else 0
 
-    def to_allocate(self, gpus: int) -> AllocationJob:
-        """For `shardwise.advise.allocate`, weighed so that its best rate counts as 1."""
-        alone = self.rate(self.best_up_to(gpus))
-        points = tuple(CurvePoint(n, 1.0 / rate, rate) for n, rate in self.rates)
-        return AllocationJob(self.name, points, weight=1.0 / alone)
+    def to_allocate(self, weight: float = 1.0, least: float = 0.0) -> AllocationJob:
+        """For `shardwise.advise.allocate`, with the counts of at least that rate."""
+        points = tuple(CurvePoint(n, 1.0 / rate, rate) for n, rate in self.rates if rate >= least)
+        return AllocationJob(self.name, points, weight=weight)
 
 
 def rates_of(counts: Counts) -> tuple[tuple[int, float], ...]:

@@ -3,12 +3,15 @@
 - `requests`: what each asked for, first come first served; who does not fit lets nobody pass.
 - `equal`: as many jobs as can have equal shares, in the order in which they came; of its share a
   job takes its fastest count.
-- `curves`: GPUs that are free go to waiting jobs by `shardwise.advise.allocate`; who runs keeps
-  what it has.
-- `curves-moving`: all GPUs go to all jobs by `allocate`; who gets another count is restarted.
+- `curves`: GPUs that are free go to waiting jobs by `shardwise.advise.allocate`, each at least as
+  fast as what it asked for (a job that starts slow stays slow); who runs keeps what it has.
+- `curves-fair`: all GPUs go to all jobs by `allocate` with `max-min`: the shares of what each would
+  have alone are as equal as can be. Who gets another count is restarted.
+- `curves-left`: the same by `total-throughput`, weighed by the work that is left to each job, so
+  that the most jobs end soonest; whoever asks must know how many steps are left.
 
-For `allocate` each job's best rate counts as 1 (total throughput relative to what each would have
-alone), so that a model with small samples is not worth more than one with large.
+In `curves` each job's best rate counts as 1, so that a model with small samples is not worth more
+than one with large.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shardwise.advise.allocation import allocate
+from shardwise.advise.allocation import AllocationJob, allocate
 from shardwise.schedulers.cluster.job import ClusterJob
 
 
@@ -29,6 +32,9 @@ class Running:
     gpus: int = 0
     resumes_s: float = 0.0
 
+
+LEAST_LEFT = 1e-9
+"""Samples; what is left of a job that ends just now weighs no more."""
 
 Policy = Callable[[Sequence[Running], int], list[int]]
 """The GPUs of each job, in the order of the jobs (that of their arrivals); Σ ≤ the cluster's."""
@@ -62,28 +68,39 @@ def by_curves(jobs: Sequence[Running], gpus: int) -> list[int]:
     """Free GPUs to waiting jobs, so that their relative rates add up to the most."""
     counts = [one.gpus for one in jobs]
     waiting = [i for i, count in enumerate(counts) if count == 0]
-    for i, count in zip(
-        waiting, _shared([jobs[i].job for i in waiting], gpus - sum(counts), gpus), strict=True
-    ):
+    asked = []
+    for i in waiting:
+        job = jobs[i].job
+        alone = job.rate(job.best_up_to(gpus))
+        asked.append(job.to_allocate(weight=1.0 / alone, least=job.rate(job.request)))
+    found = _shared(asked, gpus - sum(counts), "total-throughput")
+    for i, count in zip(waiting, found, strict=True):
         counts[i] = count
     return counts
 
 
-def by_curves_moving(jobs: Sequence[Running], gpus: int) -> list[int]:
-    """All GPUs to all jobs, so that their relative rates add up to the most."""
-    return _shared([one.job for one in jobs], gpus, gpus)
+def by_curves_fairly(jobs: Sequence[Running], gpus: int) -> list[int]:
+    """All GPUs to all jobs, the smallest share of what each would have alone first."""
+    return _shared([one.job.to_allocate() for one in jobs], gpus, "max-min")
+
+
+def by_work_left(jobs: Sequence[Running], gpus: int) -> list[int]:
+    """All GPUs to all jobs: the rates over the work left to each add up to the most."""
+    asked = [one.job.to_allocate(weight=1.0 / max(one.left, LEAST_LEFT)) for one in jobs]
+    return _shared(asked, gpus, "total-throughput")
 
 
 POLICIES: dict[str, Policy] = {
     "requests": by_requests,
     "equal": by_equal_shares,
     "curves": by_curves,
-    "curves-moving": by_curves_moving,
+    "curves-fair": by_curves_fairly,
+    "curves-left": by_work_left,
 }
 
 
-def _shared(jobs: Sequence[ClusterJob], free: int, gpus: int) -> list[int]:
+def _shared(jobs: Sequence[AllocationJob], free: int, objective: str) -> list[int]:
     if not jobs or free < 1:
         return [0] * len(jobs)
-    found = allocate([job.to_allocate(gpus) for job in jobs], free, "total-throughput")
+    found = allocate(jobs, free, objective)
     return [row["gpus"] for row in found["jobs"]]
