@@ -83,6 +83,8 @@ def test_nobody_waits_who_could_run(name: str, jobs: list[ClusterJob]) -> None:
             assert not waiting or waiting[0].request > free
         elif name == "curves":
             # A job starts no slower than what it asked for.
+            running = zip(present, counts, strict=True)
+            assert all(n == 0 or j.rate(n) >= j.rate(j.request) for j, n in running)
             fastest = {j.name: [n for n, r in j.rates if r >= j.rate(j.request)] for j in waiting}
             assert all(min(counts) > free for counts in fastest.values())
         elif name == "equal":
