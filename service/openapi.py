@@ -12,17 +12,27 @@ from typing import Any
 
 import msgspec
 
+from service.curve_forms import CURVE, MOST_GPU_TYPE
 from service.handlers.allocations import AllocationRequest
 from service.problems import MEDIA_TYPE, PROBLEMS
 from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
 from service.search_options import NAMES, NUMBERS, PINS, STEP
 from service.shapes import EXAMPLES, SHAPES
+from service.skypilot_task import UserRequest
 from service.store.jobs import COLLECTIONS
 from service.store.pages import DEFAULT_LIMIT, MAX_LIMIT
 from service.store.tables import STATES
+from shardwise.schedulers.formats import FORMS, SHELL
 
 Route = dict[str, Any]
-REQUESTS = (FrontierRequest, CurveRequest, PlanRequest, QuoteRequest, AllocationRequest)
+REQUESTS = (
+    FrontierRequest,
+    CurveRequest,
+    PlanRequest,
+    QuoteRequest,
+    AllocationRequest,
+    UserRequest,
+)
 _REF = "#/components/schemas/"
 
 READS = (401, 403, 422, 429, 503)
@@ -178,9 +188,15 @@ list_hardware = _route({200: ("A page", _json("HardwarePage"))}, READS, paramete
 get_hardware = _route({200: ("The profile", _json("Hardware"))}, (*READS, 404))
 delete_hardware = _route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
 
+_CURVE_FORMS = {
+    "application/json": {
+        "schema": {"anyOf": [{"$ref": _REF + "Curve"}, {"type": "object"}]},
+    },
+    SHELL: {"schema": _TEXT},
+}
 get_curve = _route(
     {
-        200: ("The curve, with its ETag", _json("Curve")),
+        200: ("The curve, with its ETag, in the form that was asked for", _CURVE_FORMS),
         202: ("It is being computed: ask again after Retry-After", _json("Job")),
         304: ("The client's copy (If-None-Match) still stands", None),
     },
@@ -190,6 +206,21 @@ get_curve = _route(
         _query("hardware", _TEXT, "Id or built-in name, with `*NODES` if need be.", required=True),
         _query(
             "max_gpus", {"type": "integer", "minimum": 1}, "The largest GPU count.", required=True
+        ),
+        _query(
+            "format",
+            {"type": "string", "enum": [CURVE, *FORMS], "default": CURVE},
+            "What reads it (docs/schedulers.md).",
+        ),
+        _query(
+            "efficiency",
+            {"type": "number", "minimum": 0, "maximum": 1},
+            "Of a scheduler's format: the least rate per GPU of the count it names, over the best.",
+        ),
+        _query(
+            "gpu_type",
+            {"type": "string", "maxLength": MOST_GPU_TYPE},
+            "Of a scheduler's format: what it calls the GPU.",
         ),
         *(
             _query(name, _TEXT, "An option of the search.")
@@ -214,6 +245,16 @@ post_allocation = _route(
     (*CHANGES, 404),
     body=_json("AllocationRequest"),
     create=True,
+)
+post_policy = _route(
+    {200: ("The mutated request, as a JSON string", {"application/json": {"schema": _TEXT}})},
+    CHANGES,
+    body={
+        "application/json": {
+            "schema": {"anyOf": [_TEXT, {"$ref": _REF + "UserRequest"}]},
+            "example": EXAMPLES["UserRequest"],
+        }
+    },
 )
 
 

@@ -80,6 +80,9 @@ class Settings:
     rate_burst: int = setting(4000, "Requests that a key may make at once.")
     cache_bytes: int = setting(64 * 2**20, "Results that one service process keeps in memory.")
     auth_cache_s: float = setting(5.0, "How long a revoked key may still be taken.")
+    policy_wait_s: float = setting(
+        20.0, "How long SkyPilot's policy waits for advice; SkyPilot itself waits 30 s."
+    )
     watch_s: float = setting(0.25, "How often watched jobs are looked at for their events.")
     max_watchers: int = setting(1000, "Event streams that one process serves at once.")
     idempotency_s: float = setting(86400.0, "How long an Idempotency-Key is remembered.")

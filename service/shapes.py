@@ -127,6 +127,7 @@ EXAMPLES: dict[str, Any] = {
         "options": {"epsilon": 0.01, "optimizer": "adam"},
     },
     "QuoteRequest": {"graph": "shipped:gpt2", "steps": 100000, "deadline_s": 86400.0},
+    "UserRequest": {"task": "run: python train.py\n", "skypilot_config": "{}\n"},
     "AllocationRequest": {
         "gpus": 8,
         "objective": "max-min",

@@ -12,7 +12,7 @@ from types import TracebackType
 import click
 
 from shardwise import __version__
-from shardwise.cli import advice, compare, graphs, lists, measure, planned, solving
+from shardwise.cli import advice, cluster, compare, graphs, lists, measure, planned, solving
 from shardwise.cli.apps import Commands
 from shardwise.errors import ShardwiseError
 
@@ -30,6 +30,7 @@ for _command in (
     *graphs.COMMANDS,
     *advice.COMMANDS,
     *compare.COMMANDS,
+    *cluster.COMMANDS,
     *solving.COMMANDS,
     *lists.COMMANDS,
     *measure.COMMANDS,

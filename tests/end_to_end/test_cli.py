@@ -194,7 +194,9 @@ def test_curve_formats() -> None:
     header, *rows = table.stdout.splitlines()
     assert header.startswith("gpus,nodes,feasible,time_s")
     assert len(rows) == 3
-    refused(shardwise(*arguments, "--format", "gavel"), "not yet")
+    gavel = json.loads(shardwise(*arguments, "--format", "gavel").stdout)
+    assert all("null" in row for row in gavel["v100"].values())
+    refused(shardwise(*arguments, "--efficiency", "0.5"), "format")
 
 
 def test_quote_table_and_json(tmp_path: Path) -> None:
