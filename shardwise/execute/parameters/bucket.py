@@ -43,7 +43,8 @@ class Slot:
     @property
     def bytes(self) -> int:
         """Of the local part's gradient."""
-        return self.placement.elements * self.placement.dtype.itemsize
+        size: int = self.placement.elements * self.placement.dtype.itemsize
+        return size
 
 
 class Bucket:
@@ -184,9 +185,7 @@ class ScatteredBucket(Bucket):
         self.waiting -= 1
         if self._buffer is None:
             width = sum(self._widths)
-            self._buffer = torch.empty(
-                (self._parts, width), dtype=self._dtype, device=self._device
-            )
+            self._buffer = torch.empty((self._parts, width), dtype=self._dtype, device=self._device)
             self._columns = self._buffer.split(self._widths, dim=1)
             for each in self.slots:
                 each.filled = False

@@ -34,10 +34,10 @@ class WholeParameter:
         """The local part, outside autograd."""
         return self.parameter.detach()
 
-    @torch.no_grad()
     def load(self, local: torch.Tensor) -> None:
         """Takes a local part."""
-        self.parameter.copy_(local)
+        with torch.no_grad():
+            self.parameter.copy_(local)
 
 
 class SpreadParameter:
@@ -57,9 +57,7 @@ class SpreadParameter:
         self._shard = self._flat[size * number : size * (number + 1)]
         self._local = self._whole[: placement.elements].view(placement.local_shape)
         self.leaf = self._local.detach().requires_grad_()
-        self.parameter = torch.nn.Parameter(
-            self._whole[size * number : size * number + len(own)]
-        )
+        self.parameter = torch.nn.Parameter(self._whole[size * number : size * number + len(own)])
         self._version = self._whole._version
         self._work: Any = None
 
@@ -86,8 +84,8 @@ class SpreadParameter:
         """The local part, outside autograd; collective after an update."""
         return self.use().detach()
 
-    @torch.no_grad()
     def load(self, local: torch.Tensor) -> None:
         """Takes a local part."""
-        self._local.copy_(local)
+        with torch.no_grad():
+            self._local.copy_(local)
         self._version = self._whole._version

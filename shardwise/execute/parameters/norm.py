@@ -13,11 +13,10 @@ from shardwise.errors import ShardwiseError
 from shardwise.execute.parameters.store import ParameterStore
 
 
-@torch.no_grad()
 def total_norm(store: ParameterStore, norm_type: float = 2.0) -> torch.Tensor:
     """The norm of all gradients, a number on every rank; collective."""
     counted = [
-        parameter.grad.float()
+        parameter.grad.detach().float()
         for name, parameter in store.named_parameters()
         if parameter.grad is not None and store.placement(name).counts_here
     ]
@@ -33,7 +32,6 @@ def total_norm(store: ParameterStore, norm_type: float = 2.0) -> torch.Tensor:
     return total if infinite else total.pow(1.0 / norm_type)
 
 
-@torch.no_grad()
 def clip_grad_norm_(
     store: ParameterStore,
     max_norm: float,
@@ -48,7 +46,7 @@ def clip_grad_norm_(
     norm = total_norm(store, norm_type)
     if error_if_nonfinite and not torch.isfinite(norm):
         raise ShardwiseError(f"the norm of the gradients is {norm.item()}, so they are not clipped")
-    gradients = [p.grad for p in store.parameters() if p.grad is not None]
+    gradients = [p.grad.detach() for p in store.parameters() if p.grad is not None]
     if gradients:
         torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
     return norm

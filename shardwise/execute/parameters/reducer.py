@@ -24,7 +24,8 @@ FIRST_BUCKET_BYTES = 2**20
 class Reducer:
     """Sums the gradients of `slots` (in the order of the forward pass).
 
-    A step has `micro_batches` backward passes; gradients are there after the last.
+    A step has `micro_batches` backward passes; gradients are there after the last. `after` is
+    called at the end of each pass.
     """
 
     def __init__(
@@ -32,11 +33,13 @@ class Reducer:
         slots: Sequence[Slot],
         *,
         micro_batches: int,
+        after: Callable[[], None],
         bucket_bytes: int = BUCKET_BYTES,
         first_bucket_bytes: int = FIRST_BUCKET_BYTES,
     ) -> None:
         self._limits = (min(first_bucket_bytes, bucket_bytes), bucket_bytes)
         self._micro_batches = micro_batches
+        self._after = after
         self._slots = list(slots)
         self._places = {slot: number for number, slot in enumerate(slots)}
         self._seen: list[Slot] = []
@@ -93,18 +96,22 @@ class Reducer:
             self._ordered[self._next].launch(self._last)
             self._next += 1
 
-    @torch.no_grad()
     def _close(self) -> None:
+        with torch.no_grad():
+            self._finish()
+        self._after()
+        self._task = -1
+        self._pass = (self._pass + 1) % self._micro_batches
+        if self._learning and self._pass == 0:
+            self._learn()
+
+    def _finish(self) -> None:
         for bucket in self._ordered[self._next :]:
             bucket.launch(self._last)
         for bucket in self._ordered:
             bucket.settle(self._last)
         for bucket in self._buckets:
             bucket.deliver(self._last)
-        self._task = -1
-        self._pass = (self._pass + 1) % self._micro_batches
-        if self._learning and self._pass == 0:
-            self._learn()
 
     def _learn(self) -> None:
         """Buckets in the order of arrival, what never came last."""

@@ -10,7 +10,7 @@ import torch
 from shardwise.errors import BadInput
 from shardwise.execute import collectives
 from shardwise.execute.parameters.bucket import Slot
-from shardwise.execute.parameters.gathering import GatheredParameter, Register
+from shardwise.execute.parameters.gathering import GatheredParameter, Gatherer
 from shardwise.execute.parameters.kept import SpreadParameter, WholeParameter
 from shardwise.execute.parameters.reducer import BUCKET_BYTES, FIRST_BUCKET_BYTES, Reducer
 from shardwise.execute.parameters.spec import ParameterSpec, Placement
@@ -43,7 +43,7 @@ class ParameterStore:
         self.mesh = mesh
         self.micro_batches = micro_batches
         self.device = torch.device(device)
-        self._register = Register()
+        self._gatherer = Gatherer()
         self._kept: dict[str, Kept] = {}
         self._buffers: set[str] = set()
         self._spread: list[SpreadParameter] = []
@@ -58,6 +58,7 @@ class ParameterStore:
             micro_batches=micro_batches,
             bucket_bytes=bucket_bytes,
             first_bucket_bytes=first_bucket_bytes,
+            after=self._gatherer.drop,
         )
         for slot in self._slots_made:
             kept = self._kept[slot.placement.name]
@@ -65,7 +66,7 @@ class ParameterStore:
 
     def _keep(self, placement: Placement) -> Kept:
         if placement.stage == 3:
-            return GatheredParameter(placement, self.device, self._register)
+            return GatheredParameter(placement, self.device, self._gatherer)
         if placement.stage:
             kept = SpreadParameter(placement, self.device, self._refresh)
             self._spread.append(kept)
@@ -132,15 +133,15 @@ class ParameterStore:
         Hooks for saved tensors do not nest in torch: who has hooks of their own calls `pack` and
         `unpack` from them.
         """
-        return torch.autograd.graph.saved_tensors_hooks(self._register.pack, self._register.unpack)
+        return torch.autograd.graph.saved_tensors_hooks(self._gatherer.pack, self._gatherer.unpack)
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd keeps for `tensor`: a note if it lies in a whole ZeRO 3 parameter."""
-        return self._register.pack(tensor)
+        return self._gatherer.pack(tensor)
 
     def unpack(self, kept: Any) -> torch.Tensor:
         """The tensor that `pack` was given; communicates for a note."""
-        return self._register.unpack(kept)
+        return self._gatherer.unpack(kept)
 
     def load(self, full: Mapping[str, torch.Tensor]) -> None:
         """Takes this rank's part of every parameter and buffer from whole ones.

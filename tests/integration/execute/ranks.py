@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 
 
-
 def _free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))

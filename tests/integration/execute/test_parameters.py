@@ -83,8 +83,9 @@ def one_device(
     specs: Any, make: Any, micro: int, clip: float | None, calls: int
 ) -> tuple[dict[str, Any], list[float]]:
     """The same steps on one device."""
-    weights = {s.name: torch.nn.Parameter(start(s), s.gradient is not None) for s in specs if
-               not s.buffer}
+    weights = {
+        s.name: torch.nn.Parameter(start(s), s.gradient is not None) for s in specs if not s.buffer
+    }
     optimizer, norms = make(list(weights.values())), []
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -134,8 +135,10 @@ def run_store(
                     cut = tuple(store.placement(spec.name).cut(d) for d in data)
                     if twice:
                         half = (cut[0], cut[1])
-                        terms += [loss_of(store.use(spec.name), half) * 0.25,
-                                  loss_of(store.use(spec.name), half) * 0.75]
+                        terms += [
+                            loss_of(store.use(spec.name), half) * 0.25,
+                            loss_of(store.use(spec.name), half) * 0.75,
+                        ]
                     else:
                         terms.append(loss_of(store.use(spec.name), cut))
                 total = sum(terms)
