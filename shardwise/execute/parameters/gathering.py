@@ -1,9 +1,8 @@
 """ZeRO 3: a parameter is whole only while it is used (Rajbhandari et al. 2020, §5.3).
 
 A whole parameter is a fresh tensor that goes with its last user; beside them the store keeps the
-one that was gathered last, so that operators in a row share it. What backward needs is not kept:
-hooks for saved tensors (`torch.autograd.graph.saved_tensors_hooks`) replace a whole parameter, and
-views of it, by a note of where it comes from, and gather it again when backward asks.
+one that was gathered last, so that operators in a row share it. What backward needs of it is not
+kept but gathered again (`saved.py`).
 
 Whether a collective is called must never hang on whether memory is still alive: communication
 threads let go of it at a time of their own, on each rank another.
@@ -11,31 +10,22 @@ threads let go of it at a time of their own, on each rank another.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from shardwise.errors import ShardwiseError
 from shardwise.execute.parameters.spec import Placement
-
-
-class Note(NamedTuple):
-    """Stands for a view of a whole parameter that autograd would have kept."""
-
-    owner: GatheredParameter
-    version: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+from shardwise.execute.saved import SavedTensors
 
 
 class Gatherer:
-    """Gathers the parameters of a store, and knows which memory holds whole ones."""
+    """Gathers the parameters of a store; `saved` makes them again in backward, where it is set."""
 
     def __init__(self) -> None:
-        self._owners: dict[int, tuple[Any, GatheredParameter]] = {}
+        self.saved: SavedTensors | None = None
         self._last: tuple[GatheredParameter, int] | None = None
         self._flat: Any = None
 
@@ -46,41 +36,26 @@ class Gatherer:
             self.drop()
             self._flat = owner.gather()
             self._last = now
-            self._note(self._flat, owner)
         flat: torch.Tensor = self._flat
         return flat
+
+    def flat_for_use(self, owner: GatheredParameter) -> torch.Tensor:
+        """The same; what autograd saves of it will be gathered again."""
+        flat = self.flat(owner)
+        if self.saved is not None and torch.is_grad_enabled():
+            self.saved.register(flat, partial(self._again, owner, owner.parameter._version))
+        return flat
+
+    def _again(self, owner: GatheredParameter, version: int) -> torch.Tensor:
+        if owner.parameter._version != version:
+            raise ShardwiseError(
+                f"parameter {owner.placement.name} was changed between forward and backward"
+            )
+        return self.flat(owner)
 
     def drop(self) -> None:
         """Keeps no parameter whole any more."""
         self._last = self._flat = None
-
-    def _note(self, flat: torch.Tensor, owner: GatheredParameter) -> None:
-        for memory in [m for m, _ in self._owners.values() if m.expired()]:
-            del self._owners[memory.cdata]
-        memory = StorageWeakRef(flat.untyped_storage())
-        self._owners[memory.cdata] = (memory, owner)
-
-    def pack(self, tensor: torch.Tensor) -> Any:
-        """For `saved_tensors_hooks`: a note for what lies in a whole parameter, else `tensor`."""
-        # An address stands for one storage only as long as a weak reference to it is kept.
-        found = self._owners.get(tensor.untyped_storage()._cdata)
-        if found is None:
-            return tensor
-        owner = found[1]
-        version = owner.parameter._version
-        return Note(owner, version, tensor.size(), tensor.stride(), tensor.storage_offset())
-
-    def unpack(self, kept: Any) -> torch.Tensor:
-        """For `saved_tensors_hooks`: what `pack` was given."""
-        if type(kept) is not Note:
-            found: torch.Tensor = kept
-            return found
-        owner = kept.owner
-        if owner.parameter._version != kept.version:
-            raise ShardwiseError(
-                f"parameter {owner.placement.name} was changed between forward and backward"
-            )
-        return owner.local().as_strided(kept.size, kept.stride, kept.offset)
 
 
 class GatheredParameter:
@@ -99,15 +74,15 @@ class GatheredParameter:
 
     def use(self) -> torch.Tensor:
         """The whole local part, differentiable; collective unless it was gathered last."""
+        flat = self._gatherer.flat_for_use(self)
         if torch.is_grad_enabled() and self.parameter.requires_grad:
-            whole: torch.Tensor = _Gather.apply(self.leaf, self)
+            whole: torch.Tensor = _Gathered.apply(self.leaf, flat, self.placement)
             return whole
-        return self.local()
+        return _local(flat, self.placement)
 
     def local(self) -> torch.Tensor:
         """The whole local part, outside autograd; collective unless it was gathered last."""
-        place = self.placement
-        return self._gatherer.flat(self)[: place.elements].view(place.local_shape)
+        return _local(self._gatherer.flat(self), self.placement)
 
     def gather(self) -> torch.Tensor:
         """The whole local part, flat and padded, in new memory; collective."""
@@ -123,13 +98,17 @@ class GatheredParameter:
             self.parameter.copy_(local.reshape(-1)[own.start : own.stop])
 
 
-class _Gather(torch.autograd.Function):
-    """From a leaf without memory to the whole parameter; the gradient goes to the leaf."""
+def _local(flat: torch.Tensor, place: Placement) -> torch.Tensor:
+    return flat[: place.elements].view(place.local_shape)
+
+
+class _Gathered(torch.autograd.Function):  # type: ignore[misc]
+    """Stands between a leaf without memory and the whole parameter: gradients go to the leaf."""
 
     @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor, owner: GatheredParameter) -> torch.Tensor:
-        return owner.local()
+    def forward(ctx: Any, leaf: torch.Tensor, flat: torch.Tensor, place: Placement) -> torch.Tensor:
+        return _local(flat, place)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0], None
+        return gradients[0], None, None

@@ -17,7 +17,7 @@ def total_norm(store: ParameterStore, norm_type: float = 2.0) -> torch.Tensor:
     """The norm of all gradients, a number on every rank; collective."""
     counted = [
         parameter.grad.detach().float()
-        for name, parameter in store.named_parameters()
+        for name, parameter in store.parameters().items()
         if parameter.grad is not None and store.placement(name).counts_here
     ]
     counted = [gradient for gradient in counted if gradient.numel()]
@@ -46,7 +46,7 @@ def clip_grad_norm_(
     norm = total_norm(store, norm_type)
     if error_if_nonfinite and not torch.isfinite(norm):
         raise ShardwiseError(f"the norm of the gradients is {norm.item()}, so they are not clipped")
-    gradients = [p.grad.detach() for p in store.parameters() if p.grad is not None]
+    gradients = [p.grad.detach() for p in store.parameters().values() if p.grad is not None]
     if gradients:
         torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
     return norm

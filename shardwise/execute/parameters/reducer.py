@@ -78,6 +78,10 @@ class Reducer:
 
         return arrive
 
+    def begin(self, number: int) -> None:
+        """The next backward pass is the `number`-th of its step, from 0; else they are counted."""
+        self._pass = number
+
     def _open(self, task: int) -> None:
         if self._task != -1:
             # The pass before ended in an error: its callback never came.

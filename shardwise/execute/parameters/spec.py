@@ -23,8 +23,8 @@ class ParameterSpec:
 
     `shape` is global; `dtype` a torch dtype or its name; `layout` that of the forward pass;
     `gradient` the layout in which local autograd leaves its gradient (PARTIAL along axes that hold
-    terms of a sum), None for what gets no gradient; `stage` and `axes` (mesh axis numbers) are
-    ZeRO's. A `buffer` is a tensor of the module that is no parameter.
+    terms of a sum), None for what gets no gradient; `zero` is the ZeRO stage,
+    over `zero_axes` (mesh axis numbers). A `buffer` is a tensor of the module that is no parameter.
     """
 
     name: str
@@ -32,8 +32,8 @@ class ParameterSpec:
     dtype: torch.dtype | str
     layout: Layout
     gradient: Layout | None
-    stage: int = 0
-    axes: tuple[int, ...] = ()
+    zero: int = 0
+    zero_axes: tuple[int, ...] = ()
     buffer: bool = False
 
 
@@ -56,10 +56,10 @@ class Placement:
         self.repeated = tuple(
             a for a, state in enumerate(gradient) if state == PARTIAL and mesh.sizes[a] > 1
         )
-        zero = spec.axes if spec.stage else ()
+        zero = spec.zero_axes if spec.zero else ()
         self.sharding = tuple(a for a in self.repeated if a in zero)
         self.beyond = tuple(a for a in self.repeated if a not in self.sharding)
-        self.stage = spec.stage if self.sharding else 0
+        self.stage = spec.zero if self.sharding else 0
         self.parts = mesh.parts(self.sharding)
         self.shard = -(-self.elements // self.parts)
         start = min(self.shard * mesh.index(self.sharding), self.elements)
@@ -97,9 +97,9 @@ def _check(spec: ParameterSpec, mesh: RankMesh) -> None:
     gradient = spec.layout if spec.gradient is None else spec.gradient
     if len(spec.layout) != axes or len(gradient) != axes:
         raise BadInput("has a layout of another mesh", field=spec.name, expected=f"{axes} axes")
-    if spec.stage not in (0, 1, 2, 3) or any(not 0 <= a < axes for a in spec.axes):
+    if spec.zero not in (0, 1, 2, 3) or any(not 0 <= a < axes for a in spec.zero_axes):
         raise BadInput(
-            f"has ZeRO stage {spec.stage} over axes {[*spec.axes]}",
+            f"has ZeRO stage {spec.zero} over axes {[*spec.zero_axes]}",
             field=spec.name,
             expected=f"a stage of 0 to 3 and axes below {axes}",
         )

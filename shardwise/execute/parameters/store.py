@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from shardwise.errors import BadInput
 from shardwise.execute import collectives
@@ -15,6 +15,7 @@ from shardwise.execute.parameters.kept import SpreadParameter, WholeParameter
 from shardwise.execute.parameters.reducer import BUCKET_BYTES, FIRST_BUCKET_BYTES, Reducer
 from shardwise.execute.parameters.spec import ParameterSpec, Placement
 from shardwise.execute.rank_mesh import RankMesh, axes_of
+from shardwise.execute.saved import SavedTensors
 
 Kept = WholeParameter | SpreadParameter | GatheredParameter
 
@@ -23,11 +24,10 @@ class ParameterStore:
     """Parameters and buffers of `specs`, in the order in which the forward pass reads them.
 
     Every rank of the mesh makes a store of the same specs, and uses, loads and gathers the same
-    names in the same order. Where a spec is under ZeRO 3, the forward pass runs inside
-    `saving()`. A step has `micro_batches` calls of `backward`; after the last, gradients are whole
-    (`parameters()` have them in `.grad`) when `backward` returns. Gradients are sums over ranks,
-    never means. Double backward and `torch.autograd.grad` towards parameters are not offered, as
-    with DistributedDataParallel.
+    names in the same order. Where a spec is under ZeRO 3, forward passes run inside the
+    hooks of `saved`. A step has `micro_batches` calls of `backward`; when the last returns,
+    `parameters()` have their gradients in `.grad`: sums over ranks, never means. Double backward
+    and `torch.autograd.grad` towards parameters are not offered, as with DistributedDataParallel.
     """
 
     def __init__(
@@ -100,15 +100,9 @@ class ParameterStore:
         """Where a parameter lies."""
         return self._kept[name].placement
 
-    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Names and what an optimizer takes: the local part, or its flat shard under ZeRO 1-3."""
-        for name, kept in self._kept.items():
-            if name not in self._buffers:
-                yield name, kept.parameter
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """What an optimizer takes."""
-        return (parameter for _, parameter in self.named_parameters())
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """By name, what an optimizer takes: the local part, or its flat shard under ZeRO 1 to 3."""
+        return {n: kept.parameter for n, kept in self._kept.items() if n not in self._buffers}
 
     def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and local parts of buffers."""
@@ -122,26 +116,24 @@ class ParameterStore:
         """`use` of one name, resolved once."""
         return self._kept[name].use
 
-    @property
-    def gathers(self) -> bool:
-        """Whether some parameter is under ZeRO 3, so that forward passes need `saving()`."""
-        return any(isinstance(kept, GatheredParameter) for kept in self._kept.values())
+    def begin(self, micro_batch: int) -> None:
+        """The backward pass of the next forward pass is that of this micro-batch, from 0.
 
-    def saving(self) -> Any:
-        """Context of a forward pass: autograd keeps no whole parameter that is under ZeRO 3.
-
-        Hooks for saved tensors do not nest in torch: who has hooks of their own calls `pack` and
-        `unpack` from them.
+        Who runs `micro_batches` backward passes in a row for every step need not call it.
         """
-        return torch.autograd.graph.saved_tensors_hooks(self._gatherer.pack, self._gatherer.unpack)
+        self._reducer.begin(micro_batch)
 
-    def pack(self, tensor: torch.Tensor) -> Any:
-        """What autograd keeps for `tensor`: a note if it lies in a whole ZeRO 3 parameter."""
-        return self._gatherer.pack(tensor)
+    @property
+    def saved(self) -> SavedTensors | None:
+        """Hooks under which forward passes run, so that nothing under ZeRO 3 stays whole.
 
-    def unpack(self, kept: Any) -> torch.Tensor:
-        """The tensor that `pack` was given; communicates for a note."""
-        return self._gatherer.unpack(kept)
+        None (at first): none run, and autograd keeps what was gathered.
+        """
+        return self._gatherer.saved
+
+    @saved.setter
+    def saved(self, saved: SavedTensors | None) -> None:
+        self._gatherer.saved = saved
 
     def load(self, full: Mapping[str, torch.Tensor]) -> None:
         """Takes this rank's part of every parameter and buffer from whole ones.
@@ -155,15 +147,28 @@ class ParameterStore:
         for name, kept in self._kept.items():
             kept.load(kept.placement.cut(full[name].detach()))
 
-    def full(self, name: str) -> torch.Tensor:
-        """The whole parameter or buffer, on every rank; collective."""
-        kept = self._kept[name]
-        whole, spec = kept.local().clone(), kept.placement.spec
-        for dim, extent in enumerate(spec.shape):
-            axes = axes_of(spec.layout, dim)
+    def whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The global tensor, on every rank, of one that is shaped like `parameters()[name]`.
+
+        The parameter itself, its gradient, or a moment of the optimizer; collective.
+        """
+        place = self._kept[name].placement
+        flat = tensor.detach()
+        if place.stage:
+            padded = flat.new_zeros(place.shard)
+            padded[: len(place.own)] = flat
+            flat = flat.new_empty(place.shard * place.parts)
+            dist.all_gather_into_tensor(flat, padded, group=self.mesh.group(place.sharding))
+        whole = flat.view(-1)[: place.elements].view(place.local_shape)
+        for dim, extent in enumerate(place.spec.shape):
+            axes = axes_of(place.spec.layout, dim)
             if axes:
                 whole = collectives.all_gather(whole, dim, self.mesh, axes, extent)
         return whole
+
+    def full(self, name: str) -> torch.Tensor:
+        """The global parameter or buffer, on every rank; collective."""
+        return self.whole(name, self._kept[name].parameter).clone()
 
     def full_state(self) -> dict[str, torch.Tensor]:
         """All parameters and buffers, whole, on every rank; collective."""

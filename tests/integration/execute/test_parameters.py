@@ -20,6 +20,7 @@ from shardwise.execute.parameters import (  # noqa: E402
     clip_grad_norm_,
 )
 from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
+from shardwise.execute.saved import SavedTensors  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -117,13 +118,14 @@ def run_store(
     """Greatest differences of weights and of norms from one device."""
     mesh = RankMesh(NAMES, SIZES, rank)
     store = ParameterStore(specs, mesh, micro_batches=micro, bucket_bytes=bucket_bytes)
+    saved = store.saved = SavedTensors()
     store.load({s.name: start(s) for s in specs})
-    optimizer, norms = make(list(store.parameters())), []
+    optimizer, norms = make(list(store.parameters().values())), []
     for step in range(STEPS):
         optimizer.zero_grad(set_to_none=to_none)
         for batch in range(micro * calls):
             terms = []
-            with store.saving():
+            with saved.hooks():
                 for spec in specs:
                     if not trained(spec):
                         continue
@@ -142,8 +144,9 @@ def run_store(
                     else:
                         terms.append(loss_of(store.use(spec.name), cut))
                 total = sum(terms)
+            saved.clear()
             total.backward()
-        for name, parameter in store.named_parameters():
+        for name, parameter in store.parameters().items():
             if name in ("unused", "frozen"):
                 assert parameter.grad is None or not parameter.grad.any()
             else:
@@ -162,7 +165,7 @@ def run_store(
 
 
 def under(stage: int, axes: tuple[int, ...] = (0, 1)) -> tuple[ParameterSpec, ...]:
-    return tuple(replace(s, stage=stage, axes=axes if stage else ()) for s in SPECS)
+    return tuple(replace(s, zero=stage, zero_axes=axes if stage else ()) for s in SPECS)
 
 
 ADAM = partial(torch.optim.Adam, lr=1e-2)
