@@ -30,7 +30,7 @@ class Part:
 def stretch(
     shape: Sequence[int], start: int, stop: int
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Offsets and sizes of the boxes that make elements [start, stop) of a flattened box, in order."""
+    """Offsets and sizes of the boxes that make [start, stop) of a flattened box, in order."""
     if start >= stop:
         return
     if not shape:

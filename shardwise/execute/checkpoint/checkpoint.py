@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +41,13 @@ def save(model: Any, optimizer: torch.optim.Optimizer | None, path: str | Path) 
         parts += _state_to_save(held, optimizer, contents)
     made = folders.on_first_rank(lambda: folders.begin(Path(path)))
     try:
-        dcp.save(
-            {},
-            storage_writer=dcp.FileSystemWriter(made),
-            planner=PartsToSave(parts),
-            no_dist=not folders.several(),
-        )
+        with _quietly():
+            dcp.save(
+                {},
+                storage_writer=dcp.FileSystemWriter(made),
+                planner=PartsToSave(parts),
+                no_dist=not folders.several(),
+            )
     except dcp.api.CheckpointException as error:
         raise ShardwiseError(f"{path}: not saved: {_reason(error)}") from error
     folders.on_first_rank(lambda: folders.commit(made, contents))
@@ -57,11 +61,13 @@ def _state_to_save(
         names = [held.name_of(parameter) for parameter in group["params"]]
         contents["groups"].append(hyperparameters.written(group, names))
         for name, parameter in zip(names, group["params"], strict=True):
-            kept = contents["state"][name] = {}
+            kept: dict[str, Any] = {}
+            contents["state"][name] = kept
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
                     parts += held.state_part(name, key, value)
-                    kept[key] = "number" if value.dim() == 0 else "tensor"
+                    number = value.dim() == 0 and (parameter.dim() > 0 or key == "step")
+                    kept[key] = "number" if number else "tensor"
                 elif value is not None:
                     kept[key] = {"value": value}
     return parts
@@ -92,7 +98,7 @@ def load(
     if optimizer is not None:
         parts += _state_to_load(held, optimizer, contents, saved, names, state)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _quietly():
             dcp.load(
                 {},
                 storage_reader=reader,
@@ -180,6 +186,14 @@ def _give(
         if options is not None:
             hyperparameters.restored(group, options)
     optimizer.load_state_dict(given)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """One device is what was meant: torch need not warn of it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
 
 
 def _reason(error: dcp.api.CheckpointException) -> str:

@@ -48,7 +48,7 @@ def _tried(work: Callable[[], Any]) -> tuple[Any, ShardwiseError | None]:
 
 def several() -> bool:
     """Whether there are other ranks."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return bool(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
 def latest(path: Path) -> Path:
