@@ -58,12 +58,19 @@ class SpreadParameter:
         self._local = self._whole[: placement.elements].view(placement.local_shape)
         self.leaf = self._local.detach().requires_grad_()
         self.parameter = torch.nn.Parameter(self._whole[size * number : size * number + len(own)])
-        self._version = self._whole._version
+        self.steps = 0
+        """Optimizer steps that may have written the shard."""
+        self._seen = (self._whole._version, 0)
         self._work: Any = None
+
+    @property
+    def _written(self) -> tuple[int, int]:
+        # Fused optimizers do not count up versions, writes by hand are no steps.
+        return self._whole._version, self.steps
 
     def use(self) -> torch.Tensor:
         """The local part, differentiable; collective after an update."""
-        if self._whole._version != self._version:
+        if self._written != self._seen:
             self._refresh()
         if self._work is not None:
             self._work.wait()
@@ -72,8 +79,8 @@ class SpreadParameter:
 
     def begin_refresh(self) -> None:
         """Begins to gather the shards if the optimizer has written them."""
-        if self._whole._version != self._version:
-            self._version = self._whole._version
+        if self._written != self._seen:
+            self._seen = self._written
             if self._work is not None:
                 self._work.wait()
             self._work = dist.all_gather_into_tensor(
@@ -88,4 +95,4 @@ class SpreadParameter:
         """Takes a local part."""
         with torch.no_grad():
             self._local.copy_(local)
-        self._version = self._whole._version
+        self._seen = self._written
