@@ -6,7 +6,6 @@ shard, the other shards are gathered before the next use, in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,13 +40,14 @@ class WholeParameter:
 
 
 class SpreadParameter:
-    """ZeRO 1 and 2; `refresh` gathers all parameters of the store that the optimizer wrote."""
+    """ZeRO 1 and 2; one of `together`, which are gathered when one of them is wanted."""
 
     def __init__(
-        self, placement: Placement, device: torch.device, refresh: Callable[[], None]
+        self, placement: Placement, device: torch.device, together: list[SpreadParameter]
     ) -> None:
         self.placement = placement
-        self._refresh = refresh
+        self._together = together
+        together.append(self)
         self._group = placement.mesh.group(placement.sharding)
         size, own = placement.shard, placement.own
         number = placement.mesh.index(placement.sharding)
@@ -71,7 +71,8 @@ class SpreadParameter:
     def use(self) -> torch.Tensor:
         """The local part, differentiable; collective after an update."""
         if self._written != self._seen:
-            self._refresh()
+            for each in self._together:
+                each.begin_refresh()
         if self._work is not None:
             self._work.wait()
             self._work = None

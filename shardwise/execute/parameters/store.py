@@ -87,9 +87,7 @@ class ParameterStore:
         if placement.stage == 3:
             return GatheredParameter(placement, self.device, self._gatherer)
         if placement.stage:
-            kept = SpreadParameter(placement, self.device, self._refresh)
-            self._spread.append(kept)
-            return kept
+            return SpreadParameter(placement, self.device, self._spread)
         return WholeParameter(placement, self.device)
 
     def _slots(self) -> Iterator[Slot]:
@@ -99,11 +97,6 @@ class ParameterStore:
                 slot = Slot(kept.placement, kept.parameter)
                 self._slots_made.append(slot)
                 yield slot
-
-    def _refresh(self) -> None:
-        """Gathers all parameters that the optimizer wrote, the first to be used first."""
-        for kept in self._spread:
-            kept.begin_refresh()
 
     @property
     def reducer(self) -> Reducer:

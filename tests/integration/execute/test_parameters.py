@@ -332,3 +332,23 @@ def test_what_a_spec_may_not_say() -> None:
         store.load({})
     with pytest.raises(BadInput, match=r"shape \[5\]"):
         store.load({"w": torch.zeros(5)})
+
+
+def kept_alive(rank: int) -> bool:
+    """A store that nobody has any more is gone, and its optimizer hook with it."""
+    import gc
+    import weakref
+
+    from torch.optim import optimizer as optimizers
+
+    mesh, before = RankMesh(("data",), (4,), rank), len(optimizers._global_optimizer_post_hooks)
+    specs = [ParameterSpec(f"w{z}", (4,), "float32", (R,), (P,), z, (0,)) for z in (1, 2, 3)]
+    store = ParameterStore(specs, mesh)
+    gone = weakref.ref(store)
+    del store
+    gc.collect()
+    return gone() is None and len(optimizers._global_optimizer_post_hooks) == before
+
+
+def test_a_store_goes_with_its_last_user(four: Ranks) -> None:
+    assert all(four(kept_alive))
