@@ -83,9 +83,11 @@ def _gathered(mesh: RankMesh, shape: Sequence[int], step: Change, dim: int) -> i
 
 
 def narrow(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int]) -> torch.Tensor:
-    """This rank's share of `dim`; contiguous, so that it keeps no more than itself."""
+    """This rank's share of `dim`, in memory of its own, so that it keeps no more than itself."""
     share = mesh.share(x.shape[dim], axes)
-    return x.narrow(dim, share.start, len(share)).contiguous()
+    if len(share) == x.shape[dim]:
+        return x
+    return x.narrow(dim, share.start, len(share)).clone(memory_format=torch.contiguous_format)
 
 
 def all_reduce(

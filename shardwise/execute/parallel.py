@@ -1,0 +1,210 @@
+"""`parallelize`: a module and a plan become an ordinary module that trains in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils import _pytree as pytree
+
+from shardwise.errors import BadInput
+from shardwise.execute.builder import Builder, Parameters
+from shardwise.execute.captured import Captured, arguments, capture_for, smaller
+from shardwise.execute.exchange import Exchange
+from shardwise.execute.loading import Arrival, Loading
+from shardwise.execute.local import local_operator
+from shardwise.execute.parameters import ParameterSpec, ParameterStore
+from shardwise.execute.placement import Placed, Placement
+from shardwise.execute.program import Program, Watch
+from shardwise.execute.rank_mesh import RankMesh
+from shardwise.execute.saved import SavedTensors
+from shardwise.execute.summary import Summary, summarise
+from shardwise.graph.graph import Graph
+
+ExampleInputs = Sequence[Any] | Mapping[str, Any] | torch.Tensor
+
+
+def parallelize(
+    module: torch.nn.Module,
+    example_inputs: ExampleInputs,
+    plan: Mapping[str, Any],
+    *,
+    graph: Graph | None = None,
+    device: torch.device | str | None = None,
+) -> ParallelModule:
+    """`module` as the plan (`shardwise.plan/1`) runs it on the ranks of torch.distributed.
+
+    `module` returns its loss; its values on rank r are those that rank r starts from, so seed all
+    ranks alike or load a checkpoint. `example_inputs` are a whole batch: positional (a tuple) or
+    keyword (a dict) arguments; only shapes and dtypes matter. The result is called with the whole
+    batch or with this rank's share of it, and returns what `module` would for the whole batch.
+    `graph` is the graph of the plan where it was captured by a name of its own (`zoo:`, `hf:`).
+
+    Raises `BadInput` when the plan is for another graph or another number of ranks, `CaptureError`
+    when the module cannot be captured. torch.distributed must be initialised.
+    """
+    if not dist.is_initialized():
+        raise BadInput(
+            "torch.distributed is not initialised", expected="torch.distributed.init_process_group"
+        )
+    captured = capture_for(module, example_inputs, plan, graph)
+    return ParallelModule(captured, plan, mesh=mesh_of(plan, dist.get_rank()), device=device)
+
+
+def mesh_of(plan: Mapping[str, Any], rank: int) -> RankMesh:
+    """The mesh of a plan as `rank` sees it; raises `BadInput` for another number of ranks."""
+    axes = plan["mesh"]["axes"]
+    world = dist.get_world_size()
+    if world != int(plan["gpus"]):
+        raise BadInput(
+            f"the plan is for {plan['gpus']} devices, there are {world} ranks",
+            field="gpus",
+            expected=f"{plan['gpus']} ranks",
+        )
+    return RankMesh([a["name"] for a in axes], [int(a["size"]) for a in axes], rank)
+
+
+class ParallelModule(torch.nn.Module):  # type: ignore[misc]
+    """A module that computes the loss of the whole batch on all ranks together.
+
+    Its parameters are this rank's parts, under their own names; an ordinary optimizer updates
+    them. Buffers are whole on every rank; running statistics of channels that another rank has
+    are that rank's to know.
+    """
+
+    def __init__(
+        self,
+        captured: Captured,
+        plan: Mapping[str, Any],
+        *,
+        mesh: RankMesh,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        self._parts = int(plan.get("micro_batches", 1))
+        whole = captured
+        captured = smaller(captured, self._parts)
+        self._captured = captured
+        self._mesh = mesh
+        self._device = torch.device(device) if device is not None else _device(captured)
+        self._runs = 0
+        graph = captured.graph
+        placement = Placement(graph, plan, mesh)
+        exchange = Exchange(mesh)
+        saved = SavedTensors()
+
+        def local(placed: Placed) -> Any:
+            return local_operator(
+                placed.operator, graph.tensors, placed.semantics, placed.split, mesh, exchange
+            )
+
+        kept = Parameters(placement)
+        builder = Builder(placement, local, kept)
+        outputs = [name for name in captured.converted.outputs if name is not None]
+        built = builder.build([name for name in outputs if name in placement.made_in])
+        specs = []
+        for name, pair in kept.all().items():
+            group = placement.groups[kept.group[name]]
+            tensor = graph.tensors[name]
+            dtype = getattr(torch, tensor.dtype)
+            specs.append(
+                ParameterSpec(
+                    name=name,
+                    shape=tensor.shape,
+                    dtype=dtype,
+                    layout=pair.forward,
+                    gradient=pair.gradient,
+                    zero=group.zero,
+                    zero_axes=group.zero_axes,
+                )
+            )
+        self._store = ParameterStore(specs, mesh, micro_batches=self._parts)
+        self._store.saved = saved
+        self._store.load({s.name: whole.value(s.name).detach().to(self._device) for s in specs})
+        for name, parameter in self._store.parameters().items():
+            _attach(self, name, parameter)
+        self._buffers_by_name: dict[str, torch.Tensor] = {}
+        for name, _ in built.buffers.values():
+            if name not in self._buffers_by_name:
+                value = captured.value(name).detach().to(self._device, copy=True)
+                self._buffers_by_name[name] = value
+        for name in captured.converted.paths:
+            if name in self._buffers_by_name:
+                _attach(self, name, self._buffers_by_name[name])
+        arrivals = {
+            name: Arrival(graph.tensors[name], placement.arrives(name)) for name in built.arguments
+        }
+        self._loading = Loading(
+            arrivals, captured.converted.inputs, mesh, self._parts, self._device
+        )
+
+        def step(number: int) -> None:
+            exchange.step = number
+
+        self._program = Program(
+            built,
+            mesh,
+            self._store.use,
+            self._buffers_by_name.__getitem__,
+            saved,
+            step,
+            hooks=any(s.zero == 3 for s in specs),
+        )
+        self.program: Summary = summarise(built, plan)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module returns for the whole batch, on every rank.
+
+        Raises `BadInput` for arguments unlike the example inputs and in evaluation mode.
+        """
+        return self.run(args, kwargs)
+
+    def run(self, args: Any, kwargs: Any, watch: Watch | None = None) -> Any:
+        """`forward`; `watch` sees every instruction."""
+        if not self.training:
+            raise BadInput(
+                "the program is that of a training step",
+                expected="train mode; evaluate the original module with gathered parameters",
+            )
+        leaves = pytree.tree_leaves((args, kwargs))
+        batches = self._loading.micro_batches(leaves)
+        if len(batches) == 1:
+            return self._returned(self._one(batches[0], 0, watch))
+        raise BadInput("micro-batches are not executed yet", field="micro_batches", expected="1")
+
+    def _one(
+        self, batch: Mapping[str, torch.Tensor], part: int, watch: Watch | None
+    ) -> dict[str, torch.Tensor]:
+        self._store.begin(part)
+        number = self._runs
+        self._runs += 1
+        return self._program.run(batch, number, watch)
+
+    def _returned(self, results: Mapping[str, torch.Tensor]) -> Any:
+        values = [None if n is None else results[n] for n in self._captured.converted.outputs]
+        return pytree.tree_unflatten(values, self._captured.returns)
+
+
+def _device(captured: Captured) -> torch.device:
+    for parameter in captured.model.module.parameters():
+        return parameter.device  # type: ignore[no-any-return]
+    return torch.device("cpu")
+
+
+def _attach(root: torch.nn.Module, path: str, tensor: torch.Tensor) -> None:
+    """Register a parameter or buffer under its dotted name."""
+    *scopes, last = path.split(".")
+    owner = root
+    for scope in scopes:
+        if scope not in owner._modules:
+            owner.add_module(scope, torch.nn.Module())
+        owner = owner._modules[scope]
+    if isinstance(tensor, torch.nn.Parameter):
+        owner.register_parameter(last, tensor)
+    else:
+        owner.register_buffer(last, tensor)
+
+
+__all__ = ["Callable", "ParallelModule", "arguments", "parallelize"]
