@@ -8,7 +8,10 @@ import torch
 
 from shardwise.execute.local.calling import Run, bind
 from shardwise.execute.local.registry import form
-from shardwise.execute.local.share import Share
+from shardwise.execute.local.share import NotLocal, Share
+from shardwise.graph.graph import DTYPE_BYTES
+
+ALIGNED_BYTES = 16
 
 
 @form("shardwise.expert_linear.default")
@@ -28,6 +31,8 @@ def grouped_mm(share: Share) -> Run:
     Rows of experts of other ranks belong to an expert of zeros before and one after the own ones.
     """
     first, second = (len(share.inputs[i].shape) for i in (0, 1))
+    if share.op.kind.startswith("aten."):
+        _refuse_unaligned(share)
     run = bind(share.target, share.arguments, share.attributes, 1)
     if len(share.inputs) < 3:
         return run
@@ -51,6 +56,14 @@ def grouped_mm(share: Share) -> Run:
         return run(*given, torch.cat([before, own, stop]))
 
     return local
+
+
+def _refuse_unaligned(share: Share) -> None:
+    """torch's kernel reads rows of whole 16 bytes."""
+    for i in (0, 1):
+        width = share.input_shape(i)[-1] * DTYPE_BYTES[share.inputs[i].dtype]
+        if share.variables and width % ALIGNED_BYTES:
+            raise NotLocal("rows of a share are not whole 16 bytes, as torch's kernel wants them")
 
 
 def _between_zeros(matrices: Any) -> Any:

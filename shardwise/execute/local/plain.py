@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from shardwise.capture.mutation import functional_twin
 from shardwise.execute.local.calling import Run, bind
 from shardwise.execute.local.registry import form
@@ -79,3 +81,10 @@ def sum_to_size(share: Share) -> Run:
     """Terms of the sum, in the local shape."""
     shape = list(share.output_shape())
     return lambda x: [x.sum_to_size(shape)]
+
+
+@form("atan2.out")
+def into(share: Share) -> Run:
+    """The tensor that would be written over is not."""
+    call = torch.ops.aten.atan2.default
+    return lambda a, b, _: [call(a, b)]

@@ -40,21 +40,26 @@ def lstm_cell(share: Share) -> Run:
 
 @form("rnn_tanh_cell.default", "rnn_relu_cell.default")
 def rnn_cell(share: Share) -> Run:
-    """Two products, each summed over its split variable before the non-linear function."""
-    if not share.statistics:
+    """Two products, each summed over its split variable before the non-linear function.
+
+    Ranks that split one product have equal copies of the other, whose gradient counts once.
+    """
+    by_batch = share.output_axes(0, 0)
+    if all(a in by_batch for a in share.axes(*share.variables)):
         return plain(share)
     names, exchange = share.arguments, share.exchange
-    axes = {name: share.input_axes(share.arguments.index(name), 1) for name in ("input", "hx")}
+    inner, state = (share.input_axes(names.index(name), 1) for name in ("input", "hx"))
     function = torch.tanh if "tanh" in share.op.kind else torch.relu
+    both = tuple(sorted((*inner, *state)))
 
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(names, inputs, strict=True))
-        total = exchange.total(given["input"] @ given["w_ih"].t(), axes["input"])
-        total = total + exchange.total(given["hx"] @ given["w_hh"].t(), axes["hx"])
-        for axis_sets, name in ((axes["input"], "b_ih"), (axes["hx"], "b_hh")):
+        total = exchange.total(given["input"] @ given["w_ih"].t(), inner)
+        other = exchange.total(given["hx"] @ given["w_hh"].t(), state)
+        total = exchange.shared(total, state) + exchange.shared(other, inner)
+        for name in ("b_ih", "b_hh"):
             if name in given:
-                total = total + exchange.shared(given[name], ())
-            del axis_sets
+                total = total + exchange.shared(given[name], both)
         return [function(total)]
 
     return run

@@ -17,6 +17,8 @@ from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import NotLocal, Share
 from shardwise.execute.local.windows import bring_rows
 
+FORMS = ("default", "vec")
+
 
 @form(
     *(
@@ -70,6 +72,23 @@ def linear(share: Share) -> Run:
         return [x]
 
     return run
+
+
+@form(
+    *("upsample_bicubic2d.default", "upsample_bicubic2d.vec"),
+    *(f"_upsample_{name}2d_aa.{form}" for name in ("bilinear", "bicubic") for form in FORMS),
+)
+def smooth(share: Share) -> Run:
+    """Where space is split, only along dimensions that keep their extent."""
+    if not _splits_space(share):
+        return plain(share)
+    for dim in range(2, len(share.outputs[0].shape)):
+        if share.output_axes(0, dim) and share.inputs[0].shape[dim] != share.outputs[0].shape[dim]:
+            raise NotLocal("rows that windows of four or more read have no exact form")
+    changed = {name: None for name in share.attributes if name.startswith("scale")}
+    if any(share.attributes[name] is not None for name in changed):
+        raise NotLocal("factors that are given apart from the sizes")
+    return plain(share, {**changed, "output_size": list(share.output_shape()[2:])})
 
 
 def _splits_space(share: Share) -> bool:
