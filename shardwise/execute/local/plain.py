@@ -88,3 +88,11 @@ def into(share: Share) -> Run:
     """The tensor that would be written over is not."""
     call = torch.ops.aten.atan2.default
     return lambda a, b, _: [call(a, b)]
+
+
+@form("to.device", "to.dtype", "to.dtype_layout", "_to_copy.default")
+def cast(share: Share) -> Run:
+    """The dtype changes; where tensors are is not the graph's to say."""
+    dtype = share.attributes.get("dtype") or getattr(torch, share.outputs[0].dtype)
+    copies = bool(share.attributes.get("copy")) or share.op.kind == "aten._to_copy.default"
+    return lambda x: [x.to(dtype, copy=copies)]
