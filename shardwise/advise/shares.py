@@ -14,11 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SOURCES = ("measured", "interpolated", "modelled")
-MEASURED, INTERPOLATED, MODELLED = range(3)
+from shardwise.hardware.sources import INTERPOLATED, MEASURED, MODELLED, SOURCES, Codes
 
-Codes = NDArray[np.int8]
-"""Indices into `SOURCES`, one per term."""
+__all__ = [
+    "INTERPOLATED",
+    "MEASURED",
+    "MODELLED",
+    "SOURCES",
+    "Codes",
+    "Shares",
+    "by_source",
+    "shares_text",
+    "sum_shares",
+]
 
 
 @dataclass(frozen=True)

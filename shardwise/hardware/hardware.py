@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.errors import BadInput
+from shardwise.hardware.operator_tables import OperatorTable, OperatorTableFile, operator_tables
+from shardwise.hardware.operator_times import OperatorTimes
 
 SCHEMA = "shardwise.hardware/1"
 Floats = NDArray[np.float64]
@@ -102,7 +104,7 @@ class Hardware:
     devices: tuple[Device, ...]
     levels: tuple[Level, ...]
     collectives: tuple[CollectiveTable, ...] = ()
-    operators: tuple[Mapping[str, Any], ...] = ()
+    operators: tuple[OperatorTable, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     nodes: int | None = None
     two_node_trees: bool = True
@@ -122,6 +124,11 @@ class Hardware:
         """Content id of the profile."""
         content = msgspec.json.encode(hardware_document(self), order="sorted")
         return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+    @cached_property
+    def operator_times(self) -> OperatorTimes:
+        """The measured times of operators on the first kind of device."""
+        return OperatorTimes(self.operators, self.devices[0])
 
     def with_nodes(self, nodes: int) -> Hardware:
         """Exactly so many nodes."""
@@ -202,7 +209,7 @@ class _HardwareFile(msgspec.Struct):
     devices: list[_DeviceFile]
     levels: list[_LevelFile]
     collectives: list[_TableFile] = []
-    operators: list[dict[str, Any]] = []
+    operators: list[OperatorTableFile] = []
     sources: dict[str, str] = {}
     nodes: int | None = None
     two_node_trees: bool = True
@@ -237,7 +244,7 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
             )
             for t in parsed.collectives
         ),
-        tuple(parsed.operators),
+        operator_tables(parsed.operators, file),
         parsed.sources,
         parsed.nodes,
         parsed.two_node_trees,
