@@ -13,6 +13,7 @@ from shardwise.advise.chosen import together
 from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.outline import outlines
 from shardwise.advise.search import Search, Subject, search_all
+from shardwise.advise.shares import Shares
 from shardwise.advise.tofu import TofuSolution
 from shardwise.advise.turning_point import turning_point
 from shardwise.graph import Graph
@@ -53,6 +54,7 @@ def frontier_document(searches: Sequence[Search]) -> dict[str, Any]:
                 "plan_id": point.found.plan_id(point.point),
                 "micro_batches": point.found.micro_batches,
                 "compute_s": compute,
+                "compute_shares": point.found.compute_shares(point.point).document(),
                 "communication_s": max(point.time_s - compute, 0.0),
                 "replayed_time_s": point.replayed_time_s,
                 "replayed_peak_bytes": round(point.peak_bytes),
@@ -118,10 +120,19 @@ def provenance(hardware: Hardware) -> dict[str, str]:
     """What the numbers stand on."""
     return {
         "profile": hardware.provenance,
-        "compute": "modelled: roofline with the profile's stated efficiency",
+        "compute": "measured operator tables, where they reach; compute_shares says how far"
+        if hardware.operator_times.known
+        else "modelled: roofline with the profile's stated efficiency",
         "communication": "measured tables" if hardware.collectives else "modelled from data sheets",
         "memory": "sum of kept tensors and parameter state; the peak is of the replayed step",
     }
+
+
+def confidence(hardware: Hardware, compute: Shares | None = None) -> str:
+    """What the times of an answer stand on, in words; `compute` as far as there is an answer."""
+    stands = provenance(hardware)
+    computing = stands["compute"] if compute is None else compute.text()
+    return f"compute: {computing}; communication: {stands['communication']}"
 
 
 def certificate(searches: Sequence[Search]) -> dict[str, Any]:

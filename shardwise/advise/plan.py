@@ -27,6 +27,7 @@ from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.pattern import GroupPattern
 from shardwise.advise.reschedule import Step
 from shardwise.advise.search import Infeasible, Search, Subject, search_all
+from shardwise.advise.shares import Shares
 from shardwise.advise.turning_point import turning_point
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import read_bounded
@@ -118,6 +119,7 @@ def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) ->
             "replayed_time_s": chosen.replayed_time_s,
             "exposed_communication_s": float(found.replayed.exposed_s[point]),
             "compute_s": compute,
+            "compute_shares": found.compute_shares(point).document(),
             "communication_s": max(time - compute, 0.0),
             "fixed_time_s": found.problem.fixed_time_s,
             "samples_per_s": None
@@ -149,6 +151,7 @@ def _group_document(
         "parameter_bytes": float(cost.parameter_bytes[choice]),
         "activation_bytes": float(cost.activation_bytes[choice]),
         "compute_s": float(cost.compute_s[choice]),
+        "compute_shares": Shares.of_columns(cost.compute_by_source_s[choice]).document(),
         "communication_s": float(cost.communication_s[choice]),
         "next_best": None
         if other is None

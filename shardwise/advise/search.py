@@ -120,6 +120,8 @@ class Search:
 
     def compute_shares(self, point: int) -> Shares:
         """What the compute time of a point stands on; constants are modelled."""
+        if not self.hardware.operator_times.known:
+            return Shares(modelled_s=self.compute_s(point))
         total = np.array([0.0, 0.0, self.problem.fixed_time_s])
         for cost, choice in zip(self.problem.costs, self.solution.choices[point], strict=True):
             total += cost.compute_by_source_s[choice]

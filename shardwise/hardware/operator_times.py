@@ -13,8 +13,8 @@ call that was not measured, over the k nearest measured calls i of its family (`
 
 so that u lies between the neighbours' utilisations: nothing is extrapolated but through R. A
 family without a measured call asks its relatives: same kind, direction, attributes and dtypes,
-operands that lie otherwise in memory. A call farther than `REACH` from every measured one, or
-without relatives, is modelled: T = R.
+operands that lie otherwise in memory. A call without relatives, or whose operations or bytes are
+beyond those of all measured calls by more than the factor `REACH`, is modelled: T = R.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from shardwise.hardware.hardware import Device, Floats
 
 NEAREST = 4
-REACH = log(64.0)
-"""How far a call may be from the nearest measured one: a factor of 64 in operations or bytes."""
+REACH = 16.0
+"""How many times less or more than all measured calls a call may do to be interpolated."""
 
 COINCIDENT = 1e-12
 """Below this a squared distance is no distance."""
@@ -158,7 +158,8 @@ def _interpolate(
         utilisation = np.take_along_axis(utilisation, nearest, axis=1)
     weights = 1.0 / np.maximum(squared, COINCIDENT)
     mean = (weights * utilisation).sum(axis=1) / weights.sum(axis=1)
-    far = squared.min(axis=1) > REACH**2
+    lowest, highest = points.places.min(axis=0), points.places.max(axis=0)
+    far = (np.maximum(lowest - here, here - highest) > log(REACH)).any(axis=1)
     times = np.where(far, roofline_s, _positive(roofline_s) / np.exp(mean))
     return times, np.where(far, MODELLED, INTERPOLATED).astype(np.int8)
 
