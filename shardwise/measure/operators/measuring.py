@@ -1,0 +1,153 @@
+"""Measuring calls of operators, within a time and a memory limit, alone or beside siblings.
+
+Calls are measured in the order given (dearest first); what the time limit leaves is not measured
+and said so. With `ranks` above 1 on CPUs so many processes measure the same call at once, as
+training ranks would: they share caches, memory and cores (`siblings.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol
+
+from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.hardware.operator_tables import OperatorTable
+from shardwise.measure.busy import OVERRIDE, DeviceBusy, busy_gpus
+from shardwise.measure.operators.bench import Alone, threads_of, threads_set
+from shardwise.measure.operators.clock import Timing
+from shardwise.measure.operators.effort import Effort
+from shardwise.measure.operators.needed import OperatorItem
+from shardwise.measure.operators.operands import bytes_of
+from shardwise.measure.operators.siblings import Siblings
+from shardwise.measure.operators.tables import tables_of
+from shardwise.measure.torch_operator import load_torch
+
+LONGEST_CALL_S = 2.0
+SHORTEST_BUDGET_S = 0.02
+GRADIENTS = 3.0
+"""Operands and outputs, the gradients of both and what backward makes, over the first."""
+
+LOOK_S = 2.0
+"""How often it is looked whether somebody else came to the GPU."""
+
+TOO_LARGE = "it takes more memory than the limit"
+
+Tell = Callable[[str, float], bool]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The tables, and which calls have none: `left` by the time limit, `refused` with the reason.
+
+    `expected_s` are the seconds of a step that all calls were expected to take, `missing_s` those
+    of the calls that have no entry.
+    """
+
+    tables: tuple[OperatorTable, ...]
+    left: tuple[OperatorItem, ...]
+    refused: tuple[tuple[OperatorItem, str], ...]
+    seconds: float
+
+    def notes(self) -> list[str]:
+        """What was not measured, a line for each reason."""
+        lines = []
+        if self.left:
+            share = sum(item.expected_s for item in self.left)
+            lines.append(
+                f"{len(self.left)} calls ({share:.3g} s of a step by the roofline) are left to "
+                "interpolation: the time limit was reached"
+            )
+        reasons: dict[str, set[str]] = {}
+        for item, reason in self.refused:
+            reasons.setdefault(reason, set()).add(f"{item.family.kind} {item.family.direction}")
+        lines += [f"not measured: {', '.join(sorted(k))}: {r}" for r, k in reasons.items()]
+        return lines
+
+
+class _Bench(Protocol):
+    def measure(self, item: OperatorItem, budget_s: float) -> Timing | str: ...
+
+
+def measure_operators(
+    items: Sequence[OperatorItem], effort: Effort, tell: Tell | None = None
+) -> Measured:
+    """Measure calls in their order. `tell` hears of progress; answering False stops.
+
+    Raises `DeviceBusy` when another process is on the GPU, before or while it is measured,
+    `ShardwiseError` without torch or when a sibling ends.
+    """
+    torch = load_torch()
+    if effort.ranks > 1:
+        with Siblings(effort) as siblings:
+            return _measure(items, effort, siblings, tell)
+    watch = _Watch(torch, effort)
+    with threads_set(torch, threads_of(effort) or torch.get_num_threads()):
+        return _measure(items, effort, Alone(torch, effort), tell, watch.look)
+
+
+def _measure(
+    items: Sequence[OperatorItem],
+    effort: Effort,
+    bench: _Bench,
+    tell: Tell | None,
+    look: Callable[[], None] | None = None,
+) -> Measured:
+    began = monotonic()
+    left: tuple[OperatorItem, ...] = ()
+    refused: list[tuple[OperatorItem, str]] = []
+    results: list[tuple[OperatorItem, Timing]] = []
+    for position, item in enumerate(items):
+        if look is not None:
+            look()
+        spent = monotonic() - began
+        if spent > effort.time_limit_s or not (
+            tell is None or tell(*_progress(item, position, items))
+        ):
+            left = tuple(items[position:])
+            break
+        if bytes_of(item, DTYPE_BYTES) * GRADIENTS > effort.memory_limit_bytes:
+            refused.append((item, TOO_LARGE))
+            continue
+        outcome = bench.measure(item, _budget(effort.time_limit_s - spent, len(items) - position))
+        if isinstance(outcome, str):
+            refused.append((item, outcome))
+        else:
+            results.append((item, outcome))
+    tables = tables_of(results, effort, threads_of(effort))
+    return Measured(tables, left, tuple(refused), monotonic() - began)
+
+
+def _progress(
+    item: OperatorItem, position: int, items: Sequence[OperatorItem]
+) -> tuple[str, float]:
+    return f"{item.family.kind} {item.family.direction}", position / len(items)
+
+
+def _budget(left_s: float, calls: int) -> float:
+    """Twice an even share: most calls are stable before."""
+    return min(max(2.0 * left_s / calls, SHORTEST_BUDGET_S), LONGEST_CALL_S)
+
+
+class _Watch:
+    """Whether somebody else is on the GPU. Nothing to see on a CPU."""
+
+    def __init__(self, torch: Any, effort: Effort) -> None:
+        self._watching = effort.device != "cpu" and not effort.allow_busy
+        self._last = monotonic()
+        if not self._watching:
+            return
+        if reason := busy_gpus(1):
+            raise DeviceBusy(f"{reason}; {OVERRIDE}")
+        # Our own process is on the device from here on; NVML may know it by another number.
+        torch.zeros(1, device=effort.device)
+        self._ours = busy_gpus(1)
+
+    def look(self) -> None:
+        """Raises `DeviceBusy` when somebody came."""
+        if not self._watching or monotonic() - self._last < LOOK_S:
+            return
+        self._last = monotonic()
+        if (reason := busy_gpus(1)) != self._ours:
+            raise DeviceBusy(f"while it was measured: {reason}; {OVERRIDE}")
