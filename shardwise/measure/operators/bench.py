@@ -45,8 +45,9 @@ class Bench:
     def __init__(self, torch: Any, effort: Effort) -> None:
         self._torch = torch
         self._device = torch.device(effort.device)
-        self._clock = Clock(torch, self._device, flushed=effort.flushed)
-        unflushed = Clock(torch, self._device, flushed=False)
+        own = effort.own_time
+        self._clock = Clock(torch, self._device, flushed=effort.flushed, own_time=own)
+        unflushed = Clock(torch, self._device, flushed=False, own_time=own)
         self._engine_s = engine_overhead(torch, self._device, unflushed.once)
         if self._device.type == "cuda":
             self._engine_s = 0.0  # what the host does is not in the events' time

@@ -12,7 +12,8 @@ class Effort:
     """`device` is torch's name of the device, `kind` the profile's.
 
     `threads` are those of each rank (0: the machine's cores shared evenly among the ranks);
-    `flushed` as in `clock.py`; `time_limit_s` is for all calls, `memory_limit_bytes` for one rank.
+    `flushed` as in `clock.py`; with `own_time` the processor's time of this process counts instead
+    of the wall clock's, for CPUs that others use at the same time; `time_limit_s` is for all calls, `memory_limit_bytes` for one rank.
     """
 
     device: str = "cpu"
@@ -22,6 +23,7 @@ class Effort:
     ranks: int = 1
     threads: int = 0
     flushed: bool = True
+    own_time: bool = False
     allow_busy: bool = False
 
     def __post_init__(self) -> None:
@@ -32,6 +34,8 @@ class Effort:
         ):
             if not 0 < value < float("inf"):
                 raise BadInput(f"{value}", field=name, expected="a number above 0")
+        if self.own_time and self.device != "cpu":
+            raise BadInput(f"own time on {self.device}", field="own-time", expected="a CPU")
         if self.ranks > 1 and self.device != "cpu":
             raise BadInput(
                 f"{self.ranks} ranks on {self.device}",
