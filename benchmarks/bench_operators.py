@@ -1,7 +1,8 @@
-"""Operator tables: a real step of a model on this CPU against what its measured operators add up to.
+"""Operator tables: a real step of a model on this CPU against the sum of its measured operators.
 
-One process, one thread, Adam. Target: the median error within 15 % on a noisy CPU; `spread` is what
-noise alone gives (half the distance of the quartiles of the real steps).
+One process, one thread, Adam; times are those of the processor, not of the clock: others use the
+machine too. Target: the median error within 15 %; `spread` is what noise alone gives (half the
+distance of the quartiles of the real steps).
 """
 
 from __future__ import annotations

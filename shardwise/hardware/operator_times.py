@@ -102,12 +102,16 @@ class OperatorTimes:
         points = self._points.get(family) or self._relatives.get(family.relatives)
         if points is None:
             return roofline_s, np.full(len(roofline_s), MODELLED, dtype=np.int8)
-        times, codes = _interpolate(points, flops, moved_bytes, roofline_s)
         calls = self._calls.get(family)
-        if calls is not None:
-            found, exact = _look_up(calls, rows())
-            times = np.where(found, exact, times)
-            codes = np.where(found, MEASURED, codes).astype(np.int8)
+        if calls is None:
+            return _interpolate(points, flops, moved_bytes, roofline_s)
+        found, times = _look_up(calls, rows())
+        codes = np.full(len(times), MEASURED, dtype=np.int8)
+        if not found.all():
+            others = ~found
+            times[others], codes[others] = _interpolate(
+                points, flops[others], moved_bytes[others], roofline_s[others]
+            )
         return times, codes
 
 

@@ -13,7 +13,8 @@ class Effort:
 
     `threads` are those of each rank (0: the machine's cores shared evenly among the ranks);
     `flushed` as in `clock.py`; with `own_time` the processor's time of this process counts instead
-    of the wall clock's, for CPUs that others use at the same time; `time_limit_s` is for all calls, `memory_limit_bytes` for one rank.
+    of the wall clock's, for CPUs that others use at the same time; `time_limit_s` is for all
+    calls, `memory_limit_bytes` for one rank.
     """
 
     device: str = "cpu"
