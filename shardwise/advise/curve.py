@@ -96,7 +96,7 @@ def curve_point(
         "memory_bytes": None,
         "plan_id": None,
         "compute_shares": None,
-        "confidence": confidence(hardware),
+        "confidence": confidence(hardware, None),
     }
     try:
         searches = search_fitting(subject, hardware, gpus, options, progress)
@@ -104,6 +104,7 @@ def curve_point(
         point["reason"] = str(reason)
         return point, None
     point["nodes"] = searches[0].mesh.nodes
+    point["confidence"] = confidence(hardware, searches[0].mesh)
     chosen = fastest(searches)
     if chosen is None:
         point["reason"] = too_large(searches)
@@ -121,7 +122,7 @@ def curve_point(
         micro_batches=found.micro_batches,
         plan_id=found.plan_id(chosen.point),
         compute_shares=stands.document(),
-        confidence=confidence(hardware, stands),
+        confidence=confidence(hardware, found.mesh, stands),
         gap=time_gap(searches, chosen.time_s),
     )
     return point, found

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from shardwise.cli.arguments import json_option
-from shardwise.cli.output import console, emit, gib, table
+from shardwise.cli.output import emit, gib, table
+from shardwise.cli.profile_tables import show_profile
 
 
 @click.group()
@@ -50,19 +51,7 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         emit(hardware_document(profile))
         return
-    out = console()
-    out.print(f"{profile.name}: {profile.provenance}")
-    for device in profile.devices:
-        out.print(
-            f"{device.count} {device.kind}: {gib(device.memory_bytes)} GiB, "
-            f"{device.memory_bandwidth_bytes_per_s / 1e9:g} GB/s"
-        )
-        for dtype, peak in device.peak_flops_per_s.items():
-            out.print(f"  {dtype}: {peak / 1e12:g} TFLOP/s")
-    for level in profile.levels:
-        out.print(f"{level.name}: {level.bandwidth_bytes_per_s / 1e9:g} GB/s one way")
-    for figure, source in profile.sources.items():
-        out.print(f"  {figure}: {source}")
+    show_profile(profile)
 
 
 @click.group()
