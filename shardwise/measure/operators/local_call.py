@@ -18,9 +18,6 @@ def local_attributes(operator: Operator, whole: Shapes, local: Shapes) -> dict[s
     `whole` and `local` are the shapes of the inputs and then of the outputs.
     """
     given = {name: value for name, value in operator.attributes.items() if name != ARGUMENTS}
-    names = list(operator.attributes.get(ARGUMENTS, []))
-    shape_of = dict(zip(names, local[: len(operator.inputs)], strict=False))
-    whole_of = dict(zip(names, whole[: len(operator.inputs)], strict=False))
     first = local[0] if operator.inputs else ()
     outputs = local[len(operator.inputs) :]
     for name, value in given.items():
@@ -28,9 +25,7 @@ def local_attributes(operator: Operator, whole: Shapes, local: Shapes) -> dict[s
             given[name] = list(first[len(first) - len(value) :])
         elif name in OF_OUTPUT and isinstance(value, list | tuple) and outputs:
             given[name] = list(outputs[0][len(outputs[0]) - len(value) :])
-        elif name == "groups" and "weight" in shape_of and len(first) > 1:
-            given[name] = max(first[1] // max(shape_of["weight"][1], 1), 1)
-        elif name in ("num_groups", "group") and len(first) > 1 and operator.inputs:
+        elif name in ("groups", "num_groups", "group") and len(first) > 1:
             given[name] = max(value * first[1] // max(whole[0][1], 1), 1)
         elif name in ("N", "C") and len(first) > 1:
             given[name] = first[0] if name == "N" else first[1]
@@ -41,7 +36,7 @@ def local_attributes(operator: Operator, whole: Shapes, local: Shapes) -> dict[s
             given[name] = count
         elif name == "repeats" and isinstance(value, list | tuple) and outputs:
             given[name] = _repeats(value, whole, local, len(operator.inputs))
-        elif name == "num_classes" and outputs and whole_of:
+        elif name == "num_classes" and outputs:
             given[name] = outputs[0][-1]
     return given
 

@@ -41,8 +41,7 @@ Tell = Callable[[str, float], bool]
 class Measured:
     """The tables, and which calls have none: `left` by the time limit, `refused` with the reason.
 
-    `expected_s` are the seconds of a step that all calls were expected to take, `missing_s` those
-    of the calls that have no entry.
+    `seconds` is what measuring took.
     """
 
     tables: tuple[OperatorTable, ...]
@@ -59,10 +58,13 @@ class Measured:
                 f"{len(self.left)} calls ({share:.3g} s of a step by the roofline) are left to "
                 "interpolation: the time limit was reached"
             )
-        reasons: dict[str, set[str]] = {}
+        reasons: dict[str, list[str]] = {}
         for item, reason in self.refused:
-            reasons.setdefault(reason, set()).add(f"{item.family.kind} {item.family.direction}")
-        lines += [f"not measured: {', '.join(sorted(k))}: {r}" for r, k in reasons.items()]
+            reasons.setdefault(reason, []).append(f"{item.family.kind} {item.family.direction}")
+        for reason, kinds in reasons.items():
+            lines.append(
+                f"{len(kinds)} calls of {', '.join(sorted(set(kinds)))} are not measured: {reason}"
+            )
         return lines
 
 

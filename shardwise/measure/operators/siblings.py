@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from threading import BrokenBarrierError
 from types import TracebackType
 from typing import Any
@@ -38,7 +39,6 @@ class _Together:
         self._ranks = ranks
 
     def ready(self) -> None:
-        # The last to arrive resets the count, when nobody looks at it.
         self._barrier.wait(PATIENCE_S)
 
     def done(self) -> None:
@@ -71,24 +71,26 @@ class Siblings:
         self.threads = threads_of(effort)
         self._effort = effort
         context = multiprocessing.get_context("spawn")
-        barrier = context.Barrier(effort.ranks)
-        finished = context.Value("q", 0)
+        # Held here: they are gone for the children when the starter forgets them.
+        self._shared = (context.Barrier(effort.ranks), context.Value("q", 0))
         self._ends: list[Connection] = []
-        self._processes = []
+        self.processes: list[BaseProcess] = []
+        self._theirs: list[Connection] = []
         for number in range(effort.ranks):
             mine, theirs = context.Pipe()
             process = context.Process(
                 target=_serve,
-                args=(theirs, barrier, finished, effort),
+                args=(theirs, *self._shared, effort),
                 name=f"measuring {number}",
                 daemon=True,
             )
             self._ends.append(mine)
-            self._processes.append((process, theirs))
+            self.processes.append(process)
+            self._theirs.append(theirs)
 
     def __enter__(self) -> Siblings:
         try:
-            for process, theirs in self._processes:
+            for process, theirs in zip(self.processes, self._theirs, strict=True):
                 process.start()
                 theirs.close()
             for end in self._ends:
@@ -110,7 +112,7 @@ class Siblings:
         """Ask all to end, and end those that have not after so long."""
         for end in self._ends:
             self._tell(end, None)
-        for process, _ in self._processes:
+        for process in self.processes:
             if process.pid is not None:
                 process.join(patience_s)
                 process.terminate()
