@@ -38,6 +38,8 @@ REPORT = Path("report") / "profile.json"
 @click.option(
     "--memory", help="What one rank's buffers may take: 512MiB. Default: a share of free."
 )
+@click.option("--min-size", default="1KiB", show_default=True, help="The smallest size.")
+@click.option("--step", default=2.0, show_default=True, help="From one size to the next, a factor.")
 @click.option("--max-size", help="The largest size of a collective: 64MiB.")
 @click.option(
     "--time-limit",
@@ -60,6 +62,8 @@ def measure(
     overlap: bool,
     operations: str,
     memory: str | None,
+    min_size: str,
+    step: float,
     max_size: str | None,
     time_limit: float,
     backend: str,
@@ -74,6 +78,8 @@ def measure(
         operations=tuple(word.strip() for word in operations.split(",") if word.strip()),
         memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
         time_limit_s=time_limit,
+        min_bytes=int(parse_bytes(min_size, "min-size")),
+        step=step,
         max_bytes=None if max_size is None else parse_bytes(max_size, "max-size"),
         backend=backend,
         allow_busy=allow_busy,
@@ -153,6 +159,7 @@ def _arguments(options: MeasureOptions) -> list[str]:
     """The options again, for the ranks."""
     arguments = ["--operations", ",".join(options.operations), "--backend", options.backend]
     arguments += ["--time-limit", str(options.time_limit_s), "--name", options.name]
+    arguments += ["--min-size", str(options.min_bytes), "--step", str(options.step)]
     if not options.overlap:
         arguments.append("--collectives")
     if not options.collectives:

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import log2
+from math import inf, log2
 from typing import Literal
 
 import numpy as np
@@ -101,6 +101,8 @@ def find_table(hardware: Hardware, operation: str, shape: GroupShape) -> Collect
         return None  # unevenly filled nodes have no table: those are of full ones
     key = (operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
     found = hardware.tables.get(key)
+    if found is not None and shape.nodes > 1 and (found.siblings or inf) < shape.siblings_per_node:
+        return None  # measured without all that share a network card: too fast
     return found if found is not None else derived_table(hardware, operation, shape)
 
 

@@ -1,8 +1,8 @@
-"""Time, shared out over tables and sizes.
+"""Time, shared out over passes, tables and sizes.
 
 Every table gets an equal share of what is left when its turn comes, so that time that one did not
 need goes to the next ones, and every size of a table an equal share of the table's. Sizes ascend; a
-size is left out, and with it all larger ones, when it would not fit into what is left.
+size is left out, and with it all larger ones, when twice the time of the one before would not fit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WARM_UPS = 2
-FEWEST_REPEATS, MOST_REPEATS = 5, 25
+FEWEST_REPEATS, MOST_REPEATS = 3, 9
 BLOCK_S = 1e-3
 MOST_IN_BLOCK = 10
 """Calls shorter than a block are timed several in a row, as nccl-tests does all of its calls."""
@@ -29,13 +29,12 @@ def share_s(left_s: float, parts_left: int) -> float:
     return max(left_s, 0.0) / max(parts_left, 1)
 
 
-def fits(left_s: float, last_call_s: float, pause_s: float) -> bool:
-    """Whether a size whose smaller neighbour took `last_call_s` fits into what is left.
+def fits(left_s: float, call_s: float, pause_s: float) -> bool:
+    """Whether a call that takes `call_s` can be timed in what is left.
 
-    Twice the size takes at most about twice the time; before each repeat all ranks meet, for
-    `pause_s`.
+    Before each repeat all ranks meet, for `pause_s`.
     """
-    return (2 * last_call_s + pause_s) * (WARM_UPS + FEWEST_REPEATS) <= left_s
+    return (call_s + pause_s) * (WARM_UPS + FEWEST_REPEATS) <= left_s
 
 
 def effort(share: float, call_s: float, pause_s: float) -> Effort:

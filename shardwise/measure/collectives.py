@@ -3,12 +3,16 @@
 All sibling groups of a shape run at once, as they do in training, because they contend. Of every
 size 2^i: calls to warm up, then repeats behind a barrier of all ranks; a repeat's time is that of
 its slowest rank, the table has the median over repeats and their 10th and 90th percentile.
+
+All tables are gone through several times, so that what disturbs a machine for some seconds is in a
+part of each table's repeats and not in all repeats of one. The first pass finds the sizes that fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log2
+from dataclasses import dataclass, field
+from math import log
 from time import perf_counter
 from typing import Any
 
@@ -17,12 +21,13 @@ import numpy as np
 from shardwise.hardware.hardware import CollectiveTable
 from shardwise.measure.budget import WARM_UPS, effort, fits, share_s
 from shardwise.measure.exchange import BUFFERS, prepare, real_size
-from shardwise.measure.options import SMALLEST_BYTES, MeasureOptions
+from shardwise.measure.options import MeasureOptions
 from shardwise.measure.rank import Rank
 from shardwise.measure.shapes import Siblings, group_shapes
 
 Tell = Callable[[str, float], None]
 FEWEST_SIZES = 2
+PASSES = 3
 
 
 def measure_collectives(
@@ -37,22 +42,56 @@ def measure_collectives(
     todo = [(operation, siblings) for siblings in shapes for operation in options.operations]
     groups = {siblings.label: _own_group(rank, siblings) for siblings in shapes}
     largest = min(memory_bytes / BUFFERS, options.max_bytes or float("inf"))
-    tables, notes = [], []
-    for number, (operation, siblings) in enumerate(todo):
-        tell(f"{operation}, {siblings.label}", number / len(todo))
-        left = -rank.worst([-(limit_s - (perf_counter() - began))])[0]
-        table, cut = _table(
-            rank,
-            operation,
-            siblings,
-            groups[siblings.label],
-            largest,
-            share_s(left, len(todo) - number),
+    visited = [
+        Visited(operation, siblings, *groups[siblings.label]) for operation, siblings in todo
+    ]
+    for number in range(PASSES * len(visited)):
+        pass_number, place = divmod(number, len(visited))
+        one = visited[place]
+        tell(f"{one.operation}, {one.siblings.label}", number / (PASSES * len(visited)))
+        left = -float(rank.worst([-(limit_s - (perf_counter() - began))])[0])
+        share = share_s(left, PASSES * len(visited) - number)
+        if pass_number == 0:
+            _first_pass(rank, one, options, largest, share)
+        else:
+            _further_pass(rank, one, share)
+    return [one.table() for one in visited], [one.cut for one in visited if one.cut]
+
+
+@dataclass
+class Visited:
+    """One table in the making: repeats by real size, (repeats,) each, of the slowest rank.
+
+    `group` is the one that this rank is in, `ranks` its members; `cut` says where the table ended
+    for want of time.
+    """
+
+    operation: str
+    siblings: Siblings
+    group: Any
+    ranks: tuple[int, ...]
+    repeats_s: dict[int, list[float]] = field(default_factory=dict)
+    cut: str = ""
+
+    def table(self) -> CollectiveTable:
+        """The table of what was timed so far."""
+        shape, times = self.siblings.shape, list(self.repeats_s.values())
+
+        def at(percent: float) -> tuple[float, ...]:
+            return tuple(float(np.percentile(repeats, percent)) for repeats in times)
+
+        return CollectiveTable(
+            self.operation,
+            shape.nodes,
+            shape.ranks_per_node,
+            shape.consecutive,
+            tuple(float(size) for size in self.repeats_s),
+            at(50),
+            at(10),
+            at(90),
+            tuple(len(repeats) for repeats in times),
+            self.siblings.per_node,
         )
-        tables.append(table)
-        if cut:
-            notes.append(cut)
-    return tables, notes
 
 
 def _own_group(rank: Rank, siblings: Siblings) -> tuple[Any, tuple[int, ...]]:
@@ -66,53 +105,54 @@ def _own_group(rank: Rank, siblings: Siblings) -> tuple[Any, tuple[int, ...]]:
     return mine
 
 
-def _table(
-    rank: Rank,
-    operation: str,
-    siblings: Siblings,
-    own: tuple[Any, tuple[int, ...]],
-    largest_bytes: float,
-    limit_s: float,
-) -> tuple[CollectiveTable, str]:
+def _first_pass(
+    rank: Rank, one: Visited, options: MeasureOptions, largest: float, limit_s: float
+) -> None:
+    """Sizes from the smallest on, as far as the largest and the time allow."""
     began = perf_counter()
-    group, ranks = own
-    sizes: list[float] = []
-    times = []
-    size, last_s, pause_s, cut = SMALLEST_BYTES, 0.0, 0.0, ""
-    while size <= largest_bytes or len(sizes) < FEWEST_SIZES:
-        left = -rank.worst([-(limit_s - (perf_counter() - began))])[0]
-        if len(sizes) >= FEWEST_SIZES and not fits(left, last_s, pause_s):
-            cut = f"{operation} on {siblings.label}: no time for sizes above {sizes[-1]:,.0f} bytes"
+    step = options.step
+    size, last_s, pause_s = float(options.min_bytes), 0.0, 0.0
+    while size <= largest or len(one.repeats_s) < FEWEST_SIZES:
+        left = _left(rank, began, limit_s)
+        if len(one.repeats_s) >= FEWEST_SIZES and not fits(left, step * last_s, pause_s):
+            reached = max(one.repeats_s)
+            where = f"{one.operation} on {one.siblings.label}"
+            one.cut = f"{where}: no time for sizes above {reached:,} bytes"
             break
-        real = real_size(operation, size, len(ranks))
-        call = prepare(rank, operation, real, group, ranks)
-        last_s, pause_s = _warmed(rank, call)
-        sizes_left = max(int(log2(largest_bytes / size)) + 1, 1)
-        much = effort(share_s(left, sizes_left), last_s, pause_s)
-        seconds = []
-        for _ in range(much.repeats):
-            rank.barrier()
-            seconds.append(rank.time(call, much.calls))
-        slowest = rank.worst(seconds)
-        last_s = float(np.median(slowest))
-        sizes.append(float(real))
-        times.append(slowest)
-        # Before the next buffers are made: both at once would be more than the memory allowed.
-        del call
-        size *= 2
-    table = CollectiveTable(
-        operation,
-        siblings.shape.nodes,
-        siblings.shape.ranks_per_node,
-        siblings.shape.consecutive,
-        tuple(sizes),
-        tuple(float(np.median(t)) for t in times),
-        tuple(float(np.percentile(t, 10)) for t in times),
-        tuple(float(np.percentile(t, 90)) for t in times),
-        tuple(len(t) for t in times),
-        siblings.per_node,
-    )
-    return table, cut
+        sizes_left = int(log(max(largest / size, 1), step)) + 1
+        real = real_size(one.operation, round(size), len(one.ranks))
+        last_s, pause_s = _repeat(rank, one, real, share_s(left, sizes_left))
+        size *= step
+
+
+def _further_pass(rank: Rank, one: Visited, limit_s: float) -> None:
+    """The same sizes again, while there is time."""
+    began = perf_counter()
+    pause_s = 0.0
+    for number, real in enumerate(list(one.repeats_s)):
+        left = _left(rank, began, limit_s)
+        if not fits(left, float(np.median(one.repeats_s[real])), pause_s):
+            break
+        pause_s = _repeat(rank, one, real, share_s(left, len(one.repeats_s) - number))[1]
+
+
+def _left(rank: Rank, began: float, limit_s: float) -> float:
+    """Seconds left on the rank that has the least: all decide alike."""
+    return -float(rank.worst([-(limit_s - (perf_counter() - began))])[0])
+
+
+def _repeat(rank: Rank, one: Visited, real: int, share: float) -> tuple[float, float]:
+    """Time a size for about `share` seconds; (seconds of a call, seconds that meeting takes)."""
+    call = prepare(rank, one.operation, real, one.group, one.ranks)
+    warm_s, pause_s = _warmed(rank, call)
+    much = effort(share - WARM_UPS * (warm_s + pause_s), warm_s, pause_s)
+    seconds = []
+    for _ in range(much.repeats):
+        rank.barrier()
+        seconds.append(rank.time(call, much.calls))
+    slowest = rank.worst(seconds)
+    one.repeats_s.setdefault(real, []).extend(slowest.tolist())
+    return float(np.median(slowest)), pause_s
 
 
 def _warmed(rank: Rank, call: Callable[[], None]) -> tuple[float, float]:

@@ -20,7 +20,8 @@ COLLECTIVES_SHARE, DEVICE_SHARE, OVERLAP_SHARE = 0.75, 0.15, 0.10
 @dataclass(frozen=True)
 class MeasureOptions:
     """`memory_bytes` is what one rank's buffers may take, None for the stated share of what is
-    free; `time_limit_s` what measuring may take, without the start of the processes.
+    free; `time_limit_s` what measuring may take, without the start of the processes. Sizes are
+    min_bytes · step^i.
 
     `backend` is `auto` (NCCL where every rank has a GPU of its own, else gloo), `gloo` or `nccl`.
     """
@@ -30,6 +31,8 @@ class MeasureOptions:
     operations: tuple[str, ...] = OPERATIONS
     memory_bytes: float | None = None
     time_limit_s: float = TIME_LIMIT_S
+    min_bytes: int = SMALLEST_BYTES
+    step: float = 2.0
     max_bytes: float | None = None
     backend: str = "auto"
     allow_busy: bool = False
@@ -48,7 +51,11 @@ class MeasureOptions:
         if self.backend not in ("auto", "gloo", "nccl"):
             raise BadInput(f"{self.backend!r}", field="backend", expected="one of auto, gloo, nccl")
         for field, value in (("memory", self.memory_bytes), ("max-size", self.max_bytes)):
-            if value is not None and value < 4 * SMALLEST_BYTES:
+            if value is not None and value < 4 * self.min_bytes:
                 raise BadInput(
-                    f"{value:g} bytes", field=field, expected=f"at least {4 * SMALLEST_BYTES}"
+                    f"{value:g} bytes", field=field, expected=f"at least {4 * self.min_bytes}"
                 )
+        if not 1.1 <= self.step <= 16:
+            raise BadInput(f"{self.step}", field="step", expected="a factor from 1.1 to 16")
+        if self.min_bytes < 4:
+            raise BadInput(f"{self.min_bytes} bytes", field="min-size", expected="at least 4")

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwise.advise import frontier
 from shardwise.advise.communication_basis import communication_basis, communication_shares
 from shardwise.advise.overlap import contended_time
+from shardwise.capture import shipped_graph
 from shardwise.errors import BadInput
+from shardwise.graph import read_graph
 from shardwise.hardware import (
     OPERATIONS,
     CollectiveTable,
@@ -218,3 +221,23 @@ def test_contention_lies_between_overlap_and_taking_turns(
     if hidden == 0:
         assert found == pytest.approx(compute + communication)
     assert contended_time(np.array([time]), np.array([1.0]), np.array([1.0]), None)[0] == time
+
+
+def test_a_measured_overlap_lengthens_replayed_steps() -> None:
+    """Nothing hidden: the replayed time is the sum; all of it: as without a measurement."""
+    graph = read_graph(shipped_graph("vgg16"))
+    base = load_hardware("pcie-v100-8")
+
+    def points(hidden: float | None) -> list[dict[str, float]]:
+        overlap = None if hidden is None else Overlap(hidden, 1.0, 1.0, "all_reduce", 1e6)
+        found: list[dict[str, float]] = frontier(graph, replace(base, overlap=overlap), 2)["points"]
+        return found
+
+    plain, hidden, half, exposed = (points(h) for h in (None, 1.0, 0.5, 0.0))
+    assert any(p["replayed_time_s"] < 0.99 * p["time_s"] for p in plain)
+    for bare, all_of_it, some, none in zip(plain, hidden, half, exposed, strict=True):
+        assert all_of_it["replayed_time_s"] == bare["replayed_time_s"]
+        assert none["replayed_time_s"] == pytest.approx(bare["time_s"])
+        middle = (bare["replayed_time_s"] + bare["time_s"]) / 2
+        assert some["replayed_time_s"] == pytest.approx(middle)
+        assert none["replayed_peak_bytes"] == bare["replayed_peak_bytes"]

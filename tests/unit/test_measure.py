@@ -97,7 +97,7 @@ def test_a_size_takes_no_more_than_its_share(share: float, call_s: float, pause_
     assert FEWEST_REPEATS <= found.repeats <= MOST_REPEATS
     cost = found.repeats * (found.calls * call_s + pause_s)
     assert cost <= share * (1 + 1e-9) or found.repeats == FEWEST_REPEATS
-    if fits(share, call_s / 2, pause_s):
+    if fits(share, call_s, pause_s):
         assert (call_s + pause_s) * (WARM_UPS + FEWEST_REPEATS) <= share * (1 + 1e-9)
 
 
@@ -117,6 +117,8 @@ def test_shares_add_up() -> None:
         ({"time_limit_s": float("nan")}, "time-limit"),
         ({"memory_bytes": 100.0}, "memory"),
         ({"max_bytes": 1.0}, "max-size"),
+        ({"step": 1.0}, "step"),
+        ({"min_bytes": 0}, "min-size"),
         ({"backend": "mpi"}, "backend"),
     ],
 )
