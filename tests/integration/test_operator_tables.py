@@ -29,6 +29,7 @@ from shardwise.measure.operators import (
 )
 from shardwise.measure.operators.clock import Timing, cache_bytes, standard_error, timing
 from shardwise.measure.operators.local_call import local_attributes
+from shardwise.measure.operators.measuring import _measure
 from shardwise.measure.operators.siblings import SiblingLost, Siblings
 from shardwise.measure.operators.tables import merged, tables_of
 
@@ -230,6 +231,7 @@ def test_what_cannot_be_made_is_said() -> None:
     assert "no_such" in " ".join(found.notes())
 
 
+@pytest.mark.slow
 def test_two_ranks_measure_at_once() -> None:
     items = needed_operators(graph(MLP), profile(), 2)[:4]
     found = measure_operators(items, replace(QUICK, ranks=2, own_time=False))
@@ -240,6 +242,7 @@ def test_two_ranks_measure_at_once() -> None:
         assert min(table.repetitions) >= 10
 
 
+@pytest.mark.slow
 def test_a_lost_sibling_is_an_error_and_leaves_nobody() -> None:
     items = needed_operators(graph(MLP), profile(), 2)
     with pytest.raises(SiblingLost), Siblings(replace(QUICK, ranks=2)) as siblings:
@@ -262,6 +265,25 @@ def test_ranks_are_for_cpus() -> None:
 
 
 # Statistics and tables.
+
+
+class _Disturbed:
+    """A bench on which the first round is disturbed."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def measure(self, item: OperatorItem, budget_s: float) -> Timing:
+        self.asked += 1
+        return Timing(9.0 if self.asked <= 4 else 1.0 + self.asked / 100, 0.5, 5)
+
+
+def test_a_disturbance_does_not_stay() -> None:
+    items = needed_operators(graph(MLP), profile(), 2)[:4]
+    found = _measure(items, QUICK, _Disturbed(), None)
+    times = [time for table in found.tables for time in table.times_s]
+    assert sorted(times) == [1.05, 1.06, 1.07, 1.08]
+    assert {n for table in found.tables for n in table.repetitions} == {15}
 
 
 def test_the_median_counts_and_overhead_is_taken_off() -> None:

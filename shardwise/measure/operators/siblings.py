@@ -20,7 +20,7 @@ from shardwise.measure.operators.effort import Effort
 from shardwise.measure.operators.needed import OperatorItem
 from shardwise.measure.torch_operator import load_torch
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 """How long siblings wait for each other before they take one of them for lost."""
 
 
