@@ -1,8 +1,9 @@
 """Measuring calls of operators, within a time and a memory limit, alone or beside siblings.
 
 Calls are measured in the order given (dearest first), in up to three rounds of which the fastest
-median counts; what the time limit leaves of the first is not measured, and that is said. With `ranks` above 1 on CPUs so many processes measure the same call at once, as
-training ranks would: they share caches, memory and cores (`siblings.py`).
+median counts; what the time limit leaves of the first is not measured, and that is said. With
+`ranks` above 1 on CPUs so many processes measure the same call at once, as training ranks would:
+they share caches, memory and cores (`siblings.py`).
 """
 
 from __future__ import annotations
