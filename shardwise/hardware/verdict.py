@@ -85,9 +85,9 @@ def verdict(hardware: Hardware, table: CollectiveTable) -> Verdict:
 def link_kind(hardware: Hardware, nodes: int) -> str | None:
     """What the slowest links of a group on so many nodes are, as the profile says it."""
     level = "inside" if nodes == 1 else "between"
-    told = hardware.measurement.get("links", {})
-    if level in told:
-        kind = told[level]
+    told = hardware.measurement.get("links")
+    if isinstance(told, dict):
+        kind = told.get(level)
         return kind if kind in THRESHOLDS else None
     source = hardware.sources.get(f"levels.{level}", "").lower()
     if level == "between":

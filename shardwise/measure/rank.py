@@ -98,7 +98,7 @@ def joined(world: World, options: MeasureOptions) -> Iterator[Rank]:
         raise PeersLost(f"rank {world.rank} found no others: {_line(error)}") from None
     try:
         alone = Rank(torch, world, "gloo", torch.device("cpu"), distributed.group.WORLD)
-        enough = not -alone.worst([-float(gpus >= world.ranks_per_node)])[0] < 1
+        enough = not alone.worst([float(gpus < world.ranks_per_node)])[0]
         if backend == "nccl" and not enough:
             raise BadInput(
                 f"{gpus} GPUs for {world.ranks_per_node} ranks on a node",

@@ -21,6 +21,7 @@ from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import OPERATIONS, Hardware, load_hardware
 from shardwise.measure.local import PARENT_VARIABLE
+from shardwise.measure.world import STORE_VARIABLE
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -102,8 +103,9 @@ def test_time_and_memory_are_bounded_and_what_is_left_out_is_said(tmp_path: Path
     bounded = _measured(tmp_path, "--ranks", "2", "--memory", "96KiB", "--time-limit", "20")
     assert max(size for t in bounded.collectives for size in t.sizes_bytes) == 2**15
     assert bounded.measurement["left_out"] == []
-    hurried = _measured(tmp_path, "--ranks", "2", "--collectives", "--time-limit", "3")
-    assert hurried.measurement["seconds"] < 2 * 3
+    hurried = _measured(tmp_path, "--ranks", "2", "--collectives", "--time-limit", "5")
+    # The fewest repeats of two sizes are timed in any case, and this machine may be busy.
+    assert hurried.measurement["seconds"] < 3 * 5
     ended = [t for t in hurried.collectives if t.sizes_bytes[-1] < 2**24]
     left_out = hurried.measurement["left_out"]
     assert left_out
@@ -212,6 +214,74 @@ def test_what_cannot_be_measured_is_one_line(arguments: list[str], told: str) ->
     assert done.returncode == 2, done.stderr
     assert told in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+TWO_RANKS = """
+import sys
+from shardwise.measure.exchange import prepare, real_size
+from shardwise.measure.options import MeasureOptions
+from shardwise.measure.rank import joined
+from shardwise.measure.world import find_world
+world = find_world()
+with joined(world, MeasureOptions(backend="gloo")) as rank:
+    # The slowest of each: a rank that is fast in one repeat is slow in another.
+    assert rank.worst([float(world.rank), 1.0 - world.rank, 5.0]).tolist() == [1.0, 1.0, 5.0]
+    assert rank.gather(f"rank {world.rank}") == ["rank 0", "rank 1"]
+    rank.barrier()
+    assert rank.time(lambda: None, 10) < 1.0
+    # What is called, and with how many elements of which tensors: sizes as in nccl-tests.
+    distributed, called = rank.torch.distributed, []
+    def spy(name):
+        real = getattr(distributed, name)
+        def call(*tensors, **keywords):
+            called.append((name, *(t.numel() for t in tensors if hasattr(t, "numel"))))
+            return real(*tensors, **keywords)
+        setattr(distributed, name, call)
+    names = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
+    for name in (*names, "broadcast"):
+        spy(name)
+    batch = distributed.batch_isend_irecv
+    def watched(operations):
+        called.extend((one.op.__name__, one.tensor.numel()) for one in operations)
+        return batch(operations)
+    distributed.batch_isend_irecv = watched
+    group = distributed.new_group([0, 1])
+    for operation, expected in {
+        "all_reduce": [("all_reduce", 64)],
+        "all_gather": [("all_gather_into_tensor", 64, 32)],
+        "reduce_scatter": [("reduce_scatter_tensor", 32, 64)],
+        "all_to_all": [("all_to_all_single", 64, 64)],
+        "broadcast": [("broadcast", 64)],
+        "send_receive": [("irecv", 64), ("isend", 64)],
+    }.items():
+        called.clear()
+        prepare(rank, operation, real_size(operation, 256, 2), group, (0, 1))()
+        assert sorted(called) == expected, (operation, called)
+    assert real_size("all_gather", 1000, 3) == 996
+    assert real_size("all_to_all", 4, 8) == 32
+    assert real_size("all_reduce", 1001, 3) == 1000
+"""
+
+
+def test_ranks_agree_on_the_slowest_and_call_what_is_asked(tmp_path: Path) -> None:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWO_RANKS],
+            env={
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "LOCAL_WORLD_SIZE": "2",
+                STORE_VARIABLE: str(tmp_path / "store"),
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=PATIENCE_S)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
 
 
 def test_one_rank_measures_its_device_alone(tmp_path: Path) -> None:

@@ -178,6 +178,9 @@ def test_loopback_is_held_against_a_copy() -> None:
     assert verdict(hardware, table).status == "normal"
     slow = replace(table, times_s=(1e-4, 2.0**20 / 4e7))
     assert verdict(hardware, slow).status == "suspicious"
+    # Where the measurement found no peak, the base's description of its links does not count.
+    across = replace(table, nodes=2, ranks_per_node=1, sizes_bytes=(1024.0, 2.0**30))
+    assert verdict(hardware, across).status == "unknown"
 
 
 class _NvmlError(Exception):
