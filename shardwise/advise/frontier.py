@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from shardwise.advise.chosen import together
-from shardwise.advise.communication_basis import MEASURED, communication_basis
+from shardwise.advise.communication_basis import MEASURED, MODELLED, communication_basis
 from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.outline import outlines
 from shardwise.advise.search import Search, Subject, search_all
+from shardwise.advise.shares import Shares
 from shardwise.advise.tofu import TofuSolution
 from shardwise.advise.turning_point import turning_point
 from shardwise.graph import Graph
@@ -54,6 +55,7 @@ def frontier_document(searches: Sequence[Search]) -> dict[str, Any]:
                 "plan_id": point.found.plan_id(point.point),
                 "micro_batches": point.found.micro_batches,
                 "compute_s": compute,
+                "compute_shares": point.found.compute_shares(point.point).document(),
                 "communication_s": max(point.time_s - compute, 0.0),
                 "replayed_time_s": point.replayed_time_s,
                 "replayed_peak_bytes": round(point.peak_bytes),
@@ -121,10 +123,25 @@ def provenance(hardware: Hardware, mesh: Mesh) -> dict[str, str]:
     """What the numbers stand on."""
     return {
         "profile": hardware.provenance,
-        "compute": "modelled: roofline with the profile's stated efficiency",
+        "compute": _computing(hardware),
         "communication": communication_basis(hardware, mesh),
         "memory": "sum of kept tensors and parameter state; the peak is of the replayed step",
     }
+
+
+def confidence(hardware: Hardware, mesh: Mesh | None, compute: Shares | None = None) -> str:
+    """What the times of an answer stand on, in words; `mesh`, `compute` as far as there is one."""
+    computing = _computing(hardware) if compute is None else compute.text()
+    talking = MEASURED if hardware.collectives else MODELLED
+    if mesh is not None:
+        talking = communication_basis(hardware, mesh)
+    return f"compute: {computing}; communication: {talking}"
+
+
+def _computing(hardware: Hardware) -> str:
+    if hardware.operator_times.known:
+        return "measured operator tables, where they reach; compute_shares says how far"
+    return "modelled: roofline with the profile's stated efficiency"
 
 
 def certificate(searches: Sequence[Search]) -> dict[str, Any]:

@@ -110,6 +110,7 @@ def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) ->
             "replayed_time_s": chosen.replayed_time_s,
             "exposed_communication_s": float(found.replayed.exposed_s[point]),
             "compute_s": compute,
+            "compute_shares": found.compute_shares(point).document(),
             "communication_s": max(time - compute, 0.0),
             "fixed_time_s": found.problem.fixed_time_s,
             "samples_per_s": None

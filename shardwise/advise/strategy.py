@@ -28,6 +28,7 @@ from shardwise.advise.operator_layouts import (
 from shardwise.advise.pattern import GroupPattern
 from shardwise.advise.pins import forbidden_end
 from shardwise.advise.reschedule import Step
+from shardwise.advise.shares import Shares
 from shardwise.graph import DTYPE_BYTES
 from shardwise.graph.coarsen import Member
 
@@ -81,6 +82,7 @@ class Strategy:
             "parameter_bytes": float(cost.parameter_bytes[choice]),
             "activation_bytes": float(cost.activation_bytes[choice]),
             "compute_s": float(cost.compute_s[choice]),
+            "compute_shares": Shares.of_columns(cost.compute_by_source_s[choice]).document(),
             "communication_s": float(cost.communication_s[choice]),
             "operators": [
                 {**operator, **asdict(share)}

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from shardwise.advise.shares import shares_text
 from shardwise.cli import plots
 from shardwise.cli.advisor import advisor, server_options, service
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
@@ -24,7 +25,7 @@ from shardwise.cli.output import (
     table,
     warn,
 )
-from shardwise.cli.tables import curve_csv, curve_table, quote_table
+from shardwise.cli.tables import curve_csv, curve_table, quote_table, stands_on
 from shardwise.errors import BadInput
 from shardwise.schedulers.formats import FORMS, export
 
@@ -99,6 +100,7 @@ def _frontier_table(document: dict[str, Any]) -> None:
         ("point", "sum GiB", "peak GiB", "time", "overlapped", "compute", "communication", "fits"),
         rows,
     )
+    say(stands_on(points))
     _certificate(document)
 
 
@@ -248,7 +250,7 @@ def _explanation(document: dict[str, Any]) -> None:
     )
     table(
         f"groups by time, {min(len(groups), MOST_ROWS)} of {len(groups)}",
-        ("group", "×", "split", "GiB", "compute", "comm."),
+        ("group", "×", "split", "GiB", "compute", "from", "comm."),
         [
             (
                 g["name"],
@@ -256,6 +258,7 @@ def _explanation(document: dict[str, Any]) -> None:
                 g["split"],
                 gib(g["memory_bytes"]),
                 seconds(g["compute_s"]),
+                "-" if g["compute_shares"] is None else shares_text(g["compute_shares"]),
                 seconds(g["communication_s"]),
             )
             for g in groups[:MOST_ROWS]

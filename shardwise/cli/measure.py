@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from shardwise.cli.arguments import json_option
+from shardwise.cli.measure_operators import OperatorWish, operator_options, show_operators
 from shardwise.cli.outfiles import check_output, write_json
 from shardwise.cli.output import emit, parse_bytes, progress, say
 from shardwise.cli.profile_tables import show_profile
@@ -52,6 +53,7 @@ REPORT = Path("report") / "profile.json"
     "--backend", type=click.Choice(["auto", "gloo", "nccl"]), default="auto", show_default=True
 )
 @click.option("--allow-busy", is_flag=True, help="Measure although others use the GPU.")
+@operator_options
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option
 def measure(
@@ -68,10 +70,16 @@ def measure(
     time_limit: float,
     backend: str,
     allow_busy: bool,
+    operators: str | None,
+    hardware: str | None,
+    gpus: int | None,
+    operators_of: str,
+    optimizer: str,
     quiet: bool,
     as_json: bool,
 ) -> None:
     """Measure this machine; under torchrun or srun, all machines of the job."""
+    wish = OperatorWish.of_options(operators, hardware, gpus, operators_of, optimizer)
     options = MeasureOptions(
         collectives=collectives or not overlap,
         overlap=overlap or not collectives,
@@ -88,21 +96,31 @@ def measure(
     world = None if ranks is not None else find_world()
     target = output or _report()
     check_output(target)
-    if world is None:
-        hardware = _local(ranks or _devices(), options, quiet)
+    if wish is not None and wish.profile is not None:
+        found: Hardware | None = wish.profile
+    elif world is None:
+        found = _local(ranks or _devices(), options, quiet)
     else:
         found = _as_rank(world, options, quiet)
-        if found is None:
-            return
-        hardware = found
+    if found is None:
+        return
+    if wish is not None:
+        found = wish.added_to(
+            found,
+            time_limit_s=time_limit,
+            memory_bytes=options.memory_bytes,
+            allow_busy=allow_busy,
+            quiet=quiet or as_json,
+        )
     if target is not None:
-        write_json(hardware_document(hardware), target)
+        write_json(hardware_document(found), target)
     if STORE_VARIABLE in os.environ and world is not None:
         return
     if as_json:
-        emit(hardware_document(hardware))
+        emit(hardware_document(found))
         return
-    show_profile(hardware)
+    show_profile(found)
+    show_operators(found)
     if target is not None:
         say(f"wrote {target}")
 

@@ -15,6 +15,7 @@ from shardwise.hardware.hardware import (
     Level,
     Overlap,
 )
+from shardwise.hardware.operator_tables import OperatorTableFile, operator_tables
 
 
 class _DeviceFile(msgspec.Struct):
@@ -67,7 +68,7 @@ class _HardwareFile(msgspec.Struct):
     devices: list[_DeviceFile]
     levels: list[_LevelFile]
     collectives: list[_TableFile] = []
-    operators: list[dict[str, Any]] = []
+    operators: list[OperatorTableFile] = []
     sources: dict[str, str] = {}
     nodes: int | None = None
     two_node_trees: bool = True
@@ -109,7 +110,7 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
             )
             for t in parsed.collectives
         ),
-        tuple(parsed.operators),
+        operator_tables(parsed.operators, file),
         parsed.sources,
         parsed.nodes,
         parsed.two_node_trees,

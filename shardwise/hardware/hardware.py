@@ -12,6 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.hardware.operator_tables import OperatorTable
+from shardwise.hardware.operator_times import OperatorTimes
+
 SCHEMA = "shardwise.hardware/1"
 Floats = NDArray[np.float64]
 
@@ -142,7 +145,7 @@ class Hardware:
     devices: tuple[Device, ...]
     levels: tuple[Level, ...]
     collectives: tuple[CollectiveTable, ...] = ()
-    operators: tuple[Mapping[str, Any], ...] = ()
+    operators: tuple[OperatorTable, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     nodes: int | None = None
     two_node_trees: bool = True
@@ -177,6 +180,11 @@ class Hardware:
         """Content id of the profile."""
         content = msgspec.json.encode(hardware_document(self), order="sorted")
         return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+    @cached_property
+    def operator_times(self) -> OperatorTimes:
+        """The measured times of operators on the first kind of device."""
+        return OperatorTimes(self.operators, self.devices[0])
 
     def with_nodes(self, nodes: int) -> Hardware:
         """Exactly so many nodes."""
