@@ -1,0 +1,1 @@
+"""experts on shares."""

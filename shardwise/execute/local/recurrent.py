@@ -1,0 +1,1 @@
+"""recurrent on shares."""

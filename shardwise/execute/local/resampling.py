@@ -1,0 +1,1 @@
+"""resampling on shares."""
