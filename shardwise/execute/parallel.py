@@ -9,8 +9,12 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
+from shardwise.advise.layout import REPLICATE
 from shardwise.errors import BadInput
+from shardwise.execute.accumulate import accumulate
+from shardwise.execute.bridge import bridge
 from shardwise.execute.builder import Builder, Parameters
+from shardwise.execute.collectives import run
 from shardwise.execute.captured import Captured, arguments, capture_for, smaller
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.loading import Arrival, Loading
@@ -92,7 +96,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         self._runs = 0
         graph = captured.graph
         placement = Placement(graph, plan, mesh)
-        exchange = Exchange(mesh)
+        exchange = Exchange(mesh, self._device)
         saved = SavedTensors()
 
         def local(placed: Placed) -> Any:
@@ -120,7 +124,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
                     zero_axes=group.zero_axes,
                 )
             )
-        self._store = ParameterStore(specs, mesh, micro_batches=self._parts)
+        self._store = ParameterStore(specs, mesh, micro_batches=self._parts, device=self._device)
         self._store.saved = saved
         self._store.load({s.name: whole.value(s.name).detach().to(self._device) for s in specs})
         for name, parameter in self._store.parameters().items():
@@ -172,7 +176,26 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         batches = self._loading.micro_batches(leaves)
         if len(batches) == 1:
             return self._returned(self._one(batches[0], 0, watch))
-        raise BadInput("micro-batches are not executed yet", field="micro_batches", expected="1")
+        loss_name = self._only_output()
+
+        def one(part: int) -> torch.Tensor:
+            return self._one(batches[part], part, watch)[loss_name]
+
+        if not torch.is_grad_enabled():
+            loss = torch.stack([one(part) for part in range(self._parts)]).mean()
+        else:
+            loss = accumulate(self._parts, one, list(self._store.parameters().values()))
+        return self._returned({loss_name: loss})
+
+    def _only_output(self) -> str:
+        names = [name for name in self._captured.converted.outputs if name is not None]
+        if len(names) != 1:
+            raise BadInput(
+                f"the module returns {len(names)} tensors",
+                field="micro_batches",
+                expected="its loss alone, or a plan with one micro-batch",
+            )
+        return names[0]
 
     def _one(
         self, batch: Mapping[str, torch.Tensor], part: int, watch: Watch | None
@@ -181,6 +204,19 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         number = self._runs
         self._runs += 1
         return self._program.run(batch, number, watch)
+
+    @property
+    def store(self) -> ParameterStore:
+        """This rank's parameters, as the plan keeps them."""
+        return self._store
+
+    def sync_buffers(self) -> None:
+        """Make running statistics whole on every rank; collective, before they are saved."""
+        for name, layout in self._program.written().items():
+            whole = self._buffers_by_name[name]
+            part = whole[self._mesh.local_slices(whole.shape, layout)]
+            path = bridge(layout, (REPLICATE,) * len(layout))
+            whole.copy_(run(part, path, self._mesh, whole.shape))
 
     def _returned(self, results: Mapping[str, torch.Tensor]) -> Any:
         values = [None if n is None else results[n] for n in self._captured.converted.outputs]

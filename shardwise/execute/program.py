@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from shardwise.advise.operator_layouts import LayoutPair
 from shardwise.execute.builder import Built
 from shardwise.execute.instruction import Instruction, Slots
 from shardwise.execute.rank_mesh import RankMesh
@@ -65,6 +66,16 @@ class Program:
     def instructions(self) -> Sequence[Instruction]:
         """In the order in which they run."""
         return self._built.instructions
+
+    @property
+    def pairs(self) -> Mapping[int, LayoutPair]:
+        """The layouts of what each operator makes, by slot."""
+        return self._built.pairs
+
+    def written(self) -> dict[str, tuple[int, ...]]:
+        """The buffers that operators update, with the layout of this rank's part."""
+        slots = [i.inputs[port] for i in self._built.instructions for port in i.written]
+        return {self._built.buffers[slot][0]: self._built.buffers[slot][1] for slot in slots}
 
     def run(
         self, arguments: Mapping[str, torch.Tensor], number: int, watch: Watch | None = None

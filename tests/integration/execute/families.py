@@ -26,6 +26,7 @@ class Toy:
     source: str
     batch: int = 8
     seq: int | None = None
+    highest: int = 8
 
 
 TOYS = {
@@ -80,16 +81,16 @@ TOYS = {
         8,
         16,
     ),
-    "ResNet": Toy("timm:resnet18:img_size=32", 8),
-    "ConvNeXt": Toy("timm:convnext_atto:img_size=32,drop_path_rate=0.0", 8),
-    "Swin": Toy("timm:swin_tiny_patch4_window7_224:img_size=56,drop_path_rate=0.0", 4),
-    "EfficientNet": Toy("timm:efficientnet_b0:img_size=32,drop_rate=0.0,drop_path_rate=0.0", 8),
+    "ResNet": Toy("timm:resnet18:img_size=32,num_classes=10", 8),
+    "ConvNeXt": Toy("timm:convnext_atto:img_size=32,num_classes=10,drop_path_rate=0.0", 8),
+    "Swin": Toy("timm:swin_tiny_patch4_window7_224:img_size=56,num_classes=10,drop_path_rate=0.0", 4),
+    "EfficientNet": Toy("timm:efficientnet_b0:img_size=32,num_classes=10,drop_rate=0.0,drop_path_rate=0.0", 8),
     "LSTM": Toy("zoo:lstm:layers=2,hidden=12,inputs=8,vocab=20,steps=3", 8),
-    "U-Net": Toy("zoo:unet:depth=2,channels=4,image=16", 8),
-    "DLRM": Toy("zoo:dlrm:rows=50", 16),
-    "VGG": Toy("zoo:vgg16:image=32,classes=10", 4),
-    "WideResNet": Toy("zoo:wrn:image=16,classes=10", 8),
-    "transformer": Toy("zoo:transformer", 8),
+    "U-Net": Toy("zoo:unet:depth=2,channels=4,image=16", 8, None, 2),
+    "DLRM": Toy("zoo:dlrm:rows=50,columns=8,tables=4,hidden=12", 16, None, 2),
+    "VGG": Toy("zoo:vgg16:image=32,classes=10,dropout=0.0", 4),
+    "WideResNet": Toy("zoo:wrn:depth=10,width=1,image=16,classes=10", 8),
+    "transformer": Toy("zoo:transformer:layers=1,hidden=16,heads=4,vocab=40,dropout=0.0", 8, 8),
 }
 
 
@@ -113,7 +114,9 @@ def make(name: str, dtype: torch.dtype = torch.float32) -> Model:
     module = _with_values(model.module, random)
     _without_chance(module)
     names = iter(model.input_names)
-    args = pytree.tree_map(lambda x: _data(x, next(names, ""), random), model.args)
+    args = pytree.tree_map(
+        lambda x: _data(x, next(names, ""), toy.highest, random), model.args
+    )
     return Model(module, args, dict(model.kwargs), model.prefix, model.input_names)
 
 
@@ -157,7 +160,7 @@ def _without_chance(module: Any) -> None:
             child.p = 0.0
 
 
-def _data(x: Any, name: str, random: torch.Generator) -> Any:
+def _data(x: Any, name: str, highest: int, random: torch.Generator) -> Any:
     if not isinstance(x, torch.Tensor):
         return x
     if "mask" in name:
@@ -166,4 +169,4 @@ def _data(x: Any, name: str, random: torch.Generator) -> Any:
         return mask
     if x.is_floating_point():
         return torch.randn(x.shape, generator=random, dtype=torch.float64).to(x.dtype)
-    return torch.randint(1, 8, x.shape, generator=random, dtype=x.dtype)
+    return torch.randint(0, highest, x.shape, generator=random, dtype=x.dtype)
