@@ -224,6 +224,13 @@ def first_difference(
             if slot not in pairs or tensor_name not in model._captured.graph.tensors:
                 continue
             tensor = slots[slot]
+            shape = case.captured.graph.tensors[tensor_name].shape
+            local = model._mesh.local_shape(shape, pairs[slot].forward)
+            if tuple(tensor.shape) != local:
+                raise AssertionError(
+                    f"{instruction.name} makes {list(tensor.shape)}, its layout wants {local}: "
+                    f"{lines}"
+                )
             if tensor.requires_grad:
                 tensor.retain_grad()
                 made.append((tensor_name, tensor, pairs[slot]))
