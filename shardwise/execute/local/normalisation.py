@@ -88,6 +88,8 @@ def group_norm(share: Share) -> Run:
     spatial = list(range(2, len(shape)))
     axes = tuple(sorted({*channel_axes, *(a for d in spatial for a in share.input_axes(0, d))}))
     rows = share.input_rows(0, 1)
+    if share.output_axes(0, 1) != channel_axes:
+        raise NotLocal("channels of the result are split, those of the data are not")
     if not axes:
         local = share.input_shape(0)
         sizes = {"N": local[0], "C": local[1], "HxW": prod(local[2:])}

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from shardwise.capture.mutation import functional_twin
 from shardwise.execute.local.calling import Run, bind
 from shardwise.execute.local.registry import form
@@ -79,3 +81,18 @@ def sum_to_size(share: Share) -> Run:
     """Terms of the sum, in the local shape."""
     shape = list(share.output_shape())
     return lambda x: [x.sum_to_size(shape)]
+
+
+@form("atan2.out")
+def into(share: Share) -> Run:
+    """The tensor that would be written over is not."""
+    call = torch.ops.aten.atan2.default
+    return lambda a, b, _: [call(a, b)]
+
+
+@form("to.device", "to.dtype", "to.dtype_layout", "_to_copy.default")
+def cast(share: Share) -> Run:
+    """The dtype changes; where tensors are is not the graph's to say."""
+    dtype = share.attributes.get("dtype") or getattr(torch, share.outputs[0].dtype)
+    copies = bool(share.attributes.get("copy")) or share.op.kind == "aten._to_copy.default"
+    return lambda x: [x.to(dtype, copy=copies)]

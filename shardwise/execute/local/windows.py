@@ -32,3 +32,19 @@ def bring_rows(share: Share, i: int, dim: int, wanted: Wanted, o: int = 0, out: 
         start += length
     exchange = share.exchange
     return lambda x: exchange.rows(x, dim, every, extent, have)
+
+
+def bring_window(
+    share: Share, dim: int, wanted: Wanted
+) -> tuple[Callable[[Any], Any], int, int]:
+    """As `bring_rows` of the first input, and how many rows before and after there are not."""
+    extent = share.inputs[0].shape[dim]
+
+    def there(rows: range) -> range:
+        found = wanted(rows)
+        start = min(max(found.start, 0), extent)
+        return range(start, max(min(found.stop, extent), start))
+
+    mine = share.output_rows(0, dim)
+    asked, given = wanted(mine), there(mine)
+    return bring_rows(share, 0, dim, there), given.start - asked.start, asked.stop - given.stop
