@@ -43,10 +43,10 @@ def accumulate(
             p.grad = grad
     assert total is not None
     seed = torch.zeros((), device=total.device, requires_grad=True)
-    return _Deposit.apply(total / parts, seed, parameters, found)  # type: ignore[no-any-return]
+    return _Deposit.apply(total / parts, seed, parameters, found)
 
 
-class _Deposit(torch.autograd.Function):
+class _Deposit(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, loss: Any, seed: Any, parameters: Any, found: Any) -> Any:
         ctx.parameters, ctx.found = parameters, found

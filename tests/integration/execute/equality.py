@@ -98,10 +98,7 @@ def _trained(case: Case, parts: int, steps: int) -> Reference:
     model = case.model
     module = copy.deepcopy(model.module)
     optimizer = torch.optim.Adam(module.parameters(), **ADAM)
-    paths = {
-        path: name
-        for name, path in case.captured.converted.paths.items()
-    }
+    paths = {path: name for name, path in case.captured.converted.paths.items()}
     found = Reference([], [], [], {})
     with computing(TOYS[case.name]):
         for _ in range(steps):
@@ -144,7 +141,7 @@ def parallel(case: Case, plan: dict[str, Any]) -> ParallelModule:
     mesh = mesh_of(plan, dist.get_rank())
     mesh = _MESHES.setdefault(mesh.sizes, mesh)
     with computing(TOYS[case.name]):
-        return ParallelModule(case.captured, plan, mesh=mesh)
+        return ParallelModule(case.captured, plan, mesh)
 
 
 def compare(rank: int, name: str, plan: dict[str, Any], steps: int = STEPS) -> Errors | None:

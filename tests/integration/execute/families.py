@@ -83,8 +83,12 @@ TOYS = {
     ),
     "ResNet": Toy("timm:resnet18:img_size=32,num_classes=10", 8),
     "ConvNeXt": Toy("timm:convnext_atto:img_size=32,num_classes=10,drop_path_rate=0.0", 8),
-    "Swin": Toy("timm:swin_tiny_patch4_window7_224:img_size=56,num_classes=10,drop_path_rate=0.0", 4),
-    "EfficientNet": Toy("timm:efficientnet_b0:img_size=32,num_classes=10,drop_rate=0.0,drop_path_rate=0.0", 8),
+    "Swin": Toy(
+        "timm:swin_tiny_patch4_window7_224:img_size=56,num_classes=10,drop_path_rate=0.0", 4
+    ),
+    "EfficientNet": Toy(
+        "timm:efficientnet_b0:img_size=32,num_classes=10,drop_rate=0.0,drop_path_rate=0.0", 8
+    ),
     "LSTM": Toy("zoo:lstm:layers=2,hidden=12,inputs=8,vocab=20,steps=3", 8),
     "U-Net": Toy("zoo:unet:depth=2,channels=4,image=16", 8, None, 2),
     "DLRM": Toy("zoo:dlrm:rows=50,columns=8,tables=4,hidden=12", 16, None, 2),
@@ -114,9 +118,7 @@ def make(name: str, dtype: torch.dtype = torch.float32) -> Model:
     module = _with_values(model.module, random)
     _without_chance(module)
     names = iter(model.input_names)
-    args = pytree.tree_map(
-        lambda x: _data(x, next(names, ""), toy.highest, random), model.args
-    )
+    args = pytree.tree_map(lambda x: _data(x, next(names, ""), toy.highest, random), model.args)
     return Model(module, args, dict(model.kwargs), model.prefix, model.input_names)
 
 
