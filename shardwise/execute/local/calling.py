@@ -46,9 +46,7 @@ def _value(type_name: str, value: Any) -> Any:
     return named if isinstance(named, torch.dtype) else value
 
 
-def bind(
-    target: Any, arguments: Sequence[str], attributes: Mapping[str, Any], outputs: int
-) -> Run:
+def bind(target: Any, arguments: Sequence[str], attributes: Mapping[str, Any], outputs: int) -> Run:
     """`target` as a function of the tensors named by `arguments`, giving `outputs` tensors."""
     positional: list[Any] = []
     named: dict[str, Any] = {}

@@ -98,9 +98,7 @@ class _Loss:
         self.reduction = attributes["reduction"]
         self.ignored = attributes.get("ignore_index", -100)
         self.smoothing = attributes.get("label_smoothing", 0.0)
-        batch = [
-            v for v in share.variables if (a := share.reads(0, v)) is not None and a.dim != 1
-        ]
+        batch = [v for v in share.variables if (a := share.reads(0, v)) is not None and a.dim != 1]
         self.batch_axes = share.axes(*batch)
         # What the batch is summed to is whole where its divisor is a statistic.
         self.whole_axes = share.axes(*(v for v in batch if not share.is_reduction(v)))

@@ -1,6 +1,6 @@
 """Normalisations whose mean and variance are of shares: summed first, then read by every share.
 
-    mean = Σ x / n,  var = Σ (x - mean)² / n,  y = (x - mean) / √(var + ε) · w + b
+mean = Σ x / n,  var = Σ (x - mean)² / n,  y = (x - mean) / √(var + ε) · w + b
 """
 
 from __future__ import annotations

@@ -34,11 +34,9 @@ def avg_pool(share: Share) -> Run:
         return plain(share)
     shape = share.inputs[0].shape
     spatial = len(shape) - 2
-    ones = torch.ones((1, 1, *shape[2:]), dtype=torch.float64)
     # Mean over ones is (places inside) / divisor; the whole window is summed here.
+    ones = torch.ones((1, 1, *shape[2:]), dtype=torch.float64)
     inside = bind(share.target, share.arguments, share.attributes, 1)(ones)[0]
-    counting = {**share.attributes, "count_include_pad": False}
-    counting.pop("divisor_override", None)
     size = per_spatial_dim(share.attributes["kernel_size"], spatial, 1)
     steps, pads = windows.steps, windows.whole_pads
     counts = torch.ones((), dtype=torch.float64)
@@ -53,11 +51,9 @@ def avg_pool(share: Share) -> Run:
     window = 1
     for n in size:
         window *= n
-    attributes = {
-        **share.attributes,
-        **windows.attributes,
-        "count_include_pad": True,
-    }
+    attributes = {**share.attributes, **windows.attributes, "count_include_pad": True}
+    if "divisor_override" in attributes:
+        attributes["divisor_override"] = None
     run = bind(share.target, share.arguments, attributes, 1)
     scale = factors * window
     cached: dict[Any, Any] = {}
@@ -79,6 +75,7 @@ class _Windows:
         spatial = len(shape) - 2
         if len(share.outputs[0].shape) != spatial + 2 or spatial < 1:
             raise NotLocal("pooling without a batch")
+        share.refuse(share.statistics, "a window that is the whole dimension is split")
         size = per_spatial_dim(attributes["kernel_size"], spatial, 1)
         stride = attributes.get("stride")
         steps = size if stride in (None, []) else per_spatial_dim(stride, spatial, 1)
@@ -87,7 +84,6 @@ class _Windows:
         gaps = per_spatial_dim(attributes.get("dilation"), spatial, 1)
         self.brings: list[Callable[[Any], Any]] = []
         self.widths = [0] * (2 * spatial)
-        local = list(pads)
         for s in range(spatial):
             if not share.output_axes(0, 2 + s):
                 continue
@@ -101,15 +97,13 @@ class _Windows:
             place = 2 * (spatial - 1 - s)
             self.widths[place], self.widths[place + 1] = low, high
             self.brings.append(bring)
-            local[s] = 0
         if self.brings:
-            # Padding of dimensions that are whole is put in place with the others'.
+            # What lies beyond dimensions that are whole is put in place with the others'.
             for s in range(spatial):
-                if local[s]:
+                if not share.output_axes(0, 2 + s):
                     place = 2 * (spatial - 1 - s)
                     self.widths[place : place + 2] = [pads[s], self._after(share, s)]
-                    local[s] = 0
-        self.attributes = {"padding": local, "stride": steps}
+        self.attributes = {"padding": [0] * spatial, "stride": steps, "ceil_mode": False}
 
     def _after(self, share: Share, s: int) -> int:
         """Rows that the last window reads beyond the data."""
@@ -166,9 +160,6 @@ def max_pool_with_indices(share: Share) -> Run:
     for s in range(spatial):
         rows = share.output_rows(0, 2 + s)
         starts.append(rows.start * windows.steps[s] - windows.whole_pads[s])
-        if not share.output_axes(0, 2 + s):
-            low = windows.widths[2 * (spatial - 1 - s)]
-            starts[-1] = -low
 
     def pooled(x: Any) -> list[Any]:
         data = windows.data(x, -torch.inf)

@@ -1,6 +1,6 @@
 """Softmax and what is like it, with maximum and sum of exponentials reduced over the shares.
 
-    m = max_r max_j x,  s = Σ_r Σ_j exp(x - m),  log softmax = x - m - log s
+m = max_r max_j x,  s = Σ_r Σ_j exp(x - m),  log softmax = x - m - log s
 """
 
 from __future__ import annotations

@@ -65,9 +65,7 @@ def unfold(share: Share) -> Run:
     dim, size, step = attributes["dimension"] % len(shape), attributes["size"], attributes["step"]
     if not share.output_axes(0, dim):
         return plain(share)
-    rows = bring_rows(
-        share, 0, dim, lambda r: range(r.start * step, (r.stop - 1) * step + size)
-    )
+    rows = bring_rows(share, 0, dim, lambda r: range(r.start * step, (r.stop - 1) * step + size))
     return lambda x: [rows(x).unfold(dim, size, step)]
 
 

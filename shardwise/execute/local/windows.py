@@ -34,9 +34,7 @@ def bring_rows(share: Share, i: int, dim: int, wanted: Wanted, o: int = 0, out: 
     return lambda x: exchange.rows(x, dim, every, extent, have)
 
 
-def bring_window(
-    share: Share, dim: int, wanted: Wanted
-) -> tuple[Callable[[Any], Any], int, int]:
+def bring_window(share: Share, dim: int, wanted: Wanted) -> tuple[Callable[[Any], Any], int, int]:
     """As `bring_rows` of the first input, and how many rows before and after there are not."""
     extent = share.inputs[0].shape[dim]
 

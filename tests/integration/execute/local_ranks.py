@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.distributed as dist
+from local_examples import MORE
 from shardwise.advise.layout import PARTIAL, REPLICATE, shard_fits
 from shardwise.execute.collectives import all_reduce
 from shardwise.execute.exchange import Exchange
@@ -51,22 +52,22 @@ class Case:
         return f"{self.op.kind} {dict(self.example.shapes)} {dict(self.example.attributes)} {names}"
 
 
-def whole_calls(wanted: str = "") -> Iterator[tuple[Operator, dict, OperatorSemantics, Example, list]]:
+def whole_calls(
+    wanted: str = "",
+) -> Iterator[tuple[Operator, dict, OperatorSemantics, Example, list]]:
     """Every described kind with an example that runs here and has defined values."""
     numbers = np.random.default_rng(0)
-    for found in descriptions():
-        if found.kind in DRAWN or any(part in found.kind for part in UNDEFINED):
+    examples = [(found.kind, example) for found in descriptions() for example in found.examples]
+    for kind, example in [*examples, *MORE]:
+        if kind in DRAWN or any(part in kind for part in UNDEFINED) or example.needs == "cuda":
             continue
-        if wanted and wanted not in found.kind:
+        if wanted and wanted not in kind:
             continue
-        for example in found.examples:
-            if example.needs == "cuda":
-                continue
-            sized = example.sized(numbers)
-            arrays = sized.draw(np.random.default_rng(zlib.crc32(found.kind.encode())))
-            made = graph_of(found.kind, sized, arrays)
-            if made is not None:
-                yield *made, sized, arrays
+        sized = example.sized(numbers)
+        arrays = sized.draw(np.random.default_rng(zlib.crc32(kind.encode())))
+        made = graph_of(kind, sized, arrays)
+        if made is not None:
+            yield *made, sized, arrays
 
 
 def graph_of(kind, example, arrays):
@@ -129,7 +130,11 @@ def is_legal(semantics, op, tensors, split, sizes) -> bool:
                 continue
             extent = tensors[name].shape[access.dim]
             halo = max(access.halo_before, access.halo_after)
-            if not shard_fits(extent, parts) or access.granularity % parts or halo > extent // parts:
+            if (
+                not shard_fits(extent, parts)
+                or access.granularity % parts
+                or halo > extent // parts
+            ):
                 return False
     return True
 
