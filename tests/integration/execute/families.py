@@ -81,18 +81,19 @@ TOYS = {
         8,
         16,
     ),
-    "ResNet": Toy("timm:resnet18:img_size=32,num_classes=10", 8),
-    "ConvNeXt": Toy("timm:convnext_atto:img_size=32,num_classes=10,drop_path_rate=0.0", 8),
+    "ResNet": Toy("timm:test_resnet:img_size=64,num_classes=10", 8),
+    "ConvNeXt": Toy("timm:test_convnext:img_size=64,num_classes=10,drop_path_rate=0.0", 8),
     "Swin": Toy(
-        "timm:swin_tiny_patch4_window7_224:img_size=56,num_classes=10,drop_path_rate=0.0", 4
+        "timm:swin_tiny_patch4_window7_224:img_size=56,embed_dim=24,num_classes=10,drop_path_rate=0.0",
+        4,
     ),
     "EfficientNet": Toy(
-        "timm:efficientnet_b0:img_size=32,num_classes=10,drop_rate=0.0,drop_path_rate=0.0", 8
+        "timm:test_efficientnet:img_size=64,num_classes=10,drop_path_rate=0.0", 8
     ),
     "LSTM": Toy("zoo:lstm:layers=2,hidden=12,inputs=8,vocab=20,steps=3", 8),
     "U-Net": Toy("zoo:unet:depth=2,channels=4,image=16", 8, None, 2),
     "DLRM": Toy("zoo:dlrm:rows=50,columns=8,tables=4,hidden=12", 16, None, 2),
-    "VGG": Toy("zoo:vgg16:image=32,classes=10,dropout=0.0", 4),
+    "VGG": Toy("zoo:vgg16:image=32,classes=10,channels=4,hidden=24,dropout=0.0", 4),
     "WideResNet": Toy("zoo:wrn:depth=10,width=1,image=16,classes=10", 8),
     "transformer": Toy("zoo:transformer:layers=1,hidden=16,heads=4,vocab=40,dropout=0.0", 8, 8),
 }
