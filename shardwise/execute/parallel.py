@@ -96,7 +96,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         kept = Parameters(placement)
         built = self._build(placement, kept, exchange)
         self._store = ParameterStore(
-            _specs(placement, kept), mesh, micro_batches=self._parts, device=self._device
+            _specs(placement, kept, captured), mesh, micro_batches=self._parts, device=self._device
         )
         self._store.saved = saved
         self._store.load(
@@ -217,7 +217,8 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             whole.copy_(run(part, path, self._mesh, whole.shape))
 
 
-def _specs(placement: Placement, kept: Parameters) -> list[ParameterSpec]:
+def _specs(placement: Placement, kept: Parameters, captured: Captured) -> list[ParameterSpec]:
+    """Frozen parameters get no gradient, as in the module."""
     found = []
     for name, pair in kept.all().items():
         group = placement.groups[kept.group[name]]
@@ -228,7 +229,7 @@ def _specs(placement: Placement, kept: Parameters) -> list[ParameterSpec]:
                 shape=tensor.shape,
                 dtype=tensor.dtype,
                 layout=pair.forward,
-                gradient=pair.gradient if tensor.differentiable else None,
+                gradient=pair.gradient if captured.value(name).requires_grad else None,
                 zero=group.zero,
                 zero_axes=group.zero_axes,
             )
