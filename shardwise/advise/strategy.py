@@ -222,6 +222,7 @@ def _operator(
         "name": op.name,
         "kind": op.kind,
         "split": [None if v is None else sem.variables[v].name for v in split],
+        "variables": list(split),
         "inputs": {name: describe(pair.forward, ()) for name, pair in inputs},
         "outputs": {name: describe(pair.forward, ()) for name, pair in outputs},
         "loads": loads,

@@ -36,9 +36,9 @@ class Captured:
     def value(self, name: str) -> torch.Tensor:
         """The module's own tensor of a parameter or buffer of the graph."""
         if name in self.converted.constants:
-            return self.converted.constants[name]  # type: ignore[no-any-return]
+            return self.converted.constants[name]
         owner, _, last = self.converted.paths[name].rpartition(".")
-        return getattr(self.model.module.get_submodule(owner), last)  # type: ignore[no-any-return]
+        return getattr(self.model.module.get_submodule(owner), last)
 
 
 def capture_module(model: Model, name: str) -> Captured:

@@ -33,15 +33,15 @@ class Route:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The local part in the other layout; differentiable."""
         if x.requires_grad and torch.is_grad_enabled():
-            return _Crossing.apply(x, self)  # type: ignore[no-any-return]
+            return _Crossing.apply(x, self)
         return self.move(x)
 
     def move(self, x: torch.Tensor) -> torch.Tensor:
         """The same without a record for autograd."""
-        return run(x, self.forward, self.mesh, self.shape)  # type: ignore[no-any-return]
+        return run(x, self.forward, self.mesh, self.shape)
 
 
-class _Crossing(torch.autograd.Function):
+class _Crossing(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, route: Route) -> torch.Tensor:
         ctx.route = route

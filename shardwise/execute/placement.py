@@ -103,14 +103,13 @@ class Placement:
             nothing: Split = (None,) * axes
             return Placed(op, semantics, nothing, whole_layouts(op, axes), CONSTANT, {}, {})
         group, entry = found
-        if entry["kind"] != op.kind or len(entry["split"]) != axes or "moves" not in entry:
+        split = tuple(entry.get("variables", ()))
+        if entry["kind"] != op.kind or len(split) != axes or "moves" not in entry:
             raise BadInput(
                 f"operator {op.name} does not say how it is executed on {axes} axes",
                 field="groups",
                 expected="a plan of this version of shardwise, made for this graph",
             )
-        names = [variable.name for variable in semantics.variables]
-        split = tuple(None if word is None else names.index(word) for word in entry["split"])
         return Placed(
             op,
             semantics,

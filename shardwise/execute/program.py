@@ -13,11 +13,15 @@ from typing import Any
 
 import torch
 
+from shardwise.advise.operator_layouts import LayoutPair
 from shardwise.execute.builder import Built
 from shardwise.execute.instruction import Instruction, Slots
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.execute.saved import SavedTensors
-from shardwise.execute.second_run import SecondRun, SecondRuns
+from shardwise.execute.second_run import SecondRuns
+
+Use = Callable[[], torch.Tensor]
+"""A parameter's local part, made whole if it has to be."""
 
 Watch = Callable[[Instruction, Slots], None]
 """Called after every instruction; for finding where two runs part."""
@@ -30,7 +34,7 @@ class Program:
         self,
         built: Built,
         mesh: RankMesh,
-        use: Callable[[str], torch.Tensor],
+        user: Callable[[str], Use],
         buffer: Callable[[str], torch.Tensor],
         saved: SavedTensors,
         step: Callable[[int], None],
@@ -39,7 +43,6 @@ class Program:
     ) -> None:
         self._built = built
         self._mesh = mesh
-        self._use = use
         self._buffer = buffer
         self._saved = saved
         self._step = step
@@ -50,12 +53,14 @@ class Program:
             i.rebuild is not None and i.rebuild.dropped in i.inputs for i in built.instructions
         )
         self._template: Slots = []
-        self._parameters = [(slot, name) for name, slot in built.parameters.items()]
         # When a parameter is first read: those of ZeRO 3 are gathered then, not before.
-        self._first: dict[int, list[tuple[int, str]]] = {}
-        for slot, name in self._parameters:
-            reader = next(n for n, i in enumerate(built.instructions) if slot in i.inputs)
-            self._first.setdefault(reader, []).append((slot, name))
+        self._first: dict[int, list[tuple[int, Use]]] = {}
+        readers: dict[int, int] = {}
+        for number, instruction in enumerate(built.instructions):
+            for slot in instruction.inputs:
+                readers.setdefault(slot, number)
+        for name, slot in built.parameters.items():
+            self._first.setdefault(readers[slot], []).append((slot, user(name)))
         self._simple = [
             (i.run, i.inputs, i.outputs, i.dead, self._first.get(n, ()))
             for n, i in enumerate(built.instructions)
@@ -65,6 +70,16 @@ class Program:
     def instructions(self) -> Sequence[Instruction]:
         """In the order in which they run."""
         return self._built.instructions
+
+    @property
+    def pairs(self) -> Mapping[int, LayoutPair]:
+        """The layouts of what each operator makes, by slot."""
+        return self._built.pairs
+
+    def written(self) -> dict[str, tuple[int, ...]]:
+        """The buffers that operators update, with the layout of this rank's part."""
+        slots = [i.inputs[port] for i in self._built.instructions for port in i.written]
+        return {self._built.buffers[slot][0]: self._built.buffers[slot][1] for slot in slots}
 
     def run(
         self, arguments: Mapping[str, torch.Tensor], number: int, watch: Watch | None = None
@@ -107,10 +122,9 @@ class Program:
         self._template = []
 
     def _run_plain(self, slots: Slots) -> None:
-        use = self._use
         for run, inputs, outputs, dead, parameters in self._simple:
-            for slot, name in parameters:
-                slots[slot] = use(name)
+            for slot, use in parameters:
+                slots[slot] = use()
             made = run(*[slots[s] for s in inputs])
             for slot, tensor in zip(outputs, made, strict=False):
                 slots[slot] = tensor
@@ -125,8 +139,8 @@ class Program:
                 slots[slot] = None
 
     def _one(self, slots: Slots, number: int, instruction: Instruction) -> None:
-        for slot, name in self._first.get(number, ()):
-            slots[slot] = self._use(name)
+        for slot, use in self._first.get(number, ()):
+            slots[slot] = use()
         made = instruction.run(*[slots[s] for s in instruction.inputs])
         for slot, tensor in zip(instruction.outputs, made, strict=True):
             slots[slot] = tensor
@@ -134,8 +148,8 @@ class Program:
     def _run_hooked(self, slots: Slots, number: int, watch: Watch | None) -> None:
         runs = SecondRuns(self._saved, self._built.instructions, self._again_at(number))
         for position, instruction in enumerate(self._built.instructions):
-            for slot, name in self._first.get(position, ()):
-                slots[slot] = self._use(name)
+            for slot, use in self._first.get(position, ()):
+                slots[slot] = use()
             with runs.of(instruction, slots):
                 made = instruction.run(*[slots[s] for s in instruction.inputs])
             for slot, tensor in zip(instruction.outputs, made, strict=True):
@@ -154,6 +168,3 @@ class Program:
             yield
 
         return again
-
-
-__all__ = ["Program", "SecondRun", "Watch"]

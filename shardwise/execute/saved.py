@@ -56,7 +56,7 @@ class Cell:
 
     def tensor(self) -> torch.Tensor:
         """The tensor, kept or made again."""
-        return self.kept if isinstance(self.kept, torch.Tensor) else self.kept.tensor()  # type: ignore[no-any-return]
+        return self.kept if isinstance(self.kept, torch.Tensor) else self.kept.tensor()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class SavedTensors:
 
     def unpack(self, kept: Any) -> torch.Tensor:
         """The tensor of what was kept of it."""
-        return kept if isinstance(kept, torch.Tensor) else kept.tensor()  # type: ignore[no-any-return]
+        return kept if isinstance(kept, torch.Tensor) else kept.tensor()
 
     def clear(self) -> None:
         """Forget storages; called when a forward pass is over."""

@@ -13,9 +13,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from shardwise.execute.instruction import Instruction, Rebuild, Slots
 from shardwise.execute.saved import SavedTensors
+
+
+class _Storages:
+    """The storages of some tensors; weak references keep their addresses from being used again."""
+
+    def __init__(self) -> None:
+        self._references: dict[int, StorageWeakRef] = {}
+
+    def add(self, tensor: torch.Tensor) -> None:
+        reference = StorageWeakRef(tensor.untyped_storage())
+        self._references[reference.cdata] = reference
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._references
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +59,7 @@ class SecondRun:
         self._again = again
         self._instructions = instructions
         self._entering: dict[int, tuple[Any, bool]] = {}
-        self._storages: set[int] = set()
+        self._storages = _Storages()
         self._made: set[int] = set()
         self._counts: dict[int, int] = {}
         self._saved: dict[tuple[int, int], torch.Tensor] | None = None
@@ -60,7 +75,7 @@ class SecondRun:
             tensor = slots[slot]
             if slot in self._made or slot in self._entering or tensor is None:
                 continue
-            self._storages.add(tensor.untyped_storage()._cdata)
+            self._storages.add(tensor)
             self._entering[slot] = (self._hooks.keep(tensor), tensor.requires_grad)
         self._made.update(instruction.outputs)
         self._now = number
@@ -76,7 +91,7 @@ class SecondRun:
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What the first run keeps of a tensor that the present instruction saves."""
-        if tensor.untyped_storage()._cdata in self._storages:
+        if tensor in self._storages:
             return tensor
         assert self._now is not None
         place = self._counts[self._now]
@@ -103,10 +118,10 @@ class SecondRun:
     def _run(self) -> None:
         self._saved = {}
         slots: dict[int, torch.Tensor] = {}
-        storages = set()
+        storages = _Storages()
         for slot, (kept, differentiable) in self._entering.items():
             tensor = self._hooks.unpack(kept).detach()
-            storages.add(tensor.untyped_storage()._cdata)
+            storages.add(tensor)
             slots[slot] = tensor.requires_grad_(differentiable)
         last = {s: n for n in self._counts for s in self._instructions[n].inputs}
         with self._again(), torch.enable_grad():
@@ -116,19 +131,20 @@ class SecondRun:
                     if last[slot] == number and slot not in self._wanted:
                         slots.pop(slot, None)
 
-    def _one(self, number: int, slots: dict[int, torch.Tensor], storages: set[int]) -> None:
+    def _one(self, number: int, slots: dict[int, torch.Tensor], storages: _Storages) -> None:
         instruction = self._instructions[number]
         inputs = [slots[s] for s in instruction.inputs]
         for port in instruction.written:
             # Running statistics count a batch once.
             inputs[port] = inputs[port].clone()
+            storages.add(inputs[port])
         kept = self._saved
         assert kept is not None
         place = 0
 
         def pack(tensor: torch.Tensor) -> None:
             nonlocal place
-            if tensor.untyped_storage()._cdata not in storages:
+            if tensor not in storages:
                 kept[number, place] = tensor.detach()
                 place += 1
 
