@@ -183,7 +183,8 @@ def count_launches(session: Session) -> dict[str, int]:
     """All launches by state, for the metrics."""
     found = dict.fromkeys(LAUNCH_STATES, 0)
     query = select(Launch.state, func.count()).group_by(Launch.state)
-    found.update(dict(session.execute(query).tuples().all()))
+    for state, count in session.execute(query):
+        found[state] = count
     return found
 
 

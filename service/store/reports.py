@@ -62,15 +62,10 @@ def take_reports(
     agent = lock_agent(session, agent_id)
     if agent is None:
         return None
-    known = dict(
-        session.execute(
-            select(ReportRow.id, ReportRow.refused).where(
-                ReportRow.agent_id == agent_id, ReportRow.id.in_([report.id for report in reports])
-            )
-        )
-        .tuples()
-        .all()
+    answered = select(ReportRow.id, ReportRow.refused).where(
+        ReportRow.agent_id == agent_id, ReportRow.id.in_([report.id for report in reports])
     )
+    known: dict[str, str | None] = {row.id: row.refused for row in session.execute(answered)}
     read = [report for report in reports if not isinstance(report, Unread)]
     parts = _parts(session, agent_id, [report.assignment for report in read])
     if any(isinstance(report, ResultReport) for report in read):
