@@ -35,7 +35,10 @@ def may_become(before: str, after: str) -> bool:
 
 
 def launch_state(before: str, ending: str | None, assignments: Sequence[str]) -> str:
-    """The launch's state, from its own, how it is to end, and its placement's assignments."""
+    """The launch's state, from its own, how it is to end, and its placement's assignments' states.
+
+    How many assignments are in a state does not matter.
+    """
     if before in LAUNCH_ENDED:
         return before
     active = any(state in ASSIGNMENT_ACTIVE for state in assignments)

@@ -36,7 +36,7 @@ from service.store.gangs import claim
 from service.store.graphs import graph_content
 from service.store.ids import iso
 from service.store.launch_tables import Assignment, Launch
-from service.store.launches import assignment_document, parts_of, plan_of_launch
+from service.store.launches import assignment_document, count_parts, plan_of_launch
 from service.store.pages import page
 from service.store.records import record
 from service.store.reports import Bounds, Taken, take_reports
@@ -163,7 +163,7 @@ def _assignment(call: Call, launch: Launch, part: Assignment, lease_s: float) ->
     content = None if launch.graph_id is None else graph_content(call.session, launch.graph_id)
     graph = None if content is None else msgspec.Raw(content)
     plan = plan_of_launch(call.session, launch.id)
-    nodes = len(parts_of(call.session, launch))
+    nodes = count_parts(call.session, launch)
     return assignment_document(launch, part, nodes, graph, plan, lease_s)
 
 

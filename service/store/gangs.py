@@ -252,7 +252,7 @@ def _stop_all(session: Session, launch: Launch, why: str) -> None:
 
 def settle(session: Session, launch: Launch) -> None:
     """Bring a locked launch's state up to what its assignments make of it."""
-    query = select(Assignment.state).where(Assignment.launch_id == launch.id)
+    query = select(Assignment.state).where(Assignment.launch_id == launch.id).distinct()
     if launch.placed_at is not None:
         query = query.where(Assignment.attempt == launch.attempt)
     elif launch.ending is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from service.store.launch_tables import Launch, LogLine
@@ -65,11 +65,18 @@ def add_lines(
 
 
 def _forget(session: Session, launch_id: str, through_line: int, through_bytes: int) -> None:
-    """Delete the oldest lines, up to a number and up to a byte."""
-    old = or_(LogLine.number <= through_line, LogLine.through_bytes <= through_bytes)
+    """Delete the oldest lines: up to a number, and up to the one that reaches to a byte."""
+    mine = LogLine.launch_id == launch_id
+    if through_bytes > 0:
+        reaches = select(func.min(LogLine.number)).where(
+            mine, LogLine.through_bytes >= through_bytes
+        )
+        through_line = max(through_line, session.scalar(reaches) or 0)
+    if through_line < 1:
+        return
     gone = session.scalars(
         delete(LogLine)
-        .where(LogLine.launch_id == launch_id, old)
+        .where(mine, LogLine.number <= through_line)
         .returning(LogLine.number)
         .execution_options(synchronize_session=False)
     ).all()

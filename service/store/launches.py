@@ -115,6 +115,14 @@ def parts_of(session: Session, launch: Launch) -> list[Assignment]:
     return list(session.scalars(query.order_by(Assignment.node_rank)))
 
 
+def count_parts(session: Session, launch: Launch) -> int:
+    """How many agents the launch's last placement has."""
+    query = select(func.count()).where(
+        Assignment.launch_id == launch.id, Assignment.attempt == launch.attempt
+    )
+    return int(session.scalar(query) or 0)
+
+
 def runs_of(session: Session, launch: Launch) -> list[Run]:
     """What the launch measured."""
     return list(

@@ -74,7 +74,7 @@ def own_system(
             "stop_grace_s": "0.3",
             "agent_lease_s": "4",
             "agent_heartbeat_s": "0.5",
-            "claim_s": "4",
+            "claim_s": "30",
             "max_log_lines": "50",
             "max_log_bytes": "20000",
             "enrol_rate_per_s": "0",
