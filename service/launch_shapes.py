@@ -109,7 +109,7 @@ LAUNCH_SHAPES: dict[str, Shape] = {
 LAUNCH_SHAPES["HardwareVersionPage"] = of(
     "schema", "items", "next",
     schema=schema("page"), items=several(ref("HardwareVersion")), next=maybe(TEXT),
-    builtin=ref("HardwareSummary"),
+    builtin=several(ref("HardwareSummary")),
 )  # fmt: skip
 
 LAUNCH_EXAMPLES: dict[str, Any] = {

@@ -79,7 +79,7 @@ def get_versions(call: Call, hardware_id: str) -> Answer:
     rows = list_versions(call.session, call.tenant, name, place, limit)
     document = page(rows, limit, lambda row: (row.created_at, row.hardware_id), _version)
     if name in list_builtin():
-        document["builtin"] = summary(load_hardware(name), builtin=True, created_at=None)
+        document["builtin"] = [summary(load_hardware(name), builtin=True, created_at=None)]
     return Answer(document=document)
 
 
