@@ -11,7 +11,7 @@ from service.settings import port_range
 from shardwise.errors import BadInput
 
 SCHEMA = "shardwise.inventory/1"
-MAX_BYTES = 256 * 1024
+MAX_BYTES = 64 * 1024
 MAX_SLOTS = 4096
 MAX_DEVICES = 256
 MAX_ENTRY_POINTS = 256

@@ -98,6 +98,7 @@ class Settings:
     max_report_bytes: int = setting(16 * 2**20, "Largest body of reports or of a heartbeat.")
     max_log_lines: int = setting(20_000, "Lines of output kept of one launch; the oldest go.")
     max_log_bytes: int = setting(16 * 2**20, "Bytes of output kept of one launch; the oldest go.")
+    log_s: float = setting(30 * 86400.0, "How long the output of ended launches is kept.")
     report_s: float = setting(30 * 86400.0, "How long the ids of reports are remembered.")
     enrol_rate_per_s: float = setting(10.0, "Enrolments a second from one address; 0: any.")
     idempotency_s: float = setting(86400.0, "How long an Idempotency-Key is remembered.")

@@ -66,7 +66,7 @@ class Sweeper(threading.Thread):
             worker_seen(session, self.id, socket.gethostname(), os.getpid(), self._slots)
             leases.close_hopeless(session, settings.max_attempts)
             if monotonic() - self._cleaned_at > HOUSEKEEPING_S:
-                throw_away(session, settings.idempotency_s, settings.audit_s, settings.report_s)
+                throw_away(session, settings)
                 self._cleaned_at = monotonic()
         sweep_gangs(database, rules_of(settings))
         in_broker = self._doorbell.waiting()

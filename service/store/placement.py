@@ -18,7 +18,7 @@ from service.gang import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE
 from service.launch_request import BUILT_IN
 from service.settings import port_range
 from service.store.database import now
-from service.store.gangs import MAX_REASON, Rules, lock_launches
+from service.store.gangs import MAX_REASON, Rules, launches_of
 from service.store.ids import new_id
 from service.store.launch_tables import Agent, Assignment, Launch
 from service.store.tenants import lock_tenant
@@ -45,25 +45,30 @@ def place(session: Session, tenant: str, rules: Rules) -> list[str]:
     """Place the tenant's launches; the agents that have new work."""
     lock_tenant(session, tenant)
     queued = session.scalars(
-        select(Launch.id)
+        select(Launch)
         .where(Launch.tenant_id == tenant, *_unplaced())
         .order_by(Launch.created_at, Launch.id)
         .limit(MOST_AT_ONCE)
     ).all()
     if not queued:
         return []
+    active = Assignment.state.in_(ASSIGNMENT_ACTIVE)
+    stopping = set(launches_of(session, active, Assignment.launch_id.in_([q.id for q in queued])))
     nodes = _nodes(session, tenant)
     agents: list[str] = []
-    for launch_id in queued:
-        launch = lock_launches(session, [launch_id]).get(launch_id)
-        if launch is None or launch.placed_at is not None or launch.ending is not None:
-            continue
-        chosen, reason = _choose(session, launch, nodes)
+    for launch in queued:
+        if launch.id in stopping:
+            chosen: list[Node] = []
+            reason = "its last placement is being stopped"
+        else:
+            chosen, reason = _choose(launch, nodes)
         if chosen:
-            _give(session, launch, chosen, rules)
-            agents += [node.agent.id for node in chosen]
+            if _give(session, launch, chosen, rules):
+                agents += [node.agent.id for node in chosen]
         elif launch.reason != reason:
-            session.execute(update(Launch).where(Launch.id == launch_id).values(reason=reason))
+            session.execute(
+                update(Launch).where(Launch.id == launch.id, *_unplaced()).values(reason=reason)
+            )
     return agents
 
 
@@ -91,13 +96,8 @@ def _nodes(session: Session, tenant: str) -> dict[str, Node]:
     }
 
 
-def _choose(session: Session, launch: Launch, nodes: dict[str, Node]) -> tuple[list[Node], str]:
+def _choose(launch: Launch, nodes: dict[str, Node]) -> tuple[list[Node], str]:
     """The launch's agents, rank 0 first; or none, and why."""
-    stopping = select(Assignment.id).where(
-        Assignment.launch_id == launch.id, Assignment.state.in_(ASSIGNMENT_ACTIVE)
-    )
-    if session.scalar(stopping.limit(1)):
-        return [], "its last placement is being stopped"
     asked = launch.request["agents"]
     named = isinstance(asked, list)
     wanted = len(asked) if named else int(asked)
@@ -150,18 +150,35 @@ def _devices(agent: Agent, kind: str) -> int:
     )
 
 
-def _give(session: Session, launch: Launch, chosen: list[Node], rules: Rules) -> None:
-    """Record the placement: all assignments, or (with the transaction) none."""
+def _give(session: Session, launch: Launch, chosen: list[Node], rules: Rules) -> bool:
+    """Record the placement: all assignments, or (with the transaction) none.
+
+    False when the launch was stopped just now.
+    """
     ranks = int(launch.request["ranks_per_agent"])
-    attempt = launch.attempt + 1
     host, port = _rendezvous(session, launch, chosen[0].agent, rules)
+    placed = session.execute(
+        update(Launch)
+        .where(Launch.id == launch.id, Launch.attempt == launch.attempt, *_unplaced())
+        .values(
+            attempt=launch.attempt + 1,
+            placed_at=now(),
+            rendezvous_host=host,
+            rendezvous_port=port,
+            reason="placed; its agents have yet to claim it",
+        )
+        .returning(Launch.attempt)
+        .execution_options(synchronize_session=False)
+    ).first()
+    if placed is None:
+        return False
     for rank, node in enumerate(chosen):
         session.add(
             Assignment(
                 id=new_id("asn"),
                 tenant_id=launch.tenant_id,
                 launch_id=launch.id,
-                attempt=attempt,
+                attempt=placed.attempt,
                 agent_id=node.agent.id,
                 agent_name=node.agent.name,
                 node_rank=rank,
@@ -171,18 +188,8 @@ def _give(session: Session, launch: Launch, chosen: list[Node], rules: Rules) ->
             )
         )
         node.free -= ranks
-    session.execute(
-        update(Launch)
-        .where(Launch.id == launch.id, Launch.state == "queued", Launch.placed_at.is_(None))
-        .values(
-            attempt=attempt,
-            placed_at=now(),
-            rendezvous_host=host,
-            rendezvous_port=port,
-            reason="placed; its agents have yet to claim it",
-        )
-    )
     session.flush()
+    return True
 
 
 def _rendezvous(session: Session, launch: Launch, agent: Agent, rules: Rules) -> tuple[str, int]:

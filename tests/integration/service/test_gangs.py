@@ -23,9 +23,11 @@ from service.store.enrolment import Enrolled, Unenrolled, enrol, make_token
 from service.store.gang_sweep import place_all, sweep
 from service.store.gangs import Rules, Told, claim, lock_agent, lock_launches, rules_of, tell
 from service.store.keys import make_tenant, principal_of
+from service.store.launch_logs import add_lines, read_lines
 from service.store.launch_tables import Agent, Assignment, Launch
 from service.store.launches import make_launch, stop_launch
 from service.store.placement import place
+from service.store.records import throw_away
 
 RULES: Rules = rules_of(Settings(agent_lease_s=30.0, agent_heartbeat_s=5.0, claim_s=60.0))
 
@@ -411,6 +413,22 @@ def test_leases_are_the_databases_matter(store: Store, monkeypatch: pytest.Monke
     monkeypatch.setattr("time.time", lambda: 4e9)
     store.sweep()
     assert store.see(launch).state == "running"
+
+
+def test_old_output_is_thrown_away(store: Store) -> None:
+    launch, parts = running(store)
+    words = {"rank": 0, "stream": "stdout", "first_line": 1, "dropped": 0}
+    bounds = {"max_lines": 10, "max_bytes": 1000}
+    store.do(add_lines, launch, lines=["a", "b"], **words, **bounds)
+    store.do(throw_away, Settings())
+    with store.database.read() as session:
+        assert len(read_lines(session, store.see(launch), 0, None, 10)["lines"]) == 2
+    for part in parts:
+        store.tell(part, "done")
+    store.set(Launch, launch, ended_at=1.0)
+    store.do(throw_away, Settings())
+    with store.database.read() as session:
+        assert read_lines(session, store.see(launch), 0, None, 10)["lines"] == []
 
 
 def test_a_token_enrols_once(store: Store) -> None:
