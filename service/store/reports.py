@@ -159,8 +159,9 @@ def _keep(
             measured.hardware_id or launch.summary.get("hardware_id"),
             measured.nodes or launch.summary.get("nodes"),
         )
-        add_run(session, launch, part.id, report.name, measured, hardware, report.document)
-        taken.measured.append((measured.device_kind, measured.errors))
+        new = add_run(session, launch, part.id, report.name, measured, hardware, report.document)
+        if new:
+            taken.measured.append((measured.device_kind, measured.errors))
     elif schema == HARDWARE:
         named = launch.request.get("hardware")
         document = {**report.document, "name": named} if named else report.document

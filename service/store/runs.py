@@ -34,32 +34,31 @@ def add_run(
     measured: Measured,
     hardware: tuple[str, str],
     document: dict[str, Any],
-) -> None:
-    """Store a measurement; `hardware` is the profile's id and name. A repeat changes nothing."""
-    known = select(Run.id).where(Run.assignment_id == assignment_id, Run.name == name)
-    if session.scalar(known.where(Run.launch_id == launch.id)) is not None:
-        return
-    session.add(
-        Run(
+) -> bool:
+    """Store a measurement; `hardware` is the profile's id and name. Whether it is the first.
+
+    A rank may write a file of the same name anew: the newest counts.
+    """
+    of_run = (Run.launch_id == launch.id, Run.assignment_id == assignment_id, Run.name == name)
+    run = session.scalar(select(Run).where(*of_run))
+    new = run is None
+    if run is None:
+        run = Run(
             id=new_id("run"),
             tenant_id=launch.tenant_id,
             launch_id=launch.id,
             assignment_id=assignment_id,
             name=name,
             created_at=now(),
-            graph_id=measured.graph,
-            graph_name=measured.graph_name,
-            hardware_id=hardware[0],
-            hardware_name=hardware[1],
-            device_kind=measured.device_kind,
-            iteration_error=measured.errors.iteration,
-            compute_error=measured.errors.compute,
-            communication_error=measured.errors.communication,
-            peak_error=measured.errors.peak,
-            document=document,
         )
-    )
+        session.add(run)
+    run.graph_id, run.graph_name = measured.graph, measured.graph_name
+    run.hardware_id, run.hardware_name = hardware
+    run.device_kind, run.document = measured.device_kind, document
+    for quantity in QUANTITIES:
+        setattr(run, f"{quantity}_error", getattr(measured.errors, quantity))
     session.flush()
+    return new
 
 
 def accuracy(

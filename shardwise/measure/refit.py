@@ -31,7 +31,9 @@ Document = Mapping[str, Any]
 LARGEST = 1e4
 """A ratio beyond this (or below its inverse) is an error of the measurement, not of a profile."""
 
-_TIMES = ("time_s", "times_s", "forward_s", "backward_s", "median_s")
+_TIMES = ("time_s", "times_s", "p10_s", "p90_s")
+"""Members of a measured table that are times, one or a list."""
+
 _INSIDE, _BETWEEN = 0, -1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -72,17 +74,23 @@ def test_links_by_level(inside: float, between: float) -> None:
     assert link.latency_s == pytest.approx(before.latency_s * between)
 
 
-def test_measured_tables_are_scaled_by_their_level() -> None:
-    import dataclasses
+OPERATORS = {
+    "kind": "aten.mm.default", "direction": "forward", "device": "cpu", "attributes": {},
+    "arguments": ["a", "b"], "dtypes": ["float32", "float32"], "shapes": [[[8, 8], [8, 8], [8, 8]]],
+    "flops": [1024.0], "moved_bytes": [768.0], "times_s": [2.0],
+}  # fmt: skip
 
-    operators = ({"kind": "aten.mm.default", "time_s": 2.0, "shapes": [[1, 2]]},)
-    before = dataclasses.replace(BEFORE, collectives=TABLES, operators=operators)
-    after = fitted(run(3.0, 2.0), run(None, 5.0, nodes=2), hardware=before)
-    assert after.collectives[0].times_s == pytest.approx((2e-5, 2e-3))
-    assert after.collectives[1].times_s == pytest.approx((5e-5, 5e-3))
-    assert after.collectives[0].sizes_bytes == TABLES[0].sizes_bytes
-    assert after.operators[0]["time_s"] == pytest.approx(6.0)
-    assert after.operators[0]["shapes"] == operators[0]["shapes"]
+
+def test_measured_tables_are_scaled_by_their_level() -> None:
+    document = hardware_document(dataclasses.replace(BEFORE, collectives=TABLES))
+    document["operators"] = [OPERATORS]
+    after = refit(document, [run(3.0, 2.0), run(None, 5.0, nodes=2)])
+    inside, between = after["collectives"]
+    assert inside["times_s"] == pytest.approx([2e-5, 2e-3])
+    assert between["times_s"] == pytest.approx([5e-5, 5e-3])
+    assert tuple(inside["sizes_bytes"]) == TABLES[0].sizes_bytes
+    assert after["operators"][0]["times_s"] == pytest.approx([6.0])
+    assert after["operators"][0]["flops"] == OPERATORS["flops"]
 
 
 def test_a_wild_run_counts_as_one() -> None:

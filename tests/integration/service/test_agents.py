@@ -359,14 +359,16 @@ def test_results_accuracy_and_refits(client: httpx.Client) -> None:
         agent.of(part, "result", name="run2.json", document=measurement(1.3)),
         agent.of(part, "result", name="bad.json", document=measurement(graph=7)),
         agent.of(part, "result", name="other.json", document={"schema": "theirs/1"}),
-        agent.of(part, "state", state="done"),
     )
-    assert len(taken["accepted"]) == 4
+    assert len(taken["accepted"]) == 3
+    anew = agent.of(part, "result", name="run2.json", document=measurement(1.3, steps=11))
+    assert agent.report(anew)["accepted"] == [anew["id"]], "written anew: the newest counts"
     assert "document.graph" in taken["refused"][0]["reason"]
     assert "unknown schema 'theirs/1'" in taken["refused"][1]["reason"]
+    agent.say(part, "done")
     done = ended(client, location)
     assert [run["errors"]["iteration"] for run in done["runs"]] == pytest.approx([0.2, 0.3])
-    assert done["runs"][0]["measurement"]["steps"] == 10
+    assert [run["measurement"]["steps"] for run in done["runs"]] == [10, 11]
     stored = [h for h in client.get("/v1/hardware").json()["items"] if h["name"] == name]
     assert stored[0]["provenance"] == "measured just now"
     found = client.get("/v1/accuracy?hardware=l4&graph=sha256:g").json()["items"]
