@@ -5,9 +5,11 @@ from __future__ import annotations
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
+from service.settings import Settings
 from service.store.database import now
 from service.store.ids import new_id
 from service.store.insert import insert_new
+from service.store.launch_tables import Enrolment, Launch, LogLine, Report
 from service.store.tables import Audit, Idempotency, WorkerRow
 
 WORKER_FORGOTTEN_S = 3600.0
@@ -99,11 +101,15 @@ def living_workers(session: Session, silent_s: float) -> list[WorkerRow]:
     return list(session.scalars(select(WorkerRow).where(WorkerRow.seen_at > now() - silent_s)))
 
 
-def throw_away(session: Session, idempotency_s: float, audit_s: float) -> None:
+def throw_away(session: Session, settings: Settings) -> None:
     """Delete what has outlived its time."""
+    ended = select(Launch.id).where(Launch.ended_at < now() - settings.log_s)
+    session.execute(delete(LogLine).where(LogLine.launch_id.in_(ended)))
     for column, age_s in (
-        (Idempotency.created_at, idempotency_s),
-        (Audit.at, audit_s),
+        (Report.received_at, settings.report_s),
+        (Enrolment.expires_at, settings.audit_s),
+        (Idempotency.created_at, settings.idempotency_s),
+        (Audit.at, settings.audit_s),
         (WorkerRow.seen_at, WORKER_FORGOTTEN_S),
     ):
         session.execute(delete(column.class_).where(column < now() - age_s))

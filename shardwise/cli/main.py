@@ -12,7 +12,17 @@ from types import TracebackType
 import click
 
 from shardwise import __version__
-from shardwise.cli import advice, cluster, compare, graphs, lists, measure, planned, solving
+from shardwise.cli import (
+    advice,
+    cluster,
+    compare,
+    graphs,
+    launches,
+    lists,
+    measure,
+    planned,
+    solving,
+)
 from shardwise.cli.apps import Commands
 from shardwise.errors import ShardwiseError
 
@@ -34,6 +44,7 @@ for _command in (
     *solving.COMMANDS,
     *lists.COMMANDS,
     *measure.COMMANDS,
+    *launches.COMMANDS,
     *planned.COMMANDS,
 ):
     cli.add_command(_command)

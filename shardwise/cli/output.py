@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -132,7 +132,9 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for position, name in enumerate(columns):
         left = position == 0 or name in LEFT_ALIGNED
-        shown.add_column(name, justify="left" if left else "right", overflow="fold")
+        # An id is there to be copied: it stands in one line, whatever the others must do.
+        justify: Literal["left", "right"] = "left" if left else "right"
+        shown.add_column(name, justify=justify, overflow="fold", no_wrap=name == "id")
     for row in rows:
         shown.add_row(*(str(cell) for cell in row))
     console().print(shown)

@@ -12,9 +12,11 @@ import httpx
 
 from shardwise.advise import Options
 from shardwise.advise.options import Progress
+from shardwise.client.awaiting_launches import AsyncLaunchMethods
 from shardwise.client.calls import Calls, Document
 from shardwise.client.exchange import Close, Flow, Listen, NextLine, Policy, Send, Sleep, Step, T
 from shardwise.client.job import Job, job_from
+from shardwise.client.launching import LaunchCalls
 from shardwise.client.questions import offers_csv
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource, HardwareSource
@@ -32,7 +34,7 @@ class _Lines:
         self.lines = response.aiter_lines()
 
 
-class AsyncClient:
+class AsyncClient(AsyncLaunchMethods):
     """As `Client`, with coroutines: `async with AsyncClient("http://…") as client: …`
 
     A task that is cancelled inside `frontier`, `curve`, `plan`, `quote` or `allocate` cancels the
@@ -50,6 +52,7 @@ class AsyncClient:
     ) -> None:
         self.server = server
         self._calls = Calls(Policy(retries))
+        self._launches = LaunchCalls(Policy(retries))
         self._http = httpx.AsyncClient(**settings(server, key, timeout_s), transport=transport)
 
     async def close(self) -> None:
@@ -258,7 +261,7 @@ class AsyncClient:
         cursor: str | None = None
         builtin: list[Document] = []
         while True:
-            page = await self._run(self._calls.page(path_of(name), query, cursor))
+            page = await self._run(self._calls.page(path_of(*name.split("/")), query, cursor))
             for item in page["items"]:
                 yield item
             builtin = builtin or page.get("builtin", [])

@@ -12,9 +12,11 @@ import httpx
 
 from shardwise.advise import Options
 from shardwise.advise.options import Progress
+from shardwise.client.blocking_launches import LaunchMethods
 from shardwise.client.calls import Calls, Document
 from shardwise.client.exchange import Close, Flow, Listen, NextLine, Policy, Send, Sleep, Step, T
 from shardwise.client.job import Job, job_from
+from shardwise.client.launching import LaunchCalls
 from shardwise.client.questions import offers_csv
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource, HardwareSource
@@ -32,7 +34,7 @@ class _Lines:
         self.lines = response.iter_lines()
 
 
-class Client:
+class Client(LaunchMethods):
     """A Shardwise service. `with Client("http://127.0.0.1:8000") as client: …`
 
     `key`: as `shardwise keys create` printed it; a service on loopback without keys needs none.
@@ -57,6 +59,7 @@ class Client:
     ) -> None:
         self.server = server
         self._calls = Calls(Policy(retries))
+        self._launches = LaunchCalls(Policy(retries))
         self._http = httpx.Client(**settings(server, key, timeout_s), transport=transport)
 
     def close(self) -> None:
@@ -263,7 +266,7 @@ class Client:
         cursor: str | None = None
         builtin: list[Document] = []
         while True:
-            page = self._run(self._calls.page(path_of(name), query, cursor))
+            page = self._run(self._calls.page(path_of(*name.split("/")), query, cursor))
             yield from page["items"]
             builtin = builtin or page.get("builtin", [])
             cursor = page["next"]

@@ -19,7 +19,7 @@ from service_harness import Service, System
 pytest.importorskip("schemathesis")
 pytestmark = pytest.mark.slow
 
-SECONDS = os.environ.get("SHARDWISE_OPENAPI_SECONDS", "25")
+SECONDS = os.environ.get("SHARDWISE_OPENAPI_SECONDS", "60")
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -35,7 +35,11 @@ LEAST = 500
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Its answers are tested, not its solver: solves are short and small."""
     found = Service(
-        tmp_path_factory.mktemp("openapi"), solve_time_s="2", max_gpus="64", max_curve_gpus="8"
+        tmp_path_factory.mktemp("openapi"),
+        solve_time_s="2",
+        max_gpus="64",
+        max_curve_gpus="8",
+        max_poll_s="1",
     )
     yield found
     found.stop()

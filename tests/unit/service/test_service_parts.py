@@ -216,3 +216,20 @@ def _gone(pid: int) -> None:
             return
         time.sleep(0.05)
     raise AssertionError(f"{pid} is still there")
+
+
+def test_device_kinds_are_a_bounded_label() -> None:
+    from prometheus_client import CollectorRegistry
+
+    from service.measurements import Errors
+    from service.metrics import MOST_KINDS, AgentMetrics
+
+    registry = CollectorRegistry()
+    metrics = AgentMetrics(registry)
+    for number in range(3 * MOST_KINDS):
+        metrics.observe(f"made-up {number}", Errors(iteration=-0.2))
+    family = next(found for found in registry.collect() if "relative_error" in found.name)
+    kinds = {sample.labels["device_kind"] for sample in family.samples}
+    assert len(kinds) == MOST_KINDS + 1 and "other" in kinds
+    sums = [sample.value for sample in family.samples if sample.name.endswith("_sum")]
+    assert min(sums) == pytest.approx(0.2)

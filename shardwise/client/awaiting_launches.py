@@ -1,0 +1,110 @@
+"""What `AsyncClient` has for agents and launches; `LaunchMethods` says what each call does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from shardwise.client.exchange import Flow, Request, T, asked, document_of
+from shardwise.client.launching import (
+    LOG_PAGE,
+    Document,
+    LaunchCalls,
+    LaunchSpec,
+    Tell,
+    accuracy_query,
+)
+from shardwise.client.request import path_of
+from shardwise.client.uploads import GraphSource
+
+
+class AsyncLaunchMethods:
+    """Agents, launches, their output; accuracy and refits. `AsyncClient` says how they are sent."""
+
+    _launches: LaunchCalls
+
+    def agents(self) -> AsyncIterator[Document]:
+        """The agents, newest first, as `shardwise.agent/1`."""
+        return self._list("agents")
+
+    async def agent(self, agent_id: str) -> Document:
+        """One agent: its state, inventory and jobs."""
+        return await self._run(self._one(path_of("agents", agent_id)))
+
+    async def enrolment_token(self, name: str = "", expires_s: float = 3600.0) -> Document:
+        """A `token` with which one agent may enrol, once (scope admin)."""
+        body = {"name": name, "expires_s": expires_s}
+        return await self._run(self._launches.post(path_of("agents", "tokens"), body))
+
+    async def drain_agent(self, agent_id: str, reason: str = "") -> Document:
+        """Give an agent no more work; what runs there goes on (scope admin)."""
+        path = path_of("agents", agent_id, "drain")
+        return await self._run(self._launches.post(path, {"reason": reason}))
+
+    async def undrain_agent(self, agent_id: str) -> Document:
+        """Give an agent work again (scope admin)."""
+        return await self._run(self._launches.post(path_of("agents", agent_id, "undrain"), {}))
+
+    async def start_launch(self, graph: GraphSource | None = None, **spec: Any) -> Document:
+        """Launch on agents; the keywords are the fields of `LaunchSpec`: `plan` or `plan_id`,
+        `kind`, `entry_point`, `arguments`, `agents`, `ranks_per_agent`, … A `graph` that is an
+        object is uploaded first. Answers at once with the launch, which is queued."""
+        return await self._run(self._launches.start(LaunchSpec(**spec), graph))
+
+    def launches(self, state: str | None = None) -> AsyncIterator[Document]:
+        """The launches, newest first."""
+        return self._list("launches", state=state)
+
+    async def launch(self, launch_id: str) -> Document:
+        """One launch with its `assignments` and `runs`."""
+        return await self._run(self._launches.get(launch_id))
+
+    async def stop_launch(self, launch_id: str) -> Document:
+        """Have a launch stopped; one that has ended stays as it is."""
+        return await self._run(self._launches.delete(path_of("launches", launch_id)))
+
+    async def wait_launch(
+        self,
+        launch_id: str,
+        told: Tell | None = None,
+        line: Tell | None = None,
+        timeout_s: float | None = None,
+    ) -> Document:
+        """The launch once it has ended: done, failed, stopped or lost.
+
+        `told` gets its document whenever it was looked at, `line` each line of its output once.
+        Raises TimeoutError after `timeout_s`; the launch goes on.
+        """
+        return await self._run(self._launches.wait(launch_id, told, line, timeout_s))
+
+    async def launch_log(
+        self, launch_id: str, after: int = 0, rank: int | None = None, limit: int = LOG_PAGE
+    ) -> Document:
+        """Up to `limit` lines of output behind line `after`; `next` is the `after` of the next."""
+        return await self._run(self._launches.log_page(launch_id, after, rank, limit))
+
+    async def accuracy(self, graph: str | None = None, hardware: str | None = None) -> Document:
+        """How far predictions were off, by model and hardware (ids, or a built-in name)."""
+        query = accuracy_query(graph, hardware)
+        return await self._run(self._one(path_of("accuracy"), query))
+
+    async def refit_hardware(
+        self, hardware: str, launches: Sequence[str] | None = None
+    ) -> Document:
+        """A new version of a profile, fitted to what was measured on it (in these launches)."""
+        body = {} if launches is None else {"launches": list(launches)}
+        return await self._run(self._launches.post(path_of("hardware", hardware, "refits"), body))
+
+    def hardware_versions(self, hardware: str) -> AsyncIterator[Document]:
+        """The profiles of this one's name, newest first, then the built-in one."""
+        return self._list(f"hardware/{hardware}/versions")
+
+    def _one(self, path: str, query: dict[str, str] | None = None) -> Flow[Document]:
+        request = Request("GET", path, tuple((query or {}).items()))
+        return document_of((yield from asked(request, self._launches.policy)))
+
+    def _list(self, name: str, **query: str | None) -> AsyncIterator[Document]:
+        raise NotImplementedError
+
+    async def _run(self, flow: Flow[T]) -> T:
+        raise NotImplementedError

@@ -1,0 +1,136 @@
+"""Agents and launches as flows: what `Client` runs and `AsyncClient` awaits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any
+
+from shardwise.client.exchange import Flow, Policy, Request, Sleep, asked, document_of
+from shardwise.client.request import path_of, post_json
+from shardwise.client.uploads import GraphSource, upload_of_graph
+from shardwise.client.waiting import MORE_RETRIES, POLL_S
+from shardwise.graph import Graph
+
+Document = dict[str, Any]
+ENDED = ("done", "failed", "stopped", "lost")
+LOG_PAGE = 1000
+
+Tell = Callable[[Document], None]
+"""Gets a launch's document whenever it was looked at, or one line of its output."""
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """What is to be launched: the members of `POST /v1/launches` (docs/service.md)."""
+
+    plan: Mapping[str, Any] | None = None
+    plan_id: str | None = None
+    kind: str = "run"
+    entry_point: str | None = None
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] | None = None
+    agents: int | Sequence[str] = 1
+    ranks_per_agent: int | None = None
+    device_kind: str | None = None
+    memory_limit_bytes: float | None = None
+    time_limit_s: float | None = None
+    master_port: int = 0
+    hardware: str | None = None
+    operators: str | None = None
+
+    def body(self) -> Document:
+        """The request's document: what was given, nothing else."""
+        agents = self.agents if isinstance(self.agents, int) else list(self.agents)
+        whole = {
+            "kind": self.kind,
+            "plan": None if self.plan is None else dict(self.plan),
+            "plan_id": self.plan_id,
+            "entry_point": self.entry_point,
+            "arguments": list(self.arguments),
+            "environment": dict(self.environment or {}),
+            "agents": agents,
+            "ranks_per_agent": self.ranks_per_agent,
+            "device_kind": self.device_kind,
+            "memory_limit_bytes": self.memory_limit_bytes,
+            "time_limit_s": self.time_limit_s,
+            "master_port": self.master_port,
+            "hardware": self.hardware,
+            "operators": self.operators,
+        }
+        return {name: value for name, value in whole.items() if value is not None}
+
+
+class LaunchCalls:
+    """The flows about agents, launches, accuracy and refits."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def post(self, path: str, body: Any) -> Flow[Document]:
+        """A POST that may be sent again."""
+        return document_of((yield from asked(post_json(path, body), self.policy)))
+
+    def delete(self, path: str) -> Flow[Document]:
+        """A DELETE that is answered with a document."""
+        return document_of((yield from asked(Request("DELETE", path), self.policy)))
+
+    def start(self, spec: LaunchSpec, graph: GraphSource | None) -> Flow[Document]:
+        """Launch; a graph that is given as an object is uploaded first."""
+        if isinstance(graph, Graph):
+            yield from asked(upload_of_graph(graph), self.policy)
+        return (yield from self.post(path_of("launches"), spec.body()))
+
+    def get(self, launch_id: str) -> Flow[Document]:
+        """One launch."""
+        return document_of(
+            (yield from asked(Request("GET", path_of("launches", launch_id)), self.policy))
+        )
+
+    def log_page(self, launch_id: str, after: int, rank: int | None, limit: int) -> Flow[Document]:
+        """A page of output behind line `after`."""
+        query = [("after", str(after)), ("limit", str(limit))]
+        if rank is not None:
+            query.append(("rank", str(rank)))
+        request = Request("GET", path_of("launches", launch_id, "logs"), tuple(query))
+        return document_of((yield from asked(request, self.policy)))
+
+    def wait(
+        self, launch_id: str, told: Tell | None, line: Tell | None, timeout_s: float | None
+    ) -> Flow[Document]:
+        """The launch once it has ended; raises TimeoutError, and the launch goes on."""
+        patient = LaunchCalls(replace(self.policy, retries=self.policy.retries + MORE_RETRIES))
+        until = None if timeout_s is None else monotonic() + timeout_s
+        after, pause_s = 0, POLL_S[0]
+        while True:
+            launch = yield from patient.get(launch_id)
+            if told is not None:
+                told(launch)
+            heard = after
+            if line is not None:
+                after = yield from patient._tell_lines(launch_id, after, line)
+            if launch["state"] in ENDED:
+                return launch
+            if until is not None and monotonic() > until:
+                raise TimeoutError(
+                    f"the launch {launch_id} is still {launch['state']} after {timeout_s:g} s"
+                )
+            pause_s = POLL_S[0] if after > heard else min(pause_s * 1.5, POLL_S[1])
+            yield Sleep(pause_s)
+
+    def _tell_lines(self, launch_id: str, after: int, line: Tell) -> Flow[int]:
+        """Tell all lines behind `after`; the number of the last."""
+        while True:
+            page = yield from self.log_page(launch_id, after, None, LOG_PAGE)
+            for found in page["lines"]:
+                line(found)
+            after = int(page["next"])
+            if not page["more"]:
+                return after
+
+
+def accuracy_query(graph: str | None, hardware: str | None) -> dict[str, str]:
+    """The query of `GET /v1/accuracy`."""
+    given = {"graph": graph, "hardware": hardware}
+    return {name: value for name, value in given.items() if value is not None}

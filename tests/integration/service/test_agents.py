@@ -1,0 +1,512 @@
+"""Agents and launches over HTTP, on both back ends: a fake agent that knows only the calls."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from fake_agent import FakeAgent, inventory, new_token
+from service_harness import Service, System, wait_until
+from sqlalchemy import select
+
+from service.store.tables import Audit, Key
+from shardwise.hardware import hardware_document, load_hardware
+
+CHALLENGE = "Bearer"
+
+
+@pytest.fixture
+def client(own_system: System) -> httpx.Client:
+    return own_system.client
+
+
+def launch(client: httpx.Client, agents: Any = 1, ranks: int = 1, **more: Any) -> str:
+    body = {"kind": "measure", "agents": agents, "ranks_per_agent": ranks, **more}
+    answer = client.post("/v1/launches", json=body)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["Location"] == answer.json()["location"]
+    return str(answer.json()["location"])
+
+
+def state_of(client: httpx.Client, location: str) -> str:
+    return str(client.get(location).json()["state"])
+
+
+def ended(client: httpx.Client, location: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        document: dict[str, Any] = client.get(location).json()
+        return document if document["state"] in ("done", "failed", "stopped", "lost") else None
+
+    found: dict[str, Any] = wait_until(look, f"{location} has ended")
+    return found
+
+
+def stale_id(agent: FakeAgent, assignment: dict[str, Any]) -> dict[str, Any]:
+    """A report under a token that is not the assignment's."""
+    return {**agent.of(assignment, "state", state="done"), "token": "0" * 32}
+
+
+def test_a_gang_of_two_from_token_to_logs(client: httpx.Client) -> None:
+    agents = [FakeAgent(client, f"gang-{n}") for n in range(2)]
+    for agent in agents:
+        assert agent.beat()["inventory_wanted"] is True
+        assert agent.beat(inventory=inventory(2))["inventory_wanted"] is False
+    location = launch(client, [agent.id for agent in agents], 2, arguments=["; rm -rf /", "$(x)"])
+    parts = [agent.must_claim() for agent in agents]
+    assert [part["node_rank"] for part in parts] == [0, 1]
+    assert parts[0]["rendezvous"] == parts[1]["rendezvous"]
+    assert parts[0]["rendezvous"]["host"] == "10.1.1.7"
+    assert parts[0]["arguments"] == ["; rm -rf /", "$(x)"], "a list, untouched"
+    assert parts[0]["token"] != parts[1]["token"]
+    assert state_of(client, location) == "starting"
+    shown = client.get(location)
+    assert parts[0]["token"] not in shown.text, "a token is its agent's alone"
+    for agent, part in zip(agents, parts, strict=True):
+        agent.say(part, "running")
+    assert state_of(client, location) == "running"
+    held = client.get(f"/v1/agents/{agents[0].id}").json()
+    assert held["slots_free"] == 0
+    assert held["jobs"] == [
+        {"assignment": parts[0]["id"], "launch": parts[0]["launch"], "state": "running"}
+    ]
+    agents[0].report(
+        agents[0].of(parts[0], "log", rank=0, stream="stdout", first_line=1, lines=["one", "two"]),
+        agents[0].of(parts[0], "log", rank=1, stream="stderr", first_line=1, lines=["drei"]),
+    )
+    logs = client.get(f"{location}/logs?limit=2").json()
+    assert [line["text"] for line in logs["lines"]] == ["one", "two"] and logs["more"]
+    rest = client.get(f"{location}/logs?after={logs['next']}").json()
+    assert [(line["rank"], line["text"]) for line in rest["lines"]] == [(1, "drei")]
+    assert client.get(f"{location}/logs?rank=1").json()["lines"] == rest["lines"]
+    for agent, part in zip(agents, parts, strict=True):
+        agent.say(part, "done", exit_code=0, peak_rss_bytes=1e6)
+    done = ended(client, location)
+    assert done["state"] == "done"
+    assert [part["exit_code"] for part in done["assignments"]] == [0, 0]
+    assert client.get(f"/v1/agents/{agents[0].id}").json()["slots_free"] == 2
+
+
+def test_enrolment_is_by_token_once(own_system: System) -> None:
+    client = own_system.client
+    token = new_token(client, name="from-the-token")
+    body = {"token": token, "inventory": inventory()}
+    answer = client.post("/v1/agents", json=body)
+    assert answer.status_code == 201
+    agent = answer.json()
+    assert client.get(f"/v1/agents/{agent['id']}").json()["name"] == "from-the-token"
+    refused = [
+        client.post("/v1/agents", json=given)
+        for given in (body, {**body, "token": "swe_" + "x" * 43}, {"inventory": {}}, [])
+    ]
+    refused.append(client.post("/v1/agents", content=b"{"))
+    assert [answer.status_code for answer in refused] == [401] * 5
+    texts = {answer.text.replace(answer.json()["request_id"], "") for answer in refused}
+    assert len(texts) == 1, "the same answer, whatever is wrong with the token"
+    assert refused[0].json()["type"].endswith("enrolment-refused")
+    assert refused[0].headers["WWW-Authenticate"] == CHALLENGE
+    database = own_system.database()
+    with database.read() as session:
+        rows = session.execute(
+            select(Audit.tenant_id, Audit.target, Audit.status).where(
+                Audit.action == "agents.enrol"
+            )
+        ).all()
+        stored = session.scalar(select(Key.secret_hash).where(Key.agent_id == agent["id"]))
+    database.close()
+    assert ("local", f"/v1/agents/{agent['id']}", 201) in rows
+    assert ("local", "replayed token 'from-the-token'", 401) in rows
+    assert ("", "unknown token ''", 401) in rows
+    assert stored is not None and agent["key"].split("_")[2] not in stored
+
+
+def test_a_bad_inventory_does_not_use_the_token_up(client: httpx.Client) -> None:
+    token = new_token(client)
+    for bad in ({}, {"slots": -1}, {"slots": 1, "schema": "shardwise.inventory/2"}):
+        answer = client.post("/v1/agents", json={"token": token, "inventory": bad})
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["field"].startswith("inventory")
+    FakeAgent(client, token=token)
+
+
+def test_an_open_service_stays_open_and_an_agent_needs_its_key(client: httpx.Client) -> None:
+    agent = FakeAgent(client)
+    assert client.get("/v1/agents").status_code == 200, "no key is needed on this host"
+    body = {"boot_id": "b", "inventory_hash": "h", "jobs": []}
+    answer = client.post(f"/v1/agents/{agent.id}/heartbeat", json=body)
+    assert answer.status_code == 401
+
+
+def test_an_agents_key_reaches_its_own_calls_alone(client: httpx.Client) -> None:
+    agent, other = FakeAgent(client, "one"), FakeAgent(client, "two")
+    beat = {"boot_id": "b", "inventory_hash": "h", "jobs": []}
+    nobody = f"agent_{'0' * 32}"
+    for stranger in (other.id, nobody):
+        for method, what, body in (
+            ("POST", "heartbeat", beat),
+            ("GET", "assignments", None),
+            ("POST", "reports", {"reports": []}),
+        ):
+            answer = agent.call(method, f"/v1/agents/{stranger}/{what}", json=body)
+            assert answer.status_code == 404, (stranger, what)
+    for method, path in (
+        ("GET", "/v1/agents"),
+        ("GET", f"/v1/agents/{agent.id}"),
+        ("DELETE", f"/v1/agents/{agent.id}"),
+        ("POST", "/v1/agents/tokens"),
+        ("POST", f"/v1/agents/{agent.id}/undrain"),
+        ("POST", "/v1/launches"),
+        ("GET", "/v1/graphs"),
+        ("GET", "/v1/accuracy"),
+    ):
+        assert agent.call(method, path).status_code == 403, (method, path)
+
+
+def test_reports_count_once_in_any_order(client: httpx.Client) -> None:
+    agent = FakeAgent(client)
+    location = launch(client, [agent.id])
+    part = agent.must_claim()
+    log = agent.of(part, "log", rank=0, lines=["once"])
+    done, late = agent.of(part, "state", state="done"), agent.of(part, "state", state="running")
+    unknown = {**agent.of(part, "state", state="done"), "assignment": "asn_none"}
+    wrong = stale_id(agent, part)
+    odd = agent.of(part, "gossip")
+    first = agent.report(log, wrong, done, late, unknown, odd)
+    assert first["accepted"] == [log["id"], done["id"]]
+    reasons = {entry["id"]: entry["reason"] for entry in first["refused"]}
+    assert reasons[wrong["id"]] == "the token is not the assignment's"
+    assert reasons[late["id"]] == "the assignment has ended: done"
+    assert reasons[unknown["id"]] == "this agent has no such assignment"
+    assert "kind" in reasons[odd["id"]]
+    assert agent.report(log, wrong, done, late, unknown, odd) == first, "the same, once more"
+    with ThreadPoolExecutor(8) as pool:
+        again = list(pool.map(lambda _: agent.report(log), range(8)))
+    assert again == [{"accepted": [log["id"]], "refused": []}] * 8
+    assert ended(client, location)["state"] == "done"
+    assert [line["text"] for line in client.get(f"{location}/logs").json()["lines"]] == ["once"]
+
+
+def test_too_much_is_refused_or_bounded(client: httpx.Client) -> None:
+    agent = FakeAgent(client)
+    location = launch(client, [agent.id])
+    part = agent.must_claim()
+    for n in range(4):
+        lines = [f"{n}-{i}" for i in range(30)]
+        agent.report(agent.of(part, "log", rank=0, first_line=30 * n, lines=lines, dropped=1))
+    logs = client.get(f"{location}/logs").json()
+    assert [line["text"] for line in logs["lines"]][-1] == "3-29", "the newest are kept"
+    assert len(logs["lines"]) == 50
+    assert logs["dropped"] == 70 + 4
+    agent.report(agent.of(part, "log", rank=0, lines=["x" * 9000] * 10))
+    logs = client.get(f"{location}/logs").json()
+    assert len(logs["lines"]) == 4 and len(logs["lines"][0]["text"]) == 4096
+    many = {"reports": [agent.of(part, "state", state="running") for _ in range(257)]}
+    assert agent.own("POST", "reports", json=many).status_code == 422
+    assert agent.own("POST", "reports", json={"reports": [{"kind": "log"}]}).status_code == 422
+    huge = agent.of(part, "result", name="r", document={"schema": "x", "pad": "x" * (4 * 2**20)})
+    assert "document" in agent.report(huge)["refused"][0]["reason"]
+    padded = {"reports": [], "pad": "x" * (17 * 2**20)}
+    assert agent.own("POST", "reports", json=padded).status_code == 413
+    agent.say(part, "done")
+
+
+def test_a_silent_agent_loses_its_lease(client: httpx.Client) -> None:
+    """No heartbeat comes; the launch ends, and what the agent says later is too late."""
+    silent, other = FakeAgent(client, "silent"), FakeAgent(client, "other")
+    location = launch(client, [silent.id, other.id])
+    parts = silent.must_claim(), other.must_claim()
+    silent.say(parts[0], "running")
+    other.say(parts[1], "running")
+
+    def told() -> bool:
+        return bool(other.beat()["stop"])
+
+    wait_until(told, "the other is told to stop")
+    other.say(parts[1], "stopped")
+    lost = ended(client, location)
+    assert lost["state"] == "lost"
+    assert lost["reason"].startswith("agent silent: lost")
+    assert client.get(f"/v1/agents/{silent.id}").json()["state"] == "lost"
+    late = silent.report(
+        silent.of(parts[0], "state", state="done"),
+        silent.of(parts[0], "log", rank=0, lines=["what it had on its disk"]),
+    )
+    assert len(late["refused"]) == 1 and len(late["accepted"]) == 1
+    assert silent.beat()["stop"] == [parts[0]["id"]]
+    assert client.get(f"/v1/agents/{silent.id}").json()["state"] == "live"
+    assert "on its disk" in client.get(f"{location}/logs").text
+
+
+def test_the_service_is_killed_between_claim_and_answer(own_system: System) -> None:
+    agent = FakeAgent(own_system.client, "survivor")
+    location = launch(own_system.client, [agent.id])
+    first = agent.must_claim()
+    own_system.service.stop(signal.SIGKILL)
+    own_system.restart_service()
+    agent.client = own_system.client
+    agent.held.clear()  # the answer never came
+
+    def again() -> dict[str, Any] | None:
+        agent.beat()
+        return agent.claim(wait_s=1.0)
+
+    second = wait_until(again, "it is handed out again")
+    assert second["id"] == first["id"] and second["token"] != first["token"]
+    stale = {**agent.of(second, "state", state="done"), "token": first["token"]}
+    assert agent.report(stale)["refused"][0]["reason"] == "the token is not the assignment's"
+    agent.say(second, "running")
+    done = agent.of(second, "state", state="done")
+    agent.report(done)
+    own_system.service.stop(signal.SIGKILL)
+    own_system.restart_service()
+    agent.client = own_system.client
+    assert agent.report(done) == {"accepted": [done["id"]], "refused": []}, "its answer was lost"
+    assert ended(own_system.client, location)["state"] == "done"
+
+
+def test_a_poll_is_answered_when_work_comes(client: httpx.Client) -> None:
+    agent = FakeAgent(client)
+    assert agent.claim(wait_s=0) is None
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(agent.claim(wait_s=20)))
+    thread.start()
+    location = launch(client, [agent.id])
+    thread.join(20)
+    assert found and found[0] is not None
+    agent.say(found[0], "done")
+    assert ended(client, location)["state"] == "done"
+
+
+def test_stop_drain_delete(client: httpx.Client) -> None:
+    agent = FakeAgent(client, "drained")
+    drained = client.post(f"/v1/agents/{agent.id}/drain", json={"reason": "new drivers"}).json()
+    assert (drained["state"], drained["reason"]) == ("drained", "new drivers")
+    location = launch(client, [agent.id])
+    assert agent.claim(wait_s=0) is None
+    assert "1 drained" in client.get(location).json()["reason"]
+    assert client.post(f"/v1/agents/{agent.id}/undrain").json()["state"] == "live"
+    part = agent.must_claim()
+    agent.say(part, "running")
+    stopped = client.delete(location).json()
+    assert (stopped["state"], stopped["ending"]) == ("running", "stopped")
+    assert agent.beat()["stop"] == [part["id"]]
+    agent.say(part, "stopped")
+    assert ended(client, location)["state"] == "stopped"
+    second = launch(client, [agent.id])
+    agent.must_claim()
+    assert client.delete(f"/v1/agents/{agent.id}").status_code == 204
+    assert state_of(client, second) in ("lost", "queued")
+    assert client.get(f"/v1/agents/{agent.id}").status_code == 404
+
+    def gone() -> bool:
+        return agent.own("GET", "assignments").status_code == 401
+
+    wait_until(gone, "its key is revoked")
+
+
+def test_events_tell_a_launchs_course(own_system: System) -> None:
+    client = own_system.client
+    agent = FakeAgent(client)
+    location = launch(client, [agent.id])
+    heard: list[tuple[str, dict[str, Any]]] = []
+    thread = threading.Thread(target=lambda: heard.extend(own_system.service.events(location)))
+    thread.start()
+    agent.say(agent.must_claim(), "failed", reason="exit code 1", exit_code=1)
+    thread.join(30)
+    assert heard[-1][0] == "failed"
+    assert heard[-1][1]["reason"] == "agent fake: failed: exit code 1"
+
+
+def measurement(ratio: float = 1.2, **more: Any) -> dict[str, Any]:
+    l4 = load_hardware("l4")
+    return {
+        "schema": "shardwise.measurement/1",
+        "plan": "sha256:p",
+        "graph": "sha256:g",
+        "graph_name": "toy",
+        "hardware": "l4",
+        "hardware_id": l4.id,
+        "gpus": 1,
+        "nodes": 1,
+        "steps": 10,
+        "iteration_s": {"median": ratio, "p10": ratio, "p90": ratio, "all": [ratio] * 10},
+        "compute_s": ratio,
+        "communication_s": None,
+        "peak_bytes": {"max": 1e9, "per_rank": [1e9]},
+        "predicted": {"compute_s": 1.0, "communication_s": 0.0, "replayed_time_s": 1.0},
+        "errors": {"iteration": ratio - 1, "compute": ratio - 1, "communication": None,
+                   "peak": -0.05},
+        "backend": "gloo",
+        "device_kind": "cpu",
+        "versions": {},
+        **more,
+    }  # fmt: skip
+
+
+def test_results_accuracy_and_refits(client: httpx.Client) -> None:
+    agent = FakeAgent(client)
+    name = f"measured-{uuid.uuid4().hex[:6]}"
+    location = launch(client, [agent.id], hardware=name)
+    part = agent.must_claim()
+    profile = {**hardware_document(load_hardware("l4")), "provenance": "measured just now"}
+    taken = agent.report(
+        agent.of(part, "result", name="profile.json", document=profile),
+        agent.of(part, "result", name="run.json", document=measurement(1.2)),
+        agent.of(part, "result", name="run2.json", document=measurement(1.3)),
+        agent.of(part, "result", name="bad.json", document=measurement(graph=7)),
+        agent.of(part, "result", name="other.json", document={"schema": "theirs/1"}),
+    )
+    assert len(taken["accepted"]) == 3
+    anew = agent.of(part, "result", name="run2.json", document=measurement(1.3, steps=11))
+    assert agent.report(anew)["accepted"] == [anew["id"]], "written anew: the newest counts"
+    assert "document.graph" in taken["refused"][0]["reason"]
+    assert "unknown schema 'theirs/1'" in taken["refused"][1]["reason"]
+    agent.say(part, "done")
+    done = ended(client, location)
+    assert [run["errors"]["iteration"] for run in done["runs"]] == pytest.approx([0.2, 0.3])
+    assert [run["measurement"]["steps"] for run in done["runs"]] == [10, 11]
+    stored = [h for h in client.get("/v1/hardware").json()["items"] if h["name"] == name]
+    assert stored[0]["provenance"] == "measured just now"
+    found = client.get("/v1/accuracy?hardware=l4&graph=sha256:g").json()["items"]
+    assert found[0]["count"] >= 2 and found[0]["hardware_name"] == "l4"
+    errors = found[0]["median_absolute_error"]
+    assert 0.2 <= errors["iteration"] <= 0.3
+    assert errors["peak"] == pytest.approx(0.05) and errors["communication"] is None
+    metrics = client.get("/metrics").text
+    assert 'shardwise_prediction_relative_error_count{device_kind="cpu",quantity="peak"}' in metrics
+    assert 'shardwise_reports_total{outcome="refused"}' in metrics
+    body = {"launches": [done["id"]]}
+    refitted = client.post("/v1/hardware/l4/refits", json=body)
+    assert refitted.status_code == 201, refitted.text
+    version = refitted.json()
+    assert version["previous_id"] == load_hardware("l4").id
+    assert "from 2 runs" in version["provenance"]
+    assert client.post("/v1/hardware/l4/refits", json=body).status_code == 200, "known already"
+    nothing = client.post(f"/v1/hardware/{version['id']}/refits")
+    assert nothing.status_code == 422 and "no runs" in nothing.json()["detail"]
+    versions = client.get(f"/v1/hardware/{version['id']}/versions").json()
+    assert version["id"] in [item["id"] for item in versions["items"]]
+    assert versions["builtin"][0]["name"] == "l4"
+
+
+def test_launches_that_make_no_sense_are_refused(client: httpx.Client) -> None:
+    plan = {"schema": "shardwise.plan/1", "id": "sha256:x", "graph": "sha256:none",
+            "hardware": "l4", "gpus": 4, "predicted": {}}  # fmt: skip
+    for body, status, field in (
+        ({}, 422, "plan"),
+        ({"kind": "dance"}, 422, "kind"),
+        ({"plan": {"schema": "other/1"}}, 422, "plan.schema"),
+        ({"plan": plan, "agents": 3}, 422, "agents"),
+        ({"plan": plan, "agents": 2, "ranks_per_agent": 1}, 422, "ranks_per_agent"),
+        ({"plan": plan}, 404, None),
+        ({"plan_id": "sha256:none"}, 404, None),
+        ({"kind": "measure", "agents": 0}, 422, "agents"),
+        ({"kind": "measure", "agents": ["a", "a"]}, 422, "agents"),
+        ({"kind": "measure", "agents": ["nobody"]}, 404, None),
+        ({"kind": "measure", "entry_point": "../../bin/sh"}, 422, "entry_point"),
+        ({"kind": "measure", "environment": {"A=B": "c"}}, 422, "environment.A=B"),
+        ({"kind": "measure", "arguments": ["x" * 5000]}, 422, "arguments[0]"),
+        ({"kind": "measure", "master_port": 22}, 422, "master_port"),
+        ({"kind": "measure", "time_limit_s": -1}, 422, "time_limit_s"),
+        ({"kind": "measure", "plan": plan}, 422, "plan"),
+    ):
+        answer = client.post("/v1/launches", json=body)
+        assert (answer.status_code, answer.json().get("field")) == (status, field), answer.text
+
+
+def test_a_launch_is_made_once_for_its_key(client: httpx.Client) -> None:
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    body = {"kind": "measure", "agents": 900}
+    first, again = (client.post("/v1/launches", json=body, headers=headers) for _ in range(2))
+    assert first.json() == again.json()
+    assert again.headers["Idempotency-Replayed"] == "true"
+    client.delete(first.json()["location"])
+    tokens = [
+        client.post("/v1/agents/tokens", json={}, headers=headers).json()["token"] for _ in "12"
+    ]
+    inventories = {"inventory": inventory()}
+    statuses = [
+        client.post("/v1/agents", json={"token": token, **inventories}).status_code
+        for token in tokens
+    ]
+    assert statuses == [401, 201], "a repeat makes the first token worthless"
+
+
+@pytest.mark.slow
+def test_five_hundred_agents_wait(own_system: System) -> None:
+    """Nobody holds a thread: while they wait, other calls are answered at once."""
+    import asyncio
+
+    from service.store.keys import create_key
+    from service.store.launch_tables import Agent
+
+    database = own_system.database()
+    keys = {}
+    with database.write() as session:
+        for n in range(500):
+            name = f"agent_many{n:05}"
+            keys[name] = create_key(session, "local", ("agent",), agent_id=name)
+            session.add(
+                Agent(
+                    id=name, tenant_id="local", name=name, key_id=keys[name].split("_")[1],
+                    created_at=1.0, seen_at=4e9, lease_expires_at=4e9, state="live",
+                    inventory=inventory(1), slots=1,
+                )
+            )  # fmt: skip
+    names = list(keys)
+    url = own_system.service.url
+
+    async def waits(client: httpx.AsyncClient, name: str) -> Any:
+        headers = {"Authorization": f"Bearer {keys[name]}"}
+        path = f"/v1/agents/{name}/assignments?wait_s=15"
+        answer = await client.get(path, headers=headers)
+        return answer.json()["assignment"]
+
+    async def all_wait() -> tuple[list[Any], float]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
+            polls = [asyncio.create_task(waits(client, name)) for name in names]
+            await asyncio.sleep(0)
+            body = {"kind": "measure", "agents": names[:50]}
+            while (await client.get("/healthz")).status_code != 200:
+                continue
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            assert (await client.get("/v1/graphs")).status_code == 200
+            seconds = loop.time() - started
+            assert (await client.post("/v1/launches", json=body)).status_code == 201
+            return await asyncio.gather(*polls), seconds
+
+    try:
+        found, seconds = asyncio.run(all_wait())
+    finally:
+        with database.write() as session:
+            for agent in session.scalars(select(Agent).where(Agent.id.in_(names))):
+                session.delete(agent)
+        database.close()
+    assert sum(assignment is not None for assignment in found) == 50
+    assert seconds < 10
+
+
+def test_a_second_service_places_and_answers_too(own_system: System) -> None:
+    """Two processes on one database: the launch is made at one, the agent waits at the other."""
+    if own_system.kind == "embedded":
+        pytest.skip("an embedded service is one process; test_gangs.py races two on SQLite")
+    other = Service(own_system.folder, **own_system.variables)
+    try:
+        agent = FakeAgent(own_system.client, "at-the-first")
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(agent.claim(wait_s=20)))
+        thread.start()
+        location = launch(other.client, [agent.id])
+        thread.join(30)
+        assert found[0] is not None
+        agent.client = other.client
+        agent.say(found[0], "done")
+        assert ended(own_system.client, location)["state"] == "done"
+    finally:
+        other.stop()

@@ -1,0 +1,31 @@
+"""Enrolment from the command line, and how often one address may try."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fake_agent import FakeAgent, inventory
+from service_harness import Service
+from test_tenants import keys
+
+
+def test_a_token_of_the_command_line_and_a_limit_on_tries(tmp_path: Path) -> None:
+    service = Service(tmp_path, enrol_rate_per_s="0.01", max_agents="1")
+    try:
+        made = json.loads(keys(tmp_path, "enrol", "--json", "--name", "node-1"))
+        assert made["tenant"] == "local" and made["expires_at"] > "2020"
+        agent = FakeAgent(service.client, "", token=made["token"])
+        assert service.client.get(f"/v1/agents/{agent.id}").json()["name"] == "node-1"
+        assert made["token"].encode() not in (tmp_path / "data" / "shardwise.sqlite").read_bytes()
+        second = json.loads(keys(tmp_path, "enrol", "--json"))["token"]
+        body = {"token": second, "inventory": inventory()}
+        full = service.client.post("/v1/agents", json=body)
+        assert full.status_code == 429 and full.json()["type"].endswith("quota")
+        guess = {"token": "swe_x", "inventory": inventory()}
+        guesses = [service.client.post("/v1/agents", json=guess) for _ in range(12)]
+        assert guesses[0].status_code == 401
+        assert guesses[-1].status_code == 429
+        assert int(guesses[-1].headers["Retry-After"]) > 1
+    finally:
+        service.stop()
