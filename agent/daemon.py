@@ -177,7 +177,8 @@ class Agent:
                 jobs.append(entry if job.pid is None else {**entry, "pid": job.pid})
         # An end that is not acknowledged yet keeps its lease, or it would be recorded as lost.
         for assignment, token, state in self.host.spool.ended():
-            jobs.append({"assignment": assignment, "token": token, "state": state})
+            if state != "lost":
+                jobs.append({"assignment": assignment, "token": token, "state": state})
         reason = self._trouble()
         document: dict[str, Any] = {
             "schema": "shardwise.heartbeat/1",

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -114,9 +115,10 @@ def _try_file(path: Path, inventory: dict[str, Any]) -> None:
 
 def _ask(service: Service, token: str, name: str, inventory: dict[str, Any]) -> dict[str, Any]:
     started = now_s()
+    once = str(uuid.uuid4())
     while True:
         try:
-            return service.enrol(token, name, inventory)
+            return service.enrol(token, name, inventory, once)
         except Refusal as error:
             expected = "a fresh token: each is good for one enrolment, and not for ever"
             raise BadInput(

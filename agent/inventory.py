@@ -35,7 +35,7 @@ def inventory(config: Config, own_pids: set[int]) -> dict[str, Any]:
         "torch": _version("torch"),
         "shardwise": _version("shardwise"),
         "addresses": list(config.addresses) or own_addresses(),
-        "ports": list(config.ports),
+        "ports": f"{config.ports[0]}-{config.ports[1]}",
         "devices": found,
         "cpu_only": not found,
         "entry_points": [

@@ -39,8 +39,8 @@ MEASURE_S = 1.0
 KEEPER_EXTRA_S = 2.0
 """The keeper kills after the grace; so much later the agent does it itself."""
 
-LAUNCHER = -1
-"""The rank under which torchrun's own lines are reported."""
+LAUNCHER = "torchrun"
+"""The stream of torchrun's own lines; they are reported with the first rank of the host."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Job(threading.Thread):
             [sys.executable, "-I", "-S", str(KEEPER), self._keeper_spec(), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             cwd=self._program.directory or folder,
             env=self._environment(folder, address),
             start_new_session=True,
@@ -158,10 +158,9 @@ class Job(threading.Thread):
         process = process_of(keeper.pid)
         assert process is not None
         self.members.keeper = process
-        for pipe, stream in ((keeper.stdout, "stdout"), (keeper.stderr, "stderr")):
-            assert pipe is not None
-            self._listen(os.dup(pipe.fileno()), LAUNCHER, stream)
-            pipe.close()
+        assert keeper.stdout is not None
+        self._listen(os.dup(keeper.stdout.fileno()), assignment.first_rank, LAUNCHER)
+        keeper.stdout.close()
         try:
             write_record(
                 jobs, Record(**{**vars(record), "pid": process.pid, "start": process.start})
@@ -214,7 +213,7 @@ class Job(threading.Thread):
 
     def _read(self, wait_s: float) -> None:
         for key, _ in self._selector.select(wait_s):
-            if not self._logs.read(key.fd) and self._logs.streams[key.fd].rank == LAUNCHER:
+            if not self._logs.read(key.fd) and self._logs.streams[key.fd].name == LAUNCHER:
                 self._selector.unregister(key.fd)
 
     def _measure(self) -> None:
@@ -248,22 +247,17 @@ class Job(threading.Thread):
 
     def _failure(self, code: int) -> End:
         self._read(0)
-        said = "\n".join(
-            line
-            for stream in self._logs.streams.values()
-            if stream.rank == LAUNCHER
-            for line in stream.last_lines
-        )
-        found = failed_rank(said)
+        first = self.assignment.first_rank
+        found = failed_rank("\n".join(self._logs.last_lines(first, LAUNCHER)))
         if found is None:
-            last = self._logs.last_line(LAUNCHER)
+            last = self._logs.last_line(first, LAUNCHER)
             return End("failed", f"torchrun ended with status {code}: {last}"[:1000], code)
         local, rank_code = found
-        rank = self.assignment.first_rank + local
+        rank = first + local
         how = f"ended with status {rank_code}"
         if rank_code < 0:
             how = f"was killed by signal {-rank_code}"
-        last = self._logs.last_line(rank)
+        last = self._logs.last_line(rank, "stderr")
         return End("failed", f"rank {rank} {how}{': ' if last else ''}{last}"[:1000], rank_code)
 
     def _finish(self, end: End) -> None:

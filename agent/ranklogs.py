@@ -152,9 +152,13 @@ class RankLogs:
             stream.close()
             os.close(handle)
 
-    def last_line(self, rank: int) -> str:
-        """The last line with text that `rank` wrote to its standard error."""
+    def last_lines(self, rank: int, name: str) -> list[str]:
+        """The last lines of a stream, oldest first."""
         for stream in self.streams.values():
-            if stream.rank == rank and stream.name == "stderr":
-                return next((line for line in reversed(stream.last_lines) if line.strip()), "")
-        return ""
+            if stream.rank == rank and stream.name == name:
+                return list(stream.last_lines)
+        return []
+
+    def last_line(self, rank: int, name: str) -> str:
+        """The last line of a stream that holds any text."""
+        return next((line for line in reversed(self.last_lines(rank, name)) if line.strip()), "")

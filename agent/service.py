@@ -55,10 +55,14 @@ class Service:
     ) -> None:
         self._http.close()
 
-    def enrol(self, token: str, name: str, inventory: dict[str, Any]) -> dict[str, Any]:
-        """Become an agent of the service: id, key, lease_s, heartbeat_s."""
+    def enrol(self, token: str, name: str, inventory: dict[str, Any], once: str) -> dict[str, Any]:
+        """Become an agent of the service: id, key, lease_s, heartbeat_s.
+
+        `once` is the same for every try: a token whose answer was cut off is not used up.
+        """
         document = {"token": token, "name": name, "inventory": inventory}
-        return self._ask("POST", "/v1/agents", document, timeout_s=30.0)
+        headers = {"Idempotency-Key": once}
+        return self._ask("POST", "/v1/agents", document, timeout_s=30.0, headers=headers)
 
     def heartbeat(self, document: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Renew the leases; lease_s, stop, inventory_wanted."""
@@ -77,10 +81,17 @@ class Service:
         return f"/v1/agents/{self._agent}/{call}"
 
     def _ask(
-        self, method: str, path: str, document: dict[str, Any] | None, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        document: dict[str, Any] | None,
+        timeout_s: float,
+        headers: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         content = None if document is None else json.dumps(document).encode()
-        headers = {} if content is None else {"Content-Type": "application/json"}
+        headers = {} if headers is None else headers
+        if content is not None:
+            headers["Content-Type"] = "application/json"
         timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
         try:
             answer = self._http.request(
@@ -88,6 +99,8 @@ class Service:
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(f"{self._http.base_url}: {error or type(error).__name__}") from None
+        if answer.status_code == 204:
+            return {}
         if answer.is_success:
             return _object(answer)
         text = f"{method} {path.partition('?')[0]}: {answer.status_code} {_detail(answer)}"

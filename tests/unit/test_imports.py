@@ -74,7 +74,8 @@ def test_the_base_command_line_loads_no_app() -> None:
         "try:\n"
         "    cli.main(['--help'], standalone_mode=False)\n"
         "finally:\n"
-        "    bad = {'service', 'worker', 'agent', 'httpx', 'fastapi', 'celery', 'sqlalchemy'} & set(sys.modules)\n"
+        "    apps = {'service', 'worker', 'agent', 'httpx', 'fastapi', 'celery', 'sqlalchemy'}\n"
+        "    bad = apps & set(sys.modules)\n"
         "    assert not bad, bad\n"
     )
     done = subprocess.run(

@@ -117,14 +117,14 @@ class FakeService:
 
     # What tests ask
 
-    def give(self, entry_point: str, *arguments: str, **fields: Any) -> dict[str, Any]:
+    def give(self, entry: str, *arguments: str, **fields: Any) -> dict[str, Any]:
         assignment = {
             "schema": "shardwise.assignment/1",
             "id": f"asg_{uuid.uuid4().hex[:12]}",
             "launch": "lnc_1",
             "token": uuid.uuid4().hex,
             "kind": "run",
-            "entry_point": entry_point,
+            "entry_point": entry,
             "arguments": list(arguments),
             "environment": {},
             "nodes": 1,

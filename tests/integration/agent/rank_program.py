@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -48,19 +49,15 @@ def stubborn() -> None:
     wait()
 
 
-def deserter() -> None:
-    """Leaves a grandchild in a session of its own, without the marker, deaf to SIGTERM."""
-    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+def deserter(marked: str = "") -> None:
+    """Leaves a grandchild in a session of its own, deaf to SIGTERM, with the marker or without."""
+    code = (
+        "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print(os.getpid(), flush=True); time.sleep(600)"
+    )
     child = subprocess.Popen(
-        [
-            "setsid",
-            "--fork",
-            sys.executable,
-            "-S",
-            "-c",
-            f"print(__import__('os').getpid(), flush=True); {code}",
-        ],
-        env={"DESERTER": os.environ["SHARDWISE_ASSIGNMENT"]},
+        ["setsid", "--fork", sys.executable, "-S", "-c", code],
+        env=dict(os.environ) if marked else {},
         stdout=subprocess.PIPE,
     )
     assert child.stdout is not None
@@ -79,6 +76,16 @@ def eat(size: str) -> None:
     kept = [bytearray(os.urandom(2**20)) for _ in range(int(size))]
     print(f"ate {len(kept)}", flush=True)
     time.sleep(600)
+
+
+def limit() -> None:
+    write_result(
+        "limit",
+        {
+            "file_limit_bytes": resource.getrlimit(resource.RLIMIT_FSIZE)[0],
+            "core_limit_bytes": resource.getrlimit(resource.RLIMIT_CORE)[0],
+        },
+    )
 
 
 def fail() -> None:
