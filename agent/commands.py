@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 
 import click
 
@@ -42,6 +43,8 @@ def agent(
     log_format: str,
 ) -> None:
     """Lend this host to the service: measure, launch, report (docs/agents.md)."""
+    if sys.platform != "linux":
+        raise BadInput("an agent needs Linux", field="agent", expected="a Linux host")
     set_up_logs(log_level, log_format)
     config = load_config(config_file)
     if not server.startswith(("http://", "https://")):

@@ -178,6 +178,12 @@ def _command(table: Fields) -> tuple[str, ...]:
             field=table.path("command"),
             expected='a list such as ["python", "-m", "package.module"]',
         )
+    if "/" in command[0] and not command[0].startswith("/"):
+        raise BadInput(
+            f"{command[0]!r}",
+            field=table.path("command"),
+            expected="an absolute path, or a name that is searched in PATH",
+        )
     return command
 
 

@@ -36,6 +36,7 @@ from agent.torchrun import KEEPER, failed_rank, network_environment, own_address
 log = logging.getLogger(__name__)
 LOOK_S = 0.2
 MEASURE_S = 1.0
+READS_AT_END = 256
 KEEPER_EXTRA_S = 2.0
 """The keeper kills after the grace; so much later the agent does it itself."""
 
@@ -112,7 +113,6 @@ class Job(threading.Thread):
         if not self.members.end(self._host.config.kill_wait_s):
             log.error("processes do not die", extra={"assignment": self.assignment.id})
             end = End(end.state, f"{end.reason}; processes do not die".lstrip("; "), end.exit_code)
-        self._logs.close()
         results.collect()
         if results.refused:
             end = End(end.state, "; ".join([end.reason, *results.refused[:5]]), end.exit_code)
@@ -211,10 +211,13 @@ class Job(threading.Thread):
             if self._wish is not None:
                 self._press(clock)
 
-    def _read(self, wait_s: float) -> None:
-        for key, _ in self._selector.select(wait_s):
+    def _read(self, wait_s: float) -> bool:
+        """Read what is there, waiting for it; False when there was nothing."""
+        ready = self._selector.select(wait_s)
+        for key, _ in ready:
             if not self._logs.read(key.fd) and self._logs.streams[key.fd].name == LAUNCHER:
                 self._selector.unregister(key.fd)
+        return bool(ready)
 
     def _measure(self) -> None:
         resident = self.members.resident_bytes()
@@ -236,7 +239,7 @@ class Job(threading.Thread):
             self.members.kill(with_keeper=late_s > self._host.config.kill_wait_s)
 
     def _how_it_ended(self, code: int) -> End:
-        if self._wish is not None:
+        if self._wish is not None and self._told_at is not None:
             return End(self._wish.state, self._wish.reason, code)
         if self._scope is not None and self._scope.out_of_memory():
             limit = self._program.memory_limit_bytes
@@ -246,7 +249,9 @@ class Job(threading.Thread):
         return self._failure(code)
 
     def _failure(self, code: int) -> End:
-        self._read(0)
+        for _ in range(READS_AT_END):
+            if not self._read(0):
+                break
         first = self.assignment.first_rank
         found = failed_rank("\n".join(self._logs.last_lines(first, LAUNCHER)))
         if found is None:
@@ -264,6 +269,9 @@ class Job(threading.Thread):
         for key in list(self._selector.get_map().values()):
             self._selector.unregister(key.fileobj)
         self._selector.close()
+        self._logs.close()
+        for _, rank, stream in self._host.spool.dropped_lines(self.assignment.id):
+            self._report_log(rank, stream, self._logs.next_line(rank, stream), [], 0)
         self._report_state(end)
         remove_record(self._host.data.jobs, self.assignment.id)
         if self._scope is not None and not self._scope.remove():

@@ -32,6 +32,7 @@ from agent.processes import Process, descendants, process_of, process_table, sen
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+OOM_SCORE = "500"
 STRAY_GRACE_S = 2.0
 """What the command's leftovers get after the command itself has ended."""
 
@@ -128,6 +129,8 @@ def main() -> int:
         return 1
     if spec["scope"]:
         Path(spec["scope"]).write_text(str(os.getpid()))
+    # If the host runs out of memory, its kernel shall take a launch and not the agent.
+    Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     for number, value in spec["limits"]:
         resource.setrlimit(number, (value, value))
     return Keeper(spec["grace_s"]).run(sys.argv[2:])

@@ -16,6 +16,7 @@ from agent.config import LogLimits
 
 TAIL_LINES = 100
 REPORT_BYTES = 64 * 2**10
+REPORT_LINES = 1000
 READ_BYTES = 2**16
 Emit = Callable[[int, str, int, list[str], int], None]
 """Takes (rank, stream, first line's number, lines, lines dropped before them)."""
@@ -50,7 +51,7 @@ class LogStream:
     _cut: int = 0
     _pending: list[str] = field(default_factory=list)
     _pending_bytes: int = 0
-    _lines: int = 0
+    lines: int = 0
     _handed_over: int = 0
     _over: bool = False
 
@@ -74,13 +75,13 @@ class LogStream:
         text = _within(text, self.line_bytes - len(note)) + note
         self._partial.clear()
         self._cut = 0
-        self._lines += 1
+        self.lines += 1
         self.last_lines.append(text)
         size = len(text.encode()) + 1
         if not self._over and all(budget.take(size) for budget in self.budgets):
             self._pending.append(text)
             self._pending_bytes += size
-            if self._pending_bytes >= REPORT_BYTES:
+            if self._pending_bytes >= REPORT_BYTES or len(self._pending) >= REPORT_LINES:
                 self.flush()
         else:
             self.flush()
@@ -98,12 +99,12 @@ class LogStream:
         if self._partial or self._cut:
             self._end_line()
         self.flush()
-        missing = self._lines - self._handed_over
+        missing = self.lines - self._handed_over
         if missing:
             tail = list(self.last_lines)[-missing:]
-            first = self._lines - len(tail)
+            first = self.lines - len(tail)
             self.emit(self.rank, self.name, first, tail, missing - len(tail))
-            self._handed_over = self._lines
+            self._handed_over = self.lines
 
 
 def _within(text: str, size: int) -> str:
@@ -151,6 +152,10 @@ class RankLogs:
                     break
             stream.close()
             os.close(handle)
+
+    def next_line(self, rank: int, name: str) -> int:
+        """The number of the line after all that was handed over or dropped."""
+        return max(s.lines for s in self.streams.values() if (s.rank, s.name) == (rank, name))
 
     def last_lines(self, rank: int, name: str) -> list[str]:
         """The last lines of a stream, oldest first."""

@@ -12,6 +12,7 @@ from typing import Any
 
 MOST_BYTES = 4 * 2**20
 MOST_RESULTS = 256
+MOST_TOTAL_BYTES = 64 * 2**20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\.json")
 Version = tuple[int, int, int]
 
@@ -23,6 +24,7 @@ class Results:
         self._folder = folder
         self._emit = emit
         self._seen: dict[str, Version] = {}
+        self._total_bytes = 0
         self.refused: list[str] = []
         """Names with the reason, for the launch's state."""
 
@@ -58,12 +60,16 @@ class Results:
 
     def _take(self, name: str, version: Version, content: bytes) -> None:
         try:
-            document = json.loads(content)
+            document = json.loads(content, parse_constant=_no_number)
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict) or len(content) > MOST_BYTES:
             self._refuse(name, version, "it is no JSON object")
             return
+        if self._total_bytes + len(content) > MOST_TOTAL_BYTES:
+            self._refuse(name, version, f"more than {MOST_TOTAL_BYTES} bytes of results")
+            return
+        self._total_bytes += len(content)
         self._seen[name] = version
         self._emit(name.removesuffix(".json"), document)
 
@@ -71,3 +77,7 @@ class Results:
         if self._seen.get(name) != version:
             self._seen[name] = version
             self.refused.append(f"report/{name}: {reason}")
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 import time
 import uuid
@@ -24,6 +25,10 @@ Report = dict[str, Any]
 Stream = tuple[str, int, str]
 """Of one assignment, one rank, stdout or stderr."""
 
+COUNT_BYTES = 20
+"""What a report may grow by when the count of dropped lines is written into it."""
+
+_FILE = re.compile(r"(\d{12,})-(state|log|result)-([0-9a-f-]{36})\.json")
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
 """States of an assignment after which there is no other."""
 
@@ -58,8 +63,10 @@ class Spool:
 
     def _load(self) -> None:
         for path in sorted(self._folder.glob("*.json")):
-            number, _, rest = path.stem.partition("-")
-            kind, _, report_id = rest.partition("-")
+            match = _FILE.fullmatch(path.name)
+            if match is None:
+                continue
+            number, kind, report_id = match.groups()
             self._number = max(self._number, int(number))
             content = path.read_bytes()
             try:
@@ -89,13 +96,13 @@ class Spool:
             **fields,
         }
         with self._lock:
+            self._make_room(len(json.dumps(report)) + COUNT_BYTES)
             stream = _stream_of(report)
             if stream is not None:
                 report["dropped"] += self._dropped.pop(stream, 0)
             content = json.dumps(report).encode()
             self._number += 1
             entry = Entry(self._number, report["id"], kind, len(content))
-            self._make_room(len(content))
             if self._write(entry, content):
                 self._add(entry, report)
             elif stream is not None:
@@ -169,10 +176,15 @@ class Spool:
         with self._lock:
             chosen: list[Report] = []
             total = 0
-            for entry in self._entries.values():
+            for entry in list(self._entries.values()):
                 if chosen and (len(chosen) >= most or total + entry.size > most_bytes):
                     break
-                chosen.append(json.loads(self._content(entry)))
+                try:
+                    chosen.append(json.loads(self._content(entry)))
+                except (OSError, ValueError) as error:
+                    log.error("a spooled report cannot be read any more: %s", error)
+                    self._forget(entry)
+                    continue
                 total += entry.size
             if not self._entries:
                 self.arrived.clear()
