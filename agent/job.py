@@ -273,7 +273,9 @@ class Job(threading.Thread):
         for _, rank, stream in self._host.spool.dropped_lines(self.assignment.id):
             self._report_log(rank, stream, self._logs.next_line(rank, stream), [], 0)
         self._report_state(end)
-        remove_record(self._host.data.jobs, self.assignment.id)
+        if not self._host.spool.trouble:
+            # An end that is only in memory may be lost with the agent: then the record says so.
+            remove_record(self._host.data.jobs, self.assignment.id)
         if self._scope is not None and not self._scope.remove():
             log.warning("the cgroup stays: %s", self._scope.path)
 
