@@ -146,7 +146,7 @@ def _rendezvous(value: Any) -> Rendezvous:
     return Rendezvous(
         safe_name(value.get("id"), "rendezvous.id"),
         _host(value.get("host")),
-        _whole(value, "port", 1, 65535),
+        _whole({"rendezvous.port": value.get("port")}, "rendezvous.port", 1, 65535),
     )
 
 

@@ -44,18 +44,24 @@ class Results:
         except OSError:
             self._refuse(name, (0, 0, 0), "it cannot be opened, or is a link")
             return
-        with os.fdopen(handle, "rb") as stream:
-            status = os.fstat(stream.fileno())
-            version = (status.st_ino, status.st_mtime_ns, status.st_size)
-            if self._seen.get(name) == version:
-                return
-            if not stat.S_ISREG(status.st_mode):
-                self._refuse(name, version, "it is no file")
-            elif status.st_size > MOST_BYTES:
-                self._refuse(name, version, f"{status.st_size} bytes, at most {MOST_BYTES}")
-            elif name not in self._seen and len(self._seen) >= MOST_RESULTS:
-                self._refuse(name, version, f"more than {MOST_RESULTS} results")
-            else:
+        try:
+            self._judge(name, handle)
+        finally:
+            os.close(handle)
+
+    def _judge(self, name: str, handle: int) -> None:
+        status = os.fstat(handle)
+        version = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if self._seen.get(name) == version:
+            return
+        if not stat.S_ISREG(status.st_mode):
+            self._refuse(name, version, "it is no file")
+        elif status.st_size > MOST_BYTES:
+            self._refuse(name, version, f"{status.st_size} bytes, at most {MOST_BYTES}")
+        elif name not in self._seen and len(self._seen) >= MOST_RESULTS:
+            self._refuse(name, version, f"more than {MOST_RESULTS} results")
+        else:
+            with os.fdopen(os.dup(handle), "rb") as stream:
                 self._take(name, version, stream.read(MOST_BYTES + 1))
 
     def _take(self, name: str, version: Version, content: bytes) -> None:
