@@ -39,6 +39,21 @@ def ring() -> None:
     dist.destroy_process_group()
 
 
+def hold(path: str) -> None:
+    """Joins the others, waits for a file, adds up with them."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    print(f"joined {os.getpid()}", flush=True)
+    while not Path(path).exists():
+        time.sleep(0.05)
+    total = torch.tensor([float(RANK + 1)])
+    dist.all_reduce(total)
+    print(f"rank {RANK} of {dist.get_world_size()} says {total.item():g}", flush=True)
+    dist.destroy_process_group()
+
+
 def wait() -> None:
     print(f"waiting {os.getpid()}", flush=True)
     time.sleep(600)
