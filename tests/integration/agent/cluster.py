@@ -21,7 +21,6 @@ from agent.processes import Process, marked
 from agent.sweep import AGENT_MARKER
 
 HOSTS = 3
-LEASE_S = 20.0
 NET = 60 + os.getpid() % 150
 PROGRAM = Path(__file__).with_name("rank_program.py")
 
@@ -113,8 +112,9 @@ def make_network() -> Network:
 class Cluster:
     """The service and its agents, all processes of their own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lease_s: float) -> None:
         self.folder = folder
+        self.lease_s = lease_s
         self.network = make_network()
         self.port = free_port()
         self.agents: dict[int, subprocess.Popen[bytes]] = {}
@@ -155,7 +155,7 @@ class Cluster:
             "--port",
             str(self.port),
             host=self.network.service,
-            agent_lease_s=str(LEASE_S),
+            agent_lease_s=str(self.lease_s),
             agent_heartbeat_s="1",
             sweep_s="0.5",
         )
@@ -280,9 +280,9 @@ command = ["python", "{PROGRAM}"]
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
+def running_cluster(folder: Path, lease_s: float) -> Iterator[Cluster]:
     """A cluster with its agents live."""
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, lease_s)
     try:
         for host in range(HOSTS):
             cluster.start_agent(host)
