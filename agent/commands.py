@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import socket
 import sys
@@ -46,6 +47,7 @@ def agent(
     if sys.platform != "linux":
         raise BadInput("an agent needs Linux", field="agent", expected="a Linux host")
     set_up_logs(log_level, log_format)
+    faulthandler.enable()
     config = load_config(config_file)
     if not server.startswith(("http://", "https://")):
         raise BadInput(f"{server!r}", field="server", expected="http://… or https://…")

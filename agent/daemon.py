@@ -45,6 +45,8 @@ class Agent:
         self.identity = identity
         self.host = host
         self.stopping = threading.Event()
+        self.told = False
+        """What a signal handler sets: in a handler an Event's own lock may be held already."""
         self.exit_status = 0
         self._boot = str(uuid.uuid4())
         self._lock = threading.Lock()
@@ -83,13 +85,15 @@ class Agent:
         return self.exit_status
 
     def stop(self, status: int = 0) -> None:
-        """Stop working; safe in a signal handler."""
+        """Stop working."""
         self.exit_status = max(self.exit_status, status)
         self.stopping.set()
 
     def _watch(self) -> None:
         cleaned = now_s()
         while not self.stopping.wait(LOOK_S):
+            if self.told:
+                self.stop()
             self._look_after_jobs()
             if now_s() - cleaned > HOUSEKEEPING_S:
                 cleaned = now_s()
@@ -284,7 +288,7 @@ def run_agent(identity: Identity, host: Host) -> int:
     agent = Agent(identity, host)
 
     def told(number: int, _: object) -> None:
-        agent.stop()
+        agent.told = True
 
     def broken(arguments: threading.ExceptHookArgs) -> None:
         name = arguments.thread.name if arguments.thread else "a thread"

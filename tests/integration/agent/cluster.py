@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 from agent_harness import ROOT, free_port, wait_for
-from service_harness import Service
+from service_harness import Service, command_of
 
 from agent.processes import Process, marked
 from agent.sweep import AGENT_MARKER
@@ -222,7 +222,14 @@ command = ["python", "{PROGRAM}"]
 
     def assert_no_orphan(self) -> None:
         for host in range(HOSTS):
-            wait_for(lambda host=host: not self.processes(host), f"no process of host{host}")
+            try:
+                wait_for(lambda host=host: not self.processes(host), "no process")
+            except AssertionError:
+                agent = self.agents[host]
+                raise AssertionError(
+                    f"host{host}, whose agent {agent.pid} ended with {agent.poll()}, has "
+                    f"{[command_of(process.pid) for process in self.processes(host)]}"
+                ) from None
 
     def launch(self, *arguments: str, agents: int, ranks: int = 1) -> str:
         answer = self.http.post(
@@ -263,6 +270,8 @@ command = ["python", "{PROGRAM}"]
         """The rank's process, once it has joined the others."""
 
         def look() -> str | None:
+            document = self.document(launch)
+            assert document["state"] in ("queued", "starting", "running"), document["reason"]
             lines = self.lines(launch, rank)
             return next((line for line in lines if line.startswith("joined")), None)
 
