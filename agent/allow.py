@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +12,23 @@ from agent.assignment import Assignment
 from agent.config import REFUSED, Config, EntryPoint
 from shardwise.errors import ShardwiseError
 
+_VALUE = r"(?:zoo|hf|timm|shipped):[\w.,:=*+-]+|[\w.,=*+][\w.,=*+ -]*"
+BUILT_IN_ARGUMENTS = re.compile(rf"--(?!out)[a-z][a-z-]*(?:=(?:{_VALUE}))?|{_VALUE}")
+"""No paths, no `package.module:callable`, no `--output`: what a launch says must neither name a
+file outside its folder nor choose what is imported."""
+
 BUILT_IN = {
     "shardwise.run": EntryPoint(
         "shardwise.run",
         (sys.executable, "-P", "-m", "shardwise.execute"),
         "trains by a plan and compares predicted with measured",
+        BUILT_IN_ARGUMENTS,
     ),
     "shardwise.measure": EntryPoint(
         "shardwise.measure",
         (sys.executable, "-P", "-m", "shardwise.measure"),
         "measures collectives and operators",
+        BUILT_IN_ARGUMENTS,
     ),
 }
 """Always allowed. `-P`: what lies in the working directory is not imported in their place."""

@@ -80,6 +80,27 @@ def test_built_ins_need_no_configuration() -> None:
 
 
 @pytest.mark.parametrize(
+    "argument",
+    ["--steps", "--steps=20", "20", "--graph", "graph.json", "--source=zoo:mlp", "zoo:mlp", "1.5",
+     "hf:LlamaConfig:num_hidden_layers=2,vocab_size=100", "--collectives", "all_reduce,all_gather"],
+)  # fmt: skip
+def test_built_ins_take_harmless_arguments(argument: str) -> None:
+    given = assignment(entry_point="shardwise.run", arguments=[argument])
+    assert program_of(given, Config(), {}).command[-1] == argument
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["-o", "-o/etc/x", "--output", "--output=x", "/etc/passwd", "../x", "--graph=/etc/x", "--",
+     "os:abort", "--source=os:abort", "package.module:call", "zoo:../x", "a\nb/c", "--Steps", ""],
+)  # fmt: skip
+def test_built_ins_take_no_paths_and_no_code(argument: str) -> None:
+    given = assignment(entry_point="shardwise.run", arguments=[argument])
+    with pytest.raises(Refused, match=r"arguments\[0\]"):
+        program_of(given, Config(), {})
+
+
+@pytest.mark.parametrize(
     ("changes", "field"),
     [
         ({"node_rank": 3}, "node_rank"),
