@@ -8,7 +8,6 @@ from shardwise.errors import BadInput
 
 PLANNED = {
     "run": "executing a plan",
-    "agent": "node agents",
 }
 
 
