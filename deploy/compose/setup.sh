@@ -1,0 +1,15 @@
+#!/bin/sh
+# Brings the schema up; makes an administrator's key and an agent's one-time token in FOLDER, once.
+set -eu
+folder=$1
+umask 077
+shardwise migrate
+if [ ! -s "$folder/admin.key" ]; then
+    shardwise keys create --tenant default --name compose \
+        --scope read --scope submit --scope admin >"$folder/admin.key.new"
+    mv "$folder/admin.key.new" "$folder/admin.key"
+fi
+if [ ! -s "$folder/agent.token" ]; then
+    shardwise keys enrol --tenant default --name compose >"$folder/agent.token.new"
+    mv "$folder/agent.token.new" "$folder/agent.token"
+fi
