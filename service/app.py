@@ -21,7 +21,7 @@ from service.metrics import Metrics
 from service.openapi import allowed_methods, complete
 from service.page.routes import router as page
 from service.problems import MEDIA_TYPE, Problem, encode, problem_of
-from service.routes import allocations, graphs, hardware, health, jobs, reference
+from service.routes import allocations, graphs, hardware, health, jobs, reference, watches
 from service.settings import Settings
 from service.state import State
 from service.store.database import Database
@@ -78,6 +78,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         hardware.router,
         *jobs.ROUTERS,
         allocations.router,
+        watches.router,
         health.router,
         reference.router,
     ):

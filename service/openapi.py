@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from service.handlers.allocations import AllocationRequest
+from service.handlers.watches import WatchRequest
 from service.problems import MEDIA_TYPE, PROBLEMS
 from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
 from service.search_options import NAMES, NUMBERS, PINS, STEP
@@ -22,7 +23,14 @@ from service.store.pages import DEFAULT_LIMIT, MAX_LIMIT
 from service.store.tables import STATES
 
 Route = dict[str, Any]
-REQUESTS = (FrontierRequest, CurveRequest, PlanRequest, QuoteRequest, AllocationRequest)
+REQUESTS = (
+    FrontierRequest,
+    CurveRequest,
+    PlanRequest,
+    QuoteRequest,
+    AllocationRequest,
+    WatchRequest,
+)
 _REF = "#/components/schemas/"
 
 READS = (401, 403, 422, 429, 503)
@@ -203,6 +211,20 @@ get_curve = _route(
         ),
     ],
 )
+post_watch = _route(
+    {
+        201: ("It is watched; `job` computes its curve", _json("Watch")),
+        200: ("It was watched before", _json("Watch")),
+    },
+    (*CHANGES, 404),
+    body=_json("WatchRequest"),
+    create=True,
+    status_code=201,
+)
+list_watches = _route({200: ("All of them", _json("WatchPage"))}, READS)
+get_watch = _route({200: ("The watch", _json("Watch"))}, (*READS, 404))
+delete_watch = _route({204: ("Watched no more", None)}, (*CHANGES, 404), status_code=204)
+watch_metrics = _route({200: ("Metrics", {"text/plain": {"schema": _TEXT}})}, READS)
 healthz = _route({200: ("It does", _json("Health"))}, ())
 readyz = _route({200: ("Ready", _json("Readiness")), 503: ("Not ready", _json("Readiness"))}, ())
 metrics = _route({200: ("Metrics", {"text/plain": {"schema": _TEXT}})}, ())

@@ -78,6 +78,7 @@ class Settings:
     ingest_memory_bytes: int = setting(4 * 2**30, "Address space of reading an ONNX upload.")
     max_queued: int = setting(1000, "Jobs that a tenant may have queued or running.")
     max_graphs: int = setting(100_000, "Graphs that a tenant may store.")
+    max_watched: int = setting(20, "Curves that a tenant may watch as metrics.")
     max_stored_bytes: int = setting(10 * 2**30, "Bytes of graphs that a tenant may store.")
     rate_per_s: float = setting(2000.0, "Requests a second of one key, in one process; 0: any.")
     rate_burst: int = setting(4000, "Requests that a key may make at once.")
@@ -273,8 +274,8 @@ def documentation() -> str:
             "variables, those over a TOML file (`--config FILE` or `SHARDWISE_CONFIG`; keys are "
             "the names in small letters without the prefix), that over the defaults. A variable's "
             "name with `_FILE` after it names a file that holds the value, as container platforms "
-            "give secrets. Sizes may be written `64MiB` or `8GB`; what ends in `_S` is seconds. This page is written by "
-            "`python -m service.settings > docs/settings.md`.",
+            "give secrets. Sizes may be written `64MiB` or `8GB`; what ends in `_S` is seconds. "
+            "This page is written by `python -m service.settings > docs/settings.md`.",
             "",
             "| variable | default | what it is |",
             "|---|---|---|",

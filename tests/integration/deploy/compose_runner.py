@@ -39,7 +39,7 @@ class Composed:
         self.containers = compose_file.containers()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.succeeded: set[str] = set()
-        self.root = os.stat("/proc/self/ns/user") and os.geteuid() == 0 and _may_change_user()
+        self.root = os.geteuid() == 0 and _may_change_user()
 
     def prepare(self) -> None:
         """Loopback up, the containers' names as hosts, their volumes where they are mounted."""
@@ -204,11 +204,11 @@ def _cover(parent: Path, top: Path) -> None:
     held.mkdir()
     subprocess.run(["mount", "--rbind", str(parent), str(held)], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(parent)], check=True)
-    os.chmod(parent, 0o755)
+    parent.chmod(0o755)
     for entry in held.iterdir():
         new = parent / entry.name
         if entry.is_symlink():
-            new.symlink_to(os.readlink(entry))
+            new.symlink_to(entry.readlink())
         elif entry.is_dir():
             new.mkdir()
             subprocess.run(["mount", "--rbind", str(entry), str(new)], check=True)
@@ -283,7 +283,7 @@ def main(folder: Path) -> None:
 
         found["scraped"] = _wait(targets, "Prometheus scrapes the service and a worker")
         found["users"] = {
-            name: os.stat(f"/proc/{process.pid}").st_uid
+            name: Path(f"/proc/{process.pid}").stat().st_uid
             for name, process in composed.running.items()
             if composed.containers[name].image.startswith("shardwise-")
         }

@@ -34,6 +34,7 @@ PATH_IDS = {
     "graph_id": ("graph",),
     "hardware_id": ("hardware",),
     "job_id": ("frontier", "curve", "plan", "quote", "plan_id"),
+    "watch": ("watch",),
 }
 """Which of alpha's ids a path parameter may hold; beta tries all of them, and all others."""
 
@@ -52,6 +53,10 @@ BODIES: dict[str, tuple[Any, ...]] = {
     "/v1/plans": ({**ASK, "gpus": 1}, {**THEIR_HARDWARE, "gpus": 1}),
     "/v1/curves": ({**ASK, "max_gpus": 2}, {**THEIR_HARDWARE, "max_gpus": 2}),
     "/v1/quotes": ({"graph": "{graph}"},),
+    "/v1/watches": (
+        {**ASK, "name": "mine", "max_gpus": 2},
+        {**THEIR_HARDWARE, "name": "mine", "max_gpus": 2},
+    ),
     "/v1/allocations": ({"gpus": 2, "jobs": [ASK]}, {"gpus": 2, "jobs": [THEIR_HARDWARE]}),
 }
 """Bodies that name what alpha has."""
@@ -123,6 +128,9 @@ class Two:
             assert job["state"] == "done", job
             if kind == "plan":
                 self.ids["plan_id"] = job["result"]["id"]
+        self.ids["watch"] = "hidden-watch"
+        watch = {**ask, "name": self.ids["watch"], "max_gpus": 2}
+        assert self.alpha("POST", "/v1/watches", json=watch).status_code == 201
         self.alpha("POST", "/v1/graphs", content=canonical_json(mlp(29)))
         other = json.dumps({**profile, "name": "alphas-other-cluster"}).encode()
         self.alpha("POST", "/v1/hardware", content=other)
