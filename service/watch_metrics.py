@@ -4,6 +4,7 @@
     shardwise_watch_samples_per_second{watch, gpus}
     shardwise_watch_peak_memory_bytes{watch, gpus}          on one GPU, replayed
     shardwise_watch_usd_per_million_samples{watch, gpus}    where the hardware has prices
+    shardwise_watch_fewest_gpus{watch}                      the smallest count that fits
     shardwise_watch_knee_gpus{watch}                        where more GPUs begin to pay badly
     shardwise_watch_info{watch, graph, hardware}            1
     shardwise_watch_bus_bandwidth_bytes_per_second{hardware, operation, group, size}
@@ -79,6 +80,7 @@ class _Curves(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families."""
         info = _family("info", "A watched graph on a hardware.", "watch", "graph", "hardware")
+        fewest = _family("fewest_gpus", "The smallest count that fits.", "watch")
         knee = _family("knee_gpus", "The turning point of the curve.", "watch")
         curves = [_family(name, text, "watch", "gpus") for name, _, text in CURVES]
         for watch, points in self._watched:
@@ -87,10 +89,12 @@ class _Curves(Collector):
                 for point in points:
                     if point.get(key) is not None:
                         family.add_metric((watch.name, str(point["gpus"])), point[key])
+            if points:
+                fewest.add_metric((watch.name,), min(point["gpus"] for point in points))
             at = knee_of(points)
             if at is not None:
                 knee.add_metric((watch.name,), at)
-        yield from (info, knee, *curves, self._bandwidths())
+        yield from (info, fewest, knee, *curves, self._bandwidths())
 
     def _bandwidths(self) -> Metric:
         family = _family(

@@ -40,9 +40,9 @@ def test_a_watched_curve_becomes_series(service: Service) -> None:
     )
     curve = service.client.get("/v1/curves", params=CURVE).json()
     feasible = [p for p in curve["points"] if p["feasible"]]
-    assert found[name] == {("vgg", str(p["gpus"])): p["time_s"] for p in feasible}
-    assert found["shardwise_watch_peak_memory_bytes"][("vgg", "4")] == feasible[-1]["peak_bytes"]
-    assert found["shardwise_watch_info"] == {("vgg", "vgg16", "dgx-v100-16gb"): 1}
+    assert found[name] == {(str(p["gpus"]), "vgg"): p["time_s"] for p in feasible}
+    assert found["shardwise_watch_peak_memory_bytes"][("4", "vgg")] == feasible[-1]["peak_bytes"]
+    assert found["shardwise_watch_info"] == {("vgg16", "dgx-v100-16gb", "vgg"): 1}
     assert found["shardwise_watch_knee_gpus"][("vgg",)] in range(1, 5)
 
 
