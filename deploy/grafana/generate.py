@@ -1,4 +1,4 @@
-"""The Grafana dashboards, as code: `python deploy/grafana/generate.py` writes deploy/grafana/dashboards.
+"""The Grafana dashboards, as code: `python deploy/grafana/generate.py` writes `dashboards/`.
 
 Panels take the data source of the variable `datasource`. What stands in `WHERE_PRESENT` comes from
 others' exporters (NVIDIA's DCGM) and is empty without them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ def generated() -> dict[str, str]:
     spec = importlib.util.spec_from_file_location("generate", GRAFANA / "generate.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up.
+    sys.modules["generate"] = module
     spec.loader.exec_module(module)
     found: dict[str, str] = module.all_dashboards()
     return found
