@@ -230,3 +230,15 @@ class Watch(Base):
     graph_id: Mapped[str] = mapped_column(String(71))
     hardware: Mapped[str] = mapped_column(String(100))
     max_gpus: Mapped[int] = mapped_column(Integer)
+
+
+class SchemaFloor(Base):
+    """One row: releases that know this revision work on the schema, be it newer than they know.
+
+    A migration that only adds leaves it; one that takes away or changes sets it to its own.
+    """
+
+    __tablename__ = "schema_floor"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    revision: Mapped[str] = mapped_column(String(32))

@@ -1,4 +1,4 @@
-"""Watched curves."""
+"""Watched curves; and the floor: the oldest release's revision that works on the schema."""
 
 from __future__ import annotations
 
@@ -29,7 +29,15 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("tenant_id", "name", name="pk_watches"),
     )
+    floor = op.create_table(
+        "schema_floor",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("revision", sa.String(length=32), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_schema_floor"),
+    )
+    op.bulk_insert(floor, [{"id": 1, "revision": revision}])
 
 
 def downgrade() -> None:
+    op.drop_table("schema_floor")
     op.drop_table("watches")
