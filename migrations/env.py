@@ -5,6 +5,7 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import text
 
+from service.store import launch_tables  # noqa: F401  (its tables are Base's too)
 from service.store.tables import Base
 
 LOCK = 7_306_001

@@ -16,15 +16,30 @@ from service.auth import Gate
 from service.cache import AnswerCache
 from service.curve_query import KnownCurves
 from service.doorbell import Doorbell
+from service.gang_watch import GangWatch
 from service.logs import REQUEST_ID
 from service.metrics import Metrics
 from service.openapi import allowed_methods, complete
 from service.page.routes import router as page
 from service.problems import MEDIA_TYPE, Problem, encode, problem_of
-from service.routes import allocations, graphs, hardware, health, jobs, reference, watches
+from service.routes import (
+    accuracy,
+    agents,
+    allocations,
+    graphs,
+    hardware,
+    health,
+    jobs,
+    launches,
+    reference,
+    watches,
+)
 from service.settings import Settings
 from service.state import State
 from service.store.database import Database
+from service.store.gangs import rules_of
+from service.store.jobs import has_ended, look_at
+from service.store.launches import launch_has_ended, look_at_launches
 from service.watch import Watch
 from shardwise import __version__
 from shardwise.errors import ShardwiseError
@@ -55,7 +70,15 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         gate=Gate(settings, database),
         answers=AnswerCache(settings.cache_bytes),
         metrics=Metrics(database, settings.lease_s),
-        watch=Watch(database, settings.watch_s, settings.max_watchers),
+        watch=Watch(database, settings.watch_s, settings.max_watchers, look_at, has_ended),
+        launches=Watch(
+            database,
+            settings.watch_s,
+            settings.max_watchers,
+            look_at_launches,
+            launch_has_ended,
+        ),
+        gangs=GangWatch(database, rules_of(settings), settings.watch_s, settings.max_watchers),
     )
 
     @asynccontextmanager
@@ -79,6 +102,9 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         *jobs.ROUTERS,
         allocations.router,
         watches.router,
+        agents.router,
+        launches.router,
+        accuracy.router,
         health.router,
         reference.router,
     ):

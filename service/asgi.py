@@ -16,7 +16,8 @@ from service.traces import span
 log = logging.getLogger("service.access")
 _GIVEN = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-UNTIMED = "/events"
+UNTIMED = ("/events", "/assignments")
+"""Routes whose answers take as long as they are waited for."""
 QUIET = frozenset(("/healthz", "/readyz", "/metrics"))
 
 

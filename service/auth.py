@@ -30,6 +30,9 @@ class Gate:
         self._settings = settings
         self._database = database
         self._buckets = Buckets(settings.rate_per_s, settings.rate_burst)
+        self.enrolments = Buckets(
+            settings.enrol_rate_per_s, max(10, round(10 * settings.enrol_rate_per_s))
+        )
         self._known: dict[bytes, tuple[float, Principal]] = {}
         self._open: tuple[float, Principal | None] = (0.0, None)
         self._lock = threading.Lock()

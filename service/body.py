@@ -13,9 +13,12 @@ _CHUNK = 2**16
 _FREE = 2**20
 
 
-async def read_body(request: Request, settings: Settings) -> bytes:
-    """The body, decompressed; problems too-large, bad-encoding, unsupported-media-type."""
-    limit = settings.max_body_bytes
+async def read_body(request: Request, settings: Settings, limit: int | None = None) -> bytes:
+    """The body, decompressed; problems too-large, bad-encoding, unsupported-media-type.
+
+    `limit`: bytes, where that is not the settings' `max_body_bytes`.
+    """
+    limit = min(limit or settings.max_body_bytes, settings.max_body_bytes)
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)

@@ -17,8 +17,9 @@ from service.schema import require_schema
 from service.serve import serve as run
 from service.settings import parse_size
 from service.store.database import Database
+from service.store.enrolment import make_token
 from service.store.ids import iso
-from service.store.keys import create_key, list_keys, revoke_key, set_limit
+from service.store.keys import LOCAL_TENANT, create_key, list_keys, revoke_key, set_limit
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, note, say, table
 from shardwise.errors import BadInput
@@ -107,6 +108,32 @@ def create(
     else:
         say(key)
         note("keep it: it is stored as a hash only")
+
+
+@keys.command("enrol")
+@click.option("--tenant", default=LOCAL_TENANT, show_default=True, help="Whose agent it will be.")
+@click.option("--name", default="", help="What the agent is called, if it does not say.")
+@click.option("--expires", "expires_s", type=float, default=3600.0, show_default=True, help="In s.")
+@settings_options
+@json_option
+def enrol(tenant: str, name: str, expires_s: float, as_json: bool, **flags: Any) -> None:
+    """A token with which one agent may enrol, once; it is shown this once."""
+
+    with _database(**flags).write() as session:
+        token, expires_at = make_token(session, tenant, name, expires_s)
+    if as_json:
+        emit(
+            {
+                "schema": "shardwise.enrolment-token/1",
+                "token": token,
+                "tenant": tenant,
+                "name": name,
+                "expires_at": iso(expires_at),
+            }
+        )
+    else:
+        say(token)
+        note(f"it enrols one agent, until {iso(expires_at)}")
 
 
 @keys.command("list")

@@ -65,7 +65,11 @@ class Call:
 
 @dataclass
 class Answer:
-    """What a handler gives; `ring` are the jobs that workers are to be told of."""
+    """What a handler gives.
+
+    `ring` are the jobs that workers are to be told of; `after` is done when the answer's
+    transaction stands, off the event loop.
+    """
 
     status: int = 200
     document: Any = None
@@ -73,6 +77,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     ring: list[str] = field(default_factory=list)
     media_type: str = "application/json"
+    after: list[Callable[[State], None]] = field(default_factory=list)
 
     def sent(self) -> bytes:
         """The body's bytes."""
@@ -89,14 +94,21 @@ class Answer:
 Handler = Callable[[Call], Answer]
 
 
-async def look(request: Request, handler: Handler, scope: str = "read") -> Response:
-    """A request that only reads."""
+async def look(
+    request: Request,
+    handler: Handler,
+    scope: str = "read",
+    before: Callable[[State], None] | None = None,
+) -> Response:
+    """A request that only reads; `before` is done first, outside of any session."""
     state = state_of(request)
     principal = await state.gate.admit(request, scope)
     require_text(request)
     request_id = REQUEST_ID.get()
 
     def run() -> Answer:
+        if before is not None:
+            before(state)
         with state.database.read() as session:
             call = Call(state, session, principal, request_id, query=request.query_params)
             return handler(call)
@@ -114,14 +126,17 @@ async def change(
     action: str,
     scope: str = "submit",
     parse: Callable[[Call], Any] | None = None,
+    *,
+    secret: bool = False,
 ) -> Response:
     """A request that stores, starts, cancels or deletes something.
 
     `parse` runs before the transaction, on the body alone; the handler finds what it gave in
-    `call.parsed`.
+    `call.parsed`. A `secret` answer is not kept for a repeat of its Idempotency-Key: the handler
+    sees to that.
     """
     call = await _receive(request, scope, parse)
-    return (await _change(request, call, handler, action)).response()
+    return (await _change(request, call, handler, action, secret=secret)).response()
 
 
 async def change_unless(
@@ -148,7 +163,7 @@ async def _receive(request: Request, scope: str, parse: Callable[[Call], Any] | 
     body = await read_body(request, state.settings)
     call = Call(
         state,
-        session=_NO_SESSION,
+        session=NO_SESSION,
         principal=principal,
         request_id=REQUEST_ID.get(),
         body=body,
@@ -183,7 +198,7 @@ def require_text(request: Request) -> None:
         raise Problem("invalid", "a query holds no character 0")
 
 
-_NO_SESSION = Session()
+NO_SESSION = Session()
 """Stands in a call until its session is opened; bound to no database, it can do nothing."""
 
 
@@ -193,17 +208,21 @@ def _read(call: Call, handler: Handler) -> Answer:
         return handler(call)
 
 
-async def _change(request: Request, call: Call, handler: Handler, action: str) -> Answer:
+async def _change(
+    request: Request, call: Call, handler: Handler, action: str, *, secret: bool = False
+) -> Answer:
     target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    answer = await run_in_threadpool(_commit, call, handler, action, target)
+    answer = await run_in_threadpool(_commit, call, handler, action, target, secret)
     if answer.ring:
         await run_in_threadpool(ring, call.state, answer.ring)
+    for act in answer.after:
+        await run_in_threadpool(act, call.state)
     return answer
 
 
-def _commit(call: Call, handler: Handler, action: str, target: str) -> Answer:
+def _commit(call: Call, handler: Handler, action: str, target: str, secret: bool) -> Answer:
     """Handler, audit and Idempotency-Key in one transaction."""
-    key = call.idempotency_key
+    key = None if secret else call.idempotency_key
     with call.state.database.write() as session:
         call.session = session
         make_tenant(session, call.tenant)

@@ -1,45 +1,83 @@
-"""Server-sent events of a job: its document whenever it changes, and once more when it ends.
+"""Server-sent events of a job or a launch: its document whenever it changes, and at its end.
 
-Events are called `progress` and then `done`, `failed` or `cancelled`; the data is the job's
-document without its result. The stream ends after the last one.
+Events are called `progress` and then as the last state (`done`, `failed`, `cancelled`; of a launch
+`done`, `failed`, `stopped`, `lost`); the data is the document, a job's without its result. The
+stream ends after the last one.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from functools import partial
+from collections.abc import AsyncIterator, Callable
 from time import monotonic
+from typing import Any
 
 import msgspec
 from fastapi import Request, Response
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from service.edge import require_text
 from service.state import State, state_of
 from service.store.jobs import find_job, has_ended, job_document
-from service.store.tables import Job
+from service.store.launches import find_launch, launch_document, launch_has_ended
+from service.watch import Row, Watch
 
 STILL_THERE_S = 15.0
 """A comment is sent after so long without a change, so that proxies keep the stream."""
 
 
-async def event_stream(request: Request, job_id: str, kind: str | None) -> Response:
-    """The stream, for whoever may read the job."""
+async def job_events(request: Request, job_id: str, kind: str | None) -> Response:
+    """The stream of a job, for whoever may read it."""
+
+    def find(session: Session, tenant: str) -> Any:
+        return find_job(session, tenant, job_id[:80], kind)
+
+    return await _stream(request, find, state_of(request).watch, job_document, has_ended)
+
+
+async def launch_events(request: Request, launch_id: str) -> Response:
+    """The stream of a launch, for whoever may read it."""
+
+    def find(session: Session, tenant: str) -> Any:
+        return find_launch(session, tenant, launch_id[:80])
+
+    state = state_of(request)
+    return await _stream(request, find, state.launches, launch_document, launch_has_ended)
+
+
+async def _stream(
+    request: Request,
+    find: Callable[[Session, str], Row],
+    watch: Watch[Row],
+    document: Callable[[Row], dict[str, Any]],
+    is_over: Callable[[Row], bool],
+) -> Response:
     state = state_of(request)
     principal = await state.gate.admit(request, "read")
     require_text(request)
-    job = await run_in_threadpool(partial(_find, state, principal.tenant, job_id[:80], kind))
-    state.watch.require_room()
+
+    def look() -> Row:
+        with state.database.read() as session:
+            return find(session, principal.tenant)
+
+    row = await run_in_threadpool(look)
+    watch.require_room()
     return StreamingResponse(
-        _events(state, job),
+        _events(state, watch, row, document, is_over),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _events(state: State, job: Job) -> AsyncIterator[bytes]:
-    async with state.watch.on(job) as seen:
+async def _events(
+    state: State,
+    watch: Watch[Row],
+    row: Row,
+    document: Callable[[Row], dict[str, Any]],
+    is_over: Callable[[Row], bool],
+) -> AsyncIterator[bytes]:
+    async with watch.on(row) as seen:
         last = b""
         sent_at = monotonic()
         number = 0
@@ -47,21 +85,16 @@ async def _events(state: State, job: Job) -> AsyncIterator[bytes]:
             last_seen = seen()
             if last_seen is None:
                 return  # deleted with its graph
-            job = last_seen
-            data = msgspec.json.encode(job_document(job))
+            row = last_seen
+            data = msgspec.json.encode(document(row))
             if data != last:
                 number += 1
-                name = job.state if has_ended(job) else "progress"
+                name = row.state if is_over(row) else "progress"
                 yield b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name.encode(), data)
                 last, sent_at = data, monotonic()
             elif monotonic() - sent_at > STILL_THERE_S:
                 yield b": still there\n\n"
                 sent_at = monotonic()
-            if has_ended(job) or state.stopping.is_set():
+            if is_over(row) or state.stopping.is_set():
                 return
-            await state.watch.changed(1.0)
-
-
-def _find(state: State, tenant: str, job_id: str, kind: str | None) -> Job:
-    with state.database.read() as session:
-        return find_job(session, tenant, job_id, kind)
+            await watch.changed(1.0)

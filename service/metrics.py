@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from time import monotonic
 
+from msgspec.structs import asdict
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.platform_collector import PlatformCollector
@@ -12,12 +13,18 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
+from service.measurements import Errors
+from service.store.agents import count_agents
 from service.store.database import Database, StoreUnavailable, now
+from service.store.launches import count_launches
 from service.store.records import living_workers
 from service.store.tables import ACTIVE, Job
 
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SOLVE_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+LAG_S = (0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0, 86400.0)
+ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
+MOST_KINDS = 32
 QUEUE_FRESH_S = 1.0
 
 
@@ -36,7 +43,7 @@ class Metrics:
         )
         self.latency = Histogram(
             "shardwise_request_duration_seconds",
-            "Time to answer an HTTP request; event streams are not in it.",
+            "Time to answer an HTTP request; event streams and waits for work are not in it.",
             ("route",),
             buckets=LATENCY_S,
             registry=self.registry,
@@ -50,7 +57,41 @@ class Metrics:
         self.rings = Counter(
             "shardwise_rings", "Messages to the broker.", ("outcome",), registry=self.registry
         )
+        self.agents = AgentMetrics(self.registry)
         self.registry.register(StoreCollector(database, silent_s))
+
+
+class AgentMetrics:
+    """What agents report, as this process took it."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.reports = Counter(
+            "shardwise_reports", "Reports of agents.", ("outcome",), registry=registry
+        )
+        self.report_lag = Histogram(
+            "shardwise_report_lag_seconds",
+            "From a report's making, by the agent's clock, to its arrival here.",
+            buckets=LAG_S,
+            registry=registry,
+        )
+        self.errors = Histogram(
+            "shardwise_prediction_relative_error",
+            "How far a run's measurement was from its plan's prediction, without its sign.",
+            ("quantity", "device_kind"),
+            buckets=ERRORS,
+            registry=registry,
+        )
+        self._kinds: set[str] = set()
+
+    def observe(self, device_kind: str, errors: Errors) -> None:
+        """Count a run's errors. Agents name their devices: beyond so many kinds it is `other`."""
+        kind = device_kind or "unknown"
+        if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
+            kind = "other"
+        self._kinds.add(kind)
+        for quantity, error in asdict(errors).items():
+            if error is not None:
+                self.errors.labels(quantity, kind).observe(abs(error))
 
 
 class WorkerMetrics:
@@ -104,6 +145,10 @@ class StoreCollector(Collector):
         )
         workers = GaugeMetricFamily("shardwise_workers", "Worker processes that live.")
         slots = GaugeMetricFamily("shardwise_worker_slots", "Solves that they may run at once.")
+        agents = GaugeMetricFamily("shardwise_agents", "Enrolled agents.", labels=("state",))
+        launches = GaugeMetricFamily(
+            "shardwise_launches", "Launches that are stored.", labels=("state",)
+        )
         asked = GaugeMetricFamily(
             "shardwise_database_query_seconds", "Time that these figures took to read."
         )
@@ -117,6 +162,7 @@ class StoreCollector(Collector):
                     select(now() - func.min(Job.created_at)).where(Job.state == ACTIVE[0])
                 )
                 alive = living_workers(session, self._silent_s)
+                of_agents, of_launches = count_agents(session), count_launches(session)
         except StoreUnavailable:
             up.add_metric((), 0)
             return [up]
@@ -127,4 +173,7 @@ class StoreCollector(Collector):
         workers.add_metric((), len(alive))
         slots.add_metric((), sum(worker.slots for worker in alive))
         asked.add_metric((), monotonic() - started)
-        return [up, jobs, age, workers, slots, asked]
+        for family, found in ((agents, of_agents), (launches, of_launches)):
+            for state, count in found.items():
+                family.add_metric((state,), count)
+        return [up, jobs, age, workers, slots, agents, launches, asked]

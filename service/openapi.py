@@ -12,10 +12,20 @@ from typing import Any
 
 import msgspec
 
+from service.handlers.accuracy import RefitRequest
 from service.handlers.allocations import AllocationRequest
 from service.handlers.watches import WatchRequest
+from service.launch_request import LaunchRequest
+from service.launch_shapes import LAUNCH_EXAMPLES, LAUNCH_SHAPES
 from service.problems import MEDIA_TYPE, PROBLEMS
 from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from service.report_shapes import (
+    DrainRequest,
+    EnrolRequest,
+    HeartbeatRequest,
+    ReportsRequest,
+    TokenRequest,
+)
 from service.search_options import NAMES, NUMBERS, PINS, STEP
 from service.shapes import EXAMPLES, SHAPES
 from service.store.jobs import COLLECTIONS
@@ -30,6 +40,13 @@ REQUESTS = (
     QuoteRequest,
     AllocationRequest,
     WatchRequest,
+    TokenRequest,
+    EnrolRequest,
+    HeartbeatRequest,
+    DrainRequest,
+    ReportsRequest,
+    LaunchRequest,
+    RefitRequest,
 )
 _REF = "#/components/schemas/"
 
@@ -44,7 +61,7 @@ TITLES = {
 def components() -> dict[str, Any]:
     """Every named shape."""
     _, found = msgspec.json.schema_components(REQUESTS, ref_template=_REF + "{name}")
-    return {**found, **SHAPES}
+    return {**found, **SHAPES, **LAUNCH_SHAPES}
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
@@ -76,10 +93,11 @@ def _problem() -> dict[str, Any]:
     return {MEDIA_TYPE: {"schema": {"$ref": _REF + "Problem"}}}
 
 
-def _json(shape: str, example: Any = None) -> dict[str, Any]:
+def json_body(shape: str, example: Any = None) -> dict[str, Any]:
+    """A body of the named shape."""
     content: dict[str, Any] = {"schema": {"$ref": _REF + shape}}
     if example is None:
-        example = EXAMPLES.get(shape)
+        example = EXAMPLES.get(shape) or LAUNCH_EXAMPLES.get(shape)
     if example is not None:
         content["example"] = example
     return {"application/json": content}
@@ -95,7 +113,7 @@ def _answers(good: dict[int, tuple[str, Any]], bad: tuple[int, ...]) -> dict[int
     return found
 
 
-def _route(
+def route(
     good: dict[int, tuple[str, Any]],
     bad: tuple[int, ...],
     *,
@@ -104,6 +122,7 @@ def _route(
     create: bool = False,
     status_code: int = 200,
 ) -> Route:
+    """What FastAPI is told of a route: its good answers with their bodies, and its bad statuses."""
     extra: dict[str, Any] = {}
     if body is not None:
         extra["requestBody"] = {"required": True, "content": body}
@@ -119,7 +138,8 @@ def _route(
     }
 
 
-def _query(name: str, schema: dict[str, Any], text: str, *, required: bool = False) -> Any:
+def query(name: str, schema: dict[str, Any], text: str, *, required: bool = False) -> Any:
+    """A parameter of the query."""
     return {
         "name": name,
         "in": "query",
@@ -136,11 +156,11 @@ _IDEMPOTENCY = {
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
     "description": "A repeat with the same key and body gets the first answer again.",
 }
-_TEXT = {"type": "string"}
+TEXT_TYPE = {"type": "string"}
 _SIZE = {"type": "integer", "minimum": 1, "maximum": 2**32}
-_PAGING = [
-    _query("cursor", _TEXT, "`next` of the page before."),
-    _query(
+PAGING = [
+    query("cursor", TEXT_TYPE, "`next` of the page before."),
+    query(
         "limit",
         {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
         "Items of a page.",
@@ -148,10 +168,10 @@ _PAGING = [
 ]
 _GZIP = {"schema": {"type": "string", "format": "binary"}}
 
-post_graph = _route(
+post_graph = route(
     {
-        201: ("The graph is new", _json("GraphSummary")),
-        200: ("The graph is known", _json("GraphSummary")),
+        201: ("The graph is new", json_body("GraphSummary")),
+        200: ("The graph is known", json_body("GraphSummary")),
     },
     CHANGES,
     body={
@@ -160,94 +180,100 @@ post_graph = _route(
         "application/gzip": _GZIP,
     },
     parameters=[
-        _query("name", _TEXT, "ONNX: what the graph is called."),
-        _query("batch", _SIZE, "ONNX: samples, where the file leaves them open."),
-        _query("seq", _SIZE, "ONNX: tokens, where the file leaves them open."),
+        query("name", TEXT_TYPE, "ONNX: what the graph is called."),
+        query("batch", _SIZE, "ONNX: samples, where the file leaves them open."),
+        query("seq", _SIZE, "ONNX: tokens, where the file leaves them open."),
     ],
     create=True,
     status_code=201,
 )
-list_graphs = _route({200: ("A page", _json("GraphPage"))}, READS, parameters=_PAGING)
-get_graph = _route({200: ("The graph", _json("GraphSummary"))}, (*READS, 404))
-get_graph_document = _route({200: ("The document", _json("Graph"))}, (*READS, 404))
-delete_graph = _route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
+list_graphs = route({200: ("A page", json_body("GraphPage"))}, READS, parameters=PAGING)
+get_graph = route({200: ("The graph", json_body("GraphSummary"))}, (*READS, 404))
+get_graph_document = route({200: ("The document", json_body("Graph"))}, (*READS, 404))
+delete_graph = route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
 
-post_hardware = _route(
+post_hardware = route(
     {
-        201: ("The profile is new", _json("HardwareSummary")),
-        200: ("The profile is known", _json("HardwareSummary")),
+        201: ("The profile is new", json_body("HardwareSummary")),
+        200: ("The profile is known", json_body("HardwareSummary")),
     },
     CHANGES,
-    body=_json("Hardware"),
+    body=json_body("Hardware"),
     create=True,
     status_code=201,
 )
-list_hardware = _route({200: ("A page", _json("HardwarePage"))}, READS, parameters=_PAGING)
-get_hardware = _route({200: ("The profile", _json("Hardware"))}, (*READS, 404))
-delete_hardware = _route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
+list_hardware = route({200: ("A page", json_body("HardwarePage"))}, READS, parameters=PAGING)
+get_hardware = route({200: ("The profile", json_body("Hardware"))}, (*READS, 404))
+delete_hardware = route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
 
-get_curve = _route(
+get_curve = route(
     {
-        200: ("The curve, with its ETag", _json("Curve")),
-        202: ("It is being computed: ask again after Retry-After", _json("Job")),
+        200: ("The curve, with its ETag", json_body("Curve")),
+        202: ("It is being computed: ask again after Retry-After", json_body("Job")),
         304: ("The client's copy (If-None-Match) still stands", None),
     },
     (*CHANGES, 404),
     parameters=[
-        _query("graph", _TEXT, "Id of a graph, or `shipped:NAME`.", required=True),
-        _query("hardware", _TEXT, "Id or built-in name, with `*NODES` if need be.", required=True),
-        _query(
+        query("graph", TEXT_TYPE, "Id of a graph, or `shipped:NAME`.", required=True),
+        query(
+            "hardware", TEXT_TYPE, "Id or built-in name, with `*NODES` if need be.", required=True
+        ),
+        query(
             "max_gpus", {"type": "integer", "minimum": 1}, "The largest GPU count.", required=True
         ),
         *(
-            _query(name, _TEXT, "An option of the search.")
+            query(name, TEXT_TYPE, "An option of the search.")
             for name in NAMES
             if name not in (*NUMBERS, PINS, STEP)
         ),
-        _query(STEP, _TEXT, "The option `step` as a JSON object."),
-        *(_query(name, _TEXT, "Whole numbers with commas between them.") for name in NUMBERS),
-        _query(
-            PINS, {"type": "array", "items": _TEXT}, "Rules (docs/strategies.md), each a parameter."
+        query(STEP, TEXT_TYPE, "The option `step` as a JSON object."),
+        *(query(name, TEXT_TYPE, "Whole numbers with commas between them.") for name in NUMBERS),
+        query(
+            PINS,
+            {"type": "array", "items": TEXT_TYPE},
+            "Rules (docs/strategies.md), each a parameter.",
         ),
     ],
 )
-post_watch = _route(
+post_watch = route(
     {
-        201: ("It is watched; `job` computes its curve", _json("Watch")),
-        200: ("It was watched before", _json("Watch")),
+        201: ("It is watched; `job` computes its curve", json_body("Watch")),
+        200: ("It was watched before", json_body("Watch")),
     },
     (*CHANGES, 404),
-    body=_json("WatchRequest"),
+    body=json_body("WatchRequest"),
     create=True,
     status_code=201,
 )
-list_watches = _route({200: ("All of them", _json("WatchPage"))}, READS)
-get_watch = _route({200: ("The watch", _json("Watch"))}, (*READS, 404))
-delete_watch = _route({204: ("Watched no more", None)}, (*CHANGES, 404), status_code=204)
-watch_metrics = _route({200: ("Metrics", {"text/plain": {"schema": _TEXT}})}, READS)
-healthz = _route({200: ("It does", _json("Health"))}, ())
-readyz = _route({200: ("Ready", _json("Readiness")), 503: ("Not ready", _json("Readiness"))}, ())
-metrics = _route({200: ("Metrics", {"text/plain": {"schema": _TEXT}})}, ())
-post_allocation = _route(
+list_watches = route({200: ("All of them", json_body("WatchPage"))}, READS)
+get_watch = route({200: ("The watch", json_body("Watch"))}, (*READS, 404))
+delete_watch = route({204: ("Watched no more", None)}, (*CHANGES, 404), status_code=204)
+watch_metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, READS)
+healthz = route({200: ("It does", json_body("Health"))}, ())
+readyz = route(
+    {200: ("Ready", json_body("Readiness")), 503: ("Not ready", json_body("Readiness"))}, ()
+)
+metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, ())
+post_allocation = route(
     {
-        200: ("The allocation", _json("Allocation")),
-        202: ("Curves are being computed: ask again after Retry-After", _json("Pending")),
+        200: ("The allocation", json_body("Allocation")),
+        202: ("Curves are being computed: ask again after Retry-After", json_body("Pending")),
     },
     (*CHANGES, 404),
-    body=_json("AllocationRequest"),
+    body=json_body("AllocationRequest"),
     create=True,
 )
 
 
 def ask(kind: str, shape: type) -> Route:
     """`POST` of a question."""
-    return _route(
+    return route(
         {
-            200: ("The answer was known: the job with its `result`", _json("Job")),
-            202: ("It is being computed: see Location", _json("Job")),
+            200: ("The answer was known: the job with its `result`", json_body("Job")),
+            202: ("It is being computed: see Location", json_body("Job")),
         },
         (*CHANGES, 404),
-        body=_json(shape.__name__),
+        body=json_body(shape.__name__),
         create=True,
         status_code=202,
     )
@@ -256,20 +282,20 @@ def ask(kind: str, shape: type) -> Route:
 def list_jobs(kind: str | None) -> Route:
     """A list of jobs, of one kind or of all."""
     filters = [
-        _query("state", {"type": "string", "enum": list(STATES)}, "Only jobs in this state."),
-        _query("graph", _TEXT, "Only jobs on this graph."),
+        query("state", {"type": "string", "enum": list(STATES)}, "Only jobs in this state."),
+        query("graph", TEXT_TYPE, "Only jobs on this graph."),
     ]
     if kind is None:
         kinds = {"type": "string", "enum": list(COLLECTIONS)}
-        filters.append(_query("kind", kinds, "Only jobs of this kind."))
-    return _route({200: ("A page", _json("JobPage"))}, READS, parameters=[*_PAGING, *filters])
+        filters.append(query("kind", kinds, "Only jobs of this kind."))
+    return route({200: ("A page", json_body("JobPage"))}, READS, parameters=[*PAGING, *filters])
 
 
 def get_job(kind: str | None) -> Route:
     """One job."""
-    return _route(
+    return route(
         {
-            200: ("The job, with its `result` when it is done", _json("Job")),
+            200: ("The job, with its `result` when it is done", json_body("Job")),
             304: ("The client's copy (If-None-Match) still stands", None),
         },
         (*READS, 404),
@@ -279,9 +305,9 @@ def get_job(kind: str | None) -> Route:
 def job_events(kind: str | None) -> Route:
     """The event stream of a job."""
     stream = {"text/event-stream": {"schema": {"$ref": _REF + "Event"}}}
-    return _route({200: ("Events until the job ends", stream)}, (*READS, 404))
+    return route({200: ("Events until the job ends", stream)}, (*READS, 404))
 
 
 def cancel_job(kind: str | None) -> Route:
     """Cancelling a job."""
-    return _route({200: ("The job as it is now", _json("Job"))}, (*CHANGES, 404))
+    return route({200: ("The job as it is now", json_body("Job"))}, (*CHANGES, 404))

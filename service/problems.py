@@ -22,6 +22,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "bad-request": (400, "The request cannot be read"),
     "bad-encoding": (400, "The body is not what its encoding says"),
     "unauthenticated": (401, "A valid key is needed"),
+    "enrolment-refused": (401, "The enrolment token is unknown, used or expired"),
     "forbidden": (403, "The key's scopes do not allow this"),
     "foreign-origin": (403, "Without keys only this host's own pages and clients are served"),
     "not-found": (404, "There is no such thing"),
@@ -37,7 +38,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "rate-limited": (429, "Too many requests"),
     "queue-full": (429, "Too many jobs are queued"),
     "quota": (429, "The tenant's storage is full"),
-    "too-many-watchers": (429, "Too many event streams are open"),
+    "too-many-watchers": (429, "Too many event streams or waiting agents"),
     "defect": (500, "A defect of the service"),
     "unavailable": (503, "The service cannot do this just now"),
 }

@@ -86,6 +86,24 @@ class Settings:
     auth_cache_s: float = setting(5.0, "How long a revoked key may still be taken.")
     watch_s: float = setting(0.25, "How often watched jobs are looked at for their events.")
     max_watchers: int = setting(1000, "Event streams that one process serves at once.")
+    agent_lease_s: float = setting(
+        30.0, "An agent that is silent for so long is lost, its jobs too."
+    )
+    agent_heartbeat_s: float = setting(5.0, "How often agents are told to send a heartbeat.")
+    claim_s: float = setting(60.0, "A launch that its agents do not all claim within is put back.")
+    max_poll_s: float = setting(30.0, "Longest wait for an assignment in one call.")
+    max_placements: int = setting(3, "A launch that is put back so often is failed.")
+    rendezvous_ports: str = setting(
+        "29400-29999", "Ports of the first agent where ranks meet, if its inventory names none."
+    )
+    max_agents: int = setting(1000, "Agents that a tenant may have.")
+    max_launches: int = setting(1000, "Launches that a tenant may have queued or running.")
+    max_reports: int = setting(256, "Reports of one call.")
+    max_report_bytes: int = setting(16 * 2**20, "Largest body of reports or of a heartbeat.")
+    max_log_lines: int = setting(20_000, "Lines of output kept of one launch; the oldest go.")
+    max_log_bytes: int = setting(16 * 2**20, "Bytes of output kept of one launch; the oldest go.")
+    report_s: float = setting(30 * 86400.0, "How long the ids of reports are remembered.")
+    enrol_rate_per_s: float = setting(10.0, "Enrolments a second from one address; 0: any.")
     idempotency_s: float = setting(86400.0, "How long an Idempotency-Key is remembered.")
     audit_s: float = setting(90 * 86400.0, "How long the audit is kept.")
     database_pool: int = setting(10, "PostgreSQL connections of one process.")
@@ -109,6 +127,18 @@ class Settings:
         if self.heartbeat_s * 3 > self.lease_s:
             raise BadInput(
                 f"{self.heartbeat_s}", field="heartbeat_s", expected="at most a third of lease_s"
+            )
+        if self.agent_heartbeat_s * 3 > self.agent_lease_s:
+            raise BadInput(
+                f"{self.agent_heartbeat_s}",
+                field="agent_heartbeat_s",
+                expected="at most a third of agent_lease_s",
+            )
+        if port_range(self.rendezvous_ports) is None:
+            raise BadInput(
+                f"{self.rendezvous_ports!r}",
+                field="rendezvous_ports",
+                expected="two ports from 1024 to 65535, such as 29400-29999",
             )
         scheme = self.database_url.partition("://")[0].partition("+")[0]
         if scheme not in ("", "sqlite", "postgres", "postgresql"):
@@ -153,7 +183,16 @@ _CHOICES = {
     "auth": {"auto", "required"},
 }
 _MAY_BE_ZERO = {"port", "concurrency", "solve_threads", "rate_per_s", "worker_metrics_port",
-                "cache_bytes", "auth_cache_s", "stop_grace_s"}  # fmt: skip
+                "cache_bytes", "auth_cache_s", "stop_grace_s", "enrol_rate_per_s"}  # fmt: skip
+
+
+def port_range(text: str) -> tuple[int, int] | None:
+    """`29400-29999` as its two ends; None for what is no range of unprivileged ports."""
+    match = re.fullmatch(r"(\d{4,5})-(\d{4,5})", text.strip())
+    if match is None:
+        return None
+    low, high = int(match[1]), int(match[2])
+    return (low, high) if 1024 <= low <= high <= 65535 else None
 
 
 def is_loopback(host: str) -> bool:

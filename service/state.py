@@ -10,9 +10,12 @@ from starlette.requests import Request
 from service.auth import Gate
 from service.cache import AnswerCache
 from service.doorbell import Doorbell
+from service.gang_watch import GangWatch
 from service.metrics import Metrics
 from service.settings import Settings
 from service.store.database import Database
+from service.store.launch_tables import Launch
+from service.store.tables import Job
 from service.watch import Watch
 
 
@@ -26,7 +29,9 @@ class State:
     gate: Gate
     answers: AnswerCache
     metrics: Metrics
-    watch: Watch
+    watch: Watch[Job]
+    launches: Watch[Launch]
+    gangs: GangWatch
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
 

@@ -1,4 +1,4 @@
-"""Watched jobs: one look at the database for all watchers of a process."""
+"""Watched rows (jobs, launches): one look at the database for all watchers of a process."""
 
 from __future__ import annotations
 
@@ -7,27 +7,44 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
 
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from service.problems import Problem
 from service.store.database import Database, StoreUnavailable
-from service.store.jobs import has_ended, look_at
+from service.store.launch_tables import Launch
 from service.store.tables import Job
 
 log = logging.getLogger(__name__)
 SEVERAL = 500
 
 
-class Watch:
-    """Looks every `every_s` seconds at all jobs that somebody watches, while somebody does."""
+Row = TypeVar("Row", Job, Launch)
 
-    def __init__(self, database: Database, every_s: float, max_watchers: int) -> None:
+
+class Watch(Generic[Row]):
+    """Looks every `every_s` seconds at all rows that somebody watches, while somebody does.
+
+    `look` finds rows by their ids; `is_over` says that a row will not change any more.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        every_s: float,
+        max_watchers: int,
+        look: Callable[[Session, list[str]], dict[str, Row]],
+        is_over: Callable[[Row], bool],
+    ) -> None:
         self._database = database
+        self._find: Callable[[Session, list[str]], dict[str, Row]] = look
+        self._is_ended: Callable[[Row], bool] = is_over
         self._every_s = every_s
         self._most = max_watchers
         self._watched: Counter[str] = Counter()
-        self._seen: dict[str, Job | None] = {}
+        self._seen: dict[str, Row | None] = {}
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
@@ -41,18 +58,18 @@ class Watch:
             )
 
     @asynccontextmanager
-    async def on(self, job: Job) -> AsyncIterator[Callable[[], Job | None]]:
-        """Watch a job; gives a function that says how it was last seen (None: deleted)."""
-        self._watched[job.id] += 1
+    async def on(self, row: Row) -> AsyncIterator[Callable[[], Row | None]]:
+        """Watch a row; gives a function that says how it was last seen (None: deleted)."""
+        self._watched[row.id] += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
         try:
-            yield lambda: self._seen.get(job.id, job)
+            yield lambda: self._seen.get(row.id, row)
         finally:
-            self._watched[job.id] -= 1
-            if self._watched[job.id] <= 0:
-                del self._watched[job.id]
-                self._seen.pop(job.id, None)
+            self._watched[row.id] -= 1
+            if self._watched[row.id] <= 0:
+                del self._watched[row.id]
+                self._seen.pop(row.id, None)
 
     async def changed(self, timeout_s: float) -> None:
         """Wait for the next look, at most so long."""
@@ -71,17 +88,17 @@ class Watch:
                     found = await run_in_threadpool(self._read, some)
                     self._seen.update({i: found.get(i) for i in some if i in self._watched})
             except StoreUnavailable as error:
-                log.warning("watched jobs cannot be looked at: %s", error)
+                log.warning("watched rows cannot be looked at: %s", error)
             async with self._changed:
                 self._changed.notify_all()
             await asyncio.sleep(self._every_s)
 
-    def _is_over(self, job_id: str) -> bool:
-        if job_id not in self._seen:
+    def _is_over(self, row_id: str) -> bool:
+        if row_id not in self._seen:
             return False
-        job = self._seen[job_id]
-        return job is None or has_ended(job)
+        row = self._seen[row_id]
+        return row is None or self._is_ended(row)
 
-    def _read(self, ids: list[str]) -> dict[str, Job]:
+    def _read(self, ids: list[str]) -> dict[str, Row]:
         with self._database.read() as session:
-            return look_at(session, ids)
+            return self._find(session, ids)

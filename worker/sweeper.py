@@ -1,5 +1,7 @@
 """The sweeper: rings again for rows that nobody works on, and says that this worker lives.
 
+It also sees which agents have gone silent, ends their launches and places those that wait.
+
 Every worker has one. That two ring for the same row does no harm, and the update of `rung_at` lets
 only one of them: what is rung for twice is claimed once.
 """
@@ -16,6 +18,8 @@ from time import monotonic
 from service.doorbell import Doorbell
 from service.store import leases
 from service.store.database import StoreUnavailable
+from service.store.gang_sweep import sweep as sweep_gangs
+from service.store.gangs import rules_of
 from service.store.records import throw_away, worker_gone, worker_seen
 from worker.tasks import Worker
 
@@ -62,8 +66,9 @@ class Sweeper(threading.Thread):
             worker_seen(session, self.id, socket.gethostname(), os.getpid(), self._slots)
             leases.close_hopeless(session, settings.max_attempts)
             if monotonic() - self._cleaned_at > HOUSEKEEPING_S:
-                throw_away(session, settings.idempotency_s, settings.audit_s)
+                throw_away(session, settings.idempotency_s, settings.audit_s, settings.report_s)
                 self._cleaned_at = monotonic()
+        sweep_gangs(database, rules_of(settings))
         in_broker = self._doorbell.waiting()
         if in_broker is None:
             return []

@@ -7,7 +7,14 @@ from typing import Any
 from service.edge import Answer, Call
 from service.handlers.graphs import paging
 from service.json_body import read_json
-from service.store.hardware import add_hardware, delete_hardware, find_hardware, list_hardware
+from service.store.hardware import (
+    MAX_ROWS,
+    add_hardware,
+    check_sizes,
+    delete_hardware,
+    find_hardware,
+    list_hardware,
+)
 from service.store.ids import iso
 from service.store.pages import page
 from shardwise.errors import BadInput
@@ -20,7 +27,6 @@ from shardwise.hardware import (
 )
 
 SUMMARY_SCHEMA = "shardwise.hardware-summary/1"
-MAX_ROWS = 10_000
 
 
 def parse_hardware(call: Call) -> Hardware:
@@ -33,20 +39,8 @@ def parse_hardware(call: Call) -> Hardware:
         if isinstance(rows, list) and len(rows) > MAX_ROWS:
             raise BadInput(f"{len(rows)} rows", field=field, expected=f"at most {MAX_ROWS}")
     hardware = hardware_from_document(document)
-    _check_sizes(hardware)
+    check_sizes(hardware)
     return hardware
-
-
-def _check_sizes(hardware: Hardware) -> None:
-    """Counts beyond every real machine overflow the search's arithmetic."""
-    for i, device in enumerate(hardware.devices):
-        if device.count > MAX_ROWS:
-            raise BadInput(
-                f"{device.count}", field=f"devices[{i}].count", expected=f"at most {MAX_ROWS}"
-            )
-    for i, level in enumerate(hardware.levels):
-        if level.size > 10**6:
-            raise BadInput(f"{level.size}", field=f"levels[{i}].size", expected="at most 1000000")
 
 
 def post_hardware(call: Call) -> Answer:

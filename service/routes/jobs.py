@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from service import openapi as doc
 from service.curve_query import get_curve
 from service.edge import Handler, change, look
-from service.events import event_stream
+from service.events import job_events
 from service.handlers import jobs as handlers
 from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
 from service.store.jobs import COLLECTIONS
@@ -46,7 +46,7 @@ def _job_routes(router: APIRouter, kind: str | None) -> None:
 
     @router.get("/{job_id}/events", summary="Progress as it comes", **doc.job_events(kind))
     async def events(request: Request, job_id: str) -> Response:
-        return await event_stream(request, job_id, kind)
+        return await job_events(request, job_id, kind)
 
     @router.delete("/{job_id}", summary="Cancel a job", **doc.cancel_job(kind))
     async def delete(request: Request, job_id: str) -> Response:

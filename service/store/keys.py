@@ -36,6 +36,7 @@ class Principal:
     scopes: frozenset[str]
     rate_per_s: float | None
     limits: dict[str, Any]
+    agent_id: str | None = None
 
     def may(self, scope: str) -> bool:
         """Whether a scope is held; admin holds all."""
@@ -57,8 +58,12 @@ def create_key(
     scopes: tuple[str, ...],
     name: str = "",
     rate_per_s: float | None = None,
+    agent_id: str | None = None,
 ) -> str:
-    """A new key of a tenant, made if need be. The answer is the only time its secret is seen."""
+    """A new key of a tenant, made if need be. The answer is the only time its secret is seen.
+
+    With `agent_id` it is that agent's: enrolment makes it (store/enrolment.py).
+    """
     for scope in scopes:
         if scope not in SCOPES:
             raise BadInput(f"unknown scope {scope!r}", field="scope", expected=", ".join(SCOPES))
@@ -75,6 +80,7 @@ def create_key(
             scopes=",".join(sorted(set(scopes))),
             rate_per_s=rate_per_s,
             created_at=now(),
+            agent_id=agent_id,
         )
     )
     session.flush()
@@ -109,13 +115,17 @@ def set_limit(session: Session, tenant: str, name: str, value: float | None) -> 
 
 
 def any_keys(session: Session) -> bool:
-    """Whether a key was ever made; then keys are needed, even when all are revoked."""
-    return bool(session.scalar(select(func.count()).select_from(Key)))
+    """Whether a key was ever made; then keys are needed, even when all are revoked.
+
+    Agents' own keys do not count: an agent of an open service has one, and it stays open.
+    """
+    return bool(session.scalar(select(func.count()).where(Key.agent_id.is_(None))))
 
 
 def keys_in_force(session: Session) -> int:
-    """How many keys are not revoked."""
-    return int(session.scalar(select(func.count()).where(Key.revoked_at.is_(None))) or 0)
+    """How many keys are not revoked, agents' own not counted."""
+    usable = (Key.revoked_at.is_(None), Key.agent_id.is_(None))
+    return int(session.scalar(select(func.count()).where(*usable)) or 0)
 
 
 def principal_of(session: Session, text: str) -> Principal | None:
@@ -134,7 +144,12 @@ def principal_of(session: Session, text: str) -> Principal | None:
         return None
     key = row[0]
     return Principal(
-        key.tenant_id, key.id, frozenset(key.scopes.split(",")), key.rate_per_s, row[1]
+        key.tenant_id,
+        key.id,
+        frozenset(key.scopes.split(",")),
+        key.rate_per_s,
+        row[1],
+        key.agent_id,
     )
 
 

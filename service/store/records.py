@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from service.store.database import now
 from service.store.ids import new_id
 from service.store.insert import insert_new
+from service.store.launch_tables import Enrolment, Report
 from service.store.tables import Audit, Idempotency, WorkerRow
 
 WORKER_FORGOTTEN_S = 3600.0
@@ -99,9 +100,11 @@ def living_workers(session: Session, silent_s: float) -> list[WorkerRow]:
     return list(session.scalars(select(WorkerRow).where(WorkerRow.seen_at > now() - silent_s)))
 
 
-def throw_away(session: Session, idempotency_s: float, audit_s: float) -> None:
+def throw_away(session: Session, idempotency_s: float, audit_s: float, report_s: float) -> None:
     """Delete what has outlived its time."""
     for column, age_s in (
+        (Report.received_at, report_s),
+        (Enrolment.expires_at, audit_s),
         (Idempotency.created_at, idempotency_s),
         (Audit.at, audit_s),
         (WorkerRow.seen_at, WORKER_FORGOTTEN_S),

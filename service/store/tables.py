@@ -50,7 +50,10 @@ class Tenant(Base):
 
 
 class Key(Base):
-    """An API key: its public id and the hash of its secret. `scopes` has commas."""
+    """An API key: its public id and the hash of its secret. `scopes` has commas.
+
+    `agent_id`: the one agent whose key it is; such a key reaches that agent's own calls alone.
+    """
 
     __tablename__ = "keys"
 
@@ -62,6 +65,7 @@ class Key(Base):
     rate_per_s: Mapped[float | None] = mapped_column(Double)
     created_at: Mapped[float] = mapped_column(Double)
     revoked_at: Mapped[float | None] = mapped_column(Double)
+    agent_id: Mapped[str | None] = mapped_column(String(64))
 
 
 class GraphBlob(Base):
@@ -90,7 +94,11 @@ class OwnedGraph(Base):
 
 
 class HardwareProfile(Base):
-    """A profile that a tenant has uploaded; built-in ones are not rows."""
+    """A profile that a tenant has; built-in ones are not rows.
+
+    Profiles of one name are its versions, counted from 1 in the order in which they came.
+    `previous_id` is the profile that a refit started from.
+    """
 
     __tablename__ = "hardware"
     __table_args__ = (Index("ix_hardware_listed", "tenant_id", "created_at", "hardware_id"),)
@@ -100,6 +108,8 @@ class HardwareProfile(Base):
     created_at: Mapped[float] = mapped_column(Double)
     name: Mapped[str] = mapped_column(Text)
     document: Mapped[dict[str, Any]] = mapped_column(JSON)
+    version: Mapped[int] = mapped_column(Integer, server_default="1")
+    previous_id: Mapped[str | None] = mapped_column(String(71))
 
 
 class Job(Base):

@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from service.edge import Answer, Call, look
-from service.events import event_stream
+from service.events import job_events
 from service.handlers import graphs as graph_handlers
 from service.handlers import jobs as handlers
 from service.page.inner import inner_request, read, send
@@ -62,7 +62,7 @@ async def show(request: Request, job_id: str) -> Response:
 
 async def events(request: Request, job_id: str) -> Response:
     """The job's events, for whoever is signed in."""
-    return await event_stream(inner_request(request), job_id, None)
+    return await job_events(inner_request(request), job_id, None)
 
 
 async def document(request: Request, job_id: str) -> Response:

@@ -72,6 +72,12 @@ def own_system(
             "sweep_s": "0.5",
             "ring_again_s": "1",
             "stop_grace_s": "0.3",
+            "agent_lease_s": "4",
+            "agent_heartbeat_s": "0.5",
+            "claim_s": "4",
+            "max_log_lines": "50",
+            "max_log_bytes": "20000",
+            "enrol_rate_per_s": "0",
         }
         folder = tmp_path_factory.mktemp(f"own-{backend}")
         running = System(folder, backend, {**variables, **quick})

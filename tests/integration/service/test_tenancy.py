@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fake_agent import FakeAgent
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from service_harness import Service, wait_until
@@ -35,13 +36,21 @@ PATH_IDS = {
     "hardware_id": ("hardware",),
     "job_id": ("frontier", "curve", "plan", "quote", "plan_id"),
     "watch": ("watch",),
+    "agent_id": ("agent",),
+    "launch_id": ("launch",),
 }
 """Which of alpha's ids a path parameter may hold; beta tries all of them, and all others."""
 
 QUERY_IDS: dict[str, tuple[str, ...]] = {
     "graph": ("graph",),
     "hardware": ("hardware",),
-    "cursor": ("graphs_cursor", "jobs_cursor", "hardware_cursor"),
+    "cursor": (
+        "graphs_cursor",
+        "jobs_cursor",
+        "hardware_cursor",
+        "agents_cursor",
+        "launches_cursor",
+    ),
 }
 FIXED = {"max_gpus": "2", "graph": "shipped:vgg16", "hardware": HARDWARE}
 """What the other required parameters hold while one names alpha's."""
@@ -60,6 +69,22 @@ BODIES: dict[str, tuple[Any, ...]] = {
     "/v1/allocations": ({"gpus": 2, "jobs": [ASK]}, {"gpus": 2, "jobs": [THEIR_HARDWARE]}),
 }
 """Bodies that name what alpha has."""
+
+BODIES |= {
+    "/v1/launches": (
+        {"plan_id": "{plan_id}"},
+        {"kind": "measure", "operators": "{graph}"},
+        {"kind": "measure", "agents": ["{agent}"]},
+    ),
+    "/v1/hardware/{hardware_id}/refits": ({"launches": ["{launch}"]},),
+    **{
+        f"/v1/agents/{{agent_id}}/{what}": ({},)
+        for what in ("drain", "undrain", "heartbeat", "reports")
+    },
+}
+
+NAMELESS = {"/v1/agents": 401, "/v1/agents/tokens": 201}
+"""Bodies that name nothing of anybody's, and what beta is answered."""
 
 UPLOADS = {"/v1/graphs": "graph_text", "/v1/hardware": "hardware_text"}
 """Bodies that are things themselves: new to beta, though alpha has them."""
@@ -102,7 +127,9 @@ class Two:
 
     def __init__(self, folder: Any) -> None:
         self.keys = {
-            tenant: json.loads(keys(folder, "create", "--json", "--tenant", tenant))["key"]
+            tenant: json.loads(
+                keys(folder, "create", "--json", "--tenant", tenant, "--scope", "admin")
+            )["key"]
             for tenant in ("alpha-corp", "beta-corp")
         }
         self.service = Service(folder, auth_cache_s="0")
@@ -134,9 +161,28 @@ class Two:
         self.alpha("POST", "/v1/graphs", content=canonical_json(mlp(29)))
         other = json.dumps({**profile, "name": "alphas-other-cluster"}).encode()
         self.alpha("POST", "/v1/hardware", content=other)
-        for name in ("graphs", "jobs", "hardware"):
+        self._enrol_and_launch()
+        for name in ("graphs", "jobs", "hardware", "agents", "launches"):
             page = self.alpha("GET", f"/v1/{name}?limit=1").json()
             self.ids[f"{name}_cursor"] = page["next"]
+
+    def _enrol_and_launch(self) -> None:
+        """Two agents; a launch that has run and logged, and another that waits."""
+        headers = {"Authorization": f"Bearer {self.keys['alpha-corp']}"}
+        agents = [
+            FakeAgent(self.service.client, f"alphas-{n}", headers=headers, host="alphas-host")
+            for n in range(2)
+        ]
+        body = {"kind": "measure", "agents": [agents[0].id], "hardware": "alphas-secret-cluster"}
+        launch = self.alpha("POST", "/v1/launches", json=body)
+        assert launch.status_code == 201, launch.text
+        part = agents[0].must_claim()
+        agents[0].report(
+            agents[0].of(part, "log", rank=0, lines=["alphas-line"], first_line=1),
+            agents[0].of(part, "state", state="done"),
+        )
+        self.alpha("POST", "/v1/launches", json={"kind": "measure", "agents": 9})
+        self.ids |= {"agent": agents[0].id, "launch": launch.json()["id"]}
 
     def _ended(self, location: str) -> dict[str, Any] | None:
         job: dict[str, Any] = self.alpha("GET", location).json()
@@ -283,6 +329,11 @@ def _by_body(two: Two, path: str) -> int:
         assert answer.status_code == 201, "alpha's upload shows in the answer to beta's"
         assert "idempotency-replayed" not in answer.headers
         assert two.beta("DELETE", answer.headers["location"]).status_code == 204
+        return 1
+    if path in NAMELESS:
+        answer = two.beta("POST", path, json={})
+        assert answer.status_code == NAMELESS[path]
+        assert two.reveals(answer.text) == []
         return 1
     assert path in BODIES, f"{path}: say in BODIES how its body names what alpha has"
     for body in BODIES[path]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fake_agent import FakeAgent
 from service_harness import ROOT, App, Service, wait_until
 from test_end_to_end import HARDWARE, mlp
 
@@ -41,8 +42,9 @@ class Guarded:
             self.keys = {
                 name: create_key(session, tenant, scopes, rate_per_s=rate)
                 for name, tenant, scopes, rate in (
-                    ("a", "alpha", ("read", "submit"), None),
-                    ("b", "beta", ("read", "submit"), None),
+                    ("a", "alpha", ("read", "submit", "admin"), None),
+                    ("b", "beta", ("read", "submit", "admin"), None),
+                    ("submitter", "alpha", ("read", "submit"), None),
                     ("reader", "alpha", ("read",), None),
                     ("slow", "alpha", ("read",), 2.0),
                 )
@@ -81,7 +83,13 @@ def alphas(guarded: Guarded) -> dict[str, str]:
     for path in (plan, curve):
         wait_until(lambda path=path: done(path), f"{path} is done")
     answer = guarded.call("a", "GET", plan).json()["result"]
+    headers = {"Authorization": f"Bearer {guarded.keys['a']}"}
+    agent = FakeAgent(guarded.service.client, "alphas-agent", headers=headers)
+    body = {"kind": "measure", "agents": 40}
+    launch = guarded.call("a", "POST", "/v1/launches", json=body).json()["id"]
     return {
+        "agent": agent.id,
+        "launch": launch,
         "graph": graph_id(graph),
         "hardware": hardware,
         "plan": plan.rpartition("/")[2],
@@ -112,6 +120,19 @@ THEIRS = [
     ("GET", "/v1/quotes/{plan}"),
     ("GET", "/v1/quotes/{plan}/events"),
     ("DELETE", "/v1/quotes/{plan}"),
+    ("GET", "/v1/agents/{agent}"),
+    ("DELETE", "/v1/agents/{agent}"),
+    ("POST", "/v1/agents/{agent}/drain"),
+    ("POST", "/v1/agents/{agent}/undrain"),
+    ("POST", "/v1/agents/{agent}/heartbeat"),
+    ("GET", "/v1/agents/{agent}/assignments"),
+    ("POST", "/v1/agents/{agent}/reports"),
+    ("GET", "/v1/launches/{launch}"),
+    ("DELETE", "/v1/launches/{launch}"),
+    ("GET", "/v1/launches/{launch}/logs"),
+    ("GET", "/v1/launches/{launch}/events"),
+    ("POST", "/v1/hardware/{hardware}/refits"),
+    ("GET", "/v1/hardware/{hardware}/versions"),
 ]
 ASKED = [
     ("POST", "/v1/frontiers", {"graph": "{graph}", "hardware": HARDWARE, "gpus": 1}),
@@ -120,10 +141,24 @@ ASKED = [
     ("POST", "/v1/curves", {"graph": "{graph}", "hardware": HARDWARE, "max_gpus": 2}),
     ("POST", "/v1/quotes", {"graph": "{graph}"}),
     ("POST", "/v1/allocations", {"gpus": 2, "jobs": [{"graph": "{graph}", "hardware": HARDWARE}]}),
+    ("POST", "/v1/launches", {"plan_id": "{plan_id}"}),
+    ("POST", "/v1/launches", {"kind": "measure", "operators": "{graph}"}),
+    ("POST", "/v1/launches", {"kind": "measure", "agents": ["{agent}"]}),
+    ("POST", "/v1/hardware/dgx-h100/refits", {"launches": ["{launch}"]}),
     ("GET", "/v1/curves?graph={graph}&hardware=" + HARDWARE + "&max_gpus=2", None),
     ("GET", "/v1/curves?graph=shipped:vgg16&hardware={hardware}&max_gpus=2", None),
 ]
-LISTS = ["/v1/graphs", "/v1/hardware", "/v1/jobs", "/v1/frontiers", "/v1/plans", "/v1/quotes"]
+LISTS = ["/v1/graphs", "/v1/hardware", "/v1/jobs", "/v1/frontiers", "/v1/plans", "/v1/quotes",
+         "/v1/agents", "/v1/launches", "/v1/accuracy"]  # fmt: skip
+ELSEWHERE = {("POST", "/v1/agents"), ("POST", "/v1/agents/tokens")}
+"""Enrolment names nothing of anybody's (test_agents.py)."""
+
+ID_NAMES = {
+    "graphs": "graph_id",
+    "hardware": "hardware_id",
+    "agents": "agent_id",
+    "launches": "launch_id",
+}
 OPEN = {"/healthz", "/readyz", "/metrics"}
 
 
@@ -189,10 +224,10 @@ def test_every_route_is_covered(guarded: Guarded) -> None:
     paths = guarded.service.client.get("/openapi.json").json()["paths"]
     tested = {(method, path.partition("?")[0]) for method, path, _ in ASKED}
     tested |= {("GET", path) for path in LISTS}
-    tested |= {("POST", "/v1/graphs"), ("POST", "/v1/hardware")}
+    tested |= {("POST", "/v1/graphs"), ("POST", "/v1/hardware"), *ELSEWHERE}
     for method, path in THEIRS:
         head, _, rest = path.partition("/{")
-        name = {"graphs": "graph_id", "hardware": "hardware_id"}.get(head[4:], "job_id")
+        name = ID_NAMES.get(head[4:], "job_id")
         tested.add((method, f"{head}/{{{name}}}{rest.partition('}')[2]}"))
     for path, operations in paths.items():
         for method in operations:
@@ -223,6 +258,17 @@ def test_scopes(guarded: Guarded, alphas: dict[str, str]) -> None:
     ]
     assert [answer.status_code for answer in refused] == [403, 403, 403]
     assert refused[0].json()["scope"] == "submit"
+    agent = f"/v1/agents/{alphas['agent']}"
+    assert guarded.call("reader", "GET", agent).status_code == 200
+    assert guarded.call("reader", "POST", "/v1/launches", json={}).status_code == 403
+    for method, path, scope in (
+        ("POST", "/v1/agents/tokens", "admin"),
+        ("POST", f"{agent}/drain", "admin"),
+        ("DELETE", agent, "admin"),
+        ("POST", f"{agent}/heartbeat", "agent"),
+    ):
+        answer = guarded.call("submitter", method, path)
+        assert (answer.status_code, answer.json()["scope"]) == (403, scope)
 
 
 def test_rates(guarded: Guarded) -> None:

@@ -1,0 +1,84 @@
+"""/v1/agents: what people ask about agents, and what agents say."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import APIRouter, Request, Response
+
+from service import launch_openapi as doc
+from service.agent_edge import assignment, enrol_agent, from_agent
+from service.edge import change, look
+from service.handlers import agents as handlers
+
+router = APIRouter(prefix="/v1/agents", tags=["agents"])
+
+
+@router.post("/tokens", **doc.post_token)
+async def post_token(request: Request) -> Response:
+    """A token that enrols one agent, once. It is shown this once."""
+    parse = handlers.parse_token
+    return await change(
+        request, handlers.post_token, "agents.token", "admin", parse=parse, secret=True
+    )
+
+
+@router.post("", **doc.enrol)
+async def post_agent(request: Request) -> Response:
+    """Enrol an agent with a token, which is used up. Its key is shown this once."""
+    return await enrol_agent(request)
+
+
+@router.get("", **doc.list_agents)
+async def get_agents(request: Request) -> Response:
+    """The agents, newest first."""
+    return await look(request, handlers.get_agents)
+
+
+@router.get("/{agent_id}", **doc.get_agent)
+async def get_agent(request: Request, agent_id: str) -> Response:
+    """One agent: its state, inventory and jobs."""
+    return await look(request, partial(handlers.get_agent, agent_id=agent_id))
+
+
+@router.delete("/{agent_id}", **doc.delete_agent)
+async def delete_agent(request: Request, agent_id: str) -> Response:
+    """Forget an agent: its key is revoked, its jobs are lost."""
+    handler = partial(handlers.remove_agent, agent_id=agent_id)
+    return await change(request, handler, "agents.delete", "admin")
+
+
+@router.post("/{agent_id}/drain", **doc.drain_agent)
+async def drain(request: Request, agent_id: str) -> Response:
+    """Give an agent no more work; what runs there goes on."""
+    return await _drain(request, agent_id, True)
+
+
+@router.post("/{agent_id}/undrain", **doc.drain_agent)
+async def undrain(request: Request, agent_id: str) -> Response:
+    """Give an agent work again."""
+    return await _drain(request, agent_id, False)
+
+
+async def _drain(request: Request, agent_id: str, drained: bool) -> Response:
+    handler = partial(handlers.drain_agent, agent_id=agent_id, drained=drained)
+    action = "agents.drain" if drained else "agents.undrain"
+    return await change(request, handler, action, "admin", parse=handlers.parse_drain)
+
+
+@router.post("/{agent_id}/heartbeat", **doc.heartbeat)
+async def heartbeat(request: Request, agent_id: str) -> Response:
+    """The agent lives; it is told which of its jobs to stop."""
+    return await from_agent(request, agent_id, handlers.post_heartbeat, handlers.parse_heartbeat)
+
+
+@router.get("/{agent_id}/assignments", **doc.assignments)
+async def assignments(request: Request, agent_id: str) -> Response:
+    """The agent's next assignment, waited for; it is claimed by this call."""
+    return await assignment(request, agent_id)
+
+
+@router.post("/{agent_id}/reports", **doc.reports)
+async def reports(request: Request, agent_id: str) -> Response:
+    """States, lines of output and results of the agent's jobs, each counted once."""
+    return await from_agent(request, agent_id, handlers.post_reports, handlers.parse_reports)

@@ -1,0 +1,54 @@
+"""/v1/launches."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import APIRouter, Request, Response
+
+from service import launch_openapi as doc
+from service.edge import change, look
+from service.events import launch_events
+from service.handlers import launches as handlers
+from service.handlers.agents import see_time
+
+router = APIRouter(prefix="/v1/launches", tags=["launches"])
+
+
+@router.post("", **doc.post_launch)
+async def post_launch(request: Request) -> Response:
+    """Run a plan, or measure, on agents. It waits until all of them are free."""
+    parse = handlers.parse_launch
+    return await change(request, handlers.post_launch, "launches.create", parse=parse)
+
+
+@router.get("", **doc.list_launches)
+async def get_launches(request: Request) -> Response:
+    """The launches, newest first."""
+    return await look(request, handlers.get_launches, before=see_time)
+
+
+@router.get("/{launch_id}", **doc.get_launch)
+async def get_launch(request: Request, launch_id: str) -> Response:
+    """One launch: its state and why, its ranks, what it measured."""
+    handler = partial(handlers.get_launch, launch_id=launch_id)
+    return await look(request, handler, before=see_time)
+
+
+@router.delete("/{launch_id}", **doc.delete_launch)
+async def delete_launch(request: Request, launch_id: str) -> Response:
+    """Stop a launch; one that has ended stays as it is."""
+    handler = partial(handlers.remove_launch, launch_id=launch_id)
+    return await change(request, handler, "launches.stop")
+
+
+@router.get("/{launch_id}/logs", **doc.get_logs)
+async def get_logs(request: Request, launch_id: str) -> Response:
+    """Lines of the launch's output."""
+    return await look(request, partial(handlers.get_logs, launch_id=launch_id))
+
+
+@router.get("/{launch_id}/events", **doc.launch_events)
+async def events(request: Request, launch_id: str) -> Response:
+    """Its document whenever it changes, to its end."""
+    return await launch_events(request, launch_id)

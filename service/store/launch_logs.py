@@ -1,0 +1,114 @@
+"""A launch's output, line by line, numbered in the order in which it came.
+
+Bounded by lines and by bytes. The newest lines are kept, since errors stand at the end; what was
+dropped, here or by the agent, is counted in the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from service.store.launch_tables import Launch, LogLine
+
+MAX_LINE_BYTES = 4096
+LOG_SCHEMA = "shardwise.log/1"
+
+
+def add_lines(
+    session: Session,
+    launch_id: str,
+    *,
+    rank: int,
+    stream: str,
+    first_line: int,
+    lines: Sequence[str],
+    dropped: int,
+    max_lines: int,
+    max_bytes: int,
+) -> None:
+    """Append; the launch is locked. Longer lines are cut."""
+    kept = [_cut(line) for line in lines]
+    sizes = [len(line.encode()) + 1 for line in kept]
+    line_count, byte_count = session.execute(
+        update(Launch)
+        .where(Launch.id == launch_id)
+        .values(
+            log_lines=Launch.log_lines + len(kept),
+            log_bytes=Launch.log_bytes + sum(sizes),
+            log_dropped=Launch.log_dropped + dropped,
+        )
+        .returning(Launch.log_lines, Launch.log_bytes)
+        .execution_options(synchronize_session=False)
+    ).one()
+    through = byte_count - sum(sizes)
+    rows = []
+    for i, (line, size) in enumerate(zip(kept, sizes, strict=True)):
+        through += size
+        rows.append(
+            {
+                "launch_id": launch_id,
+                "number": line_count - len(kept) + i + 1,
+                "rank": rank,
+                "stream": stream,
+                "line": first_line + i,
+                "text": line,
+                "through_bytes": through,
+            }
+        )
+    if rows:
+        session.execute(insert(LogLine), rows)
+        _forget(session, launch_id, line_count - max_lines, byte_count - max_bytes)
+
+
+def _forget(session: Session, launch_id: str, through_line: int, through_bytes: int) -> None:
+    """Delete the oldest lines, up to a number and up to a byte."""
+    old = or_(LogLine.number <= through_line, LogLine.through_bytes <= through_bytes)
+    gone = session.scalars(
+        delete(LogLine)
+        .where(LogLine.launch_id == launch_id, old)
+        .returning(LogLine.number)
+        .execution_options(synchronize_session=False)
+    ).all()
+    if gone:
+        session.execute(
+            update(Launch)
+            .where(Launch.id == launch_id)
+            .values(log_dropped=Launch.log_dropped + len(gone))
+            .execution_options(synchronize_session=False)
+        )
+
+
+def read_lines(
+    session: Session, launch: Launch, after: int, rank: int | None, limit: int
+) -> dict[str, Any]:
+    """A page of lines behind number `after`; `next` is the `after` of the page behind it."""
+    query = select(LogLine).where(LogLine.launch_id == launch.id, LogLine.number > after)
+    if rank is not None:
+        query = query.where(LogLine.rank == rank)
+    found = session.scalars(query.order_by(LogLine.number).limit(limit)).all()
+    return {
+        "schema": LOG_SCHEMA,
+        "launch": launch.id,
+        "lines": [
+            {
+                "number": row.number,
+                "rank": row.rank,
+                "stream": row.stream,
+                "line": row.line,
+                "text": row.text,
+            }
+            for row in found
+        ],
+        "next": found[-1].number if found else after,
+        "more": len(found) == limit,
+        "dropped": launch.log_dropped,
+    }
+
+
+def _cut(line: str) -> str:
+    data = line.encode()
+    return line if len(data) <= MAX_LINE_BYTES else data[:MAX_LINE_BYTES].decode(errors="ignore")

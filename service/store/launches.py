@@ -1,0 +1,220 @@
+"""Launches as askers see them: made, found, listed, stopped. Their course: gangs.py."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from service.gang import LAUNCH_ACTIVE, LAUNCH_ENDED, LAUNCH_STATES
+from service.problems import Problem, not_found
+from service.store.database import now
+from service.store.gangs import end, lock_launches
+from service.store.ids import iso, new_id
+from service.store.launch_tables import Agent, Assignment, Launch, Run
+from service.store.pages import Place, after
+
+LAUNCH_SCHEMA = "shardwise.launch/1"
+ASSIGNMENT_SCHEMA = "shardwise.assignment/1"
+
+
+def make_launch(
+    session: Session,
+    tenant: str,
+    *,
+    request: dict[str, Any],
+    plan: dict[str, Any] | None,
+    summary: dict[str, Any],
+    graph_id: str | None,
+    max_launches: int,
+    key_id: str | None,
+    request_id: str,
+) -> Launch:
+    """A queued launch; a problem `queue-full` when the tenant has too many."""
+    query = select(func.count()).where(Launch.tenant_id == tenant, Launch.state.in_(LAUNCH_ACTIVE))
+    if (session.scalar(query) or 0) >= max_launches:
+        raise Problem(
+            "queue-full",
+            f"{max_launches} launches are queued or running; ask again when some are done",
+            headers={"Retry-After": "5"},
+        )
+    launch = Launch(
+        id=new_id("launch"),
+        tenant_id=tenant,
+        kind=request["kind"],
+        state="queued",
+        reason="not looked at yet",
+        request=request,
+        plan=None if plan is None else zlib.compress(msgspec.json.encode(plan), 6),
+        summary=summary,
+        graph_id=graph_id,
+        time_limit_s=request.get("time_limit_s"),
+        created_at=now(),
+        key_id=key_id,
+        request_id=request_id,
+    )
+    session.add(launch)
+    session.flush()
+    session.refresh(launch)
+    return launch
+
+
+def plan_of_launch(session: Session, launch_id: str) -> dict[str, Any] | None:
+    """The plan document that a launch runs."""
+    content = session.scalar(select(Launch.plan).where(Launch.id == launch_id))
+    if content is None:
+        return None
+    document: dict[str, Any] = msgspec.json.decode(zlib.decompress(content))
+    return document
+
+
+def require_agents(session: Session, tenant: str, agent_ids: list[str]) -> None:
+    """A `not-found` problem unless all of these are the tenant's."""
+    query = select(Agent.id).where(Agent.tenant_id == tenant, Agent.id.in_(agent_ids))
+    found = set(session.scalars(query))
+    for agent_id in agent_ids:
+        if agent_id not in found:
+            raise not_found("agent", agent_id[:80])
+
+
+def find_launch(session: Session, tenant: str, launch_id: str) -> Launch:
+    """A tenant's launch; a `not-found` problem otherwise."""
+    launch = session.get(Launch, launch_id)
+    if launch is None or launch.tenant_id != tenant:
+        raise not_found("launch", launch_id)
+    return launch
+
+
+def list_launches(
+    session: Session, tenant: str, place: Place | None, limit: int, state: str | None
+) -> list[Launch]:
+    """The tenant's launches, newest first."""
+    query = select(Launch).where(Launch.tenant_id == tenant)
+    if state is not None:
+        query = query.where(Launch.state == state)
+    return list(session.scalars(after(query, Launch.created_at, Launch.id, place, limit)))
+
+
+def stop_launch(session: Session, tenant: str, launch_id: str) -> Launch:
+    """Have a launch stopped; one that has ended stays as it is."""
+    launch = lock_launches(session, [launch_id]).get(launch_id)
+    if launch is None or launch.tenant_id != tenant:
+        raise not_found("launch", launch_id)
+    end(session, launch, "stopped", "asked for")
+    return launch
+
+
+def parts_of(session: Session, launch: Launch) -> list[Assignment]:
+    """The assignments of the launch's last placement, by rank."""
+    query = select(Assignment).where(
+        Assignment.launch_id == launch.id, Assignment.attempt == launch.attempt
+    )
+    return list(session.scalars(query.order_by(Assignment.node_rank)))
+
+
+def runs_of(session: Session, launch: Launch) -> list[Run]:
+    """What the launch measured."""
+    return list(
+        session.scalars(select(Run).where(Run.launch_id == launch.id).order_by(Run.created_at))
+    )
+
+
+def look_at_launches(session: Session, ids: list[str]) -> dict[str, Launch]:
+    """The launches of these ids, for their watchers."""
+    found = session.scalars(select(Launch).where(Launch.id.in_(ids)))
+    return {launch.id: launch for launch in found}
+
+
+def launch_has_ended(launch: Launch) -> bool:
+    """Whether its state will not change any more."""
+    return launch.state in LAUNCH_ENDED
+
+
+def launch_document(launch: Launch) -> dict[str, Any]:
+    """A launch as `shardwise.launch/1`, without its plan and its assignments."""
+    return {
+        "schema": LAUNCH_SCHEMA,
+        "id": launch.id,
+        "kind": launch.kind,
+        "state": launch.state,
+        "reason": launch.reason,
+        "ending": launch.ending,
+        "request": launch.request,
+        "summary": launch.summary,
+        "attempt": launch.attempt,
+        "rendezvous": None
+        if launch.rendezvous_host is None
+        else {"host": launch.rendezvous_host, "port": launch.rendezvous_port},
+        "log": {
+            "lines": launch.log_lines,
+            "bytes": launch.log_bytes,
+            "dropped": launch.log_dropped,
+        },
+        "created_at": iso(launch.created_at),
+        "started_at": iso(launch.started_at),
+        "ended_at": iso(launch.ended_at),
+        "request_id": launch.request_id,
+        "location": f"/v1/launches/{launch.id}",
+    }
+
+
+def part_document(part: Assignment) -> dict[str, Any]:
+    """An assignment as the launch's asker sees it: without its token."""
+    return {
+        "id": part.id,
+        "agent": part.agent_id,
+        "agent_name": part.agent_name,
+        "node_rank": part.node_rank,
+        "ranks": part.slots,
+        "state": part.state,
+        "reason": part.reason,
+        "stopping": part.stopping,
+        "exit_code": part.exit_code,
+        "peak_rss_bytes": part.peak_rss_bytes,
+        "claimed_at": iso(part.claimed_at),
+        "ended_at": iso(part.ended_at),
+    }
+
+
+def count_launches(session: Session) -> dict[str, int]:
+    """All launches by state, for the metrics."""
+    found = dict.fromkeys(LAUNCH_STATES, 0)
+    query = select(Launch.state, func.count()).group_by(Launch.state)
+    for state, count in session.execute(query):
+        found[state] = count
+    return found
+
+
+def assignment_document(
+    launch: Launch, part: Assignment, nodes: int, graph: Any, plan: Any, lease_s: float
+) -> dict[str, Any]:
+    """An assignment as `shardwise.assignment/1`: all that the agent is to know."""
+    request = launch.request
+    return {
+        "schema": ASSIGNMENT_SCHEMA,
+        "id": part.id,
+        "launch": launch.id,
+        "token": part.token,
+        "kind": launch.kind,
+        "entry_point": request["entry_point"],
+        "arguments": request["arguments"],
+        "environment": request["environment"],
+        "plan": plan,
+        "graph": graph,
+        "hardware": request.get("hardware"),
+        "nodes": nodes,
+        "node_rank": part.node_rank,
+        "ranks_per_node": part.slots,
+        "rendezvous": {
+            # A placement of its own: ranks of one that was put back never meet these.
+            "id": f"{launch.id}-{part.attempt}",
+            "host": launch.rendezvous_host,
+            "port": launch.rendezvous_port,
+        },
+        "memory_limit_bytes": request.get("memory_limit_bytes"),
+        "time_limit_s": launch.time_limit_s,
+        "lease_s": lease_s,
+    }

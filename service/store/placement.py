@@ -1,0 +1,204 @@
+"""Placement: a queued launch gets all its agents at once, or none and the reason.
+
+The tenant's row is locked meanwhile, so that two processes never give away one slot twice. Launches
+are looked at oldest first; a younger one that fits passes an older one that does not.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from service.gang import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE
+from service.launch_request import BUILT_IN
+from service.settings import port_range
+from service.store.database import now
+from service.store.gangs import MAX_REASON, Rules, lock_launches
+from service.store.ids import new_id
+from service.store.launch_tables import Agent, Assignment, Launch
+from service.store.tenants import lock_tenant
+
+MOST_AT_ONCE = 500
+"""Queued launches that one pass looks at."""
+
+
+@dataclass
+class Node:
+    """An agent as placement sees it."""
+
+    agent: Agent
+    free: int
+    silent: bool
+
+
+def waiting_tenants(session: Session) -> list[str]:
+    """The tenants that have launches to place."""
+    return list(session.scalars(select(Launch.tenant_id).where(*_unplaced()).distinct()))
+
+
+def place(session: Session, tenant: str, rules: Rules) -> list[str]:
+    """Place the tenant's launches; the agents that have new work."""
+    lock_tenant(session, tenant)
+    queued = session.scalars(
+        select(Launch.id)
+        .where(Launch.tenant_id == tenant, *_unplaced())
+        .order_by(Launch.created_at, Launch.id)
+        .limit(MOST_AT_ONCE)
+    ).all()
+    if not queued:
+        return []
+    nodes = _nodes(session, tenant)
+    agents: list[str] = []
+    for launch_id in queued:
+        launch = lock_launches(session, [launch_id]).get(launch_id)
+        if launch is None or launch.placed_at is not None or launch.ending is not None:
+            continue
+        chosen, reason = _choose(session, launch, nodes)
+        if chosen:
+            _give(session, launch, chosen, rules)
+            agents += [node.agent.id for node in chosen]
+        elif launch.reason != reason:
+            session.execute(update(Launch).where(Launch.id == launch_id).values(reason=reason))
+    return agents
+
+
+def busy_slots(session: Session, agent_ids: list[str]) -> dict[str, int]:
+    """Slots that assignments hold, by agent."""
+    query = select(Assignment.agent_id, func.sum(Assignment.slots)).where(
+        Assignment.agent_id.in_(agent_ids), Assignment.state.in_(ASSIGNMENT_ACTIVE)
+    )
+    return {
+        name: int(count) for name, count in session.execute(query.group_by(Assignment.agent_id))
+    }
+
+
+def _unplaced() -> tuple[Any, ...]:
+    return Launch.state == "queued", Launch.placed_at.is_(None), Launch.ending.is_(None)
+
+
+def _nodes(session: Session, tenant: str) -> dict[str, Node]:
+    silent = (Agent.state != "live") | (Agent.lease_expires_at < now())
+    rows = session.execute(select(Agent, silent).where(Agent.tenant_id == tenant)).all()
+    busy = busy_slots(session, [agent.id for agent, _ in rows])
+    return {
+        agent.id: Node(agent, agent.slots - busy.get(agent.id, 0), bool(lost))
+        for agent, lost in rows
+    }
+
+
+def _choose(session: Session, launch: Launch, nodes: dict[str, Node]) -> tuple[list[Node], str]:
+    """The launch's agents, rank 0 first; or none, and why."""
+    stopping = select(Assignment.id).where(
+        Assignment.launch_id == launch.id, Assignment.state.in_(ASSIGNMENT_ACTIVE)
+    )
+    if session.scalar(stopping.limit(1)):
+        return [], "its last placement is being stopped"
+    asked = launch.request["agents"]
+    named = isinstance(asked, list)
+    wanted = len(asked) if named else int(asked)
+    missing = [agent_id for agent_id in asked if agent_id not in nodes] if named else []
+    if missing:
+        return [], f"agent {missing[0]} is not enrolled any more"
+    among = [nodes[agent_id] for agent_id in asked] if named else list(nodes.values())
+    against = {node.agent.id: _against(launch, node) for node in among}
+    fit = [node for node in among if against[node.agent.id] is None]
+    if len(fit) >= wanted:
+        if named:
+            return fit, ""
+        tightest = sorted(fit, key=lambda node: (node.free, node.agent.name, node.agent.id))
+        return sorted(tightest[:wanted], key=lambda node: (node.agent.name, node.agent.id)), ""
+    why = Counter(text for text in against.values() if text is not None)
+    listed = ", ".join(f"{count} {text}" for text, count in sorted(why.items()))
+    ranks = launch.request["ranks_per_agent"]
+    need = f"needs {wanted} agent{'s'[: wanted > 1]} with {ranks} free slot{'s'[: ranks > 1]} each"
+    have = f"{len(fit)} of {len(among)} can" + (f" ({listed})" if listed else "")
+    return [], f"{need}: {have}"[:MAX_REASON]
+
+
+def _against(launch: Launch, node: Node) -> str | None:
+    """Why an agent cannot have a part of this launch; None when it can."""
+    agent, request = node.agent, launch.request
+    if node.silent:
+        return "lost"
+    if agent.drained or agent.draining:
+        return "drained"
+    entry = request["entry_point"]
+    known = {point["name"] for point in agent.inventory.get("entry_points", ())}
+    if entry not in BUILT_IN and entry not in known:
+        return "without the entry point"
+    ranks = int(request["ranks_per_agent"])
+    kind = request.get("device_kind")
+    if kind is not None and _devices(agent, kind) < ranks:
+        return "without the devices"
+    if agent.slots < ranks:
+        return "too small"
+    return "busy" if node.free < ranks else None
+
+
+def _devices(agent: Agent, kind: str) -> int:
+    """How many devices of a kind there are that nobody else uses; on `cpu`, the slots."""
+    if kind.lower() == "cpu":
+        return agent.slots
+    return sum(
+        kind.lower() in str(device["kind"]).lower() and not device.get("used_by_others", False)
+        for device in agent.inventory.get("devices", ())
+    )
+
+
+def _give(session: Session, launch: Launch, chosen: list[Node], rules: Rules) -> None:
+    """Record the placement: all assignments, or (with the transaction) none."""
+    ranks = int(launch.request["ranks_per_agent"])
+    attempt = launch.attempt + 1
+    host, port = _rendezvous(session, launch, chosen[0].agent, rules)
+    for rank, node in enumerate(chosen):
+        session.add(
+            Assignment(
+                id=new_id("asn"),
+                tenant_id=launch.tenant_id,
+                launch_id=launch.id,
+                attempt=attempt,
+                agent_id=node.agent.id,
+                agent_name=node.agent.name,
+                node_rank=rank,
+                slots=ranks,
+                state="waiting",
+                created_at=now(),
+            )
+        )
+        node.free -= ranks
+    session.execute(
+        update(Launch)
+        .where(Launch.id == launch.id, Launch.state == "queued", Launch.placed_at.is_(None))
+        .values(
+            attempt=attempt,
+            placed_at=now(),
+            rendezvous_host=host,
+            rendezvous_port=port,
+            reason="placed; its agents have yet to claim it",
+        )
+    )
+    session.flush()
+
+
+def _rendezvous(session: Session, launch: Launch, agent: Agent, rules: Rules) -> tuple[str, int]:
+    """Where the ranks meet: the first agent's first address, a port that no launch uses there."""
+    addresses = agent.inventory.get("addresses") or ["127.0.0.1"]
+    host = str(addresses[0])
+    if launch.request.get("master_port"):
+        return host, int(launch.request["master_port"])
+    low, high = port_range(str(agent.inventory.get("ports", ""))) or rules.ports
+    used = set(
+        session.scalars(
+            select(Launch.rendezvous_port).where(
+                Launch.rendezvous_host == host, Launch.state.in_(LAUNCH_ACTIVE)
+            )
+        )
+    )
+    free = [port for port in range(low, high + 1) if port not in used]
+    # A range that is used up is no reason to wait: which ports are free only the host knows.
+    return host, secrets.choice(free or range(low, high + 1))

@@ -1,0 +1,173 @@
+"""Reports of an agent, each taken once: its id, what it changes and its answer in one transaction.
+
+An agent keeps a report on its disk until it is accepted or refused; what was answered before is
+answered again. State is taken only under the assignment's token and forward; logs and results also
+after the assignment has ended, since they may have waited for a cut link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.gang import ASSIGNMENT_ENDED
+from service.measurements import SCHEMA as MEASUREMENT
+from service.measurements import Errors, check_measurement
+from service.report_shapes import LogReport, Report, ResultReport, StateReport, Unread
+from service.store import hardware as profiles
+from service.store.database import now
+from service.store.gangs import Rules, Told, lock_agent, lock_launches, tell
+from service.store.insert import insert_new
+from service.store.launch_logs import add_lines
+from service.store.launch_tables import Assignment, Launch
+from service.store.launch_tables import Report as ReportRow
+from service.store.runs import add_run
+from service.store.tenants import lock_tenant
+from shardwise.errors import BadInput
+from shardwise.hardware import hardware_from_document
+from shardwise.hardware.hardware import SCHEMA as HARDWARE
+
+STALE = "the token is not the assignment's"
+
+
+@dataclass
+class Taken:
+    """What became of a batch; `ended`: some slots are free again."""
+
+    accepted: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    ended: bool = False
+    measured: list[tuple[str, Errors]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much output of a launch is kept."""
+
+    max_lines: int
+    max_bytes: int
+
+
+def take_reports(
+    session: Session,
+    agent_id: str,
+    reports: Sequence[Report | Unread],
+    rules: Rules,
+    bounds: Bounds,
+) -> Taken | None:
+    """Take a batch in its order; None for an agent that was deleted."""
+    agent = lock_agent(session, agent_id)
+    if agent is None:
+        return None
+    answered = select(ReportRow.id, ReportRow.refused).where(
+        ReportRow.agent_id == agent_id, ReportRow.id.in_([report.id for report in reports])
+    )
+    known: dict[str, str | None] = {row.id: row.refused for row in session.execute(answered)}
+    read = [report for report in reports if not isinstance(report, Unread)]
+    parts = _parts(session, agent_id, [report.assignment for report in read])
+    if any(isinstance(report, ResultReport) for report in read):
+        lock_tenant(session, agent.tenant_id)
+    launches = lock_launches(session, [part.launch_id for part in parts.values()])
+    # What the rows were before they were locked is not what counts.
+    parts = _parts(session, agent_id, list(parts))
+    taken = Taken()
+    for report in reports:
+        if report.id in known:
+            reason = known[report.id]
+        else:
+            if isinstance(report, Unread):
+                reason = report.reason
+            else:
+                part = parts.get(report.assignment)
+                launch = None if part is None else launches[part.launch_id]
+                reason = _take(session, launch, part, report, rules, bounds, taken)
+            known[report.id] = reason
+            insert_new(
+                session,
+                ReportRow,
+                agent_id=agent_id,
+                id=report.id,
+                received_at=now(),
+                refused=reason,
+            )
+        if reason is None:
+            taken.accepted.append(report.id)
+        else:
+            taken.refused[report.id] = reason
+    return taken
+
+
+def _parts(session: Session, agent_id: str, ids: list[str]) -> dict[str, Assignment]:
+    query = select(Assignment).where(Assignment.agent_id == agent_id, Assignment.id.in_(ids))
+    fresh = query.execution_options(populate_existing=True)
+    return {part.id: part for part in session.scalars(fresh)}
+
+
+def _take(
+    session: Session,
+    launch: Launch | None,
+    part: Assignment | None,
+    report: Report,
+    rules: Rules,
+    bounds: Bounds,
+    taken: Taken,
+) -> str | None:
+    """Take one report; None, or why it is refused."""
+    if part is None or launch is None:
+        return "this agent has no such assignment"
+    if part.token is None or report.token != part.token:
+        return STALE
+    if isinstance(report, StateReport):
+        told = Told(report.state, report.reason or "", report.exit_code, report.peak_rss_bytes)
+        reason = tell(session, launch, part, report.token, told, rules)
+        taken.ended |= reason is None and report.state in ASSIGNMENT_ENDED
+        return reason
+    if isinstance(report, LogReport):
+        add_lines(
+            session,
+            launch.id,
+            rank=report.rank,
+            stream=report.stream,
+            first_line=report.first_line,
+            lines=report.lines,
+            dropped=report.dropped,
+            max_lines=bounds.max_lines,
+            max_bytes=bounds.max_bytes,
+        )
+        return None
+    try:
+        _keep(session, launch, part, report, taken)
+    except BadInput as error:
+        return str(error)[:300]
+    return None
+
+
+def _keep(
+    session: Session, launch: Launch, part: Assignment, report: ResultReport, taken: Taken
+) -> None:
+    """Store a document; BadInput with the field for what is not one of ours."""
+    schema = report.document.get("schema")
+    if schema == MEASUREMENT:
+        measured = check_measurement(report.document)
+        hardware = profiles.base_of(
+            session,
+            launch.tenant_id,
+            measured.hardware,
+            measured.hardware_id or launch.summary.get("hardware_id"),
+            measured.nodes or launch.summary.get("nodes"),
+        )
+        add_run(session, launch, part.id, report.name, measured, hardware, report.document)
+        taken.measured.append((measured.device_kind, measured.errors))
+    elif schema == HARDWARE:
+        named = launch.request.get("hardware")
+        document = {**report.document, "name": named} if named else report.document
+        profile = hardware_from_document(document)
+        profiles.check_sizes(profile)
+        profiles.add_hardware(session, launch.tenant_id, profile)
+    else:
+        raise BadInput(
+            f"unknown schema {schema!r}"[:80], field="schema", expected=f"{MEASUREMENT}, {HARDWARE}"
+        )

@@ -1,0 +1,134 @@
+"""Runs: what launches measured against what was predicted, and how far off that was.
+
+Errors are relative and signed, measured over predicted less 1, as the measuring rank reports them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.measurements import Measured
+from service.problems import not_found
+from service.store.database import now
+from service.store.ids import iso, new_id
+from service.store.launch_tables import Launch, Run
+
+ACCURACY_SCHEMA = "shardwise.accuracy/1"
+QUANTITIES = ("iteration", "compute", "communication", "peak")
+MOST_RUNS = 10_000
+"""The newest runs that an answer is made from."""
+
+LAST_RUNS = 20
+
+
+def add_run(
+    session: Session,
+    launch: Launch,
+    assignment_id: str,
+    name: str,
+    measured: Measured,
+    hardware: tuple[str, str],
+    document: dict[str, Any],
+) -> None:
+    """Store a measurement; `hardware` is the profile's id and name. A repeat changes nothing."""
+    known = select(Run.id).where(Run.assignment_id == assignment_id, Run.name == name)
+    if session.scalar(known.where(Run.launch_id == launch.id)) is not None:
+        return
+    session.add(
+        Run(
+            id=new_id("run"),
+            tenant_id=launch.tenant_id,
+            launch_id=launch.id,
+            assignment_id=assignment_id,
+            name=name,
+            created_at=now(),
+            graph_id=measured.graph,
+            graph_name=measured.graph_name,
+            hardware_id=hardware[0],
+            hardware_name=hardware[1],
+            device_kind=measured.device_kind,
+            iteration_error=measured.errors.iteration,
+            compute_error=measured.errors.compute,
+            communication_error=measured.errors.communication,
+            peak_error=measured.errors.peak,
+            document=document,
+        )
+    )
+    session.flush()
+
+
+def accuracy(
+    session: Session, tenant: str, graph_id: str | None, hardware_id: str | None
+) -> dict[str, Any]:
+    """The errors of the tenant's runs, by model and hardware; the newest first."""
+    query = select(Run).where(Run.tenant_id == tenant)
+    if graph_id is not None:
+        query = query.where(Run.graph_id == graph_id)
+    if hardware_id is not None:
+        query = query.where(Run.hardware_id == hardware_id)
+    newest = query.order_by(Run.created_at.desc(), Run.id.desc()).limit(MOST_RUNS)
+    groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in session.scalars(newest):
+        groups[run.graph_id, run.hardware_id].append(run)
+    return {
+        "schema": ACCURACY_SCHEMA,
+        "items": [_group(runs) for runs in groups.values()],
+        "runs": sum(len(runs) for runs in groups.values()),
+        "most_runs": MOST_RUNS,
+    }
+
+
+def measurements_for(
+    session: Session, tenant: str, hardware_id: str, launches: list[str] | None, most: int
+) -> list[Run]:
+    """The newest runs on a profile; with `launches`, of those alone, which must be the tenant's."""
+    query = select(Run).where(Run.tenant_id == tenant, Run.hardware_id == hardware_id)
+    if launches is not None:
+        own = select(Launch.id).where(Launch.tenant_id == tenant, Launch.id.in_(launches))
+        found = set(session.scalars(own))
+        for launch_id in launches:
+            if launch_id not in found:
+                raise not_found("launch", launch_id[:80])
+        query = query.where(Run.launch_id.in_(launches))
+    newest = query.order_by(Run.created_at.desc(), Run.id.desc()).limit(most)
+    return list(session.scalars(newest))
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    """A run as lists show it."""
+    return {
+        "id": run.id,
+        "launch": run.launch_id,
+        "name": run.name,
+        "graph": run.graph_id,
+        "graph_name": run.graph_name,
+        "hardware": run.hardware_id,
+        "hardware_name": run.hardware_name,
+        "device_kind": run.device_kind,
+        "errors": {name: getattr(run, f"{name}_error") for name in QUANTITIES},
+        "created_at": iso(run.created_at),
+    }
+
+
+def _group(runs: list[Run]) -> dict[str, Any]:
+    newest = runs[0]
+    return {
+        "graph": newest.graph_id,
+        "graph_name": newest.graph_name,
+        "hardware": newest.hardware_id,
+        "hardware_name": newest.hardware_name,
+        "count": len(runs),
+        "median_absolute_error": {name: _median(runs, name) for name in QUANTITIES},
+        "last_runs": [run_document(run) for run in runs[:LAST_RUNS]],
+    }
+
+
+def _median(runs: list[Run], quantity: str) -> float | None:
+    errors = [getattr(run, f"{quantity}_error") for run in runs]
+    known = [abs(error) for error in errors if error is not None]
+    return median(known) if known else None

@@ -1,0 +1,164 @@
+"""A hardware profile fitted to what runs on it measured: a pure function, without torch.
+
+For each run r the plan predicted compute time c_r and communication time n_r, and the run measured
+C_r and N_r, in seconds. The profile's times are scaled by
+
+    compute        exp(median over r of ln(C_r / c_r))
+    links          exp(median over r of ln(N_r / n_r)), of the runs within one node for the links
+                   inside a node, of the runs over several nodes for those between nodes
+
+The median of logarithms makes a run that went wrong count no more than any other, and twice as slow
+weigh as much as twice as fast. Scaling is exact in the cost model (shardwise/hardware): compute
+times are divided efficiencies plus a latency, link times divided bandwidths plus a latency, and
+measured tables are times. An efficiency that would pass 1 raises the stated peak instead: the runs
+were faster than that.
+
+After TensorOpt §5.2 (predicted against measured), HeteroG §3.3 (cost models refined by runs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, isfinite, log
+from statistics import median
+from typing import Any
+
+from shardwise.errors import BadInput
+from shardwise.hardware import hardware_document, hardware_from_document
+
+Document = Mapping[str, Any]
+LARGEST = 1e4
+"""A ratio beyond this (or below its inverse) is an error of the measurement, not of a profile."""
+
+_TIMES = ("time_s", "times_s", "forward_s", "backward_s", "median_s")
+_INSIDE, _BETWEEN = 0, -1
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A factor for times, and how many runs it is the median of."""
+
+    factor: float
+    runs: int
+
+
+def refit(hardware: Document, measurements: Sequence[Document]) -> dict[str, Any]:
+    """The `shardwise.hardware/1` document whose predictions fit these runs.
+
+    `measurements` are `shardwise.measurement/1` documents whose plans were made with this very
+    profile. Name, devices and levels stay; `provenance` says from how many runs, and the id of the
+    profile before. Raises BadInput for a document that is no profile, and when no run has a
+    measured and a predicted time that could be compared.
+    """
+    before = hardware_from_document(dict(hardware))
+    document = hardware_document(before)
+    per_node = before.per_node
+    single = [run for run in measurements if _nodes(run, per_node) == 1]
+    several = [run for run in measurements if _nodes(run, per_node) > 1]
+    compute = _fit(measurements, "compute_s")
+    inside = _fit(single, "communication_s")
+    between = _fit(several, "communication_s")
+    if compute is None and inside is None and between is None:
+        raise BadInput(
+            f"none of {len(measurements)} runs has a measured and a predicted time to compare"
+            if measurements
+            else "there are no runs to fit to",
+            field="measurements",
+            expected="runs with `compute_s` or `communication_s` and the same under `predicted`",
+        )
+    said = []
+    if compute is not None:
+        _scale_compute(document, compute.factor)
+        said.append(_text("compute", compute))
+    for fit, level, where in ((inside, _INSIDE, "inside"), (between, _BETWEEN, "between")):
+        if fit is not None:
+            _scale_links(document, level, fit.factor)
+            said.append(_text(f"links {where} nodes", fit))
+    document["sources"] = {**document["sources"], "refit": "; ".join(said)}
+    document["provenance"] = (
+        f"refitted from {len(measurements)} run{'s' if len(measurements) != 1 else ''} "
+        f"({'; '.join(said)}); before it {before.id}"
+    )
+    return hardware_document(hardware_from_document(document))
+
+
+def _nodes(run: Document, per_node: int) -> int:
+    """Nodes that a run was on: what it says, else as few as hold its GPUs."""
+    said = run.get("nodes")
+    if isinstance(said, int) and not isinstance(said, bool) and said >= 1:
+        return said
+    gpus = run.get("gpus")
+    return -(-gpus // per_node) if isinstance(gpus, int) and gpus >= 1 else 1
+
+
+def _fit(runs: Iterable[Document], quantity: str) -> Fit | None:
+    ratios = []
+    for run in runs:
+        predicted = run.get("predicted")
+        measured_s = _seconds(run.get(quantity))
+        predicted_s = _seconds(predicted.get(quantity)) if isinstance(predicted, Mapping) else None
+        if measured_s is not None and predicted_s is not None:
+            ratio = measured_s / predicted_s
+            if 1 / LARGEST <= ratio <= LARGEST:
+                ratios.append(log(ratio))
+    return Fit(exp(median(ratios)), len(ratios)) if ratios else None
+
+
+def _seconds(value: Any) -> float | None:
+    """A time above 0; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if isfinite(value) and value > 0 else None
+
+
+def _scale_compute(document: dict[str, Any], factor: float) -> None:
+    """Let every kernel take `factor` times as long."""
+    for device in document["devices"]:
+        by_dtype = device["compute_efficiency_by_dtype"]
+        usual = device["compute_efficiency"]
+        for dtype in device["peak_flops_per_s"]:
+            efficiency, raised = _within_one(by_dtype.get(dtype, usual) / factor)
+            by_dtype[dtype] = efficiency
+            device["peak_flops_per_s"][dtype] *= raised
+        device["compute_efficiency"] = _within_one(usual / factor)[0]
+        device["memory_efficiency"], raised = _within_one(device["memory_efficiency"] / factor)
+        device["memory_bandwidth_bytes_per_s"] *= raised
+        device["kernel_latency_s"] *= factor
+    document["operators"] = [_slower(row, factor) for row in document["operators"]]
+
+
+def _scale_links(document: dict[str, Any], level: int, factor: float) -> None:
+    """Let every collective of this level take `factor` times as long."""
+    link = document["levels"][level]
+    link["efficiency"], raised = _within_one(link["efficiency"] / factor)
+    link["bandwidth_bytes_per_s"] *= raised
+    link["latency_s"] *= factor
+    document["collectives"] = [
+        _slower(table, factor) if (table["nodes"] > 1) == (level == _BETWEEN) else table
+        for table in document["collectives"]
+    ]
+
+
+def _slower(row: Document, factor: float) -> dict[str, Any]:
+    """A row of a measured table with its times scaled."""
+    scaled = dict(row)
+    for name in _TIMES:
+        if name in scaled:
+            value = scaled[name]
+            several = isinstance(value, Sequence) and not isinstance(value, str)
+            scaled[name] = [_times(v, factor) for v in value] if several else _times(value, factor)
+    return scaled
+
+
+def _times(value: Any, factor: float) -> Any:
+    return value * factor if isinstance(value, int | float) else value
+
+
+def _within_one(efficiency: float) -> tuple[float, float]:
+    """An efficiency of at most 1, and by how much the stated peak is to be raised for it."""
+    return (efficiency, 1.0) if efficiency <= 1 else (1.0, efficiency)
+
+
+def _text(what: str, fit: Fit) -> str:
+    return f"{what} times x {fit.factor:.4g} (median of {fit.runs})"
