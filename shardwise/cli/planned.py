@@ -9,7 +9,6 @@ from shardwise.errors import BadInput
 PLANNED = {
     "run": "executing a plan",
     "measure": "measuring this host",
-    "agent": "node agents",
 }
 
 
