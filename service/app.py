@@ -33,6 +33,7 @@ from service.routes import (
     launches,
     reference,
     skypilot,
+    watches,
 )
 from service.settings import Settings
 from service.state import State
@@ -102,6 +103,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         *jobs.ROUTERS,
         allocations.router,
         skypilot.router,
+        watches.router,
         agents.router,
         launches.router,
         accuracy.router,

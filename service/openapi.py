@@ -15,6 +15,7 @@ import msgspec
 from service.curve_forms import CURVE, MOST_GPU_TYPE
 from service.handlers.accuracy import RefitRequest
 from service.handlers.allocations import AllocationRequest
+from service.handlers.watches import WatchRequest
 from service.launch_request import LaunchRequest
 from service.launch_shapes import LAUNCH_EXAMPLES, LAUNCH_SHAPES
 from service.problems import MEDIA_TYPE, PROBLEMS
@@ -42,6 +43,7 @@ REQUESTS = (
     QuoteRequest,
     AllocationRequest,
     UserRequest,
+    WatchRequest,
     TokenRequest,
     EnrolRequest,
     HeartbeatRequest,
@@ -258,6 +260,20 @@ get_curve = route(
         ),
     ],
 )
+post_watch = route(
+    {
+        201: ("It is watched; `job` computes its curve", json_body("Watch")),
+        200: ("It was watched before", json_body("Watch")),
+    },
+    (*CHANGES, 404),
+    body=json_body("WatchRequest"),
+    create=True,
+    status_code=201,
+)
+list_watches = route({200: ("All of them", json_body("WatchPage"))}, READS)
+get_watch = route({200: ("The watch", json_body("Watch"))}, (*READS, 404))
+delete_watch = route({204: ("Watched no more", None)}, (*CHANGES, 404), status_code=204)
+watch_metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, READS)
 healthz = route({200: ("It does", json_body("Health"))}, ())
 readyz = route(
     {200: ("Ready", json_body("Readiness")), 503: ("Not ready", json_body("Readiness"))}, ()

@@ -35,6 +35,7 @@ PATH_IDS = {
     "graph_id": ("graph",),
     "hardware_id": ("hardware",),
     "job_id": ("frontier", "curve", "plan", "quote", "plan_id"),
+    "watch": ("watch",),
     "agent_id": ("agent",),
     "launch_id": ("launch",),
 }
@@ -61,6 +62,10 @@ BODIES: dict[str, tuple[Any, ...]] = {
     "/v1/plans": ({**ASK, "gpus": 1}, {**THEIR_HARDWARE, "gpus": 1}),
     "/v1/curves": ({**ASK, "max_gpus": 2}, {**THEIR_HARDWARE, "max_gpus": 2}),
     "/v1/quotes": ({"graph": "{graph}"},),
+    "/v1/watches": (
+        {**ASK, "name": "mine", "max_gpus": 2},
+        {**THEIR_HARDWARE, "name": "mine", "max_gpus": 2},
+    ),
     "/v1/allocations": ({"gpus": 2, "jobs": [ASK]}, {"gpus": 2, "jobs": [THEIR_HARDWARE]}),
     "/v1/skypilot/policy": (
         {"task": "envs: {SHARDWISE_GRAPH: '{graph}'}"},
@@ -154,6 +159,9 @@ class Two:
             assert job["state"] == "done", job
             if kind == "plan":
                 self.ids["plan_id"] = job["result"]["id"]
+        self.ids["watch"] = "hidden-watch"
+        watch = {**ask, "name": self.ids["watch"], "max_gpus": 2}
+        assert self.alpha("POST", "/v1/watches", json=watch).status_code == 201
         self.alpha("POST", "/v1/graphs", content=canonical_json(mlp(29)))
         other = json.dumps({**profile, "name": "alphas-other-cluster"}).encode()
         self.alpha("POST", "/v1/hardware", content=other)
