@@ -7,7 +7,6 @@ import click
 from shardwise.errors import BadInput
 
 PLANNED = {
-    "run": "executing a plan",
     "agent": "node agents",
 }
 
