@@ -20,7 +20,7 @@ from shardwise.cli import (
     launches,
     lists,
     measure,
-    planned,
+    run,
     solving,
 )
 from shardwise.cli.apps import Commands
@@ -45,7 +45,7 @@ for _command in (
     *lists.COMMANDS,
     *measure.COMMANDS,
     *launches.COMMANDS,
-    *planned.COMMANDS,
+    *run.COMMANDS,
 ):
     cli.add_command(_command)
 

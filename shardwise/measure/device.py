@@ -132,7 +132,11 @@ def _latency(rank: Rank) -> float:
 def _kind(rank: Rank) -> str:
     if rank.on_gpu:
         return str(rank.torch.cuda.get_device_name(rank.device))
-    threads = rank.torch.get_num_threads()
+    return cpu_kind(rank.torch.get_num_threads())
+
+
+def cpu_kind(threads: int) -> str:
+    """A CPU as a device: what one rank has of it."""
     return f"CPU {processor()}, {threads} thread{'s' if threads > 1 else ''}"
 
 
