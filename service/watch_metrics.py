@@ -29,6 +29,7 @@ from sqlalchemy.orm import Session
 from service.store.results import result_of
 from shardwise.advise.turning_point import turning_point
 from shardwise.hardware import Hardware
+from shardwise.hardware.bandwidth import bus_bandwidth
 
 CURVES = (
     ("iteration_time_seconds", "time_s", "The shortest step on so many GPUs."),
@@ -38,16 +39,6 @@ CURVES = (
 )
 SIZES_BYTES = tuple(2**power for power in (10, 14, 18, 20, 22, 24, 26, 28, 30))
 """At which sizes bandwidths are given: those of a table that are nearest, each once."""
-
-BUS_SHARE = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "send_receive": lambda n: 1.0,
-    "broadcast": lambda n: 1.0,
-}
-"""Bus bandwidth over algorithm bandwidth for n ranks (nccl-tests, PERFORMANCE.md)."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +104,10 @@ class _Curves(Collector):
                 sizes = np.array(table.sizes_bytes)
                 nearest = {int(np.abs(np.log2(sizes / s)).argmin()) for s in SIZES_BYTES}
                 for i in sorted(nearest):
-                    moved = sizes[i] * BUS_SHARE[table.operation](ranks)
+                    size, seconds = table.sizes_bytes[i], table.times_s[i]
                     family.add_metric(
-                        (hardware.name, table.operation, group, str(int(sizes[i]))),
-                        moved / table.times_s[i],
+                        (hardware.name, table.operation, group, str(int(size))),
+                        bus_bandwidth(table.operation, ranks, size, seconds),
                     )
         return family
 

@@ -76,12 +76,13 @@ def run(
         options = _options(graph_spec, source, batch, seq, dtype, steps, warm_up)
         _as_rank(plan, world, options, output)
         return
+    if graph_spec is not None and (":" not in graph_spec or Path(graph_spec).exists()):
+        graph_spec = str(Path(graph_spec).resolve())
     given = {"graph": graph_spec, "source": source, "batch": batch, "seq": seq, "dtype": dtype}
     arguments = [str(Path(plan_path).resolve()), "--steps", str(steps), "--warm-up", str(warm_up)]
     for name, value in given.items():
         if value is not None:
-            where = str(Path(value).resolve()) if name == "graph" and _is_file(value) else value
-            arguments += [f"--{name}", str(where)]
+            arguments += [f"--{name}", str(value)]
     document = _launched(plan, list(launcher), arguments)
     if document is None:
         note("rank 0 is on another node and reports there")
@@ -163,10 +164,6 @@ def _known_graph(plan: Mapping[str, Any], source: str | None) -> str | None:
         field="graph",
         expected="--graph FILE (what `shardwise capture` wrote) or --source SOURCE",
     )
-
-
-def _is_file(spec: str) -> bool:
-    return ":" not in spec or Path(spec).exists()
 
 
 def _options(
