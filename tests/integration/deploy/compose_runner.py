@@ -8,15 +8,18 @@ workers one runs: both would take port 9100 of the one network.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
+import platform
 import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +32,8 @@ from service_harness import _folder_of
 
 LEFT_OUT = {"grafana"}
 PATIENCE_S = 120.0
+PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+"""The system call's number; man 2 pivot_root, pivot_root(".", ".")."""
 
 
 class Composed:
@@ -44,6 +49,12 @@ class Composed:
     def prepare(self) -> None:
         """Loopback up, the containers' names as hosts, their volumes where they are mounted."""
         _loopback_up()
+        _own_root(self.folder / "root")
+        for needed in (Path(sys.executable), Path(sys.executable).resolve(), ROOT):
+            for parent in reversed(needed.parents):
+                # The checkout stands in for the images' own files, which every user may read.
+                if not parent.stat().st_mode & 0o001:
+                    _cover(parent)
         hosts = self.folder / "hosts"
         hosts.write_text("".join(f"127.0.0.1 {name}\n" for name in ("localhost", *self.containers)))
         _bind(hosts, Path("/etc/hosts"))
@@ -181,40 +192,67 @@ def _bind(source: Path, place: Path) -> None:
     if not place.exists():
         # On a file system of this namespace's own, so that nothing is made on the host's.
         parent = next(p for p in place.parents if p.exists())
-        top = parent / place.relative_to(parent).parts[0]
-        _cover(parent, top)
+        _cover(parent)
         if source.is_dir():
             place.mkdir(parents=True)
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.touch()
-    subprocess.run(["mount", "--bind", str(source), str(place)], check=True)
+    _mount(source, place)
+
+
+def _mount(source: Path, place: Path, kind: str = "") -> None:
+    """A bind mount with all below it, or a new file system of a kind.
+
+    Not by mount(8), which keeps books under the very folders that are covered here.
+    """
+    flags = 0 if kind else 0x1000 | 0x4000  # MS_BIND | MS_REC
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(str(source).encode(), str(place).encode(), kind.encode() or None, flags, None):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(place))
 
 
 _COVERED: set[Path] = set()
 
 
-def _cover(parent: Path, top: Path) -> None:
+def _cover(parent: Path) -> None:
     """A writable copy of a folder's entries (as bind mounts) over the folder, once."""
-    if parent in _COVERED or parent == Path("/tmp"):
+    if parent in _COVERED or parent in (Path("/"), Path("/tmp")):
         return
     _COVERED.add(parent)
-    assert parent != Path("/"), f"no folder to put {top} in"
-    held = Path("/tmp") / f"held{len(_COVERED)}-{os.getpid()}"
-    held.mkdir()
-    subprocess.run(["mount", "--rbind", str(parent), str(held)], check=True)
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(parent)], check=True)
+    held = Path(tempfile.mkdtemp(prefix="held-", dir=sys.argv[1]))
+    _mount(parent, held)
+    _mount(Path("tmpfs"), parent, "tmpfs")
     parent.chmod(0o755)
-    for entry in held.iterdir():
-        new = parent / entry.name
+    _mirror(held, parent)
+
+
+def _own_root(root: Path) -> None:
+    """A root folder of this namespace's own, with all that the host's has."""
+    root.mkdir()
+    _mount(Path("tmpfs"), root, "tmpfs")
+    root.chmod(0o755)
+    _mirror(Path("/"), root)
+    # Not chroot: no user namespace, which PostgreSQL needs, can be made in one.
+    os.chdir(root)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(PIVOT_ROOT[platform.machine()], b".", b".") or libc.umount2(b".", 2):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(root))
+    os.chdir("/")
+
+
+def _mirror(source: Path, target: Path) -> None:
+    """The entries of a folder in another one: links as they are, the rest as bind mounts."""
+    for entry in source.iterdir():
+        new = target / entry.name
         if entry.is_symlink():
             new.symlink_to(entry.readlink())
         elif entry.is_dir():
             new.mkdir()
-            subprocess.run(["mount", "--rbind", str(entry), str(new)], check=True)
+            _mount(entry, new)
         elif entry.is_file():
             new.touch()
-            subprocess.run(["mount", "--bind", str(entry), str(new)], check=True)
+            _mount(entry, new)
 
 
 def _loopback_up() -> None:
@@ -271,7 +309,7 @@ def main(folder: Path) -> None:
         found["curve"] = len(_wait(curve, "the worker has computed a curve")["points"])
 
         def agents() -> Any:
-            return [a for a in ask("/v1/agents", key)[1]["items"] if a["state"] == "ready"]
+            return [a for a in ask("/v1/agents", key)[1]["items"] if a["state"] == "live"]
 
         found["agents"] = len(_wait(agents, "the agent has enrolled"))
 

@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,22 @@ import pytest
 HERE = Path(__file__).parent
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user reaches; pytest's own are closed to others."""
+    folder = Path(tempfile.mkdtemp(prefix="shardwise-compose-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
 @pytest.mark.slow
-def test_what_compose_would_start_runs(tmp_path: Path) -> None:
+def test_what_compose_would_start_runs(open_folder: Path) -> None:
     """Schema, keys, service, worker, agent and Prometheus come up healthy, answer, and stop."""
     assert shutil.which("prometheus"), "apt-get install prometheus"
     namespaces = ["unshare", "--net", "--mount", "--fork", "--pid", "--mount-proc", "--kill-child"]
     if os.geteuid() != 0:
         namespaces[1:1] = ["--user", "--map-root-user"]
-    tmp_path.chmod(0o755)
     paths = [str(HERE), str(HERE.parent / "service"), str(HERE.parents[2])]
     environment = {
         **os.environ,
@@ -29,13 +39,13 @@ def test_what_compose_would_start_runs(tmp_path: Path) -> None:
         "PYTHONPATH": ":".join(paths),
     }
     done = subprocess.run(
-        [*namespaces, sys.executable, str(HERE / "compose_runner.py"), str(tmp_path)],
+        [*namespaces, sys.executable, str(HERE / "compose_runner.py"), str(open_folder)],
         env=environment,
         capture_output=True,
         text=True,
         timeout=480,
     )
-    logs = {p.name: p.read_text()[-1500:] for p in tmp_path.glob("*.log")}
+    logs = {p.name: p.read_text()[-1500:] for p in open_folder.glob("*.log")}
     assert done.returncode == 0, (done.stderr[-3000:], logs)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["curve"] == 4
