@@ -47,6 +47,7 @@ check: $(VENV)/.dev
 	cd solver && cargo fmt --check
 	cd solver/fuzz && cargo fmt --check
 	cd solver && cargo clippy --release --all-targets -- -D warnings
+	$(BIN)/python deploy/audit.py
 
 serve: $(VENV)/.service
 	$(BIN)/shardwise serve

@@ -1,9 +1,6 @@
 """Real training steps on CPU tensors with every allocation of a tensor tracked.
 
-The tracker sees each operator that reaches the dispatcher, in forward, backward and the update,
-and follows every storage from its first tensor until it is freed. What a kernel takes for itself
-is not seen (`allocated_peak` sees it too: CPU kernels pack weights and unfold images, which says
-nothing about a GPU).
+`AllocationTracker` says what is seen; `allocated_peak` sees what kernels take for themselves too.
 """
 
 from __future__ import annotations
@@ -12,75 +9,20 @@ import contextlib
 import functools
 import gc
 import re
-import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from shardwise.capture.capture import build
 from shardwise.capture.huggingface import training_form
 from shardwise.capture.source import parse_source
-
-
-class AllocationTracker(TorchDispatchMode):
-    """Bytes of the storages alive now, and the most that there ever were at once.
-
-    `held` are the storages at the peak, largest first, with the operator that made them.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_bytes = 0
-        self.peak_bytes = 0
-        self.held: list[tuple[int, str]] = []
-        self.log: list[tuple[str, int]] = []
-        self._sizes: dict[int, tuple[int, str]] = {}
-
-    def follow(self, tensors: Iterable[Any], why: str) -> None:
-        """Count the storages of these tensors from now on, until they are freed."""
-        for tensor in tensors:
-            if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
-                continue
-            storage = tensor.untyped_storage()
-            if storage._cdata not in self._sizes:
-                self._sizes[storage._cdata] = (storage.nbytes(), why)
-                self.now_bytes += storage.nbytes()
-                weakref.finalize(storage, self._freed, storage._cdata)
-        if self.now_bytes > self.peak_bytes:
-            self.peak_bytes = self.now_bytes
-            self.held = sorted(self._sizes.values(), reverse=True)
-
-    def _freed(self, key: int) -> None:
-        self.now_bytes -= self._sizes.pop(key)[0]
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.add.Tensor and _would_add_in_place(*args):
-            out = args[0].add_(args[1])
-        else:
-            out = func(*args, **(kwargs or {}))
-        self.follow(tree_leaves(out), str(func))
-        self.log.append((str(func), self.now_bytes))
-        return out
-
-
-def _would_add_in_place(first: Any, second: Any) -> bool:
-    """Whether autograd would add a gradient into the first one if no mode were looking.
-
-    torch/csrc/autograd/input_buffer.cpp: when it holds the last reference (here one more is ours),
-    and never while a dispatch mode is on.
-    """
-    if torch.is_grad_enabled() or torch._C._current_autograd_node() is None:
-        return False
-    if not isinstance(second, torch.Tensor) or first.shape != second.shape:
-        return False
-    references = torch._C._storage_Use_Count(first.untyped_storage()._cdata)
-    return references == 2 and first.is_contiguous()
+from shardwise.execute.master_weights import MasterWeights
+from shardwise.measure.allocation import AllocationTracker
 
 
 @dataclass(frozen=True)
@@ -91,45 +33,6 @@ class Tracked:
     before: int
     peak: int
     tracker: AllocationTracker
-
-
-class MasterWeights:
-    """Adam, momentum or SGD on float32 master copies of parameters in 16 bits, one by one."""
-
-    def __init__(self, parameters: Iterable[Any], kind: str) -> None:
-        self.parameters = list(parameters)
-        self.kind = kind
-        self.state: dict[Any, dict[str, Any]] = {}
-
-    def zero_grad(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for parameter in self.parameters:
-            if parameter.grad is None:
-                continue
-            if parameter not in self.state:
-                moments = {"sgd": 0, "momentum": 1, "adam": 2}[self.kind]
-                master = parameter.detach().float()
-                self.state[parameter] = {
-                    "master": master,
-                    **{f"m{i}": torch.zeros_like(master) for i in range(moments)},
-                }
-            state = self.state[parameter]
-            gradient = parameter.grad.float()
-            if self.kind == "adam":
-                state["m0"].lerp_(gradient, 0.1)
-                state["m1"].mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-                denominator = (state["m1"].sqrt() / 0.5).add_(1e-8)
-                state["master"].addcdiv_(state["m0"], denominator, value=-1e-4)
-            elif self.kind == "momentum":
-                state["m0"].mul_(0.9).add_(gradient)
-                state["master"].add_(state["m0"], alpha=-1e-4)
-            else:
-                state["master"].add_(gradient, alpha=-1e-4)
-            parameter.copy_(state["master"])
 
 
 def materialise(module: Any) -> None:

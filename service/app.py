@@ -32,6 +32,8 @@ from service.routes import (
     jobs,
     launches,
     reference,
+    skypilot,
+    watches,
 )
 from service.settings import Settings
 from service.state import State
@@ -100,6 +102,8 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         hardware.router,
         *jobs.ROUTERS,
         allocations.router,
+        skypilot.router,
+        watches.router,
         agents.router,
         launches.router,
         accuracy.router,

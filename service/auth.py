@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import threading
 from time import monotonic
@@ -16,6 +18,11 @@ from service.store.database import Database
 from service.store.keys import Principal, any_keys, local_principal, principal_of
 
 MAX_REMEMBERED = 10_000
+BASIC_PATHS = ("/v1/skypilot/policy",)
+"""Where a key may also be the password of Basic: SkyPilot knows of no header, only of a URL.
+
+Nowhere else, since a browser that was once given such a URL would send it along unasked.
+"""
 
 
 class Gate:
@@ -84,13 +91,16 @@ class Gate:
             self._require_own_page(request)
             return opened
         scheme, _, text = header.partition(" ")
-        if scheme.lower() != "bearer" or not text:
+        key = text.strip() if scheme.lower() == "bearer" else None
+        if scheme.lower() == "basic" and request.url.path in BASIC_PATHS:
+            key = _password(text)
+        if not key:
             raise _unauthenticated("the Authorization header is not `Bearer KEY`")
-        digest = _digest(text)
+        digest = _digest(key)
         known = self._known.get(digest)
         if known is not None and known[0] > monotonic():
             return known[1]
-        principal = await run_in_threadpool(self._look_up, text.strip())
+        principal = await run_in_threadpool(self._look_up, key)
         if principal is None:
             raise _unauthenticated("the key is not in force")
         with self._lock:
@@ -136,6 +146,15 @@ _UNKNOWN = object()
 def _digest(text: str) -> bytes:
     """What a key is remembered by: the key itself is not kept."""
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
+
+
+def _password(credentials: str) -> str | None:
+    """The password of Basic credentials (RFC 7617); None when they are not readable."""
+    try:
+        text = base64.b64decode(credentials.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return text.partition(":")[2]
 
 
 def _unauthenticated(detail: str) -> Problem:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
+from service.backup import read_backup, write_backup
 from service.command_options import settings_from, settings_options
 from service.logs import set_up_logs
 from service.schema import migrate as bring_up
@@ -52,6 +56,26 @@ def migrate(**flags: Any) -> None:
     bring_up(database)
     database.close()
     note("the schema is up to date")
+
+
+@click.command()
+@click.argument("file")
+@settings_options
+def backup(file: str, **flags: Any) -> None:
+    """Write all that is stored to FILE; the service may run on."""
+    with _opened(**flags) as database:
+        counts = write_backup(database, Path(file))
+    note(f"{sum(counts.values())} rows of {len(counts)} tables in {file}")
+
+
+@click.command()
+@click.argument("file")
+@settings_options
+def restore(file: str, **flags: Any) -> None:
+    """Bring a backup into an empty database, of either kind; no service may use it yet."""
+    with _opened(**flags) as database:
+        counts = read_backup(database, Path(file))
+    note(f"{sum(counts.values())} rows of {len(counts)} tables from {file}")
 
 
 @click.group()
@@ -171,6 +195,15 @@ def limit(tenant: str, limit: str, value: str | None, **flags: Any) -> None:
     with _database(**flags).write() as session:
         set_limit(session, tenant, limit, number)
     note(f"{tenant}: {limit} is {'the settings' if value is None else value}")
+
+
+@contextmanager
+def _opened(**flags: Any) -> Iterator[Database]:
+    database = _database(**flags)
+    try:
+        yield database
+    finally:
+        database.close()
 
 
 def _database(**flags: Any) -> Database:

@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.conditional import matches
+from service.curve_forms import rendered, wanted
 from service.edge import Call, change, require_text
 from service.handlers.jobs import known_curve, start_curve
 from service.logs import REQUEST_ID
@@ -66,6 +67,7 @@ async def get_curve(request: Request) -> Response:
     state = state_of(request)
     principal = await state.gate.admit(request, "read")
     require_text(request)
+    want = wanted(request.query_params)
     key = (principal.tenant, _query(request))
     stored = state.answers.get(key)
     if stored is not None:
@@ -79,6 +81,7 @@ async def get_curve(request: Request) -> Response:
         stored = await run_in_threadpool(_look, state, principal, request)
         if stored is None:
             return answer
+    stored = rendered(stored, want)
     state.answers.put(key, stored)
     state.metrics.answers.labels("curve", "store").inc()
     return known(request, stored)
@@ -89,7 +92,7 @@ def known(request: Request, stored: Stored) -> Response:
     headers = {"ETag": stored.etag, "Cache-Control": CACHE_CONTROL, "Vary": "Authorization"}
     if matches(request.headers.get("if-none-match"), stored.etag):
         return Response(status_code=304, headers=headers)
-    return Response(stored.content, headers=headers, media_type="application/json")
+    return Response(stored.content, headers=headers, media_type=stored.media_type)
 
 
 def _query(request: Request) -> str:

@@ -6,11 +6,13 @@ audit's line and the Idempotency-Key are one transaction, and workers are told w
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -155,6 +157,36 @@ async def change_unless(
     answer = await run_in_threadpool(_read, call, known)
     if answer.status != 200:
         answer = await _change(request, call, handler, action)
+    return answer.response()
+
+
+async def change_within(
+    request: Request,
+    known: Handler,
+    handler: Handler,
+    late: Handler,
+    within_s: float,
+    action: str,
+    parse: Callable[[Call], Any],
+    scope: str = "submit",
+) -> Response:
+    """As `change_unless` for a caller that cannot ask again: waits for `known` to have it.
+
+    After `within_s` it answers what `late` gives. A repeat asks the same, so that an
+    Idempotency-Key has nothing to do here.
+    """
+    call = await _receive(request, scope, parse)
+    call.idempotency_key = None
+    answer = await run_in_threadpool(_read, call, known)
+    if answer.status != 200:
+        await _change(request, call, handler, action)
+        until = monotonic() + within_s
+        while answer.status != 200:
+            if monotonic() > until or call.state.stopping.is_set():
+                answer = late(call)
+                break
+            await asyncio.sleep(call.settings.watch_s)
+            answer = await run_in_threadpool(_read, call, known)
     return answer.response()
 
 

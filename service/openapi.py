@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 
+from service.curve_forms import CURVE, MOST_GPU_TYPE
 from service.handlers.accuracy import RefitRequest
 from service.handlers.allocations import AllocationRequest
+from service.handlers.watches import WatchRequest
 from service.launch_request import LaunchRequest
 from service.launch_shapes import LAUNCH_EXAMPLES, LAUNCH_SHAPES
 from service.problems import MEDIA_TYPE, PROBLEMS
@@ -27,9 +29,11 @@ from service.report_shapes import (
 )
 from service.search_options import NAMES, NUMBERS, PINS, STEP
 from service.shapes import EXAMPLES, SHAPES
+from service.skypilot_task import UserRequest
 from service.store.jobs import COLLECTIONS
 from service.store.pages import DEFAULT_LIMIT, MAX_LIMIT
 from service.store.tables import STATES
+from shardwise.schedulers.formats import FORMS, SHELL
 
 Route = dict[str, Any]
 REQUESTS = (
@@ -38,6 +42,8 @@ REQUESTS = (
     PlanRequest,
     QuoteRequest,
     AllocationRequest,
+    UserRequest,
+    WatchRequest,
     TokenRequest,
     EnrolRequest,
     HeartbeatRequest,
@@ -204,9 +210,15 @@ list_hardware = route({200: ("A page", json_body("HardwarePage"))}, READS, param
 get_hardware = route({200: ("The profile", json_body("Hardware"))}, (*READS, 404))
 delete_hardware = route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
 
+_CURVE_FORMS = {
+    "application/json": {
+        "schema": {"anyOf": [{"$ref": _REF + "Curve"}, {"type": "object"}]},
+    },
+    SHELL: {"schema": TEXT_TYPE},
+}
 get_curve = route(
     {
-        200: ("The curve, with its ETag", json_body("Curve")),
+        200: ("The curve, with its ETag, in the form that was asked for", _CURVE_FORMS),
         202: ("It is being computed: ask again after Retry-After", json_body("Job")),
         304: ("The client's copy (If-None-Match) still stands", None),
     },
@@ -218,6 +230,21 @@ get_curve = route(
         ),
         query(
             "max_gpus", {"type": "integer", "minimum": 1}, "The largest GPU count.", required=True
+        ),
+        query(
+            "format",
+            {"type": "string", "enum": [CURVE, *FORMS], "default": CURVE},
+            "What reads it (docs/schedulers.md).",
+        ),
+        query(
+            "efficiency",
+            {"type": "number", "minimum": 0, "maximum": 1},
+            "Of a scheduler's format: the least rate per GPU of the count it names, over the best.",
+        ),
+        query(
+            "gpu_type",
+            {"type": "string", "maxLength": MOST_GPU_TYPE},
+            "Of a scheduler's format: what it calls the GPU.",
         ),
         *(
             query(name, TEXT_TYPE, "An option of the search.")
@@ -233,6 +260,20 @@ get_curve = route(
         ),
     ],
 )
+post_watch = route(
+    {
+        201: ("It is watched; `job` computes its curve", json_body("Watch")),
+        200: ("It was watched before", json_body("Watch")),
+    },
+    (*CHANGES, 404),
+    body=json_body("WatchRequest"),
+    create=True,
+    status_code=201,
+)
+list_watches = route({200: ("All of them", json_body("WatchPage"))}, READS)
+get_watch = route({200: ("The watch", json_body("Watch"))}, (*READS, 404))
+delete_watch = route({204: ("Watched no more", None)}, (*CHANGES, 404), status_code=204)
+watch_metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, READS)
 healthz = route({200: ("It does", json_body("Health"))}, ())
 readyz = route(
     {200: ("Ready", json_body("Readiness")), 503: ("Not ready", json_body("Readiness"))}, ()
@@ -246,6 +287,16 @@ post_allocation = route(
     (*CHANGES, 404),
     body=json_body("AllocationRequest"),
     create=True,
+)
+post_policy = route(
+    {200: ("The mutated request, as a JSON string", {"application/json": {"schema": TEXT_TYPE}})},
+    CHANGES,
+    body={
+        "application/json": {
+            "schema": {"anyOf": [TEXT_TYPE, {"$ref": _REF + "UserRequest"}]},
+            "example": EXAMPLES["UserRequest"],
+        }
+    },
 )
 
 

@@ -21,6 +21,7 @@ MEDIA_TYPE = "application/problem+json"
 PROBLEMS: Mapping[str, tuple[int, str]] = {
     "bad-request": (400, "The request cannot be read"),
     "bad-encoding": (400, "The body is not what its encoding says"),
+    "rejected": (400, "The policy does not take this task"),
     "unauthenticated": (401, "A valid key is needed"),
     "enrolment-refused": (401, "The enrolment token is unknown, used or expired"),
     "forbidden": (403, "The key's scopes do not allow this"),

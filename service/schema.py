@@ -1,4 +1,8 @@
-"""The schema's version: brought up to date by Alembic, and refused when it is unknown."""
+"""The schema's version: brought up to date by Alembic, and refused when it is not ours.
+
+While releases are rolled out, old processes run on the schema of the new one. They may as long as
+its floor (tables.SchemaFloor) is a revision that they know.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,11 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, select
 
 import migrations
 from service.store.database import Database
+from service.store.tables import SchemaFloor
 from shardwise.errors import BadInput
 
 log = logging.getLogger(__name__)
@@ -37,12 +43,13 @@ def latest_revision(database: Database) -> str | None:
 
 
 def require_schema(database: Database) -> None:
-    """BadInput unless the database has exactly the schema that this release knows."""
+    """BadInput unless this release works on the schema that the database has."""
     found, head = current_revision(database), latest_revision(database)
     if found == head:
         return
-    if found is not None:
-        _require_known(database, found)
+    if found is not None and not _is_known(database, found):
+        _require_floor(database, found)
+        return
     raise BadInput(
         f"the schema is {'missing' if found is None else f'at revision {found}'}, "
         f"this release needs {head}",
@@ -52,21 +59,35 @@ def require_schema(database: Database) -> None:
 
 
 def migrate(database: Database) -> None:
-    """Bring the database to the newest schema; BadInput when a newer release has made it."""
+    """Bring the database to the newest schema that this release knows.
+
+    Nothing is done to the schema of a newer release on which this one works; BadInput for one on
+    which it does not.
+    """
     found = current_revision(database)
-    if found is not None:
-        _require_known(database, found)
+    if found is not None and not _is_known(database, found):
+        _require_floor(database, found)
+        return
     if found != latest_revision(database):
         log.info("migrating the database from %s", found or "nothing")
         with database.errors():
             command.upgrade(alembic_config(database), "head")
 
 
-def _require_known(database: Database, revision: str) -> None:
+def _is_known(database: Database, revision: str) -> bool:
     script = ScriptDirectory.from_config(alembic_config(database))
-    if revision not in {known.revision for known in script.walk_revisions()}:
+    return revision in {known.revision for known in script.walk_revisions()}
+
+
+def _require_floor(database: Database, found: str) -> None:
+    """BadInput unless the newer schema lets releases as old as this one work on it."""
+    floor = None
+    with database.errors(), database.engine.connect() as connection:
+        if inspect(connection).has_table(SchemaFloor.__tablename__):
+            floor = connection.scalar(select(SchemaFloor.revision))
+    if floor is None or not _is_known(database, floor):
         raise BadInput(
-            f"the schema has revision {revision}, which this release does not know",
+            f"the schema has revision {found}, which this release does not know",
             field="database",
             expected="the release of Shardwise that made it, or a newer one",
         )

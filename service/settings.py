@@ -21,6 +21,9 @@ CONFIG_VARIABLE = "SHARDWISE_CONFIG"
 FALLBACKS = {"database_url": "DATABASE_URL", "redis_url": "REDIS_URL"}
 """Variables without the prefix that platforms commonly set."""
 
+FROM_FILE = "_FILE"
+"""After a variable's name: it names a file with the value, as container platforms give secrets."""
+
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?$", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -75,11 +78,15 @@ class Settings:
     ingest_memory_bytes: int = setting(4 * 2**30, "Address space of reading an ONNX upload.")
     max_queued: int = setting(1000, "Jobs that a tenant may have queued or running.")
     max_graphs: int = setting(100_000, "Graphs that a tenant may store.")
+    max_watched: int = setting(20, "Curves that a tenant may watch as metrics.")
     max_stored_bytes: int = setting(10 * 2**30, "Bytes of graphs that a tenant may store.")
     rate_per_s: float = setting(2000.0, "Requests a second of one key, in one process; 0: any.")
     rate_burst: int = setting(4000, "Requests that a key may make at once.")
     cache_bytes: int = setting(64 * 2**20, "Results that one service process keeps in memory.")
     auth_cache_s: float = setting(5.0, "How long a revoked key may still be taken.")
+    policy_wait_s: float = setting(
+        20.0, "How long SkyPilot's policy waits for advice; SkyPilot itself waits 30 s."
+    )
     watch_s: float = setting(0.25, "How often watched jobs are looked at for their events.")
     max_watchers: int = setting(1000, "Event streams that one process serves at once.")
     agent_lease_s: float = setting(
@@ -104,7 +111,8 @@ class Settings:
     idempotency_s: float = setting(86400.0, "How long an Idempotency-Key is remembered.")
     audit_s: float = setting(90 * 86400.0, "How long the audit is kept.")
     database_pool: int = setting(10, "PostgreSQL connections of one process.")
-    worker_metrics_port: int = setting(0, "Port of a worker's own metrics on loopback; 0: none.")
+    worker_metrics_port: int = setting(0, "Port of a worker's own metrics; 0: none.")
+    worker_metrics_host: str = setting("127.0.0.1", "Address of a worker's own metrics.")
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -216,13 +224,27 @@ def load_settings(
         values.update(_from_file(path))
     for item in fields(Settings):
         for variable in (FALLBACKS.get(item.name), PREFIX + item.name.upper()):
-            text = environment.get(variable, "") if variable else ""
+            text = _given(environment, variable) if variable else ""
             if text:
                 values[item.name] = _read(item.name, text, variable or item.name)
     for name, value in (flags or {}).items():
         if value is not None:
             values[name] = _read(name, value, name)
     return Settings(**values)
+
+
+def _given(environment: Mapping[str, str], variable: str) -> str:
+    """The variable's text, or what the file holds that `variable`_FILE names; empty without."""
+    text, path = environment.get(variable, ""), environment.get(variable + FROM_FILE, "")
+    if not path:
+        return text
+    if text:
+        raise BadInput("is set twice", field=variable, expected=f"it or {variable}{FROM_FILE}")
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise BadInput(reason.lower(), file=path, field=variable + FROM_FILE) from None
 
 
 def _from_file(path: str) -> dict[str, Any]:
@@ -293,9 +315,10 @@ def documentation() -> str:
             "",
             "Of `shardwise serve`, `worker`, `migrate` and `keys`. Flags win over environment "
             "variables, those over a TOML file (`--config FILE` or `SHARDWISE_CONFIG`; keys are "
-            "the names in small letters without the prefix), that over the defaults. Sizes may be "
-            "written `64MiB` or `8GB`; what ends in `_S` is seconds. This page is written by "
-            "`python -m service.settings > docs/settings.md`.",
+            "the names in small letters without the prefix), that over the defaults. A variable's "
+            "name with `_FILE` after it names a file that holds the value, as container platforms "
+            "give secrets. Sizes may be written `64MiB` or `8GB`; what ends in `_S` is seconds. "
+            "This page is written by `python -m service.settings > docs/settings.md`.",
             "",
             "| variable | default | what it is |",
             "|---|---|---|",

@@ -113,12 +113,24 @@ SHAPES: dict[str, Shape] = {
         samples_per_s=NUMBER, smallest_share=maybe(NUMBER), deadlines_met=WHOLE,
         jobs=several(of("name", "gpus", name=TEXT, gpus=WHOLE)),
     ),
+    "Watch": of(
+        "schema", "name", "graph", "hardware", "max_gpus", "created_at",
+        schema=schema("watch"), name=TEXT, graph=TEXT, hardware=TEXT, max_gpus=WHOLE,
+        created_at=TEXT, job=ref("Job"),
+    ),
+    "WatchPage": page("Watch"),
     "Pending": of(schema=schema("pending"), waiting_for=several(ref("Job"))),
 }  # fmt: skip
 
 EXAMPLES: dict[str, Any] = {
     "FrontierRequest": {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": 4},
     "CurveRequest": {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 8},
+    "WatchRequest": {
+        "name": "vgg-on-v100",
+        "graph": "shipped:vgg16",
+        "hardware": "dgx-v100-16gb",
+        "max_gpus": 16,
+    },
     "PlanRequest": {
         "graph": "shipped:vgg16",
         "hardware": "dgx-v100-16gb*1",
@@ -127,6 +139,7 @@ EXAMPLES: dict[str, Any] = {
         "options": {"epsilon": 0.01, "optimizer": "adam"},
     },
     "QuoteRequest": {"graph": "shipped:gpt2", "steps": 100000, "deadline_s": 86400.0},
+    "UserRequest": {"task": "run: python train.py\n", "skypilot_config": "{}\n"},
     "AllocationRequest": {
         "gpus": 8,
         "objective": "max-min",

@@ -11,6 +11,7 @@ from shardwise.errors import BadInput, CaptureError, ShardwiseError
 if TYPE_CHECKING:
     from shardwise.client import AsyncClient as AsyncClient
     from shardwise.client import Client as Client
+    from shardwise.execute.parallel import parallelize as parallelize
 
 __version__ = "0.1.0"
 
@@ -18,9 +19,13 @@ __all__ = ["BadInput", "CaptureError", "ShardwiseError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    # The clients need httpx, which the base install has not.
-    if name not in ("AsyncClient", "Client"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from shardwise import client
+    # The clients need httpx and parallelize needs torch, which the base install has not.
+    if name in ("AsyncClient", "Client"):
+        from shardwise import client
 
-    return getattr(client, name)
+        return getattr(client, name)
+    if name == "parallelize":
+        from shardwise.execute.parallel import parallelize
+
+        return parallelize
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -65,7 +65,9 @@ def run_worker(settings: Settings) -> int:
     doorbell = Doorbell(settings)
     sweeper = Sweeper(worker, doorbell, slots)
     if settings.worker_metrics_port:
-        start_http_server(settings.worker_metrics_port, "127.0.0.1", worker.metrics.registry)
+        start_http_server(
+            settings.worker_metrics_port, settings.worker_metrics_host, worker.metrics.registry
+        )
 
     def stopping(**_: Any) -> None:
         worker.stopping.set()

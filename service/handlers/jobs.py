@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from service.curve_forms import NAMES as FORM_NAMES
 from service.edge import Answer, Call
 from service.handlers.graphs import paging, resolve_graph
 from service.json_body import convert, read_json
@@ -94,7 +95,10 @@ def ask_curve(call: Call) -> Answer:
 
 
 def curve_from_query(call: Call, *, keep: bool) -> Question:
-    """The question of `GET /v1/curves?graph=&hardware=&max_gpus=` and options by name."""
+    """The question of `GET /v1/curves?graph=&hardware=&max_gpus=` and options by name.
+
+    In which form the answer is told is no part of it (service/curve_forms.py).
+    """
     values: dict[str, Any] = {}
     options: dict[str, list[str]] = {}
     for name, value in call.query.multi_items():
@@ -106,7 +110,7 @@ def curve_from_query(call: Call, *, keep: bool) -> Question:
             if not (value.isascii() and value.isdigit() and len(value) < 10):
                 raise BadInput(f"{value[:40]!r}", field=name, expected="a whole number from 1")
             values[name] = int(value)
-        else:
+        elif name not in FORM_NAMES:
             raise BadInput("unknown parameter", field=name[:80], expected="graph, hardware, …")
     ask = convert(values, CurveRequest)
     hardware = find_hardware(call.session, call.tenant, ask.hardware)

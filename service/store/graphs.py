@@ -12,7 +12,7 @@ from service.problems import Problem, not_found
 from service.store.database import now
 from service.store.insert import insert_new
 from service.store.pages import Place, after
-from service.store.tables import ACTIVE, GraphBlob, Job, OwnedGraph, Result
+from service.store.tables import ACTIVE, GraphBlob, Job, OwnedGraph, Result, Watch
 
 
 def add_graph(
@@ -75,6 +75,7 @@ def delete_graph(session: Session, tenant: str, graph_id: str) -> None:
     mine = (Job.tenant_id == tenant, Job.graph_id == graph_id)
     if session.scalar(select(Job.id).where(*mine, Job.state.in_(ACTIVE)).limit(1)):
         raise Problem("in-use", f"a job on {graph_id} is queued or running: cancel it first")
+    session.execute(delete(Watch).where(Watch.tenant_id == tenant, Watch.graph_id == graph_id))
     session.execute(delete(Job).where(*mine))
     session.execute(delete(Result).where(Result.tenant_id == tenant, Result.graph_id == graph_id))
     session.delete(owned)

@@ -13,10 +13,11 @@ from service.store.tables import Result
 
 @dataclass(frozen=True)
 class Stored:
-    """An answer and its entity tag."""
+    """An answer, its entity tag, and what it is."""
 
     content: bytes
     etag: str
+    media_type: str = "application/json"
 
 
 def etag_of(content: bytes) -> str:

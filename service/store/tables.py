@@ -9,6 +9,7 @@ from sqlalchemy import (
     Boolean,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -217,3 +218,37 @@ class WorkerRow(Base):
     slots: Mapped[int] = mapped_column(Integer)
     started_at: Mapped[float] = mapped_column(Double)
     seen_at: Mapped[float] = mapped_column(Double)
+
+
+class Watch(Base):
+    """A curve whose points are metrics, under a name; it goes with its graph."""
+
+    __tablename__ = "watches"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "graph_id"],
+            ["graphs.tenant_id", "graphs.graph_id"],
+            name="fk_watches_tenant_id_graphs",
+            ondelete="CASCADE",
+        ),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    created_at: Mapped[float] = mapped_column(Double)
+    content_id: Mapped[str] = mapped_column(String(71))
+    graph_id: Mapped[str] = mapped_column(String(71))
+    hardware: Mapped[str] = mapped_column(String(100))
+    max_gpus: Mapped[int] = mapped_column(Integer)
+
+
+class SchemaFloor(Base):
+    """One row: releases that know this revision work on the schema, be it newer than they know.
+
+    A migration that only adds leaves it; one that takes away or changes sets it to its own.
+    """
+
+    __tablename__ = "schema_floor"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    revision: Mapped[str] = mapped_column(String(32))

@@ -12,6 +12,7 @@ from shardwise.advise.configurations import group_costs, group_work
 from shardwise.advise.crossings import CrossingKind, EdgeTable, crossing_kind
 from shardwise.advise.group_costs import CostContext, GroupCosts
 from shardwise.advise.group_work import GroupWork
+from shardwise.advise.operator_family import Families
 from shardwise.advise.options import Options, Progress, go_on
 from shardwise.advise.pattern import Crossing, GroupPattern, Patterns
 from shardwise.advise.pins import Pins
@@ -62,22 +63,8 @@ def assemble(
     `patterns` have the batch of one of the `micro_batches`. Raises `BadInput` for pins that match
     nothing or leave nothing.
     """
+    context, found, costs = costed(patterns, hardware, mesh, options, progress, micro_batches)
     coarsened = patterns.coarsened
-    search_mesh = SearchMesh.build(mesh, options.max_configurations)
-    reschedulers = Reschedulers(hardware, search_mesh)
-    context = CostContext(
-        coarsened.graph,
-        hardware,
-        search_mesh,
-        options,
-        patterns,
-        reschedulers.of,
-        Pins(options.pins, coarsened),
-        segments(coarsened),
-        micro_batches,
-    )
-    found = [patterns.pattern(group) for group in coarsened.groups]
-    costs = _all_costs(context, found, progress)
     edges = _all_edges(context, found, costs, progress)
     memory, time = _fixed(context, coarsened)
     return SearchProblem(
@@ -90,6 +77,34 @@ def assemble(
         time,
         _core_problem(found, costs, edges),
     )
+
+
+def costed(
+    patterns: Patterns,
+    hardware: Hardware,
+    mesh: Mesh,
+    options: Options,
+    progress: Progress,
+    micro_batches: int = 1,
+) -> tuple[CostContext, list[GroupPattern], list[GroupCosts]]:
+    """The groups of a problem with their configurations, without the crossings between them."""
+    coarsened = patterns.coarsened
+    search_mesh = SearchMesh.build(mesh, options.max_configurations)
+    reschedulers = Reschedulers(hardware, search_mesh)
+    context = CostContext(
+        coarsened.graph,
+        hardware,
+        search_mesh,
+        options,
+        patterns,
+        reschedulers.of,
+        Pins(options.pins, coarsened),
+        segments(coarsened),
+        Families(patterns),
+        micro_batches,
+    )
+    found = [patterns.pattern(group) for group in coarsened.groups]
+    return context, found, _all_costs(context, found, progress)
 
 
 def _all_costs(
@@ -111,10 +126,15 @@ def _all_costs(
 
 
 def _kind(context: CostContext, pattern: GroupPattern) -> Hashable:
-    """What of a group decides its configurations: its pattern, its pins, who runs again with it."""
+    """What of a group decides its configurations: its pattern, its pins, who runs again with it.
+
+    Where times are measured, how its operands lie in memory too.
+    """
     index = pattern.group.index
     shared = context.segments.count(context.segments[index]) > 1
-    return pattern.key, context.pins.all_of(pattern.group), shared
+    measured = context.hardware.operator_times.known
+    lie = context.families.operands(pattern.group) if measured else ()
+    return pattern.key, context.pins.all_of(pattern.group), shared, lie
 
 
 def _all_edges(

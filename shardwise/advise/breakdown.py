@@ -7,23 +7,29 @@ that runs again and what it communicates to the operator that runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.group_work import GroupWork
 from shardwise.advise.parameters import parameter_terms
+from shardwise.hardware.sources import SOURCES
 
 
 @dataclass
 class OperatorCost:
-    """One operator of a plan, on one device, for one step: bytes and seconds."""
+    """One operator of a plan, on one device, for one step: bytes and seconds.
+
+    `compute_from` says what each direction of its compute time stands on, such as
+    {"forward": "measured", "backward": "interpolated", "update": "modelled"}.
+    """
 
     parameter_bytes: float = 0.0
     activation_bytes: float = 0.0
     compute_s: float = 0.0
     communication_s: float = 0.0
+    compute_from: dict[str, str] = field(default_factory=dict)
 
 
 def operator_costs(problem: SearchProblem, group: int, choice: int) -> list[OperatorCost]:
@@ -40,6 +46,12 @@ def operator_costs(problem: SearchProblem, group: int, choice: int) -> list[Oper
         talking = forwards * communication.forward_s[0, m]
         talking += batches * communication.backward_s[0, m]
         found.append(OperatorCost(compute_s=float(computing), communication_s=float(talking)))
+        for direction, seconds, codes in (
+            ("forward", compute.forward_s, compute.forward_codes),
+            ("backward", compute.backward_s, compute.backward_codes),
+        ):
+            if seconds[0, m] > 0:
+                found[-1].compute_from[direction] = SOURCES[codes[0, m]]
     for m, time in enumerate(work.loading_s()[0]):
         found[m].communication_s += float(batches * time)
     maker, reader = _makers_and_readers(work)
@@ -49,6 +61,8 @@ def operator_costs(problem: SearchProblem, group: int, choice: int) -> list[Oper
         cost = found[reader[name]]
         cost.parameter_bytes += float(memory[0, p])
         cost.compute_s += float(terms.update_s[0, p])
+        if terms.update_s[0, p] > 0:
+            cost.compute_from["update"] = SOURCES[terms.update_codes[0, p]]
         cost.communication_s += float(terms.sync_s(batches)[0, p])
     for name in pattern.loaded if again else pattern.kept:
         owner = maker.get(name, reader.get(name, 0))

@@ -20,6 +20,7 @@ from shardwise.advise.legality import legality
 from shardwise.advise.parameters import parameter_terms, stages
 from shardwise.advise.pattern import GroupPattern
 from shardwise.advise.pins import KEYS, LEVELS, NO_VARIABLE, NoSuchAxis, Pin, axis_rules
+from shardwise.advise.shares import by_source
 from shardwise.advise.space import NONE, assignments
 from shardwise.errors import BadInput
 
@@ -32,6 +33,7 @@ class _Variant:
     axes: NDArray[np.int64]
     parameter_bytes: Floats
     compute_s: Floats
+    compute_by_source_s: Floats
     communication_s: Floats
 
     @property
@@ -81,6 +83,10 @@ def group_costs(work: GroupWork) -> GroupCosts:
     def of(terms: list[Floats]) -> Floats:
         return np.asarray(np.stack(terms)[which, base])
 
+    forward_by_source = batches * by_source(compute.forward_s, compute.forward_codes)
+    passes_by_source = forward_by_source + batches * by_source(
+        compute.backward_s, compute.backward_codes
+    )
     rerun_compute_s = batches * compute.forward_s.sum(axis=1)
     rerun_communication_s = batches * communication.forward_s.sum(axis=1)
     activations = work.kept_bytes(pattern.kept)
@@ -96,6 +102,9 @@ def group_costs(work: GroupWork) -> GroupCosts:
         of([v.parameter_bytes for v in variants]),
         np.where(again, entering[base], activations[base]),
         compute_s[base] + of([v.compute_s for v in variants]) + again * rerun_compute_s[base],
+        passes_by_source[base]
+        + of([v.compute_by_source_s for v in variants])
+        + again[:, None] * forward_by_source[base],
         communication_s[base]
         + of([v.communication_s for v in variants])
         + again * rerun_communication_s[base],
@@ -114,6 +123,7 @@ def _variants(work: GroupWork) -> list[_Variant]:
                 axes,
                 terms.bytes,
                 terms.update_s.sum(axis=1),
+                by_source(terms.update_s, terms.update_codes),
                 terms.sync_s(work.context.micro_batches).sum(axis=1),
             )
         )

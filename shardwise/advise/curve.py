@@ -6,7 +6,7 @@ from typing import Any
 
 from shardwise.advise.chosen import fastest, time_gap, too_large
 from shardwise.advise.fitting import search_fitting
-from shardwise.advise.frontier import heading, provenance
+from shardwise.advise.frontier import confidence, heading
 from shardwise.advise.options import Options, Progress, go_on, quiet
 from shardwise.advise.pins import NoSuchAxis
 from shardwise.advise.search import Infeasible, Search, Subject
@@ -30,6 +30,8 @@ def curve(
     the search adds up; `samples_per_s` goes by the time that ranks. A count on which nothing fits
     has `feasible` false and its reason. `best_gpus` and `best_time_s` name the fastest count up to
     this one: an awkward count (a large prime) can be slower than a smaller one.
+    `compute_shares` says which fractions of the compute time (the sum's) were measured,
+    interpolated, modelled; `confidence` says so in words, of communication too.
     """
     if max_gpus < 1:
         raise BadInput(f"{max_gpus} GPUs", field="max_gpus", expected="a whole number from 1")
@@ -93,7 +95,8 @@ def curve_point(
         "peak_bytes": None,
         "memory_bytes": None,
         "plan_id": None,
-        "confidence": provenance(hardware)["communication"],
+        "compute_shares": None,
+        "confidence": confidence(hardware, None),
     }
     try:
         searches = search_fitting(subject, hardware, gpus, options, progress)
@@ -101,12 +104,14 @@ def curve_point(
         point["reason"] = str(reason)
         return point, None
     point["nodes"] = searches[0].mesh.nodes
+    point["confidence"] = confidence(hardware, searches[0].mesh)
     chosen = fastest(searches)
     if chosen is None:
         point["reason"] = too_large(searches)
         return point, searches[0]
     found = chosen.found
     batch = subject.graph.batch_size
+    stands = found.compute_shares(chosen.point)
     point.update(
         feasible=True,
         time_s=chosen.time_s,
@@ -116,6 +121,8 @@ def curve_point(
         memory_bytes=round(chosen.memory_bytes),
         micro_batches=found.micro_batches,
         plan_id=found.plan_id(chosen.point),
+        compute_shares=stands.document(),
+        confidence=confidence(hardware, found.mesh, stands),
         gap=time_gap(searches, chosen.time_s),
     )
     return point, found

@@ -10,6 +10,8 @@ from collections import defaultdict
 from math import prod
 from typing import Any
 
+from shardwise.advise.shares import shares_text
+
 EXPLANATION_SCHEMA = "shardwise.explanation/1"
 
 
@@ -57,7 +59,13 @@ def _folded_groups(plan: dict[str, Any], axes: list[dict[str, Any]]) -> list[dic
                 "parameter_bytes": group["parameter_bytes"],
                 "activation_bytes": group["activation_bytes"],
                 "compute_s": group["compute_s"],
+                "compute_shares": group.get("compute_shares"),
                 "communication_s": group["communication_s"],
+                "operators": [
+                    {"name": op["name"], "kind": op["kind"], "compute_from": op["compute_from"]}
+                    for op in group["operators"]
+                    if op.get("compute_from")
+                ],
                 "next_best": _next_best(group.get("next_best"), axes),
             },
         )
@@ -164,6 +172,8 @@ def _text(
         f"{totals['rescheduling_s']:.4g} s re-scheduling."
     ]
     predicted = plan["predicted"]
+    if "compute_shares" in predicted:
+        lines.append(f"Compute time stands on: {shares_text(predicted['compute_shares'])}.")
     if "peak_bytes" in predicted:
         lines.append(
             f"Replayed, the step peaks at {predicted['peak_bytes'] / 2**30:.4g} GiB and takes "

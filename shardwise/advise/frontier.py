@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from shardwise.advise.chosen import together
+from shardwise.advise.communication_basis import MEASURED, MODELLED, communication_basis
 from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.outline import outlines
 from shardwise.advise.search import Search, Subject, search_all
+from shardwise.advise.shares import Shares
 from shardwise.advise.tofu import TofuSolution
 from shardwise.advise.turning_point import turning_point
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware
+from shardwise.hardware import Hardware, Mesh
 
 FRONTIER_SCHEMA = "shardwise.frontier/1"
 
@@ -53,6 +55,7 @@ def frontier_document(searches: Sequence[Search]) -> dict[str, Any]:
                 "plan_id": point.found.plan_id(point.point),
                 "micro_batches": point.found.micro_batches,
                 "compute_s": compute,
+                "compute_shares": point.found.compute_shares(point.point).document(),
                 "communication_s": max(point.time_s - compute, 0.0),
                 "replayed_time_s": point.replayed_time_s,
                 "replayed_peak_bytes": round(point.peak_bytes),
@@ -86,6 +89,8 @@ def heading(found: Search) -> dict[str, Any]:
         warnings.append(
             f"communication times of {hardware.name} are modelled from data sheets, not measured"
         )
+    elif (basis := communication_basis(hardware, found.mesh)) != MEASURED:
+        warnings.append(f"communication times of {hardware.name}: {basis}")
     return {
         "graph": subject.id,
         "graph_name": subject.graph.name,
@@ -105,7 +110,7 @@ def heading(found: Search) -> dict[str, Any]:
         "overlap": found.options.overlap,
         "device_memory_bytes": hardware.devices[0].memory_bytes,
         "memory_limit_bytes": found.limit_bytes,
-        "provenance": provenance(hardware),
+        "provenance": provenance(hardware, found.mesh),
         "undescribed_operators": undescribed,
         "replicated_operators": [
             {"name": op.name, "kind": op.kind} for op in subject.coarsened.constants
@@ -114,14 +119,29 @@ def heading(found: Search) -> dict[str, Any]:
     }
 
 
-def provenance(hardware: Hardware) -> dict[str, str]:
+def provenance(hardware: Hardware, mesh: Mesh) -> dict[str, str]:
     """What the numbers stand on."""
     return {
         "profile": hardware.provenance,
-        "compute": "modelled: roofline with the profile's stated efficiency",
-        "communication": "measured tables" if hardware.collectives else "modelled from data sheets",
+        "compute": _computing(hardware),
+        "communication": communication_basis(hardware, mesh),
         "memory": "sum of kept tensors and parameter state; the peak is of the replayed step",
     }
+
+
+def confidence(hardware: Hardware, mesh: Mesh | None, compute: Shares | None = None) -> str:
+    """What the times of an answer stand on, in words; `mesh`, `compute` as far as there is one."""
+    computing = _computing(hardware) if compute is None else compute.text()
+    talking = MEASURED if hardware.collectives else MODELLED
+    if mesh is not None:
+        talking = communication_basis(hardware, mesh)
+    return f"compute: {computing}; communication: {talking}"
+
+
+def _computing(hardware: Hardware) -> str:
+    if hardware.operator_times.known:
+        return "measured operator tables, where they reach; compute_shares says how far"
+    return "modelled: roofline with the profile's stated efficiency"
 
 
 def certificate(searches: Sequence[Search]) -> dict[str, Any]:

@@ -4,9 +4,10 @@
     t(o, s) = A (t_forward + t_backward [+ t_forward again]) + t_update + t_sync
 
     A           micro-batches of a step
-    t_forward   compute on local shapes (roofline), statistics of normalisations split along a
-                reduced dimension, halo exchange, re-scheduling between members, and inputs, which
-                arrive split by the batch (TensorOpt §4.2, Data loading)
+    t_forward   compute on local shapes (measured, interpolated or roofline), statistics of
+                normalisations split along a reduced dimension, halo exchange, re-scheduling
+                between members, and inputs, which arrive split by the batch (TensorOpt §4.2,
+                Data loading)
     t_backward  the same for gradients; with recomputation forward is run again
     t_update    the optimizer's update of this device's shard
     t_sync      gradients of replicated parameters, as ZeRO has it (`parameters.py`)
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.advise.layout import Floats, Layouts
+from shardwise.advise.operator_family import Families
 from shardwise.advise.options import Options
 from shardwise.advise.pattern import Patterns
 from shardwise.advise.pins import Pins
@@ -53,7 +55,8 @@ class GroupCosts:
     """The configurations of a group and what each costs on one device (arrays of length K).
 
     `zero` is the ZeRO stage and `zero_axes` the bit mask of mesh axes that it shards over;
-    `recompute` says that forward is run again in backward.
+    `recompute` says that forward is run again in backward. `compute_by_source_s` (K, 3) says what
+    of `compute_s` was measured, interpolated, modelled.
     """
 
     assignment: NDArray[np.int8]
@@ -63,6 +66,7 @@ class GroupCosts:
     parameter_bytes: Floats
     activation_bytes: Floats
     compute_s: Floats
+    compute_by_source_s: Floats
     communication_s: Floats
     entries: tuple[Port, ...]
     exits: tuple[Port, ...]
@@ -100,4 +104,5 @@ class CostContext:
     rescheduler: ReschedulerFor
     pins: Pins
     segments: tuple[int, ...]
+    families: Families
     micro_batches: int = 1

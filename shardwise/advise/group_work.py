@@ -15,13 +15,22 @@ from numpy.typing import NDArray
 from shardwise.advise.data_loading import arriving
 from shardwise.advise.fast_convolution import saving
 from shardwise.advise.group_costs import CostContext
-from shardwise.advise.layout import PARTIAL, REPLICATE, Floats, Layouts, local_elements
+from shardwise.advise.layout import (
+    PARTIAL,
+    REPLICATE,
+    Floats,
+    Layouts,
+    local_elements,
+    local_extents,
+)
 from shardwise.advise.pattern import GroupPattern
 from shardwise.advise.pins import forbidden_end
 from shardwise.advise.reschedule import Rescheduler
 from shardwise.graph.coarsen import Member
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware import collective_times
+from shardwise.hardware.operator_tables import Direction
+from shardwise.hardware.sources import MODELLED, Codes
 
 Pair = tuple[Layouts, Layouts]
 """Layouts forward and of the gradient."""
@@ -29,19 +38,39 @@ Pair = tuple[Layouts, Layouts]
 
 @dataclass(frozen=True)
 class Passes:
-    """Seconds of each member in forward and in backward, shape (n, M)."""
+    """Seconds of each member in forward and in backward, and what they stand on, shape (n, M)."""
 
     forward_s: Floats
     backward_s: Floats
+    forward_codes: Codes
+    backward_codes: Codes
 
     @classmethod
     def none(cls, count: int, members: int) -> Passes:
-        return cls(np.zeros((count, members)), np.zeros((count, members)))
+        shape = (count, members)
+        codes = np.full((2, *shape), MODELLED, dtype=np.int8)
+        return cls(np.zeros(shape), np.zeros(shape), *codes)
 
     @property
     def both_s(self) -> Floats:
         """Both passes of all members, shape (n,)."""
         return np.asarray(self.forward_s.sum(axis=1) + self.backward_s.sum(axis=1))
+
+    def set(self, position: int, direction: Direction, times_s: Floats, codes: Codes) -> None:
+        """The seconds of one member in one direction, for every assignment."""
+        backward = direction == "backward"
+        (self.backward_s if backward else self.forward_s)[:, position] = times_s
+        (self.backward_codes if backward else self.forward_codes)[:, position] = codes
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one member does in one direction under every assignment: operations, bytes moved."""
+
+    direction: Direction
+    flops: Floats
+    moved_bytes: Floats
+    dtype: str
 
 
 class GroupWork:
@@ -127,15 +156,40 @@ class GroupWork:
         return total
 
     def compute(self) -> Passes:
-        """Roofline times of the members on their local shapes."""
+        """Times of the members on their local shapes: measured, interpolated or of the roofline."""
         passes = Passes.none(self.count, len(self.pattern.members))
-        for position, member in enumerate(self.pattern.members):
-            if member.semantics.category != "view":
-                self._member_compute(position, member, passes)
+        for position in range(len(self.pattern.members)):
+            for work in self.work_of(position):
+                passes.set(position, work.direction, *self._time(position, work))
         return passes
 
-    def _member_compute(self, position: int, member: Member, passes: Passes) -> None:
+    def _time(self, position: int, work: Work) -> tuple[Floats, Codes]:
+        roofline = self.device.roofline_times(work.flops, work.moved_bytes, work.dtype)
+        tables = self.context.hardware.operator_times
+        if not tables.known:
+            return roofline, np.full(self.count, MODELLED, dtype=np.int8)
+        family = self.context.families.of(self.pattern.members[position], work.direction)
+        return tables.times(
+            family, lambda: self.local_shapes(position), work.flops, work.moved_bytes, roofline
+        )
+
+    def local_shapes(self, position: int) -> NDArray[np.int64]:
+        """Extents of a member's inputs and then outputs on one device, one row an assignment."""
+        op = self.pattern.members[position].operator
+        names = (*op.inputs, *op.outputs)
+        ports = (*self.inputs[position], *self.outputs[position])
+        columns = [
+            local_extents(self.tensors[name].shape, layouts[0], self.sizes)
+            for name, layouts in zip(names, ports, strict=True)
+        ]
+        return np.concatenate(columns, axis=1).astype(np.int64)
+
+    def work_of(self, position: int) -> list[Work]:
+        """What a member does forward and, if anything needs its gradients, backward."""
+        member = self.pattern.members[position]
         sem, op = member.semantics, member.operator
+        if sem.category == "view":
+            return []
         share = np.ones(self.count)
         for v, variable in enumerate(sem.variables):
             parts = self._parts(member.variables[v])
@@ -153,15 +207,13 @@ class GroupWork:
                 dtype = self.tensors[name].dtype
                 break
         share /= saving(self.device, self.context.graph, op, dtype)
-        forward = self.device.roofline_times(sem.forward_flops * share, read + written, dtype)
-        passes.forward_s[:, position] = forward
+        found = [Work("forward", sem.forward_flops * share, read + written, dtype)]
         if any(self.context.patterns.carries_gradient(o) for o in op.outputs):
             # Backward reads the output's gradient and what was kept, and writes the inputs'.
             moved = written + self._needed_bytes(position, member)
             moved += self._gradient_bytes(position, member)
-            passes.backward_s[:, position] = self.device.roofline_times(
-                sem.backward_flops * share, moved, dtype
-            )
+            found.append(Work("backward", sem.backward_flops * share, moved, dtype))
+        return found
 
     def _needed_bytes(self, position: int, member: Member) -> Floats:
         """What backward reads beside gradients; an addition needs neither of its terms."""

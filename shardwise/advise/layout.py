@@ -35,6 +35,14 @@ def local_elements(shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.i
     return count
 
 
+def local_extents(shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64]) -> Floats:
+    """The shape of the largest shard under each layout, (K, dimensions)."""
+    extents = np.empty((layouts.shape[0], len(shape)))
+    for dim, extent in enumerate(shape):
+        extents[:, dim] = np.ceil(extent / np.where(layouts == dim, sizes, 1).prod(axis=1))
+    return extents
+
+
 def shard_fits(extent: int, parts: int) -> bool:
     """Whether `parts` shards of ceil(extent / parts) cover the dimension with none empty."""
     return parts <= extent and (parts - 1) * -(-extent // parts) < extent

@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 
 from shardwise.advise.group_work import GroupWork
 from shardwise.advise.layout import PARTIAL, Floats, local_elements
+from shardwise.advise.operator_family import update_family
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware.mesh import INSIDE
+from shardwise.hardware.sources import MODELLED, Codes
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class ParameterTerms:
     gradient_bytes: Floats
     state_bytes: Floats
     update_s: Floats
+    update_codes: Codes
     gather_s: Floats
     gathers: int
     reduce_s: Floats
@@ -92,6 +95,7 @@ def parameter_terms(work: GroupWork, stage: int, axes: NDArray[np.int64]) -> Par
         stack("gradient_bytes"),
         stack("state_bytes"),
         stack("update_s"),
+        stack("update_codes").astype(np.int8),
         stack("gather_s"),
         2 if stage == 3 else 0,
         stack("reduce_s"),
@@ -112,6 +116,7 @@ class _Column:
         nothing = np.zeros(work.count)
         self.weight_bytes = elements * item
         self.gradient_bytes = self.state_bytes = self.update_s = nothing
+        self.update_codes = np.full(work.count, MODELLED, dtype=np.int8)
         self.gather_s = self.reduce_s = self.finish_s = self.spread_s = nothing
         if not work.context.patterns.carries_gradient(name):
             return
@@ -126,7 +131,7 @@ class _Column:
         self.state_bytes = shard * state
         # The update reads weight, gradient and state, and writes all but the gradient.
         moved = shard * (3 * item + 2 * state)
-        self.update_s = work.device.roofline_times(nothing, moved, "float32")
+        self.update_s, self.update_codes = _update(work, tensor.dtype, shard, moved)
         scattered = sharding > 0
         plain = work.collective_s("all_reduce", repeated, whole)
         self.reduce_s = np.where(
@@ -137,6 +142,21 @@ class _Column:
         gather = work.collective_s("all_gather", sharding, whole)
         self.gather_s = gather if stage >= 3 else nothing
         self.spread_s = gather if stage in (1, 2) else nothing
+
+
+def _update(
+    work: GroupWork, dtype: str, elements: Floats, moved_bytes: Floats
+) -> tuple[Floats, Codes]:
+    """Seconds of the optimizer's update of so many elements, and what they stand on."""
+    nothing = np.zeros(work.count)
+    roofline = work.device.roofline_times(nothing, moved_bytes, "float32")
+    return work.context.hardware.operator_times.times(
+        update_family(work.context.options.optimizer, dtype),
+        lambda: elements[:, None].astype(np.int64),
+        nothing,
+        moved_bytes,
+        roofline,
+    )
 
 
 def _ranks(work: GroupWork, masks: NDArray[np.int64]) -> Floats:

@@ -7,31 +7,23 @@ per edge the sequence of collectives, forward and backward, and the copy that is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from shardwise.advise.assemble import SearchEdge
-from shardwise.advise.breakdown import operator_costs
 from shardwise.advise.chosen import Chosen, fastest, leanest, time_gap, together, too_large
-from shardwise.advise.crossings import ALTERNATIVES
 from shardwise.advise.fitting import search_fitting
 from shardwise.advise.frontier import certificate, heading, search_report
-from shardwise.advise.group_costs import GroupCosts
-from shardwise.advise.layout import describe
 from shardwise.advise.next_best import NextBest, next_best
 from shardwise.advise.options import Options, Progress, quiet
-from shardwise.advise.pattern import GroupPattern
-from shardwise.advise.reschedule import Step
 from shardwise.advise.search import Infeasible, Search, Subject, search_all
+from shardwise.advise.strategy import Strategy
 from shardwise.advise.turning_point import turning_point
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import read_bounded
-from shardwise.graph import DTYPE_BYTES, Graph
-from shardwise.graph.coarsen import Member
+from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 
 PLAN_SCHEMA = "shardwise.plan/1"
@@ -99,11 +91,11 @@ def choose(searches: Sequence[Search], objective: str) -> Chosen:
 def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) -> dict[str, Any]:
     """The document of one point of the searches of a question."""
     found, point = chosen.found, chosen.point
-    names = tuple(axis.name for axis in found.problem.context.mesh.axes)
-    edges = [_edge_document(found, edge, point, e) for e, edge in enumerate(found.problem.edges)]
+    strategy = Strategy(
+        found.problem, found.solution.choices[point], found.solution.edge_choices[point]
+    )
     compute = found.compute_s(point)
     time = float(found.time_s[point])
-    others = next_best(found, point)
     return {
         "schema": PLAN_SCHEMA,
         "id": found.plan_id(point),
@@ -118,6 +110,7 @@ def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) ->
             "replayed_time_s": chosen.replayed_time_s,
             "exposed_communication_s": float(found.replayed.exposed_s[point]),
             "compute_s": compute,
+            "compute_shares": found.compute_shares(point).document(),
             "communication_s": max(time - compute, 0.0),
             "fixed_time_s": found.problem.fixed_time_s,
             "samples_per_s": None
@@ -125,125 +118,31 @@ def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) ->
             else found.subject.graph.batch_size / chosen.ranking_s,
             "gap": time_gap(searches, time),
         },
-        "groups": [
-            _group_document(found, index, point, names, others[index])
-            for index in range(len(found.problem.costs))
-        ],
-        "edges": edges,
+        "groups": _groups(found, point, strategy),
+        "edges": strategy.edges(),
         "order": [op.name for op in found.subject.graph.operators],
         "certificate": certificate(searches),
         "search": search_report(searches),
     }
 
 
-def _group_document(
-    found: Search, index: int, point: int, names: tuple[str, ...], other: NextBest | None
-) -> dict[str, Any]:
-    pattern, cost = found.problem.patterns[index], found.problem.costs[index]
-    choice = int(found.solution.choices[point, index])
-    shares = operator_costs(found.problem, index, choice)
+def _groups(found: Search, point: int, strategy: Strategy) -> list[dict[str, Any]]:
+    """The groups of a strategy, each with the choice that would have been next best."""
+    return [
+        {**group, "next_best": _next_best(strategy, index, other)}
+        for index, (group, other) in enumerate(
+            zip(strategy.groups(), next_best(found, point), strict=True)
+        )
+    ]
+
+
+def _next_best(strategy: Strategy, index: int, other: NextBest | None) -> dict[str, Any] | None:
+    if other is None:
+        return None
     return {
-        "name": pattern.group.name,
-        "choice": choice,
-        **_configuration(pattern, cost, choice, names),
-        "parameter_bytes": float(cost.parameter_bytes[choice]),
-        "activation_bytes": float(cost.activation_bytes[choice]),
-        "compute_s": float(cost.compute_s[choice]),
-        "communication_s": float(cost.communication_s[choice]),
-        "next_best": None
-        if other is None
-        else {
-            **_configuration(pattern, cost, other.choice, names),
-            "added_time_s": other.time_s,
-            "added_memory_bytes": other.memory_bytes,
-        },
-        "operators": [
-            {**_operator_document(member, cost.assignment[choice]), **asdict(share)}
-            for member, share in zip(pattern.members, shares, strict=True)
-        ],
-    }
-
-
-def _configuration(
-    pattern: GroupPattern, cost: GroupCosts, k: int, names: tuple[str, ...]
-) -> dict[str, Any]:
-    """What a group chooses."""
-    variables = pattern.group.variables
-    return {
-        "split": {
-            axis: (variables[v] if v >= 0 else None)
-            for axis, v in zip(names, cost.assignment[k].tolist(), strict=True)
-        },
-        "zero": int(cost.zero[k]),
-        "zero_axes": [axis for a, axis in enumerate(names) if int(cost.zero_axes[k]) >> a & 1],
-        "recompute": bool(cost.recompute[k]),
-    }
-
-
-def _operator_document(member: Member, assignment: np.ndarray[Any, Any]) -> dict[str, Any]:
-    op, sem = member.operator, member.semantics
-    by_variable = dict(zip(member.variables, range(len(member.variables)), strict=True))
-    split = [by_variable.get(int(v)) for v in assignment]
-
-    def layout(accesses: dict[int, Any], *, output: bool) -> list[str]:
-        row = []
-        for v in split:
-            if v is None:
-                row.append(-1)
-            elif v in accesses:
-                row.append(accesses[v].dim)
-            else:
-                row.append(-2 if output and sem.variables[v].is_reduction else -1)
-        return describe(tuple(row), ())
-
-    return {
-        "name": op.name,
-        "kind": op.kind,
-        "split": [None if v is None else sem.variables[v].name for v in split],
-        "inputs": {name: layout(sem.inputs[i], output=False) for i, name in enumerate(op.inputs)},
-        "outputs": {name: layout(sem.outputs[o], output=True) for o, name in enumerate(op.outputs)},
-    }
-
-
-def _edge_document(found: Search, edge: SearchEdge, point: int, e: int) -> dict[str, Any]:
-    problem = found.problem
-    at_source = int(found.solution.choices[point, edge.source])
-    at_target = int(found.solution.choices[point, edge.target])
-    row, column = edge.table.rows[at_source], edge.table.columns[at_target]
-    alternative = int(found.solution.edge_choices[point, e])
-    tensor = problem.context.graph.tensors[edge.tensors[0]]
-    source, target = problem.patterns[edge.source], problem.patterns[edge.target]
-    out = problem.costs[edge.source].exits[source.exits.index(tensor.name)]
-    into = problem.costs[edge.target].entries[target.entries.index(tensor.name)]
-    paths = problem.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype])
-
-    def steps(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
-        ends = paths.register(np.stack([a, b]))
-        return [_step(found, step) for step in paths.path(int(ends[0]), int(ends[1]))]
-
-    backward = problem.context.patterns.carries_gradient(tensor.name)
-    return {
-        "source": source.group.name,
-        "target": target.group.name,
-        "tensors": list(edge.tensors),
-        "layout_at_source": describe(out.forward[at_source], ()),
-        "layout_at_target": describe(into.forward[at_target], ()),
-        "kept": ALTERNATIVES[int(edge.table.kept[row, column, alternative])],
-        "memory_bytes": float(edge.table.memory_bytes[row, column, alternative]),
-        "time_s": float(edge.table.time_s[row, column, alternative]),
-        "forward": steps(out.forward[at_source], into.forward[at_target]),
-        "backward": steps(into.gradient[at_target], out.gradient[at_source]) if backward else [],
-    }
-
-
-def _step(found: Search, step: Step) -> dict[str, Any]:
-    axes = found.problem.context.mesh.axes
-    return {
-        "operation": step.operation,
-        "axes": [axis.name for a, axis in enumerate(axes) if step.axes >> a & 1],
-        "size_bytes": step.size_bytes,
-        "time_s": step.time_s,
-        "result": describe(step.result, ()),
+        **strategy.configuration(index, other.choice),
+        "added_time_s": other.time_s,
+        "added_memory_bytes": other.memory_bytes,
     }
 
 

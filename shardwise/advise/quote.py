@@ -156,6 +156,7 @@ def _row(
         "replayed_time_s": point["replayed_time_s"],
         "peak_bytes": point["peak_bytes"],
         "plan_id": point["plan_id"],
+        "compute_shares": point["compute_shares"],
         "confidence": point["confidence"],
     }
     if batch is not None:

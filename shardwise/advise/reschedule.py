@@ -83,6 +83,11 @@ class Rescheduler:
         """Seconds from each source layout to each target layout (row by row, or one to all)."""
         return self.distance(self.register(source), self.register(target))
 
+    def path_between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[Step]:
+        """The steps of the cheapest sequence from one layout to another."""
+        ends = self.register(np.array([source, target], dtype=np.int8))
+        return self.path(int(ends[0]), int(ends[1]))
+
     def path(self, source: int, target: int) -> list[Step]:
         """The steps of the cheapest sequence from node `source` to node `target`."""
         steps = self._paths.path(source, target)

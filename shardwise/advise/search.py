@@ -18,6 +18,7 @@ from shardwise.advise.options import TOFU, Options, Progress, quiet
 from shardwise.advise.pattern import Patterns
 from shardwise.advise.precision import narrow
 from shardwise.advise.replay import Replayed, Replayer
+from shardwise.advise.shares import Shares
 from shardwise.advise.tofu import TofuSolution, tofu
 from shardwise.errors import BadInput, Cancelled, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
@@ -116,6 +117,15 @@ class Search:
         for cost, choice in zip(self.problem.costs, chosen, strict=True):
             total += float(cost.compute_s[choice])
         return total
+
+    def compute_shares(self, point: int) -> Shares:
+        """What the compute time of a point stands on; constants are modelled."""
+        if not self.hardware.operator_times.known:
+            return Shares(modelled_s=self.compute_s(point))
+        total = np.array([0.0, 0.0, self.problem.fixed_time_s])
+        for cost, choice in zip(self.problem.costs, self.solution.choices[point], strict=True):
+            total += cost.compute_by_source_s[choice]
+        return Shares.of_columns(total)
 
     def fastest_within(self, limit_bytes: float) -> int | None:
         """The fastest point whose memory adds up to at most `limit_bytes`, or None."""

@@ -10,6 +10,7 @@ the outputs need is kept.
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,10 +76,31 @@ depends on no data."""
 
 def to_graph(program: Any, model: Model, name: str) -> Graph:
     """The training graph of an exported model; raises CaptureError for what has no static form."""
+    return convert(program, model, name).graph
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A graph and what its names stand for in the module.
+
+    `paths`: the module's own path of every parameter and registered buffer; `constants`: the
+    values of tensors that belong to no module; `inputs`: per leaf of the arguments its name, None
+    where it is no tensor; `outputs`: the same of what the module returns.
+    """
+
+    graph: Graph
+    paths: Mapping[str, str]
+    constants: Mapping[str, Any]
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+
+
+def convert(program: Any, model: Model, name: str) -> Converted:
+    """The training graph with its names' meaning; raises as `to_graph`."""
     walker = _Walker(program, model)
     walker.read_inputs()
     outputs = walker.walk(program.graph_module)
-    return walker.finish(outputs, name)
+    return walker.converted(outputs, walker.finish(outputs, name))
 
 
 @dataclass
@@ -97,6 +119,9 @@ class _Walker:
         self._tensor_names = Names(model.prefix)
         self._tensors: dict[str, Tensor] = {}
         self._found: list[_Found] = []
+        self._paths: dict[str, str] = {}
+        self._constants: dict[str, Any] = {}
+        self._inputs: list[str | None] = []
 
     def read_inputs(self) -> None:
         """Placeholders become parameters, buffers and inputs; a shared parameter becomes one."""
@@ -117,6 +142,7 @@ class _Walker:
             value = node.meta.get("val")
             if not _is_tensor(value):
                 self._placeholders.append(value)
+                self._inputs.append(None)
                 continue
             role = roles.get(spec.kind)
             if role is None:
@@ -129,6 +155,12 @@ class _Walker:
                 name = self._tensor_names.unique(self._names.short(path))
                 self._tensors[name] = _tensor(name, value, role)
                 known[path] = name
+                if role == "input":
+                    self._inputs.append(name)
+                elif spec.kind is InputKind.CONSTANT_TENSOR:
+                    self._constants[name] = self._program.constants[spec.target]
+                else:
+                    self._paths[name] = path
             self._placeholders.append(TensorValue(known[path]))
         self._mark_batch()
 
@@ -173,6 +205,7 @@ class _Walker:
             return value
         path = self._tensor_names.unique(self._names.short(str(node.target)))
         self._tensors[path] = _tensor(path, value, "buffer")
+        self._constants[path] = value
         return TensorValue(path)
 
     def _call(self, node: Any, target: Any, args: Any, kwargs: Any) -> Any:
@@ -260,6 +293,19 @@ class _Walker:
                 tensor.name, tensor.shape, tensor.dtype, role, tensor.batch_dim
             )
         return Graph(name, tensors, tuple(reversed(kept)))
+
+    def converted(self, outputs: list[Any], graph: Graph) -> Converted:
+        """The graph with what its names stand for."""
+        from torch.export.graph_signature import OutputKind
+
+        wanted = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+        specs = self._program.graph_signature.output_specs
+        returned = [
+            value.name if isinstance(value, TensorValue) else None
+            for value, spec in zip(outputs, specs, strict=True)
+            if spec.kind in wanted
+        ]
+        return Converted(graph, self._paths, self._constants, tuple(self._inputs), tuple(returned))
 
     def _user_outputs(self, outputs: list[Any]) -> set[str]:
         from torch.export.graph_signature import OutputKind

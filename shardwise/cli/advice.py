@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from shardwise.advise.shares import shares_text
 from shardwise.cli import plots
 from shardwise.cli.advisor import advisor, server_options, service
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
@@ -24,14 +25,14 @@ from shardwise.cli.output import (
     table,
     warn,
 )
-from shardwise.cli.tables import curve_csv, curve_table, quote_table
+from shardwise.cli.tables import curve_csv, curve_table, quote_table, stands_on
 from shardwise.errors import BadInput
+from shardwise.schedulers.formats import FORMS, export
 
 MOST_ROWS = 24
 MOST_OTHERS = 5
 PLAN_ID = "sha256:"
-CURVE_FORMATS = ("json", "csv")
-LATER_FORMATS = ("gavel", "adaptdl", "sbatch", "skypilot", "kueue")
+CURVE_FORMATS = ("json", "csv", *FORMS)
 
 
 @click.command()
@@ -99,6 +100,7 @@ def _frontier_table(document: dict[str, Any]) -> None:
         ("point", "sum GiB", "peak GiB", "time", "overlapped", "compute", "communication", "fits"),
         rows,
     )
+    say(stands_on(points))
     _certificate(document)
 
 
@@ -106,7 +108,14 @@ def _frontier_table(document: dict[str, Any]) -> None:
 @click.argument("graph")
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
 @click.option("--max-gpus", required=True, type=click.IntRange(1))
-@click.option("--format", "form", type=click.Choice(CURVE_FORMATS + LATER_FORMATS))
+@click.option("--format", "form", type=click.Choice(CURVE_FORMATS), help="docs/schedulers.md")
+@click.option(
+    "--efficiency",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Of a scheduler's format: the least rate per GPU of the count it names, over the best.",
+)
+@click.option("--gpu-type", help="Of a scheduler's format: what it calls the GPU.")
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @search_options
 @server_options
@@ -116,6 +125,8 @@ def curve(
     hardware: str,
     max_gpus: int,
     form: str | None,
+    efficiency: float,
+    gpu_type: str | None,
     plot: str | None,
     server: str | None,
     key_file: str | None,
@@ -125,8 +136,8 @@ def curve(
     """The shortest iteration time for every GPU count."""
     from shardwise.hardware import load_hardware
 
-    if form in LATER_FORMATS:
-        raise BadInput(f"not yet: curves for {form}", field="format", expected="json or csv")
+    if form not in FORMS and (efficiency or gpu_type):
+        raise BadInput("is of a scheduler's format", field="format", expected=", ".join(FORMS))
     if plot:
         plots.check_suffix(plot)
         check_output(plot, "plot")
@@ -145,6 +156,8 @@ def curve(
         emit(document)
     elif form == "csv":
         sys.stdout.write(curve_csv(document["points"]))
+    elif form is not None:
+        sys.stdout.write(export(document, form, efficiency=efficiency, gpu_type=gpu_type))
     else:
         warn(document)
         curve_table(document)
@@ -237,7 +250,7 @@ def _explanation(document: dict[str, Any]) -> None:
     )
     table(
         f"groups by time, {min(len(groups), MOST_ROWS)} of {len(groups)}",
-        ("group", "×", "split", "GiB", "compute", "comm."),
+        ("group", "×", "split", "GiB", "compute", "from", "comm."),
         [
             (
                 g["name"],
@@ -245,6 +258,7 @@ def _explanation(document: dict[str, Any]) -> None:
                 g["split"],
                 gib(g["memory_bytes"]),
                 seconds(g["compute_s"]),
+                "-" if g["compute_shares"] is None else shares_text(g["compute_shares"]),
                 seconds(g["communication_s"]),
             )
             for g in groups[:MOST_ROWS]

@@ -12,7 +12,17 @@ from types import TracebackType
 import click
 
 from shardwise import __version__
-from shardwise.cli import advice, compare, graphs, launches, lists, planned, solving
+from shardwise.cli import (
+    advice,
+    cluster,
+    compare,
+    graphs,
+    launches,
+    lists,
+    measure,
+    run,
+    solving,
+)
 from shardwise.cli.apps import Commands
 from shardwise.errors import ShardwiseError
 
@@ -30,10 +40,12 @@ for _command in (
     *graphs.COMMANDS,
     *advice.COMMANDS,
     *compare.COMMANDS,
+    *cluster.COMMANDS,
     *solving.COMMANDS,
     *lists.COMMANDS,
+    *measure.COMMANDS,
     *launches.COMMANDS,
-    *planned.COMMANDS,
+    *run.COMMANDS,
 ):
     cli.add_command(_command)
 

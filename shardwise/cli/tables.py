@@ -6,6 +6,7 @@ import csv
 import io
 from typing import Any
 
+from shardwise.advise.shares import SOURCES, shares_text
 from shardwise.cli.output import counted, gib, note, say, seconds, table
 
 MOST_OFFERS = 24
@@ -41,6 +42,7 @@ def curve_table(document: dict[str, Any]) -> None:
             ("GPUs", "nodes", "time", "overlapped", "samples/s", "peak GiB", "gap", "reason"),
             rows,
         )
+        say(stands_on([p for p in document["points"] if p["feasible"]]))
 
 
 def _runs(reasons: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
@@ -54,14 +56,32 @@ def _runs(reasons: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
     return runs
 
 
+def stands_on(points: list[dict[str, Any]]) -> str:
+    """How much of the compute times of these points was measured: a line."""
+    known = [p["compute_shares"] for p in points if p.get("compute_shares")]
+    if not known:
+        return "Compute times: nothing that takes time."
+    if all(shares["modelled"] == 1.0 for shares in known):
+        return "Compute times: modelled (roofline)."
+    least = min(known, key=lambda shares: shares["measured"])
+    return f"Compute times: at the least {shares_text(least)}."
+
+
 def curve_csv(points: list[dict[str, Any]]) -> str:
-    """The points with a column for each member."""
+    """The points with a column for each member; shares of the compute time have one each."""
+    points = [_flat(point) for point in points]
     columns = list(dict.fromkeys(key for point in points for key in point))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(points)
     return text.getvalue()
+
+
+def _flat(point: dict[str, Any]) -> dict[str, Any]:
+    shares = point.get("compute_shares")
+    columns = {f"compute_{name}": shares and shares[name] for name in SOURCES}
+    return {key: value for key, value in point.items() if key != "compute_shares"} | columns
 
 
 def quote_table(document: dict[str, Any]) -> None:
@@ -90,6 +110,8 @@ def quote_table(document: dict[str, Any]) -> None:
             ("instance", "n", "GPUs", "region", "USD/h", "step", what),
             rows,
         )
+    if rows:
+        say(stands_on(document["offers"]))
     for row in document["not_offered"]:
         say(f"not offered: {row['provider']} {row['instance_type']}: {row['reason']}")
 

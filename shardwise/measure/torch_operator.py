@@ -21,7 +21,7 @@ LOADED_BY = {
 
 def overload(kind: str) -> Any:
     """`torch.ops.aten.linear.default` for `aten.linear.default`; raises BadInput if not there."""
-    torch = _torch()
+    torch = load_torch()
     parts = kind.split(".")
     needs, module, register = LOADED_BY.get(parts[0], (None, "", None))
     if needs is not None and importlib.util.find_spec(needs):
@@ -44,7 +44,15 @@ def overload(kind: str) -> Any:
 
 def call(target: Any, tensors: Mapping[str, Any], attributes: Mapping[str, Any]) -> list[Any]:
     """Every tensor that the operator gives; absent ones (None) and numbers are left out."""
-    torch = _torch()
+    positional, named = bind(target, tensors, attributes)
+    return tensors_of(target(*positional, **named))
+
+
+def bind(
+    target: Any, tensors: Mapping[str, Any], attributes: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call, positional and by keyword; raises BadInput where they do not fit."""
+    torch = load_torch()
     values = {
         name: _value(torch, str(argument.type), attributes[name])
         for argument in target._schema.arguments
@@ -72,7 +80,12 @@ def call(target: Any, tensors: Mapping[str, Any], attributes: Mapping[str, Any])
             positional.append(value)
     if unknown | set(values):
         raise BadInput(f"{target} has no argument {sorted(unknown | set(values))}")
-    result = target(*positional, **named)
+    return positional, named
+
+
+def tensors_of(result: Any) -> list[Any]:
+    """The tensors that an operator gave, those in lists one after another."""
+    torch = load_torch()
     listed = result if isinstance(result, tuple | list) else (result,)
     flat = [t for item in listed for t in (item if isinstance(item, tuple | list) else (item,))]
     return [t for t in flat if isinstance(t, torch.Tensor)]
@@ -99,7 +112,7 @@ def run_on_arrays(
 
     Random operators draw the same numbers at every call: what they compute from them is compared.
     """
-    torch = _torch()
+    torch = load_torch()
     # As torch.manual_seed, which records where it was called from and takes longer than most calls.
     torch.default_generator.manual_seed(0)
     if device == "cuda":
@@ -119,7 +132,7 @@ def shapes_of_outputs(
     dtype: str = "float64",
 ) -> list[tuple[int, ...]]:
     """The shapes that the operator would give; nothing is computed, so no GPU is needed."""
-    with _torch().no_grad():
+    with load_torch().no_grad():
         made = call(overload(kind), _tensors(names, arrays, dtype, "meta"), attributes)
     return [tuple(tensor.shape) for tensor in made]
 
@@ -127,7 +140,7 @@ def shapes_of_outputs(
 def _tensors(
     names: Sequence[str], arrays: Sequence[NDArray[Any]], dtype: str, device: str
 ) -> dict[str, Any]:
-    torch = _torch()
+    torch = load_torch()
     inputs = {}
     for name, array in zip(names, arrays, strict=True):
         tensor = torch.from_numpy(np.array(array))
@@ -147,12 +160,12 @@ def _array(torch: Any, tensor: Any) -> NDArray[Any]:
 
 def has_cuda() -> bool:
     """Whether operators that only GPUs implement can run here."""
-    return bool(_torch().cuda.is_available())
+    return bool(load_torch().cuda.is_available())
 
 
 def core_kinds() -> list[str]:
     """torch's own core ATen list: every overload with the tag `torch.Tag.core`, sorted."""
-    torch = _torch()
+    torch = load_torch()
     found = []
     for name in torch._C._dispatch_get_all_op_names():
         namespace, _, rest = name.partition("::")
@@ -168,10 +181,11 @@ def core_kinds() -> list[str]:
 
 def version() -> str:
     """torch's version without its build, `2.8.0`."""
-    return str(_torch().__version__).partition("+")[0]
+    return str(load_torch().__version__).partition("+")[0]
 
 
-def _torch() -> Any:
+def load_torch() -> Any:
+    """torch, or the error that says how to get it."""
     try:
         import torch
     except ImportError as error:

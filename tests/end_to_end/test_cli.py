@@ -194,7 +194,9 @@ def test_curve_formats() -> None:
     header, *rows = table.stdout.splitlines()
     assert header.startswith("gpus,nodes,feasible,time_s")
     assert len(rows) == 3
-    refused(shardwise(*arguments, "--format", "gavel"), "not yet")
+    gavel = json.loads(shardwise(*arguments, "--format", "gavel").stdout)
+    assert all("null" in row for row in gavel["v100"].values())
+    refused(shardwise(*arguments, "--efficiency", "0.5"), "format")
 
 
 def test_quote_table_and_json(tmp_path: Path) -> None:
@@ -280,7 +282,8 @@ def test_infeasible_is_exit_code_one() -> None:
         (("plan", *VGG, "--gpus", "2", "--zero", "4"), ["zero", "0, 1, 2, 3"]),
         (("plan", *VGG, "--gpus", "2", "--micro-batches", "a"), ["micro-batches"]),
         (("quote", "shipped:vgg16", "--budget", "5"), ["steps"]),
-        (("agent",), ["not yet"]),
+        (("run",), ["PLAN_FILE"]),
+        (("run", "no/such.json"), ["no/such.json"]),
         (("nosuchcommand",), ["nosuchcommand"]),
         (("solve", "."), ["."]),
         (("capture", "model.onnx", "-o", "g.json"), ["ONNX"]),

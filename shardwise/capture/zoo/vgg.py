@@ -5,33 +5,41 @@ from __future__ import annotations
 from shardwise.capture.model import Model
 from shardwise.capture.zoo.blocks import block, with_loss
 
-_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+_STAGES = ((1, 2), (2, 2), (4, 3), (8, 3), (8, 3))
 
 
-def vgg16(image: int = 224, classes: int = 1000, dropout: float = 0.5, batch: int = 256) -> Model:
+def vgg16(
+    image: int = 224,
+    classes: int = 1000,
+    channels: int = 64,
+    hidden: int = 4096,
+    dropout: float = 0.5,
+    batch: int = 256,
+) -> Model:
     """13 convolutions and three fully connected layers, 138,357,544 parameters (0.52 GiB fp32).
 
-    Images are [batch, 3, image, image]; batch 256 as in TensorOpt's Table 1.
+    Images are [batch, 3, image, image]; batch 256 as in TensorOpt's Table 1. `channels` are those
+    of the first convolution, `hidden` the width of the classifier.
     """
     import torch
     from torch import nn
 
     features: list[object] = []
-    channels = 3
-    for width, count in _STAGES:
+    made = 3
+    for times, count in _STAGES:
         for _ in range(count):
-            features += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
-            channels = width
+            features += [nn.Conv2d(made, times * channels, 3, padding=1), nn.ReLU()]
+            made = times * channels
         features.append(nn.MaxPool2d(2, 2))
     side = image // 2 ** len(_STAGES)
     classifier = nn.Sequential(
-        nn.Linear(channels * side * side, 4096),
+        nn.Linear(made * side * side, hidden),
         nn.ReLU(),
         nn.Dropout(dropout),
-        nn.Linear(4096, 4096),
+        nn.Linear(hidden, hidden),
         nn.ReLU(),
         nn.Dropout(dropout),
-        nn.Linear(4096, classes),
+        nn.Linear(hidden, classes),
     )
     body = block(
         lambda self, x: self.classifier(self.features(x).flatten(1)),

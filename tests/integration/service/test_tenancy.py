@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from service_harness import Service, wait_until
 from test_end_to_end import HARDWARE, mlp
-from test_tenants import keys
+from test_tenants import REFUSED, keys
 
 from service.app import create_app
 from service.page.routes import router as page
@@ -35,6 +35,7 @@ PATH_IDS = {
     "graph_id": ("graph",),
     "hardware_id": ("hardware",),
     "job_id": ("frontier", "curve", "plan", "quote", "plan_id"),
+    "watch": ("watch",),
     "agent_id": ("agent",),
     "launch_id": ("launch",),
 }
@@ -61,7 +62,15 @@ BODIES: dict[str, tuple[Any, ...]] = {
     "/v1/plans": ({**ASK, "gpus": 1}, {**THEIR_HARDWARE, "gpus": 1}),
     "/v1/curves": ({**ASK, "max_gpus": 2}, {**THEIR_HARDWARE, "max_gpus": 2}),
     "/v1/quotes": ({"graph": "{graph}"},),
+    "/v1/watches": (
+        {**ASK, "name": "mine", "max_gpus": 2},
+        {**THEIR_HARDWARE, "name": "mine", "max_gpus": 2},
+    ),
     "/v1/allocations": ({"gpus": 2, "jobs": [ASK]}, {"gpus": 2, "jobs": [THEIR_HARDWARE]}),
+    "/v1/skypilot/policy": (
+        {"task": "envs: {SHARDWISE_GRAPH: '{graph}'}"},
+        {"task": "envs: {SHARDWISE_GRAPH: shipped:vgg16, SHARDWISE_HARDWARE: '{hardware}'}"},
+    ),
 }
 """Bodies that name what alpha has."""
 
@@ -150,6 +159,9 @@ class Two:
             assert job["state"] == "done", job
             if kind == "plan":
                 self.ids["plan_id"] = job["result"]["id"]
+        self.ids["watch"] = "hidden-watch"
+        watch = {**ask, "name": self.ids["watch"], "max_gpus": 2}
+        assert self.alpha("POST", "/v1/watches", json=watch).status_code == 201
         self.alpha("POST", "/v1/graphs", content=canonical_json(mlp(29)))
         other = json.dumps({**profile, "name": "alphas-other-cluster"}).encode()
         self.alpha("POST", "/v1/hardware", content=other)
@@ -333,7 +345,7 @@ def _by_body(two: Two, path: str) -> int:
         headers = {"Idempotency-Key": f"alphas-{kind}"}
         mine = {"json": _filled(body, two.ids), "headers": headers}
         nobodys = {"json": _filled(body, two.nobodys), "headers": headers}
-        assert _same(two, "POST", (path, path), mine, nobodys).status_code == 404
+        assert _same(two, "POST", (path, path), mine, nobodys).status_code == REFUSED.get(path, 404)
     return len(BODIES[path])
 
 

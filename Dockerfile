@@ -1,0 +1,104 @@
+# One file, four targets: `service`, `worker`, `agent` (run on a GPU host) and `build` (the wheel).
+#
+#   docker build --target service -t shardwise-service .
+#
+# Base images are named by version; pin them by digest with --build-arg (docs/deploy.md says how).
+# Python packages are pinned with their hashes in deploy/requirements (deploy/lock.sh makes them).
+
+ARG PYTHON_IMAGE=python:3.12.8-slim-bookworm
+ARG RUST_IMAGE=rust:1.83.0-slim-bookworm
+ARG CUDA_IMAGE=nvidia/cuda:12.6.3-base-ubuntu24.04
+
+FROM ${RUST_IMAGE} AS rust
+
+FROM ${PYTHON_IMAGE} AS build
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends gcc libc6-dev \
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=rust /usr/local/cargo /usr/local/cargo
+COPY --from=rust /usr/local/rustup /usr/local/rustup
+ENV PATH=/usr/local/cargo/bin:$PATH \
+    CARGO_HOME=/usr/local/cargo \
+    RUSTUP_HOME=/usr/local/rustup \
+    SOURCE_DATE_EPOCH=1735689600
+WORKDIR /source
+COPY deploy/requirements/build.txt deploy/requirements/build.txt
+RUN pip install --no-cache-dir --require-hashes -r deploy/requirements/build.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY solver solver
+COPY migrations migrations
+COPY shardwise shardwise
+COPY service service
+COPY worker worker
+COPY agent agent
+RUN maturin build --release --strip --out /wheels
+
+# What the service and the worker have in common: a user, an environment of its own, no compiler.
+FROM ${PYTHON_IMAGE} AS base
+RUN groupadd --gid 10001 shardwise \
+ && useradd --uid 10001 --gid 10001 --home-dir /var/lib/shardwise --create-home \
+      --shell /usr/sbin/nologin shardwise
+ENV PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    SHARDWISE_DATA_DIR=/var/lib/shardwise \
+    SHARDWISE_LOG_FORMAT=json
+WORKDIR /var/lib/shardwise
+
+FROM base AS service
+COPY deploy/requirements/service.txt /tmp/requirements.txt
+RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-deps /wheels/*.whl
+USER 10001:10001
+ENV SHARDWISE_HOST=0.0.0.0 \
+    SHARDWISE_PORT=8000 \
+    SHARDWISE_AUTH=required
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
+  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/readyz', timeout=2)"]
+ENTRYPOINT ["shardwise"]
+CMD ["serve"]
+
+FROM base AS worker
+COPY deploy/requirements/worker.txt /tmp/requirements.txt
+RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-deps /wheels/*.whl
+USER 10001:10001
+ENV SHARDWISE_WORKER_METRICS_HOST=0.0.0.0 \
+    SHARDWISE_WORKER_METRICS_PORT=9100
+EXPOSE 9100
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
+  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9100/metrics', timeout=2)"]
+ENTRYPOINT ["shardwise"]
+CMD ["worker"]
+
+# The agent starts training: torch with CUDA libraries, on NVIDIA's base image.
+FROM ${CUDA_IMAGE} AS agent
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3.12 python3.12-venv \
+ && rm -rf /var/lib/apt/lists/* \
+ && groupadd --gid 10001 shardwise \
+ && useradd --uid 10001 --gid 10001 --home-dir /var/lib/shardwise --create-home \
+      --shell /usr/sbin/nologin shardwise \
+ && python3.12 -m venv /opt/shardwise
+ENV PATH=/opt/shardwise/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    SHARDWISE_LOG_FORMAT=json \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY deploy/requirements/agent.txt /tmp/requirements.txt
+RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-deps /wheels/*.whl
+WORKDIR /var/lib/shardwise
+USER 10001:10001
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["shardwise"]
+CMD ["agent", "--config", "/etc/shardwise/agent.toml", "--data-dir", "/var/lib/shardwise"]

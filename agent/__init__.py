@@ -1,0 +1,1 @@
+"""The node agent: leases, launches and reports on one host; no database."""

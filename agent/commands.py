@@ -1,0 +1,70 @@
+"""The command `agent`, which `shardwise` finds by entry point."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import socket
+import sys
+
+import click
+
+from agent.config import load_config
+from agent.daemon import run_agent
+from agent.datadir import DataDir
+from agent.identity import enrol, read_token, stored_identity
+from agent.inventory import inventory
+from agent.job import Host
+from agent.logs import set_up_logs
+from agent.names import safe_name
+from agent.scope import parent_folder
+from agent.spool import Spool
+from shardwise.errors import BadInput
+
+
+@click.command()
+@click.option("--server", envvar="SHARDWISE_SERVER", required=True, help="The service's URL.")
+@click.option(
+    "--data-dir", envvar="SHARDWISE_AGENT_DATA_DIR", required=True, help="Its own folder."
+)
+@click.option("--config", "config_file", envvar="SHARDWISE_AGENT_CONFIG", help="agent.toml.")
+@click.option("--name", help="What it is called; the host's name otherwise.")
+@click.option("--token-file", help="Holds the one-time token, for the first start only.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
+)
+@click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto")
+def agent(
+    server: str,
+    data_dir: str,
+    config_file: str | None,
+    name: str | None,
+    token_file: str | None,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Lend this host to the service: measure, launch, report (docs/agents.md)."""
+    if sys.platform != "linux":
+        raise BadInput("an agent needs Linux", field="agent", expected="a Linux host")
+    set_up_logs(log_level, log_format)
+    faulthandler.enable()
+    config = load_config(config_file)
+    if not server.startswith(("http://", "https://")):
+        raise BadInput(f"{server!r}", field="server", expected="http://… or https://…")
+    called = safe_name(name or socket.gethostname(), "name")
+    with DataDir(data_dir) as data:
+        path = data.path / "identity.json"
+        identity = stored_identity(path)
+        if identity is None:
+            token = read_token(token_file, os.environ)
+            identity = enrol(path, server, token, called, inventory(config, set()))
+        elif identity.server != server:
+            raise BadInput(
+                f"this data directory belongs to {identity.server}",
+                field="server",
+                expected="that one, or another --data-dir and a token",
+            )
+        spool = Spool(data.spool, config.spool_bytes)
+        host = Host(identity.id, config, data, spool, parent_folder(config.cgroup))
+        status = run_agent(identity, host)
+    raise click.exceptions.Exit(status)

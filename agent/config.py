@@ -1,0 +1,200 @@
+"""agent.toml: what the host's administrator allows (docs/agents.md lists every field)."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agent.names import safe_name, variable_name
+from agent.toml_fields import Fields
+from shardwise.errors import BadInput
+
+INHERITED = (
+    "CUDA_HOME", "GLOO_SOCKET_IFNAME", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME",
+    "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "PATH", "PYTHONPATH", "SSL_CERT_FILE", "TMPDIR", "TZ",
+    "USER", "VIRTUAL_ENV",
+)  # fmt: skip
+"""Variables of the agent itself that its launches see: set by the host, never by a launch."""
+
+REFUSED = re.compile(
+    r"LD_.*|DYLD_.*|PYTHON.*|PATH|HOME|SHELL|IFS|ENV|BASH_.*|SHARDWISE_.*|TORCHELASTIC_.*"
+    r"|TORCHRUN_.*|PET_.*|MASTER_ADDR|MASTER_PORT|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)"
+    r"|ROLE_NAME|CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|MALLOC_.*|GCONV_PATH|LOCPATH"
+    r"|TMPDIR|GIT_.*|.*_PRELOAD|CUDA_INJECTION.*|NCCL_(NET|TUNER|PROFILER)_PLUGIN"
+)
+"""Variables that no launch may set, whatever the configuration says: they choose what is loaded
+and run, or they are what the agent and torchrun tell the ranks."""
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """A program that launches may name. `allow_arguments`: what each argument must match in full;
+    None allows any."""
+
+    name: str
+    command: tuple[str, ...]
+    description: str = ""
+    allow_arguments: re.Pattern[str] | None = None
+    directory: str = ""
+
+
+@dataclass(frozen=True)
+class LogLimits:
+    """What is kept of what ranks print, in bytes."""
+
+    line_bytes: int = 4096
+    rank_bytes: int = 16 * 2**20
+    total_bytes: int = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Config:
+    """The agent's configuration. Sizes are bytes, `_s` seconds; 0 slots: one per GPU, else per
+    CPU; `cgroup`: auto, off, or the folder of a cgroup v2 that is the agent's to divide."""
+
+    entry_points: dict[str, EntryPoint] = field(default_factory=dict)
+    environment: frozenset[str] = frozenset({"OMP_NUM_THREADS", "NCCL_DEBUG"})
+    inherit: tuple[str, ...] = INHERITED
+    slots: int = 0
+    ports: tuple[int, int] = (29500, 29599)
+    addresses: tuple[str, ...] = ()
+    memory_limit_bytes: int = 0
+    time_limit_s: float = 86400.0
+    file_limit_bytes: int = 0
+    stop_grace_s: float = 30.0
+    kill_wait_s: float = 10.0
+    spool_bytes: int = 256 * 2**20
+    keep_runs_s: float = 7 * 86400.0
+    cgroup: str = "auto"
+    logs: LogLimits = LogLimits()
+
+
+def load_config(path: str | os.PathLike[str] | None) -> Config:
+    """Read agent.toml; without a path only the built-in entry points are allowed.
+
+    Raises `BadInput` that names file and field.
+    """
+    if path is None:
+        return Config()
+    name = os.fspath(path)
+    try:
+        document = tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise BadInput((error.strerror or str(error)).lower(), file=name) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"no TOML: {error}", file=name) from None
+    try:
+        return _read(Fields(document))
+    except BadInput as error:
+        raise error.in_file(name) from None
+
+
+def _read(top: Fields) -> Config:
+    default = Config()
+    config = Config(
+        entry_points=_entry_points(top.table("entry_points")),
+        environment=_environment(top.strings("environment", tuple(sorted(default.environment)))),
+        inherit=tuple(
+            variable_name(name, "inherit") for name in top.strings("inherit", default.inherit)
+        ),
+        slots=top.integer("slots", default.slots, low=0, high=4096),
+        ports=_ports(top),
+        addresses=top.strings("addresses", ()),
+        memory_limit_bytes=top.size("memory_limit_bytes", default.memory_limit_bytes),
+        time_limit_s=top.seconds("time_limit_s", default.time_limit_s),
+        file_limit_bytes=top.size("file_limit_bytes", default.file_limit_bytes),
+        stop_grace_s=top.seconds("stop_grace_s", default.stop_grace_s),
+        kill_wait_s=top.seconds("kill_wait_s", default.kill_wait_s),
+        spool_bytes=top.size("spool_bytes", default.spool_bytes, low=2**20),
+        keep_runs_s=top.seconds("keep_runs_s", default.keep_runs_s),
+        cgroup=top.text("cgroup", default.cgroup),
+        logs=_logs(top.table("logs"), default.logs),
+    )
+    top.nothing_else()
+    if config.cgroup not in ("auto", "off") and not config.cgroup.startswith("/"):
+        raise BadInput(f"{config.cgroup!r}", field="cgroup", expected="auto, off or a folder")
+    return config
+
+
+def _logs(table: Fields, default: LogLimits) -> LogLimits:
+    limits = replace(
+        default,
+        line_bytes=table.size("line_bytes", default.line_bytes, low=80, high=4096),
+        rank_bytes=table.size("rank_bytes", default.rank_bytes, low=4096),
+        total_bytes=table.size("total_bytes", default.total_bytes, low=4096),
+    )
+    table.nothing_else()
+    return limits
+
+
+def _ports(top: Fields) -> tuple[int, int]:
+    low, high = top.integers("ports", (29500, 29599), count=2)
+    if not 1024 <= low <= high <= 65535:
+        raise BadInput(f"[{low}, {high}]", field="ports", expected="[first, last] in 1024 to 65535")
+    return low, high
+
+
+def _environment(names: tuple[str, ...]) -> frozenset[str]:
+    for name in names:
+        if REFUSED.fullmatch(variable_name(name, "environment")):
+            raise BadInput(
+                f"{name} is never a launch's to set",
+                field="environment",
+                expected="`inherit`, if the launches are to see the agent's own value",
+            )
+    return frozenset(names)
+
+
+def _entry_points(tables: Fields) -> dict[str, EntryPoint]:
+    found = {}
+    for name in tables.names():
+        safe_name(name, "entry_points")
+        if name.startswith("shardwise."):
+            raise BadInput(
+                f"{name} is built in",
+                field="entry_points",
+                expected="another name than shardwise.…",
+            )
+        table = tables.table(name)
+        found[name] = EntryPoint(
+            name,
+            _command(table),
+            table.text("description", ""),
+            _arguments(table),
+            table.text("directory", ""),
+        )
+        table.nothing_else()
+    return found
+
+
+def _command(table: Fields) -> tuple[str, ...]:
+    command = table.strings("command", ())
+    if not command or not all(command) or any("\0" in part for part in command):
+        raise BadInput(
+            "missing or empty",
+            field=table.path("command"),
+            expected='a list such as ["python", "-m", "package.module"]',
+        )
+    if "/" in command[0] and not command[0].startswith("/"):
+        raise BadInput(
+            f"{command[0]!r}",
+            field=table.path("command"),
+            expected="an absolute path, or a name that is searched in PATH",
+        )
+    return command
+
+
+def _arguments(table: Fields) -> re.Pattern[str] | None:
+    wish = table.raw("allow_arguments", True)
+    path = table.path("allow_arguments")
+    if isinstance(wish, bool):
+        return None if wish else re.compile(r"(?!)")
+    if not isinstance(wish, str):
+        raise BadInput(f"{wish!r}", field=path, expected="true, false or a regular expression")
+    try:
+        return re.compile(wish)
+    except re.error as error:
+        raise BadInput(f"no regular expression: {error}", field=path) from None

@@ -1,0 +1,131 @@
+"""Who the agent is to its service: enrolled once with a one-time token, then known by its key."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.clock import now_s
+from agent.datadir import write_durably
+from agent.service import Refusal, Service, Unreachable
+from shardwise.errors import BadInput, ShardwiseError
+
+log = logging.getLogger(__name__)
+SCHEMA = "shardwise.identity/1"
+TOKEN_VARIABLE = "SHARDWISE_ENROL_TOKEN"
+ENROL_TRIES_S = 60.0
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What enrolment gave. `key` is a secret; the two durations are the service's."""
+
+    server: str
+    id: str
+    key: str
+    name: str
+    lease_s: float
+    heartbeat_s: float
+
+    def __repr__(self) -> str:
+        return f"Identity({self.id!r}, {self.name!r}, {self.server!r})"
+
+
+def stored_identity(path: Path) -> Identity | None:
+    """The identity of an earlier start. Raises `BadInput` when it is broken or open to others."""
+    try:
+        mode = path.stat().st_mode
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"cannot be read: {error}", file=str(path)) from None
+    if mode & 0o077:
+        raise BadInput("others may read it", file=str(path), expected="mode 600")
+    if not isinstance(document, dict) or document.pop("schema", None) != SCHEMA:
+        raise BadInput("no identity", file=str(path), expected=SCHEMA)
+    try:
+        return Identity(**document)
+    except TypeError:
+        raise BadInput("fields are missing", file=str(path), expected=SCHEMA) from None
+
+
+def read_token(file: str | None, environment: Mapping[str, str]) -> str:
+    """The one-time token, from a file or the environment; never from a flag, which `ps` shows."""
+    if file is None:
+        token = environment.get(TOKEN_VARIABLE, "").strip()
+        if not token:
+            raise BadInput(
+                "this agent is not enrolled and has no token",
+                field="token_file",
+                expected=f"--token-file or {TOKEN_VARIABLE}, from `shardwise keys enrol`",
+            )
+        return token
+    try:
+        token = Path(file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "no text"
+        raise BadInput(reason.lower(), file=file, field="token_file") from None
+    if not token:
+        raise BadInput("empty", file=file, field="token_file")
+    return token
+
+
+def enrol(path: Path, server: str, token: str, name: str, inventory: dict[str, Any]) -> Identity:
+    """Enrol and keep the identity in `path` (0600).
+
+    Raises `BadInput` when the token is refused, `Unreachable` when nobody answers for a minute.
+    The file is tried before the token is used up: a key that cannot be kept is lost.
+    """
+    _try_file(path, inventory)
+    with Service(server) as service:
+        answer = _ask(service, token, name, inventory)
+    try:
+        identity = Identity(
+            server,
+            str(answer["id"]),
+            str(answer["key"]),
+            name,
+            float(answer["lease_s"]),
+            float(answer["heartbeat_s"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise ShardwiseError(f"{server}: the answer to the enrolment is not understood") from None
+    write_durably(path, json.dumps({"schema": SCHEMA, **asdict(identity)}).encode())
+    log.info("enrolled", extra={"agent": identity.id})
+    return identity
+
+
+def _try_file(path: Path, inventory: dict[str, Any]) -> None:
+    test = path.with_suffix(".test")
+    try:
+        write_durably(test, json.dumps(inventory).encode())
+        test.unlink()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(reason, file=os.fspath(path.parent), field="data_dir") from None
+
+
+def _ask(service: Service, token: str, name: str, inventory: dict[str, Any]) -> dict[str, Any]:
+    started = now_s()
+    once = str(uuid.uuid4())
+    while True:
+        try:
+            return service.enrol(token, name, inventory, once)
+        except Refusal as error:
+            expected = "a fresh token: each is good for one enrolment, and not for ever"
+            raise BadInput(
+                f"the service refuses the enrolment: {error}", field="token", expected=expected
+            ) from None
+        except Unreachable as error:
+            if now_s() - started > ENROL_TRIES_S:
+                raise
+            log.warning("not enrolled yet: %s", error)
+            time.sleep(max(1.0, error.retry_after_s))

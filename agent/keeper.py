@@ -1,0 +1,140 @@
+"""The keeper: the process above everything that one launch starts.
+
+    python -I -S agent/keeper.py SPEC COMMAND…
+
+It adopts what its descendants leave behind (PR_SET_CHILD_SUBREAPER), so that a process which
+leaves its session, its parent and its environment is still found below it. Told to stop (SIGTERM),
+or when the agent dies (PR_SET_PDEATHSIG), it sends SIGTERM to all of them and SIGKILL after
+`grace_s`. It ends when none is left, with the command's exit status (128 + signal number).
+
+SPEC is JSON: `agent` (the parent's pid), `grace_s`, `limits` [[RLIMIT number, value]], `scope` (the
+cgroup.procs to join, or null).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    # Run by path with -I -S: neither the working directory nor PYTHONPATH is believed.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from agent.processes import Process, descendants, process_of, process_table, send
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+OOM_SCORE = "500"
+STRAY_GRACE_S = 2.0
+"""What the command's leftovers get after the command itself has ended."""
+
+
+class Keeper:
+    """One command and all that descends from it."""
+
+    def __init__(self, grace_s: float) -> None:
+        me = process_of(os.getpid())
+        assert me is not None
+        self._me = me
+        self._grace_s = grace_s
+        self._told = False
+        self._kill_at: float | None = None
+        self._status: int | None = None
+        self._command = 0
+
+    def run(self, command: list[str]) -> int:
+        """Start the command and stay until nothing is left of it."""
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._tell)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            started = subprocess.Popen(command, preexec_fn=_die_with_keeper)
+        except OSError as error:
+            print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+            return 127
+        self._command = started.pid
+        while not self._finished():
+            select.select([reader], [], [], self._pause_s())
+            _drain(reader)
+        return self._status if self._status is not None else 1
+
+    def _tell(self, *_: object) -> None:
+        self._told = True
+
+    def _pause_s(self) -> float:
+        return 1.0 if self._kill_at is None else 0.1
+
+    def _finished(self) -> bool:
+        self._reap()
+        if not self._told and self._status is None:
+            return False
+        left = descendants(self._me, process_table())
+        if not left:
+            return self._status is not None
+        now = time.monotonic()
+        if self._kill_at is None:
+            self._kill_at = now + (self._grace_s if self._told else STRAY_GRACE_S)
+            _send_all(left, signal.SIGTERM)
+        elif now >= self._kill_at:
+            _send_all(left, signal.SIGKILL)
+        return False
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._command:
+                code = os.waitstatus_to_exitcode(status)
+                self._status = code if code >= 0 else 128 - code
+
+
+def _send_all(processes: set[Process], number: signal.Signals) -> None:
+    for process in processes:
+        send(process, number)
+
+
+def _drain(reader: int) -> None:
+    try:
+        while os.read(reader, 4096):
+            pass
+    except BlockingIOError:
+        return
+
+
+def _die_with_keeper() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> int:
+    """Keep the command of the command line."""
+    spec = json.loads(sys.argv[1])
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != spec["agent"]:
+        return 1
+    if spec["scope"]:
+        Path(spec["scope"]).write_text(str(os.getpid()))
+    # If the host runs out of memory, its kernel shall take a launch and not the agent.
+    Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
+    for number, value in spec["limits"]:
+        resource.setrlimit(number, (value, value))
+    return Keeper(spec["grace_s"]).run(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

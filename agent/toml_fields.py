@@ -1,0 +1,103 @@
+"""Typed access to the fields of a TOML table; each error names the field's path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shardwise.errors import BadInput
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+class Fields:
+    """A table whose fields are taken one by one; `nothing_else` refuses what nobody took."""
+
+    def __init__(self, values: Mapping[str, Any], path: str = "") -> None:
+        self._values = values
+        self._path = path
+        self._taken: set[str] = set()
+
+    def path(self, name: str) -> str:
+        """The field's path, for messages."""
+        return f"{self._path}.{name}" if self._path else name
+
+    def names(self) -> list[str]:
+        """The names of all fields, taken at once: of a table of tables."""
+        self._taken.update(self._values)
+        return list(self._values)
+
+    def raw(self, name: str, default: Any) -> Any:
+        """The value as it stands."""
+        self._taken.add(name)
+        return self._values.get(name, default)
+
+    def table(self, name: str) -> Fields:
+        """A table within, empty when it is missing."""
+        value = self.raw(name, {})
+        if not isinstance(value, dict):
+            raise self._wrong(name, value, "a table")
+        return Fields(value, self.path(name))
+
+    def text(self, name: str, default: str) -> str:
+        """A text without NUL."""
+        value = self.raw(name, default)
+        if not isinstance(value, str) or "\0" in value:
+            raise self._wrong(name, value, "a text")
+        return value
+
+    def strings(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """A list of texts."""
+        value = self.raw(name, default)
+        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+            raise self._wrong(name, value, "a list of texts")
+        return tuple(value)
+
+    def integer(self, name: str, default: int, *, low: int, high: int) -> int:
+        """A whole number from `low` to `high`."""
+        value = self.raw(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self._wrong(name, value, f"a whole number from {low} to {high}")
+        return value
+
+    def integers(self, name: str, default: tuple[int, ...], *, count: int) -> tuple[int, ...]:
+        """A list of so many whole numbers."""
+        value = self.raw(name, default)
+        if (
+            not isinstance(value, list | tuple)
+            or len(value) != count
+            or not all(isinstance(v, int) and not isinstance(v, bool) for v in value)
+        ):
+            raise self._wrong(name, value, f"{count} whole numbers")
+        return tuple(value)
+
+    def seconds(self, name: str, default: float) -> float:
+        """A duration in seconds, not negative."""
+        value = self.raw(name, default)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value < float("inf"):
+            raise self._wrong(name, value, "seconds, 0 or more")
+        return float(value)
+
+    def size(self, name: str, default: int, *, low: int = 0, high: int = 2**62) -> int:
+        """Bytes: a whole number or a text such as 64MiB or 8GB."""
+        value = self.raw(name, default)
+        if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
+            base = 1024 if match[3] else 1000
+            value = int(float(match[1]) * base ** _POWER[match[2].upper()])
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self._wrong(name, value, f"bytes, {low} or more, such as 64MiB")
+        return value
+
+    def nothing_else(self) -> None:
+        """Refuse fields that nobody took: a misspelt limit is no limit."""
+        for name in self._values:
+            if name not in self._taken:
+                raise BadInput(
+                    "unknown", field=self.path(name), expected=", ".join(sorted(self._taken))
+                )
+
+    def _wrong(self, name: str, value: Any, expected: str) -> BadInput:
+        return BadInput(f"{value!r}", field=self.path(name), expected=expected)

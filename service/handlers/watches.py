@@ -1,0 +1,139 @@
+"""Watched curves: a tenant marks a graph on a hardware, and the curve becomes metrics.
+
+Names are the only label that a user chooses, and there are at most `max_watched` of them, so that
+what Prometheus keeps stays bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from service.edge import Answer, Call
+from service.handlers.graphs import resolve_graph
+from service.handlers.jobs import job_of, limits_of
+from service.json_body import convert, read_json
+from service.problems import Problem
+from service.questions import CurveRequest, curve_question
+from service.store.graphs import owned_graph
+from service.store.hardware import find_hardware
+from service.store.ids import iso
+from service.store.jobs import job_document
+from service.store.tables import Watch
+from service.store.watches import (
+    add_watch,
+    count_watches,
+    delete_watch,
+    find_watch,
+    watches_of,
+)
+from service.watch_metrics import Watched, watched_metrics
+from shardwise.errors import BadInput
+
+SCHEMA = "shardwise.watch/1"
+MAX_GPUS = 256
+"""Most GPU counts of a watched curve: each is a series of every family."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+
+
+class WatchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/watches`."""
+
+    name: str
+    graph: str
+    hardware: str
+    max_gpus: int
+    options: dict[str, Any] = {}
+
+
+def parse_watch(call: Call) -> WatchRequest:
+    """The request of the body."""
+    value = read_json(call.body, call.settings.max_json_depth)
+    if not isinstance(value, dict):
+        raise BadInput("not an object", expected="a JSON object")
+    ask: WatchRequest = convert(value, WatchRequest)
+    if not _NAME.fullmatch(ask.name):
+        raise BadInput(
+            f"{ask.name[:60]!r}",
+            field="name",
+            expected="1 to 40 of a-z, 0-9, '.', '_' and '-', a letter or digit first",
+        )
+    if ask.max_gpus > MAX_GPUS:
+        raise BadInput(f"{ask.max_gpus}", field="max_gpus", expected=f"at most {MAX_GPUS}")
+    return ask
+
+
+def post_watch(call: Call) -> Answer:
+    """201 with the watch and the job of its curve; 200 when the tenant has just this one."""
+    ask: WatchRequest = call.parsed
+    hardware = find_hardware(call.session, call.tenant, ask.hardware)
+    graph = resolve_graph(call, ask.graph)
+    curve = CurveRequest(graph, ask.hardware, ask.max_gpus, ask.options)
+    question = curve_question(curve, graph, hardware, limits_of(call))
+    headers = {"Location": f"/v1/watches/{ask.name}"}
+    new = add_watch(
+        call.session,
+        call.tenant,
+        ask.name,
+        content_id=question.content_id,
+        graph_id=graph,
+        hardware=ask.hardware,
+        max_gpus=ask.max_gpus,
+    )
+    if not new:
+        known = find_watch(call.session, call.tenant, ask.name)
+        if known.content_id != question.content_id:
+            raise Problem("in-use", f"{ask.name} watches another curve: delete it first")
+    elif count_watches(call.session, call.tenant) > (most := int(call.limit("max_watched"))):
+        raise Problem("quota", f"{most} curves are watched already: delete one first")
+    job, made = job_of(call, question)
+    row = find_watch(call.session, call.tenant, ask.name)
+    document = {**watch_document(row), "job": job_document(job)}
+    return Answer(201 if new else 200, document, headers=headers, ring=[job.id] if made else [])
+
+
+def get_watches(call: Call) -> Answer:
+    """All of the tenant's watches."""
+    items = [watch_document(row) for row in watches_of(call.session, call.tenant)]
+    return Answer(document={"schema": "shardwise.page/1", "items": items, "next": None})
+
+
+def get_watch(call: Call, name: str) -> Answer:
+    """One watch."""
+    return Answer(document=watch_document(find_watch(call.session, call.tenant, name[:80])))
+
+
+def remove_watch(call: Call, name: str) -> Answer:
+    """204."""
+    delete_watch(call.session, call.tenant, name[:80])
+    return Answer(204)
+
+
+def get_watch_metrics(call: Call) -> Answer:
+    """The tenant's watched curves in Prometheus' text form."""
+    found = []
+    for row in watches_of(call.session, call.tenant):
+        graph = owned_graph(call.session, call.tenant, row.graph_id)
+        try:
+            hardware = find_hardware(call.session, call.tenant, row.hardware)
+        except Problem:
+            # Its profile was deleted: one watch less, and the others still have their series.
+            continue
+        found.append(Watched(row.name, graph.name, hardware, row.content_id))
+    text = watched_metrics(call.session, call.tenant, found)
+    return Answer(content=text, media_type="text/plain; version=0.0.4")
+
+
+def watch_document(row: Watch) -> dict[str, Any]:
+    """A watch as it is shown."""
+    return {
+        "schema": SCHEMA,
+        "name": row.name,
+        "graph": row.graph_id,
+        "hardware": row.hardware,
+        "max_gpus": row.max_gpus,
+        "created_at": iso(row.created_at),
+    }

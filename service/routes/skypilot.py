@@ -1,0 +1,26 @@
+"""/v1/skypilot/policy: what SkyPilot's `admin_policy: http://…` calls."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from service import openapi as doc
+from service.edge import change_within
+from service.handlers import skypilot as handlers
+from service.state import state_of
+
+router = APIRouter(prefix="/v1/skypilot", tags=["skypilot"])
+
+
+@router.post("/policy", **doc.post_policy)
+async def post_policy(request: Request) -> Response:
+    """The task with the resources that its graph asks for; others as they came; 400 rejects."""
+    return await change_within(
+        request,
+        handlers.known_policy,
+        handlers.start_policy,
+        handlers.late_policy,
+        state_of(request).settings.policy_wait_s,
+        "skypilot.policy",
+        parse=handlers.parse_policy,
+    )

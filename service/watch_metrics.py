@@ -1,0 +1,130 @@
+"""Watched curves as metrics, apart from /metrics: they are a tenant's own and need its key.
+
+    shardwise_watch_iteration_time_seconds{watch, gpus}     the shortest step on so many GPUs
+    shardwise_watch_samples_per_second{watch, gpus}
+    shardwise_watch_peak_memory_bytes{watch, gpus}          on one GPU, replayed
+    shardwise_watch_usd_per_million_samples{watch, gpus}    where the hardware has prices
+    shardwise_watch_fewest_gpus{watch}                      the smallest count that fits
+    shardwise_watch_knee_gpus{watch}                        where more GPUs begin to pay badly
+    shardwise_watch_info{watch, graph, hardware}            1
+    shardwise_watch_bus_bandwidth_bytes_per_second{hardware, operation, group, size}
+                                                            of a measured profile, as nccl-tests
+
+A count on which nothing fits has no series: there is no number that stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy.orm import Session
+
+from service.store.results import result_of
+from shardwise.advise.turning_point import turning_point
+from shardwise.hardware import Hardware
+from shardwise.hardware.bandwidth import bus_bandwidth
+
+CURVES = (
+    ("iteration_time_seconds", "time_s", "The shortest step on so many GPUs."),
+    ("samples_per_second", "samples_per_s", "Throughput on so many GPUs."),
+    ("peak_memory_bytes", "peak_bytes", "Replayed peak memory of one GPU."),
+    ("usd_per_million_samples", "usd_per_million_samples", "Price, where offers are known."),
+)
+SIZES_BYTES = tuple(2**power for power in (10, 14, 18, 20, 22, 24, 26, 28, 30))
+"""At which sizes bandwidths are given: those of a table that are nearest, each once."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A watch with what its series say."""
+
+    name: str
+    graph_name: str
+    hardware: Hardware
+    content_id: str
+
+
+def watched_metrics(session: Session, tenant: str, watches: Iterable[Watched]) -> bytes:
+    """The text that Prometheus scrapes; a curve that is not computed yet has no series."""
+    found = []
+    for watch in watches:
+        stored = result_of(session, tenant, watch.content_id)
+        curve = msgspec.json.decode(stored.content) if stored is not None else {}
+        found.append((watch, [p for p in curve.get("points", ()) if p["feasible"]]))
+    registry = CollectorRegistry()
+    registry.register(_Curves(found))
+    text: bytes = generate_latest(registry)
+    return text
+
+
+class _Curves(Collector):
+    def __init__(self, watched: list[tuple[Watched, list[dict[str, Any]]]]) -> None:
+        self._watched = watched
+
+    def collect(self) -> Iterator[Metric]:
+        """The families."""
+        info = _family("info", "A watched graph on a hardware.", "watch", "graph", "hardware")
+        fewest = _family("fewest_gpus", "The smallest count that fits.", "watch")
+        knee = _family("knee_gpus", "The turning point of the curve.", "watch")
+        curves = [_family(name, text, "watch", "gpus") for name, _, text in CURVES]
+        for watch, points in self._watched:
+            info.add_metric((watch.name, watch.graph_name, watch.hardware.name), 1)
+            for family, (_, key, _) in zip(curves, CURVES, strict=True):
+                for point in points:
+                    if point.get(key) is not None:
+                        family.add_metric((watch.name, str(point["gpus"])), point[key])
+            if points:
+                fewest.add_metric((watch.name,), min(point["gpus"] for point in points))
+            at = knee_of(points)
+            if at is not None:
+                knee.add_metric((watch.name,), at)
+        yield from (info, fewest, knee, *curves, self._bandwidths())
+
+    def _bandwidths(self) -> Metric:
+        family = _family(
+            "bus_bandwidth_bytes_per_second",
+            "Measured bus bandwidth of a collective.",
+            "hardware",
+            "operation",
+            "group",
+            "size",
+        )
+        for hardware in {w.hardware.id: w.hardware for w, _ in self._watched}.values():
+            for table in hardware.collectives:
+                ranks = table.nodes * table.ranks_per_node
+                group = f"{table.nodes}x{table.ranks_per_node}"
+                group += "" if table.consecutive else " strided"
+                sizes = np.array(table.sizes_bytes)
+                nearest = {int(np.abs(np.log2(sizes / s)).argmin()) for s in SIZES_BYTES}
+                for i in sorted(nearest):
+                    size, seconds = table.sizes_bytes[i], table.times_s[i]
+                    family.add_metric(
+                        (hardware.name, table.operation, group, str(int(size))),
+                        bus_bandwidth(table.operation, ranks, size, seconds),
+                    )
+        return family
+
+
+def _family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"shardwise_watch_{name}", text, labels=labels)
+
+
+def knee_of(points: list[dict[str, Any]]) -> int | None:
+    """The GPU count at the turning point of iteration time over count; None without one.
+
+    Counts that a smaller one beats are left out: the curve is then strictly descending.
+    """
+    kept: list[tuple[int, float]] = []
+    for point in points:
+        if not kept or point["time_s"] < kept[-1][1]:
+            kept.append((point["gpus"], point["time_s"]))
+    counts = np.array([float(gpus) for gpus, _ in kept])
+    at = turning_point(counts, np.array([time for _, time in kept]))
+    return None if at is None else kept[at][0]

@@ -1,0 +1,160 @@
+"""simulate-cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
+from shardwise.cli.cluster_plot import plot_cluster
+from shardwise.cli.outfiles import check_output, write_json
+from shardwise.cli.output import counted, emit, note, progress, say, table
+from shardwise.cli.plots import check_suffix
+from shardwise.errors import BadInput
+from shardwise.files import read_bounded
+from shardwise.schedulers.counts import Counts
+
+GRAPHS = ("shipped:vgg16", "shipped:gpt2", "shipped:transformer")
+MOST_OF_ONE = 16
+
+
+@click.command("simulate-cluster")
+@click.option("--gpus", required=True, type=click.IntRange(1), help="GPUs of the cluster.")
+@click.option("--jobs", "jobs_file", help="A file of jobs (shardwise.jobs/1).")
+@click.option("--generate", type=click.IntRange(1), help="So many jobs in the shape of a trace.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--load", type=float, default=1.0, show_default=True, help="GPUs asked for over GPUs there."
+)
+@click.option(
+    "--restart", "restart_s", type=float, default=60.0, show_default=True,
+    help="Seconds that a job loses when it gets another number of GPUs.",
+)  # fmt: skip
+@click.option("--curve", "curve_files", multiple=True, help="A curve file; any number.")
+@click.option("--graph", "graphs", multiple=True, help="A graph whose curve is computed.")
+@click.option("--hardware", default="dgx-a100-80gb", show_default=True, help="Of the graphs.")
+@click.option(
+    "--max-gpus", type=click.IntRange(1), default=MOST_OF_ONE, show_default=True,
+    help="The most GPUs of one job, for the graphs.",
+)  # fmt: skip
+@click.option("--write-jobs", help="Write the jobs here, for --jobs.")
+@click.option("--plot", help="Write a picture: .html, .svg or .png.")
+@search_options
+@json_option
+def simulate_cluster(
+    gpus: int,
+    jobs_file: str | None,
+    generate: int | None,
+    seed: int,
+    load: float,
+    restart_s: float,
+    curve_files: tuple[str, ...],
+    graphs: tuple[str, ...],
+    hardware: str,
+    max_gpus: int,
+    write_jobs: str | None,
+    plot: str | None,
+    as_json: bool,
+    **search: Any,
+) -> None:
+    """A shared cluster: fixed requests, equal shares, and GPUs given by the jobs' curves."""
+    from shardwise.schedulers.cluster.job import jobs_document, read_jobs
+    from shardwise.schedulers.cluster.report import compare_policies
+    from shardwise.schedulers.cluster.trace import generate as generated
+
+    if (jobs_file is None) == (generate is None):
+        raise BadInput("neither or both", field="jobs", expected="one of --jobs and --generate")
+    if write_jobs and generate is None:
+        raise BadInput("nothing is generated", field="write-jobs", expected="--generate N")
+    for path, field in ((plot, "plot"), (write_jobs, "write-jobs")):
+        check_output(path, field)
+    if plot:
+        check_suffix(plot)
+    if not curve_files and not graphs:
+        graphs = GRAPHS
+    curves = {}
+    for path in curve_files:
+        counts = _curve_of(path)
+        curves[counts.name] = counts
+    for spec in graphs:
+        counts = _computed(spec, hardware, min(max_gpus, gpus), search, as_json)
+        curves[counts.name] = counts
+    about: dict[str, Any] = {"curves": sorted(curves)}
+    if generate is not None:
+        jobs, names = generated(curves, generate, gpus, seed=seed, load=load)
+        about |= {"seed": seed, "load": load}
+        if write_jobs:
+            write_json(jobs_document(jobs, names), write_jobs)
+    else:
+        assert jobs_file is not None
+        try:
+            jobs = read_jobs(read_bounded(jobs_file, "a file of jobs"), curves)
+        except BadInput as error:
+            raise error.in_file(jobs_file) from None
+    document = compare_policies(jobs, gpus, restart_s=restart_s, **about)
+    if plot:
+        plot_cluster(document, plot)
+    if as_json:
+        emit(document)
+        return
+    _table(document)
+    if plot:
+        note(f"wrote {plot}")
+
+
+def _curve_of(path: str) -> Counts:
+    try:
+        document = msgspec.json.decode(read_bounded(path, "a curve file"))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        document = None
+    if not isinstance(document, dict):
+        raise BadInput("not a JSON object", file=path, expected="what curve --json writes")
+    try:
+        return Counts.of(document)
+    except BadInput as error:
+        raise error.in_file(path) from None
+
+
+def _computed(
+    spec: str, hardware: str, max_gpus: int, search: dict[str, Any], as_json: bool
+) -> Counts:
+    from shardwise.advise import curve
+    from shardwise.hardware import load_hardware
+
+    with progress(search["quiet"] or as_json) as listener:
+        return Counts.of(
+            curve(
+                load_graph(spec), load_hardware(hardware), max_gpus, options_from(search), listener
+            )
+        )
+
+
+def _table(document: dict[str, Any]) -> None:
+    rows = [
+        (
+            row["policy"],
+            _hours(row["average_completion_s"]),
+            f"{row['speedup']:.2f}",
+            _hours(row["median_completion_s"]),
+            _hours(row["average_wait_s"]),
+            _hours(row["makespan_s"]),
+            f"{row['utilisation']:.0%}",
+            row["restarts"],
+        )
+        for row in document["policies"]
+    ]
+    table(
+        f"{counted(document['jobs'], 'job')} on {counted(document['gpus'], 'GPU')}, hours",
+        ("policy", "average", "faster", "median", "wait", "makespan", "in use", "restarts"),
+        rows,
+    )
+    say("average: from arrival to end; faster: the average under fixed requests over this one")
+
+
+def _hours(value: float) -> str:
+    return f"{value / 3600:,.2f}"
+
+
+COMMANDS = (simulate_cluster,)

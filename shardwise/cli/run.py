@@ -1,0 +1,258 @@
+"""run: execute a plan on this host or job, and compare predicted with measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from shardwise.advise.plan import read_plan
+from shardwise.cli.arguments import json_option, load_graph
+from shardwise.cli.outfiles import check_output, write_json
+from shardwise.cli.output import emit, note, say, table
+from shardwise.errors import BadInput, ShardwiseError
+from shardwise.measure.world import World, find_world
+
+RUN_DIR_VARIABLE = "SHARDWISE_RUN_DIR"
+GRACE_S = 30.0
+
+
+class RunFailed(ShardwiseError):
+    """A rank ended with an error; what it said stands above this."""
+
+    def __init__(self, code: int) -> None:
+        how = f"was ended by signal {code - 128}" if code > 128 else f"ended with {code}"
+        super().__init__(f"a rank {how}")
+        self.exit_code = code if code in (1, 2) else 1
+
+
+@click.command()
+@click.argument("plan_file", required=False)
+@click.argument("launcher", nargs=-1)
+@click.option("--graph", "graph_spec", help="The plan's graph: a file or shipped:NAME.")
+@click.option("--source", help="Its module instead, as `shardwise capture` took it.")
+@click.option("--batch", type=click.IntRange(1), help="As for `shardwise capture`.")
+@click.option("--seq", type=click.IntRange(1), help="As for `shardwise capture`.")
+@click.option("--dtype", help="As for `shardwise capture`.")
+@click.option("--steps", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--warm-up", type=click.IntRange(0), default=3, show_default=True)
+@click.option("-o", "--output", help="Write the shardwise.measurement/1 document to this file.")
+@json_option
+def run(
+    plan_file: str | None,
+    launcher: tuple[str, ...],
+    graph_spec: str | None,
+    source: str | None,
+    batch: int | None,
+    seq: int | None,
+    dtype: str | None,
+    steps: int,
+    warm_up: int,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Train a few steps by PLAN_FILE; what follows `--` are arguments of torchrun.
+
+    Weights and inputs are made up: time and memory are what is looked at. To train in earnest call
+    `shardwise.parallelize` in a script of your own (docs/execute.md). Started by torchrun, srun or
+    an agent, this process is one rank.
+    """
+    plan_path = plan_file or _in_run_dir("plan.json", "PLAN_FILE")
+    plan = read_plan(plan_path)
+    _require_executable(plan, plan_path)
+    check_output(output)
+    graph_spec = graph_spec or _known_graph(plan, source)
+    world = find_world()
+    if world is not None:
+        options = _options(graph_spec, source, batch, seq, dtype, steps, warm_up)
+        _as_rank(plan, world, options, output)
+        return
+    if graph_spec is not None and (":" not in graph_spec or Path(graph_spec).exists()):
+        graph_spec = str(Path(graph_spec).resolve())
+    given = {"graph": graph_spec, "source": source, "batch": batch, "seq": seq, "dtype": dtype}
+    arguments = [str(Path(plan_path).resolve()), "--steps", str(steps), "--warm-up", str(warm_up)]
+    for name, value in given.items():
+        if value is not None:
+            arguments += [f"--{name}", str(value)]
+    document = _launched(plan, list(launcher), arguments)
+    if document is None:
+        note("rank 0 is on another node and reports there")
+        return
+    if output is not None:
+        write_json(document, output)
+    if as_json:
+        emit(document)
+    else:
+        show(document)
+
+
+def show(document: Mapping[str, Any]) -> None:
+    """Predicted against measured, as a table."""
+    predicted, errors = document["predicted"], document["errors"]
+    rows = [
+        ("iteration time", "iteration", _ms(predicted["replayed_time_s"]),
+         _ms(document["iteration_s"]["median"])),
+        ("compute", "compute", _ms(predicted["compute_s"]), _ms(document["compute_s"])),
+        ("communication", "communication", _ms(predicted["communication_s"]),
+         _ms(document["communication_s"])),
+        ("peak memory", "peak", _mib(predicted["peak_bytes"]), _mib(document["peak_bytes"]["max"])),
+    ]  # fmt: skip
+    table(
+        f"{document['graph_name']} on {document['gpus']} x {document['device_kind']} "
+        f"({document['backend']}), {document['steps']} steps",
+        ("", "predicted", "measured", "off by"),
+        [(name, a, b, _percent(errors[key])) for name, key, a, b in rows],
+    )
+    spread = document["iteration_s"]
+    say(f"80 % of the steps took {_ms(spread['p10'])} to {_ms(spread['p90'])}.")
+    for name, reason in document["fallbacks"].items():
+        note(f"{name} ran whole, which the plan does not price: {reason}")
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.4g} ms"
+
+
+def _mib(size: float) -> str:
+    return f"{size / 2**20:.1f} MiB"
+
+
+def _percent(error: float | None) -> str:
+    return "-" if error is None else f"{error * 100:+.1f} %"
+
+
+def _in_run_dir(name: str, field: str) -> str:
+    folder = os.environ.get(RUN_DIR_VARIABLE)
+    if folder is None:
+        raise BadInput("is missing", field=field, expected="a shardwise.plan/1 file")
+    return str(Path(folder) / name)
+
+
+def _require_executable(plan: Mapping[str, Any], path: str) -> None:
+    operators = [op for group in plan["groups"] for op in group["operators"]]
+    if not operators or any("moves" not in op for op in operators):
+        raise BadInput(
+            "does not say how its operators' inputs are moved",
+            file=path,
+            field="groups",
+            expected="a plan that this release of `shardwise plan` wrote",
+        )
+
+
+def _known_graph(plan: Mapping[str, Any], source: str | None) -> str | None:
+    """The graph where nobody names one: the launch's, a shipped one of the plan's name."""
+    from shardwise.capture.shipped import shipped_names
+
+    if source is not None:
+        return None
+    folder = os.environ.get(RUN_DIR_VARIABLE)
+    if folder is not None and (Path(folder) / "graph.json").is_file():
+        return str(Path(folder) / "graph.json")
+    if plan["graph_name"] in shipped_names():
+        return f"shipped:{plan['graph_name']}"
+    raise BadInput(
+        f"what {plan['graph_name']!r} computes is not in the plan",
+        field="graph",
+        expected="--graph FILE (what `shardwise capture` wrote) or --source SOURCE",
+    )
+
+
+def _options(
+    graph_spec: str | None,
+    source: str | None,
+    batch: int | None,
+    seq: int | None,
+    dtype: str | None,
+    steps: int,
+    warm_up: int,
+) -> Any:
+    from shardwise.measure.rank import load_torch
+
+    load_torch()
+    from shardwise.execute.training import RunOptions
+
+    graph = None if graph_spec is None else load_graph(graph_spec)
+    return RunOptions(graph, source, batch, seq, dtype, steps, warm_up)
+
+
+def _as_rank(plan: dict[str, Any], world: World, options: Any, output: str | None) -> None:
+    from shardwise.execute.training import train, write_report
+
+    document = train(plan, world, options)
+    if document is None:
+        return
+    if output is not None:
+        write_json(document, output)
+    folder = os.environ.get(RUN_DIR_VARIABLE)
+    if folder is not None:
+        write_report(document, Path(folder) / "report")
+    if output is None or folder is not None:
+        show(document)
+
+
+def _launched(
+    plan: Mapping[str, Any], launcher: list[str], arguments: list[str]
+) -> dict[str, Any] | None:
+    """What rank 0 measured under torchrun; None when it was not on this host."""
+    with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
+        found = Path(folder) / "measurement.json"
+        command = [
+            sys.executable, "-m", "shardwise.execute.torchrun", *_torchrun(plan, launcher),
+            "-m", "shardwise.execute", *arguments, "--output", str(found),
+        ]  # fmt: skip
+        with _started(command) as process:
+            code = process.wait()
+        if code:
+            raise RunFailed(code)
+        document: dict[str, Any] | None = None
+        if found.exists():
+            document = msgspec.json.decode(found.read_bytes())
+        return document
+
+
+def _torchrun(plan: Mapping[str, Any], launcher: list[str]) -> list[str]:
+    """The user's arguments, with what the plan knows where they say nothing."""
+    words = {argument.partition("=")[0].replace("_", "-").lstrip("-") for argument in launcher}
+    added = []
+    if not words & {"nproc-per-node"}:
+        added.append(f"--nproc-per-node={int(plan['gpus']) // max(int(plan.get('nodes') or 1), 1)}")
+    if not words & {"nnodes", "standalone", "rdzv-endpoint", "master-addr"}:
+        added = ["--standalone", f"--nproc-per-node={plan['gpus']}"]
+    return [*added, *launcher]
+
+
+@contextmanager
+def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """torchrun with the ranks' output on our standard error; it never outlives this process."""
+    try:
+        import torch.distributed.run as _  # noqa: F401
+    except ImportError:
+        raise ShardwiseError(
+            "running a plan needs PyTorch: pip install 'shardwise[torch]'"
+        ) from None
+    environment = {"OMP_NUM_THREADS": str(1), **os.environ}
+    process = subprocess.Popen(command, env=environment, stdout=sys.stderr.fileno())
+    before = signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+    try:
+        yield process
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+COMMANDS = (run,)

@@ -1,0 +1,61 @@
+"""Gradient accumulation: a step of A micro-batches within one call of the module.
+
+Every micro-batch runs backward before the next one runs forward, so that only one's activations
+are there. The gradients wait beside the parameters; `loss.backward()` of the mean loss adds them,
+times its own incoming gradient, to `.grad`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.errors import BadInput
+
+
+def accumulate(
+    parts: int, run: Callable[[int], torch.Tensor], parameters: Sequence[torch.nn.Parameter]
+) -> torch.Tensor:
+    """The mean of `run(0)` … `run(parts - 1)`, each a scalar loss; differentiable.
+
+    Raises `BadInput` when a micro-batch gives no scalar.
+    """
+    earlier = [p.grad for p in parameters]
+    for p in parameters:
+        p.grad = None
+    total: torch.Tensor | None = None
+    try:
+        for number in range(parts):
+            loss = run(number)
+            if loss.numel() != 1:
+                raise BadInput(
+                    f"the module returns a tensor of shape {list(loss.shape)}",
+                    field="micro_batches",
+                    expected="a scalar loss, or a plan with one micro-batch",
+                )
+            (loss / parts).backward()
+            total = loss.detach() if total is None else total + loss.detach()
+        found = [p.grad for p in parameters]
+    finally:
+        for p, grad in zip(parameters, earlier, strict=True):
+            p.grad = grad
+    assert total is not None
+    seed = torch.zeros((), device=total.device, requires_grad=True)
+    return _Deposit.apply(total / parts, seed, parameters, found)
+
+
+class _Deposit(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, loss: Any, seed: Any, parameters: Any, found: Any) -> Any:
+        ctx.parameters, ctx.found = parameters, found
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        for p, grad in zip(ctx.parameters, ctx.found, strict=True):
+            if grad is not None:
+                scaled = grad * gradients[0].to(grad.dtype)
+                p.grad = scaled if p.grad is None else p.grad + scaled
+        return None, torch.zeros_like(gradients[0], dtype=torch.float32), None, None

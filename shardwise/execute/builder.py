@@ -1,0 +1,308 @@
+"""From a placement to the instructions of a rank: operators, loads, moves, crossings.
+
+Everything is resolved here, once: which slot, which overload, which steps over which groups. The
+order is the graph's; a tensor is moved just before its first reader in a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from shardwise.advise.operator_layouts import LayoutPair
+from shardwise.execute.bridge import bridge
+from shardwise.execute.collectives import Change, parse_path
+from shardwise.execute.crossing import Route, prepare_groups
+from shardwise.execute.instruction import Instruction, Rebuild, mark_dead
+from shardwise.execute.placement import CONSTANT, Placed, Placement
+from shardwise.graph.graph import Graph, Operator
+
+Local = Callable[[Placed], Any]
+"""Gives the operator of a placement on local parts (`shardwise.execute.local`)."""
+
+
+@dataclass
+class Built:
+    """What `Program` runs.
+
+    `arguments`, `parameters` and `buffers` name the slots that are filled before a run (a buffer
+    with its layout); `constants` run once, or in every step where they are random; `results` are
+    the slots of the graph's outputs, whole.
+    """
+
+    slots: int = 0
+    arguments: dict[str, int] = field(default_factory=dict)
+    parameters: dict[str, int] = field(default_factory=dict)
+    buffers: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    constants: list[Instruction] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    results: dict[str, int] = field(default_factory=dict)
+    pairs: dict[int, LayoutPair] = field(default_factory=dict)
+    unpriced: list[str] = field(default_factory=list)
+
+
+class Builder:
+    """Builds the program of one rank."""
+
+    def __init__(self, placement: Placement, local: Local, parameters: Parameters) -> None:
+        self._placement = placement
+        self._graph: Graph = placement.graph
+        self._mesh = placement.mesh
+        self._local = local
+        self._parameters = parameters
+        self._slot: dict[Hashable, int] = {}
+        self._random: set[str] = set()
+        self._entered: dict[tuple[str, int], LayoutPair] = {}
+        self._built = Built()
+
+    def build(self, outputs: Sequence[str]) -> Built:
+        """The program that gives these tensors of the graph."""
+        for placed in self._placement.operators:
+            if placed.group == CONSTANT:
+                self._constant(placed)
+            else:
+                self._member(placed)
+        for name in dict.fromkeys(outputs):
+            self._result(name)
+        built = self._built
+        built.slots = len(self._slot)
+        mark_dead(built.instructions, self._lasting())
+        return built
+
+    def _lasting(self) -> set[int]:
+        """Slots that outlive a run: what it is given, what it gives, constants."""
+        built = self._built
+        once = {slot for i in built.constants for slot in i.outputs}
+        return once | set(built.buffers) | set(built.results.values())
+
+    # Slots
+
+    def _new(self, key: Hashable) -> int:
+        return self._slot.setdefault(key, len(self._slot))
+
+    def _emit(
+        self, name: str, run: Callable[..., Any], inputs: Sequence[int], outputs: Sequence[int]
+    ) -> Instruction:
+        made = Instruction(name, run, tuple(inputs), tuple(outputs))
+        self._built.instructions.append(made)
+        return made
+
+    def _route(
+        self, name: str, forward: Sequence[Change], backward: Sequence[Change] = ()
+    ) -> Route:
+        prepare_groups(self._mesh, forward)
+        prepare_groups(self._mesh, backward)
+        shape = self._graph.tensors[name].shape
+        return Route(self._mesh, shape, tuple(forward), tuple(backward))
+
+    def _moved(self, key: Hashable, name: str, source: int, route: Route) -> int:
+        """The slot of a tensor after a route; the same one where nothing happens."""
+        if route.is_empty:
+            return self._slot.setdefault(key, source)
+        target = self._new(key)
+        self._emit(f"move {name}", _one(route), (source,), (target,))
+        return target
+
+    # Operators
+
+    def _constant(self, placed: Placed) -> None:
+        op = placed.operator
+        inputs = [self._whole(name) for name in op.inputs]
+        outputs = [self._new((name, CONSTANT)) for name in op.outputs]
+        made = Instruction(op.name, self._local(placed), tuple(inputs), tuple(outputs))
+        made.tensors = op.outputs
+        if _is_random(op) or any(name in self._random for name in op.inputs):
+            self._random.update(op.outputs)
+            self._built.instructions.append(made)
+        else:
+            self._built.constants.append(made)
+
+    def _member(self, placed: Placed) -> None:
+        op, recomputed = placed.operator, self._placement.groups[placed.group].recompute
+        begin = len(self._built.instructions)
+        inputs = [
+            self._input(placed, port, name, placed.layouts.inputs[port])
+            for port, name in enumerate(op.inputs)
+        ]
+        outputs = [self._new((name, placed.group)) for name in op.outputs]
+        for slot, pair in zip(outputs, placed.layouts.outputs, strict=True):
+            self._built.pairs[slot] = pair
+        made = self._emit(op.name, self._local(placed), inputs, outputs)
+        made.tensors = op.outputs
+        made.written = _written(op, self._graph)
+        if recomputed:
+            segment = self._placement.groups[placed.group].segment
+            for instruction in self._built.instructions[begin:]:
+                # What another group keeps, or moves for this one to keep, is not made again.
+                if instruction.rebuild is None and not instruction.name.startswith("cross"):
+                    instruction.segment = segment
+
+    def _input(self, placed: Placed, port: int, name: str, wanted: LayoutPair) -> int:
+        tensor, group = self._graph.tensors[name], placed.group
+        if tensor.role == "input":
+            return self._loaded(placed, name, wanted)
+        if tensor.role == "parameter":
+            return self._parameter(name, wanted)
+        made_in = self._placement.made_in.get(name)
+        if made_in is None or made_in == CONSTANT:
+            return self._cut(name, wanted)
+        source, there = self._seen(name, made_in, group, wanted)
+        move = placed.moves.get(port)
+        if move is None:
+            return source
+        forward = self._placement.path(there.forward, move["forward"], wanted.forward, name)
+        backward = move["backward"] and self._placement.path(
+            wanted.gradient, move["backward"], there.gradient, name
+        )
+        key = (name, group, wanted)
+        if key in self._slot:
+            return self._slot[key]
+        return self._moved(key, name, source, self._route(name, forward, tuple(backward)))
+
+    def _seen(
+        self, name: str, made_in: int, group: int, wanted: LayoutPair
+    ) -> tuple[int, LayoutPair]:
+        """An activation as a group has it: made there, or brought there for its first reader."""
+        key = (name, group)
+        if made_in == group:
+            return self._slot[key], self._placement.made[name]
+        if key not in self._slot:
+            self._cross(name, made_in, group, wanted)
+        slot = self._slot[key]
+        return slot, self._entered[name, group]
+
+    def _cross(self, name: str, made_in: int, group: int, into: LayoutPair) -> None:
+        way = self._placement.way(name, made_in, group, into)
+        self._entered[name, group] = into
+        source = self._slot[name, made_in]
+        route = self._route(name, way.forward, way.backward)
+        before = len(self._built.instructions)
+        target = self._moved((name, group), name, source, route)
+        if len(self._built.instructions) == before or not way.forward:
+            return
+        crossing = self._built.instructions[-1]
+        if way.kept != "rebuilt":
+            crossing.name = f"cross {name}"
+        again = self._route(name, way.again)
+        if way.kept == "before":
+            crossing.rebuild = Rebuild(source, target, again.move)
+        elif way.kept == "after" and way.again:
+            crossing.rebuild = Rebuild(target, source, again.move)
+
+    # What is there without being computed
+
+    def _loaded(self, placed: Placed, name: str, wanted: LayoutPair) -> int:
+        arrived = self._built.arguments.setdefault(name, self._new((name, "argument")))
+        load = placed.loads.get(name)
+        key = (name, placed.group)
+        if load is not None and key not in self._slot:
+            steps = parse_path(self._mesh, self._placement.arrives(name), load["steps"])
+            self._moved(key, name, arrived, self._route(name, steps))
+            self._entered[name, placed.group] = wanted
+        return self._bridged(name, self._slot[key], self._entered[name, placed.group], wanted)
+
+    def _parameter(self, name: str, wanted: LayoutPair) -> int:
+        stored = self._parameters.stored(name)
+        slot = self._built.parameters.setdefault(name, self._new((name, "parameter")))
+        return self._bridged(name, slot, stored, wanted)
+
+    def _bridged(self, name: str, slot: int, there: LayoutPair, wanted: LayoutPair) -> int:
+        """A tensor that the cost model takes to be there in any layout."""
+        gradient = self._graph.tensors[name].role == "parameter"
+        if there.forward == wanted.forward and (not gradient or there == wanted):
+            return slot
+        key = (name, slot, wanted)
+        if key in self._slot:
+            return self._slot[key]
+        back = bridge(wanted.gradient, there.gradient) if gradient else ()
+        route = self._route(name, bridge(there.forward, wanted.forward), back)
+        if any(step.operation not in ("slice", "mask") for step in (*route.forward, *back)):
+            self._built.unpriced.append(name)
+        return self._moved(key, name, slot, route)
+
+    def _whole(self, name: str) -> int:
+        """A constant or buffer in full."""
+        whole = LayoutPair(*[(-1,) * len(self._mesh.names)] * 2)
+        return self._cut(name, whole)
+
+    def _cut(self, name: str, wanted: LayoutPair) -> int:
+        """A constant or buffer in a layout: this rank's part of what every rank has."""
+        if name not in self._placement.made_in:
+            slot = self._new((name, "buffer", wanted.forward))
+            self._built.buffers[slot] = (name, wanted.forward)
+            return slot
+        whole = self._slot[name, CONSTANT]
+        if all(state == -1 for state in wanted.forward):
+            return whole
+        key = (name, CONSTANT, wanted.forward)
+        if key not in self._slot:
+            slices = self._mesh.local_slices(self._graph.tensors[name].shape, wanted.forward)
+            target = self._new(key)
+            made = Instruction(f"cut {name}", lambda x: (x[slices],), (whole,), (target,))
+            constant = name not in self._random
+            (self._built.constants if constant else self._built.instructions).append(made)
+        return self._slot[key]
+
+    # What is given back
+
+    def _result(self, name: str) -> None:
+        made_in = self._placement.made_in[name]
+        source = self._slot[name, made_in]
+        if made_in == CONSTANT:
+            self._built.results[name] = source
+            return
+        pair = self._placement.made[name]
+        whole = (-1,) * len(self._mesh.names)
+        route = self._route(name, bridge(pair.forward, whole), bridge(whole, pair.gradient))
+        self._built.results[name] = self._moved((name, "result"), name, source, route)
+
+
+class Parameters:
+    """In which layout each parameter is kept: the first reader's, its gradient summed once.
+
+    Where readers that have the parameter alike differ in their gradients (a tied embedding), the
+    gradient is partial if it is for any of them: the others then add their whole one on one rank.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._pairs: dict[str, LayoutPair] = {}
+        self.group: dict[str, int] = {}
+        for placed in placement.operators:
+            for name, pair in zip(placed.operator.inputs, placed.layouts.inputs, strict=True):
+                if placement.graph.tensors[name].role == "parameter":
+                    self._add(name, pair)
+                    self.group.setdefault(name, placed.group)
+
+    def _add(self, name: str, pair: LayoutPair) -> None:
+        first = self._pairs.setdefault(name, pair)
+        if first.forward == pair.forward and first.gradient != pair.gradient:
+            both = zip(first.gradient, pair.gradient, strict=True)
+            self._pairs[name] = LayoutPair(first.forward, tuple(min(two) for two in both))
+
+    def stored(self, name: str) -> LayoutPair:
+        """The layout of a parameter and of its gradient."""
+        return self._pairs[name]
+
+    def all(self) -> Mapping[str, LayoutPair]:
+        """Every parameter that some operator reads."""
+        return self._pairs
+
+
+def _one(route: Route) -> Callable[[torch.Tensor], tuple[torch.Tensor]]:
+    return lambda x: (route(x),)
+
+
+def _is_random(op: Operator) -> bool:
+    from shardwise.measure.torch_operator import overload
+
+    return torch.Tag.nondeterministic_seeded in overload(op.kind).tags
+
+
+def _written(op: Operator, graph: Graph) -> tuple[int, ...]:
+    """Ports whose buffers the operator updates: running statistics."""
+    if "batch_norm" not in op.kind and "instance_norm" not in op.kind:
+        return ()
+    return tuple(p for p, n in enumerate(op.inputs) if graph.tensors[n].role == "buffer")

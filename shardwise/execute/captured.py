@@ -1,0 +1,151 @@
+"""A module captured for execution: its graph, and where the values of its tensors are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from shardwise.capture.convert import Converted, convert
+from shardwise.capture.export import export
+from shardwise.capture.model import Model
+from shardwise.errors import BadInput, CaptureError
+from shardwise.graph.document import graph_id
+from shardwise.graph.graph import Graph
+from shardwise.graph.validate import validate_graph
+
+WRAPPER = "model."
+"""The attribute path that names of shipped and transformers models leave out."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A module with its training graph. `returns` is the structure of what forward returns."""
+
+    model: Model
+    converted: Converted
+    returns: Any
+
+    @property
+    def graph(self) -> Graph:
+        return self.converted.graph
+
+    def value(self, name: str) -> torch.Tensor:
+        """The module's own tensor of a parameter or buffer of the graph."""
+        if name in self.converted.constants:
+            return self.converted.constants[name]
+        owner, _, last = self.converted.paths[name].rpartition(".")
+        return getattr(self.model.module.get_submodule(owner), last)
+
+
+def capture_module(model: Model, name: str) -> Captured:
+    """Export the module as `shardwise capture` does, on its own tensors; nothing is computed."""
+    program = export(model, name)
+    converted = convert(program, model, name)
+    validate_graph(converted.graph)
+    leaves = pytree.tree_leaves((model.args, dict(model.kwargs)))
+    if len(leaves) != len(converted.inputs):
+        raise CaptureError(
+            f"the example inputs have {len(leaves)} leaves, the exported module "
+            f"{len(converted.inputs)}",
+            expected="arguments that the module's forward takes as they are",
+        )
+    return Captured(model, converted, program.call_spec.out_spec)
+
+
+def capture_for(
+    module: Any,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
+    plan: Mapping[str, Any],
+    graph: Graph | None = None,
+) -> Captured:
+    """The capture of `module` that the plan was made for.
+
+    Names in a graph depend on how it was captured, so besides the plain form the one of shipped
+    and transformers models is tried. Raises `BadInput` that says what differs if none is the
+    plan's graph.
+    """
+    args, kwargs = arguments(example_inputs)
+    name = str(plan["graph_name"])
+    plain = capture_module(Model(module, args, kwargs), name)
+    wanted = plan["graph"]
+    if graph_id(plain.graph) == wanted:
+        return plain
+    names = tuple(
+        t.name for t in (graph.tensors.values() if graph else ()) if t.role == "input"
+    ) or tuple(_loaded(plan))
+    named = capture_module(Model(module, args, kwargs, WRAPPER, names), name)
+    if graph_id(named.graph) == wanted:
+        return named
+    raise BadInput(
+        f"the module is not the one that the plan was made for: {difference(plain.graph, plan)}",
+        field="graph",
+        expected=f"the graph {wanted}",
+    )
+
+
+def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of example inputs."""
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,), {}
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    return tuple(example_inputs), {}
+
+
+def smaller(captured: Captured, parts: int) -> Captured:
+    """The same module captured on a batch of 1 / `parts`."""
+    if parts == 1:
+        return captured
+    tensors = captured.graph.tensors
+    names = iter(captured.converted.inputs)
+
+    def cut(leaf: Any) -> Any:
+        name = next(names)
+        dim = None if name is None else tensors[name].batch_dim
+        return leaf if dim is None else leaf.narrow(dim, 0, leaf.shape[dim] // parts)
+
+    model = captured.model
+    args, kwargs = pytree.tree_map(cut, (model.args, dict(model.kwargs)))
+    made = capture_module(
+        Model(model.module, args, kwargs, model.prefix, model.input_names), captured.graph.name
+    )
+    same = [(op.name, op.kind) for op in captured.graph.operators]
+    if [(op.name, op.kind) for op in made.graph.operators] != same:
+        raise BadInput(
+            f"the module runs other operators on 1 / {parts} of the batch",
+            field="micro_batches",
+            expected="a module whose operators do not depend on the size of the batch",
+        )
+    return made
+
+
+def difference(graph: Graph, plan: Mapping[str, Any]) -> str:
+    """What distinguishes a graph from that of a plan, in one line."""
+    planned = {op["name"]: op for group in plan["groups"] for op in group["operators"]}
+    order = list(plan["order"])
+    for position, op in enumerate(graph.operators):
+        if position >= len(order):
+            return f"it has {len(graph.operators)} operators, the plan {len(order)}"
+        other = planned.get(order[position], {}).get("kind", op.kind)
+        if op.name != order[position] or op.kind != other:
+            return f"operator {position} is {op.name} ({op.kind}), the plan's {order[position]}"
+    if len(order) > len(graph.operators):
+        return f"it has {len(graph.operators)} operators, the plan {len(order)}"
+    if graph.batch_size != plan["batch_size"]:
+        return f"its batch is {graph.batch_size}, the plan's {plan['batch_size']}"
+    return "it has the same operators, but shapes, data types or attributes are others"
+
+
+def _loaded(plan: Mapping[str, Any]) -> list[str]:
+    """The inputs of the graph that a plan names, in the order in which they are first read."""
+    loads = (
+        load["tensor"]
+        for group in plan["groups"]
+        for op in group["operators"]
+        for load in op.get("loads", ())
+    )
+    return list(dict.fromkeys(loads))

@@ -1,0 +1,201 @@
+"""Saving a model and its optimizer, and loading both under the same plan, another, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+from shardwise.errors import BadInput, ShardwiseError
+from shardwise.execute.checkpoint import folder as folders
+from shardwise.execute.checkpoint import hyperparameters
+from shardwise.execute.checkpoint.boxes import Part, parts_of
+from shardwise.execute.checkpoint.holdings import Holdings
+from shardwise.execute.checkpoint.planners import PartsToLoad, PartsToSave
+
+
+def save(model: Any, optimizer: torch.optim.Optimizer | None, path: str | Path) -> None:
+    """Saves to folder `path`, which all ranks share; collective.
+
+    `model`: what `shardwise.parallelize` gave, a ParameterStore, or any module. The state that the
+    folder held before stays valid until this one is whole. Raises BadInput for an optimizer whose
+    state does not follow its parameters' shapes, ShardwiseError if writing fails.
+    """
+    held = Holdings(model)
+    parts = [p for n, t, place in held.tensors() for p in parts_of(f"model.{n}", t, place)]
+    contents: dict[str, Any] = {
+        "schema": "shardwise.checkpoint/1",
+        "ranks": dist.get_world_size() if folders.several() else 1,
+        "aliases": held.aliases,
+        "groups": [],
+        "state": {},
+    }
+    if optimizer is not None:
+        parts += _state_to_save(held, optimizer, contents)
+    made = folders.on_first_rank(lambda: folders.begin(Path(path)))
+    try:
+        with _quietly():
+            dcp.save(
+                {},
+                storage_writer=dcp.FileSystemWriter(made),
+                planner=PartsToSave(parts),
+                no_dist=not folders.several(),
+            )
+    except dcp.api.CheckpointException as error:
+        raise ShardwiseError(f"{path}: not saved: {_reason(error)}") from error
+    folders.on_first_rank(lambda: folders.commit(made, contents))
+
+
+def _state_to_save(
+    held: Holdings, optimizer: torch.optim.Optimizer, contents: dict[str, Any]
+) -> list[Part]:
+    parts = []
+    for group in optimizer.param_groups:
+        names = [held.name_of(parameter) for parameter in group["params"]]
+        contents["groups"].append(hyperparameters.written(group, names))
+        for name, parameter in zip(names, group["params"], strict=True):
+            kept: dict[str, Any] = {}
+            contents["state"][name] = kept
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor):
+                    parts += held.state_part(name, key, value)
+                    number = value.dim() == 0 and (parameter.dim() > 0 or key == "step")
+                    kept[key] = "number" if number else "tensor"
+                elif value is not None:
+                    kept[key] = {"value": value}
+    return parts
+
+
+def load(
+    model: Any, optimizer: torch.optim.Optimizer | None, path: str | Path, *, strict: bool = True
+) -> None:
+    """Loads what `save` wrote to folder `path`, whatever plan it was saved under; collective.
+
+    The optimizer takes over what was saved of its parameters and their groups' options. Parameters
+    that the checkpoint lacks are left as they are if not `strict`. Raises BadInput, naming what
+    does not fit: a missing parameter, another shape or dtype, another kind of optimizer.
+    """
+    held = Holdings(model)
+    made = folders.on_first_rank(lambda: folders.latest(Path(path)))
+    contents = folders.on_first_rank(lambda: folders.contents(made))
+    reader = dcp.FileSystemReader(made)
+    saved = reader.read_metadata().state_dict_metadata
+    names = _names(held, contents, saved, strict, str(path))
+    parts = []
+    for name, tensor, place in held.tensors():
+        if name in names:
+            found = parts_of(f"model.{names[name]}", tensor, place)
+            _check(found, tensor, saved, str(path))
+            parts += found
+    state: dict[str, dict[str, Any]] = {}
+    if optimizer is not None:
+        parts += _state_to_load(held, optimizer, contents, saved, names, state)
+    try:
+        with torch.no_grad(), _quietly():
+            dcp.load(
+                {},
+                storage_reader=reader,
+                planner=PartsToLoad(parts),
+                no_dist=not folders.several(),
+            )
+    except dcp.api.CheckpointException as error:
+        raise ShardwiseError(f"{path}: not loaded: {_reason(error)}") from error
+    if optimizer is not None:
+        _give(held, optimizer, contents, names, state)
+
+
+def _names(
+    held: Holdings, contents: dict[str, Any], saved: Any, strict: bool, path: str
+) -> dict[str, str]:
+    """Under which name each tensor was saved."""
+    known = {n: group for group in contents["aliases"].values() for n in group}
+    found = {}
+    for name, _, _ in held.tensors():
+        others = [name, *held.aliases.get(name, ()), *known.get(name, ())]
+        there = [n for n in others if f"model.{n}" in saved]
+        if there:
+            found[name] = there[0]
+        elif strict and name in held.parameters:
+            raise BadInput("is not in the checkpoint", file=path, field=name)
+    return found
+
+
+def _check(parts: list[Part], tensor: torch.Tensor, saved: Any, path: str) -> None:
+    for part in parts[:1]:
+        has: TensorStorageMetadata = saved[part.name]
+        if tuple(has.size) != part.shape or has.properties.dtype != tensor.dtype:
+            raise BadInput(
+                f"is {has.properties.dtype} {[*has.size]} in the checkpoint",
+                file=path,
+                field=part.name.removeprefix("model."),
+                expected=f"{tensor.dtype} {[*part.shape]}",
+            )
+
+
+def _state_to_load(
+    held: Holdings,
+    optimizer: torch.optim.Optimizer,
+    contents: dict[str, Any],
+    saved: Any,
+    names: dict[str, str],
+    state: dict[str, dict[str, Any]],
+) -> list[Part]:
+    """Memory for what was saved of the optimizer's parameters, noted in `state`."""
+    parts = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            name = held.name_of(parameter)
+            if name not in names:
+                continue
+            kept = state[name] = {}
+            for key, kind in contents["state"].get(names[name], {}).items():
+                if isinstance(kind, dict):
+                    kept[key] = kind["value"]
+                    continue
+                label = f"optimizer.{key}.{names[name]}"
+                dtype = saved[label].properties.dtype
+                if kind == "number":
+                    kept[key] = torch.empty((), dtype=dtype)
+                    parts += parts_of(label, kept[key], None)
+                else:
+                    kept[key] = torch.empty_like(parameter.detach(), dtype=dtype)
+                    parts += parts_of(label, kept[key], held.place(name))
+    return parts
+
+
+def _give(
+    held: Holdings,
+    optimizer: torch.optim.Optimizer,
+    contents: dict[str, Any],
+    names: dict[str, str],
+    state: dict[str, dict[str, Any]],
+) -> None:
+    given = optimizer.state_dict()
+    order = [held.name_of(p) for group in optimizer.param_groups for p in group["params"]]
+    given["state"] = {n: state[name] for n, name in enumerate(order) if state.get(name)}
+    for group in given["param_groups"]:
+        known = [names[order[n]] for n in group["params"] if order[n] in names]
+        options = hyperparameters.options_for(known, contents["groups"])
+        if options is not None:
+            hyperparameters.restored(group, options)
+    optimizer.load_state_dict(given)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """One device is what was meant: torch need not warn of it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+def _reason(error: dcp.api.CheckpointException) -> str:
+    rank, (cause, _) = min(error.failures.items())
+    return f"rank {rank}: {' '.join(str(cause).split()) or type(cause).__name__}"

@@ -1,0 +1,60 @@
+"""Crossings: a tensor goes to another layout in forward, its gradient the way back in backward.
+
+The gradient of a tensor has its own layout (`advise/operator_layouts.py`): where a share reads all
+of an input, the gradient that local backward gives is one term of a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shardwise.execute.collectives import Change, run
+from shardwise.execute.rank_mesh import RankMesh
+
+
+@dataclass(frozen=True)
+class Route:
+    """The steps of a crossing of a tensor of global `shape`, forward and backward."""
+
+    mesh: RankMesh
+    shape: tuple[int, ...]
+    forward: tuple[Change, ...]
+    backward: tuple[Change, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing happens either way."""
+        return not self.forward and not self.backward
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The local part in the other layout; differentiable."""
+        if x.requires_grad and torch.is_grad_enabled():
+            return _Crossing.apply(x, self)
+        return self.move(x)
+
+    def move(self, x: torch.Tensor) -> torch.Tensor:
+        """The same without a record for autograd."""
+        return run(x, self.forward, self.mesh, self.shape)
+
+
+class _Crossing(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, route: Route) -> torch.Tensor:
+        ctx.route = route
+        return route.move(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        route: Route = ctx.route
+        return run(gradients[0], route.backward, route.mesh, route.shape), None
+
+
+def prepare_groups(mesh: RankMesh, path: Sequence[Change]) -> None:
+    """Make the process groups of a path; every rank must do so in one order."""
+    for step in path:
+        if step.operation not in ("slice", "mask"):
+            mesh.group(step.axes)

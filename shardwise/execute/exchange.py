@@ -1,0 +1,219 @@
+"""What local operators send each other, differentiable: statistics, rows, whole inputs.
+
+Gradients follow the conventions of advise/group_work.py. With shares r along some axes:
+
+    sum      S = Σ_r x_r, read by the work of every share       dx_r = Σ_q dS_q
+    total    S = Σ_r x_r, where all ranks go on with one S      dx_r = dS
+    gather   whole X of shares x_r, each rank using its own X   dx_r = share r of Σ_q dX_q
+    rows     the rows of X that rank r wants                    dx_r = Σ_q dX_q on x_r's rows
+    first    x on the first rank, zeros on the others           dx = dy on the first, else 0
+    shared   y = x; all ranks go on with one y                  dx = dy on the first, else 0
+
+`first` makes a term of a PARTIAL result; `shared` keeps an equal gradient from counting twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shardwise.execute.collectives import all_gather, all_reduce, reduce_scatter
+from shardwise.execute.rank_mesh import RankMesh
+
+Axes = Sequence[int]
+
+
+class Exchange:
+    """The exchanges of one rank; `step` counts forward passes and seeds random operators.
+
+    `device` is where operators without inputs make their tensors; None is torch's default.
+    """
+
+    def __init__(self, mesh: RankMesh, device: Any = None) -> None:
+        self.mesh = mesh
+        self.device = device
+        self.step = 0
+
+    def sum(self, x: Any, axes: Axes) -> Any:
+        """The sum over the axes; its gradient is summed as well."""
+        return _Sum.apply(x, self.mesh, tuple(axes)) if axes else x
+
+    def total(self, x: Any, axes: Axes) -> Any:
+        """The sum over the axes; the gradient, the same on every rank, passes as it is."""
+        return _Total.apply(x, self.mesh, tuple(axes)) if axes else x
+
+    def max(self, x: Any, axes: Axes) -> Any:
+        """The largest value over the axes; no gradient."""
+        return _reduced(x, self.mesh, axes, dist.ReduceOp.MAX) if axes else x.detach()
+
+    def min(self, x: Any, axes: Axes) -> Any:
+        """The smallest value over the axes; no gradient."""
+        return _reduced(x, self.mesh, axes, dist.ReduceOp.MIN) if axes else x.detach()
+
+    def first(self, x: Any, axes: Axes) -> Any:
+        """x on the first rank along the axes, zeros on the others: a term of a PARTIAL tensor."""
+        return _First.apply(x, self.mesh.index(axes) == 0) if axes else x
+
+    def shared(self, x: Any, axes: Axes) -> Any:
+        """x; of the gradient, which is the same along the axes, only the first rank's counts."""
+        return _Shared.apply(x, self.mesh.index(axes) == 0) if axes else x
+
+    def gather(self, x: Any, dim: int, axes: Axes, extent: int) -> Any:
+        """The whole dimension (`extent` elements) of which every rank has its share."""
+        return _Gather.apply(x, dim, self.mesh, tuple(axes), extent) if axes else x
+
+    def rows(self, x: Any, dim: int, wanted: Sequence[range], extent: int, axes: Axes) -> Any:
+        """The rows `wanted[index]` of a dimension of `extent` that is cut along the axes.
+
+        `wanted` is of all ranks along the axes, in the order of `RankMesh.index`.
+        """
+        moves = _Moves(self.mesh, tuple(axes), extent, wanted)
+        return moves.bring(x, dim)
+
+    def halo(self, x: Any, dim: int, before: int, after: int, extent: int, axes: Axes) -> Any:
+        """x with so many rows of its neighbours; at the borders there are none."""
+        starts = _starts(self.mesh.shares(extent, axes))
+        wanted = [
+            range(max(own.start - before, 0), min(own.stop + after, extent)) for own in starts
+        ]
+        return self.rows(x, dim, wanted, extent, axes)
+
+
+class _Moves:
+    """Which rows go from which rank to which, known to all before anything is sent."""
+
+    def __init__(self, mesh: RankMesh, axes: Axes, extent: int, wanted: Sequence[range]) -> None:
+        self.mesh, self.axes = mesh, axes
+        have = _starts(mesh.shares(extent, axes))
+        me = mesh.index(axes)
+        self.own = have[me]
+        self.sent = [_common(self.own, w) for w in wanted]
+        self.got = [_common(h, wanted[me]) for h in have]
+        self.inside = all(
+            h.start <= w.start and w.stop <= h.stop for h, w in zip(have, wanted, strict=True)
+        )
+
+    def bring(self, x: Any, dim: int) -> Any:
+        if self.inside:
+            mine = self.got[self.mesh.index(self.axes)]
+            return x.narrow(dim, mine.start - self.own.start, len(mine))
+        return _Rows.apply(x, dim, self)
+
+    def forth(self, x: Any) -> Any:
+        pieces = [x[r.start - self.own.start : r.stop - self.own.start] for r in self.sent]
+        return self._swap(torch.cat(pieces), self.sent, self.got)
+
+    def back(self, grad: Any) -> Any:
+        made = self._swap(grad.contiguous(), self.got, self.sent)
+        total = grad.new_zeros((len(self.own), *grad.shape[1:]))
+        for r, piece in zip(self.sent, made.split([len(r) for r in self.sent]), strict=True):
+            total[r.start - self.own.start : r.stop - self.own.start] += piece
+        return total
+
+    def _swap(self, x: Any, out: Sequence[range], into: Sequence[range]) -> Any:
+        wire = _to_wire(x)
+        counts = [len(r) for r in into]
+        made = wire.new_empty((sum(counts), *wire.shape[1:]))
+        group = self.mesh.group(self.axes)
+        dist.all_to_all_single(made, wire, counts, [len(r) for r in out], group=group)
+        return _from_wire(made, x.dtype)
+
+
+class _Sum(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any, mesh: RankMesh, axes: Axes) -> Any:
+        ctx.mesh, ctx.axes = mesh, axes
+        return all_reduce(x, mesh, axes)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return all_reduce(grad, ctx.mesh, ctx.axes), None, None
+
+
+class _Total(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any, mesh: RankMesh, axes: Axes) -> Any:
+        return all_reduce(x, mesh, axes)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad, None, None
+
+
+class _First(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any, kept: bool) -> Any:
+        ctx.kept = kept
+        return x.view_as(x) if kept else torch.zeros_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return (grad if ctx.kept else torch.zeros_like(grad)), None
+
+
+class _Shared(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any, kept: bool) -> Any:
+        ctx.kept = kept
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return (grad if ctx.kept else torch.zeros_like(grad)), None
+
+
+class _Gather(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any, dim: int, mesh: RankMesh, axes: Axes, extent: int) -> Any:
+        ctx.dim, ctx.mesh, ctx.axes = dim, mesh, axes
+        return _from_wire(all_gather(_to_wire(x), dim, mesh, axes, extent), x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        share = reduce_scatter(_to_wire(grad), ctx.dim, ctx.mesh, ctx.axes)
+        return _from_wire(share, grad.dtype), None, None, None, None
+
+
+class _Rows(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any, dim: int, moves: _Moves) -> Any:
+        ctx.dim, ctx.moves = dim, moves
+        return moves.forth(x.movedim(dim, 0)).movedim(0, dim).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return ctx.moves.back(grad.movedim(ctx.dim, 0)).movedim(0, ctx.dim), None, None
+
+
+def _reduced(x: Any, mesh: RankMesh, axes: Axes, operation: Any) -> Any:
+    x = x.detach()
+    return _from_wire(all_reduce(_to_wire(x), mesh, axes, operation), x.dtype)
+
+
+def _to_wire(x: Any) -> Any:
+    """Truth values travel as bytes, complex numbers as pairs."""
+    if x.dtype is torch.bool:
+        return x.to(torch.uint8)
+    return torch.view_as_real(x.resolve_conj()).contiguous() if x.is_complex() else x
+
+
+def _from_wire(x: Any, dtype: torch.dtype) -> Any:
+    if dtype.is_complex:
+        return torch.view_as_complex(x.contiguous())
+    return x.to(dtype)
+
+
+def _starts(lengths: Sequence[int]) -> list[range]:
+    found, start = [], 0
+    for length in lengths:
+        found.append(range(start, start + length))
+        start += length
+    return found
+
+
+def _common(a: range, b: range) -> range:
+    start = max(a.start, b.start)
+    return range(start, max(min(a.stop, b.stop), start))

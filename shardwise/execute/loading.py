@@ -1,0 +1,91 @@
+"""Data loading: every rank is given its share of the batch, or all of it (TensorOpt §4.2).
+
+An input arrives split by the batch over as many mesh axes as it has samples for, as for data
+parallelism. What the strategy wants otherwise is moved by the steps of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shardwise.errors import BadInput
+from shardwise.execute.rank_mesh import Layout, RankMesh
+from shardwise.graph.graph import Tensor
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One input of a micro-batch: the tensor of the graph, and the layout in which it arrives."""
+
+    tensor: Tensor
+    layout: Layout
+
+
+class Loading:
+    """Cuts the arguments of one call into the micro-batches of this rank."""
+
+    def __init__(
+        self,
+        arrivals: Mapping[str, Arrival],
+        names: Sequence[str | None],
+        mesh: RankMesh,
+        micro_batches: int,
+        device: torch.device,
+    ) -> None:
+        self._mesh = mesh
+        self._parts = micro_batches
+        self._device = device
+        self._names = names
+        self._arrivals = arrivals
+
+    def micro_batches(self, leaves: Sequence[Any]) -> list[dict[str, torch.Tensor]]:
+        """What arrives for each micro-batch, by name, of the flattened arguments.
+
+        Raises `BadInput` for a tensor that is neither the whole batch nor this rank's share.
+        """
+        if len(leaves) != len(self._names):
+            raise BadInput(
+                f"{len(leaves)} arguments", expected=f"{len(self._names)}, as in example_inputs"
+            )
+        parts: list[dict[str, torch.Tensor]] = [{} for _ in range(self._parts)]
+        for name, leaf in zip(self._names, leaves, strict=True):
+            if name is None or name not in self._arrivals:
+                continue
+            for part, tensor in zip(parts, self._of(self._arrivals[name], leaf), strict=True):
+                part[name] = tensor
+        return parts
+
+    def _of(self, arrival: Arrival, leaf: Any) -> list[torch.Tensor]:
+        tensor, dim = arrival.tensor, arrival.tensor.batch_dim
+        if not isinstance(leaf, torch.Tensor) or str(leaf.dtype) != f"torch.{tensor.dtype}":
+            raise BadInput(
+                f"is a {getattr(leaf, 'dtype', type(leaf).__name__)}",
+                field=tensor.name,
+                expected=f"a tensor of {tensor.dtype}",
+            )
+        leaf = leaf.to(self._device, non_blocking=True)
+        share = self._mesh.local_shape(tensor.shape, arrival.layout)
+        shape = tuple(leaf.shape)
+        if shape == self._times(tensor.shape, dim):
+            slices = self._mesh.local_slices(tensor.shape, arrival.layout)
+            return [part[slices] for part in self._chunks(leaf, dim)]
+        if shape == self._times(share, dim):
+            return self._chunks(leaf, dim)
+        raise BadInput(
+            f"has the shape {list(shape)}",
+            field=tensor.name,
+            expected=f"{list(self._times(tensor.shape, dim))}, the whole batch, or "
+            f"{list(self._times(share, dim))}, this rank's share",
+        )
+
+    def _times(self, shape: tuple[int, ...], dim: int | None) -> tuple[int, ...]:
+        return tuple(n * self._parts if d == dim else n for d, n in enumerate(shape))
+
+    def _chunks(self, leaf: torch.Tensor, dim: int | None) -> list[torch.Tensor]:
+        if dim is None or self._parts == 1:
+            return [leaf] * self._parts
+        return list(leaf.chunk(self._parts, dim=dim))

@@ -1,0 +1,72 @@
+"""The local operator of a share: its form by kind, resolved once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal
+
+from shardwise.execute.exchange import Exchange
+from shardwise.execute.local.calling import Run
+from shardwise.execute.local.gathered import gathered
+from shardwise.execute.local.plain import plain
+from shardwise.execute.local.registry import FORMS
+from shardwise.execute.local.share import NotLocal, Share
+from shardwise.execute.rank_mesh import RankMesh
+from shardwise.graph.graph import Operator, Tensor
+from shardwise.tdl.semantics import OperatorSemantics
+
+CLASSES = (
+    *("attention", "convolution", "experts", "factories", "lookup", "losses", "normalisation"),
+    *("plain", "pooling", "random_numbers", "recurrent", "reductions", "resampling", "scatter"),
+    *("softmax", "views"),
+)
+"""The modules that register forms."""
+
+
+@dataclass(frozen=True)
+class LocalOperator:
+    """`run` maps local inputs to local outputs, in the order of the operator.
+
+    `form` says how: by the plain overload, by a form of its own, or gathered (`fallback` then
+    says why). `communicates`: ranks wait for each other in it.
+    """
+
+    run: Run
+    form: Literal["plain", "own", "gathered"]
+    communicates: bool
+    fallback: str | None = None
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        return self.run(*inputs)
+
+
+def local_operator(
+    op: Operator,
+    tensors: Mapping[str, Tensor],
+    semantics: OperatorSemantics,
+    split: Sequence[int | None],
+    mesh: RankMesh,
+    exchange: Exchange,
+) -> LocalOperator:
+    """The operator on this rank's share of it; see docs/execute-operators.md.
+
+    `tensors` have global shapes. Raises BadInput where torch has no such operator.
+    """
+    _load()
+    share = Share(op, tensors, semantics, split, mesh, exchange)
+    found = FORMS.get(op.kind)
+    try:
+        run = (found or plain)(share)
+    except NotLocal as refusal:
+        share = Share(op, tensors, semantics, split, mesh, exchange)
+        return LocalOperator(gathered(share), "gathered", True, str(refusal))
+    return LocalOperator(run, "plain" if share.is_plain else "own", share.communicates)
+
+
+@cache
+def _load() -> None:
+    for name in CLASSES:
+        import_module(f"shardwise.execute.local.{name}")

@@ -1,0 +1,287 @@
+"""Gradients that travel together: one collective for many parameters (Li et al. 2020, §3.2.3).
+
+A bucket's buffer is made when the first gradient of a backward pass arrives. Under ZeRO 0 the
+gradients that the optimizer sees are views of it, so that it lives exactly as long as they do;
+`zero_grad(set_to_none=True)` frees it. Under ZeRO 1 to 3 it has one row per rank along the ZeRO
+axes and lives until it is scattered.
+
+Gradients of an earlier backward pass that the optimizer has not taken yet are sums already: they
+are counted once, by the first of the ranks that are summed over.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shardwise.execute.parameters.spec import Placement
+
+
+class Slot:
+    """A parameter's place in a bucket."""
+
+    def __init__(self, placement: Placement, parameter: torch.nn.Parameter) -> None:
+        self.placement = placement
+        self.parameter = parameter
+        self.bucket: Bucket
+        self.number = 0
+        self.arrived = False
+        """Whether a gradient came in this step."""
+        self.filled = False
+        """Whether the buffer holds a gradient."""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What the slots of a bucket have in common."""
+        place = self.placement
+        return (place.dtype, place.sharding, place.beyond, min(place.stage, 2))
+
+    @property
+    def bytes(self) -> int:
+        """Of the local part's gradient."""
+        size: int = self.placement.elements * self.placement.dtype.itemsize
+        return size
+
+
+class Bucket:
+    """The gradients of `slots`; `each`: reduced in every micro-batch, not once a step."""
+
+    each = False
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.slots = tuple(slots)
+        self.waiting = 0
+        place = slots[0].placement
+        self._mesh, self._dtype = place.mesh, place.dtype
+        self._device = slots[0].parameter.device
+        for number, slot in enumerate(self.slots):
+            slot.bucket, slot.number = self, number
+
+    @property
+    def communicates(self) -> bool:
+        """Whether its gradients are summed with those of other ranks."""
+        return bool(self.slots[0].placement.repeated)
+
+    def begin(self, first: bool) -> None:
+        """A backward pass begins, the first of a step or a later one."""
+        self.waiting = len(self.slots)
+        if first:
+            for slot in self.slots:
+                slot.arrived = False
+
+    def take(self, slot: Slot, gradient: torch.Tensor) -> None:
+        """A parameter's gradient of this pass, whole on this rank."""
+        raise NotImplementedError
+
+    def launch(self, last: bool) -> None:
+        """Begins the reduction, if this pass (`last`: of the step) is to have one."""
+        raise NotImplementedError
+
+    def settle(self, last: bool) -> None:
+        """Ends the reduction over the ZeRO axes and begins that beyond them."""
+
+    def deliver(self, last: bool) -> None:
+        """Ends everything; after the last pass the parameters have their gradients."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Forgets a pass that failed."""
+        raise NotImplementedError
+
+
+class SummedBucket(Bucket):
+    """ZeRO 0: gradients all-reduced in place, over no axes at all where nothing is repeated."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        super().__init__(slots)
+        place = slots[0].placement
+        self._group = self._mesh.group(place.repeated) if place.repeated else None
+        self._keeps = self._mesh.index(place.repeated) == 0
+        self._sizes = [slot.placement.elements for slot in slots]
+        self._shapes = [slot.placement.local_shape for slot in slots]
+        self._last: Any = None
+        self._buffer: torch.Tensor | None = None
+        self._views: list[torch.Tensor] = []
+        self._work: Any = None
+
+    def take(self, slot: Slot, gradient: torch.Tensor) -> None:
+        held = None if slot.arrived else slot.parameter.grad
+        self.waiting -= 1
+        if self._buffer is None:
+            if len(self.slots) == 1 and held is None and gradient.is_contiguous():
+                self._buffer, self._views = gradient.view(-1), [gradient]
+                slot.arrived = True
+                return
+            self._open()
+        view = self._views[slot.number]
+        if slot.arrived:
+            view.add_(gradient)
+        elif held is None or not self._keeps:
+            view.copy_(gradient)
+        elif held.data_ptr() == view.data_ptr():
+            view.add_(gradient)
+        else:
+            torch.add(held, gradient, out=view)
+        slot.arrived = True
+
+    def _open(self) -> None:
+        buffer = self._last() if self._last is not None else None
+        if buffer is None:
+            buffer = torch.empty(sum(self._sizes), dtype=self._dtype, device=self._device)
+        self._buffer = buffer
+        pieces = buffer.split(self._sizes)
+        self._views = [p.view(s) for p, s in zip(pieces, self._shapes, strict=True)]
+
+    def launch(self, last: bool) -> None:
+        if self._buffer is None or not last:
+            return
+        for slot, view in zip(self.slots, self._views, strict=True):
+            if not slot.arrived and (not self._keeps or slot.parameter.grad is None):
+                view.zero_()
+        if self._group is not None:
+            self._work = dist.all_reduce(self._buffer, group=self._group, async_op=True)
+
+    def deliver(self, last: bool) -> None:
+        if self._buffer is None or not last:
+            return
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        for slot, view in zip(self.slots, self._views, strict=True):
+            if slot.arrived:
+                slot.parameter.grad = view
+        # As long as a gradient is kept, so is the buffer that it lies in.
+        self._last = weakref.ref(self._buffer)
+        self._buffer, self._views = None, []
+
+    def abandon(self) -> None:
+        if self._work is not None:
+            self._work.wait()
+        self._buffer, self._views, self._work = None, [], None
+
+
+class ScatteredBucket(Bucket):
+    """ZeRO 1 to 3: gradients reduce-scattered, then summed over the axes beyond."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        super().__init__(slots)
+        place = slots[0].placement
+        self.each = place.stage >= 2
+        self._parts = place.parts
+        self._group = self._mesh.group(place.sharding)
+        self._beyond = self._mesh.group(place.beyond) if place.beyond else None
+        self._widths = [slot.placement.shard for slot in slots]
+        self._buffer: torch.Tensor | None = None
+        self._columns: Sequence[torch.Tensor] = ()
+        self._made: torch.Tensor | None = None
+        self._sum: torch.Tensor | None = None
+        self._work: Any = None
+
+    def take(self, slot: Slot, gradient: torch.Tensor) -> None:
+        self.waiting -= 1
+        if self._buffer is None:
+            width = sum(self._widths)
+            self._buffer = torch.empty((self._parts, width), dtype=self._dtype, device=self._device)
+            self._columns = self._buffer.split(self._widths, dim=1)
+            for each in self.slots:
+                each.filled = False
+        _lay(self._columns[slot.number], gradient, slot.filled)
+        slot.arrived = slot.filled = True
+
+    def launch(self, last: bool) -> None:
+        if self._buffer is None or not (last or self.each):
+            return
+        for slot, column in zip(self.slots, self._columns, strict=True):
+            if not slot.filled:
+                column.zero_()
+        self._made = self._buffer.new_empty(self._buffer.shape[1])
+        self._work = dist.reduce_scatter_tensor(
+            self._made, self._buffer.view(-1), group=self._group, async_op=True
+        )
+
+    def settle(self, last: bool) -> None:
+        if self._work is not None:
+            self._work.wait()
+            self._buffer, self._columns, self._work = None, (), None
+            assert self._made is not None
+            self._sum = self._made if self._sum is None else self._sum.add_(self._made)
+            self._made = None
+        if last and self._sum is not None and self._beyond is not None:
+            self._work = dist.all_reduce(self._sum, group=self._beyond, async_op=True)
+
+    def deliver(self, last: bool) -> None:
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        if not last or self._sum is None:
+            return
+        for slot, column in zip(self.slots, self._sum.split(self._widths), strict=True):
+            if not slot.arrived:
+                continue
+            piece = column[: len(slot.placement.own)]
+            held = slot.parameter.grad
+            if held is None:
+                slot.parameter.grad = piece
+            else:
+                held.add_(piece)
+        self._sum = None
+
+    def abandon(self) -> None:
+        if self._work is not None:
+            self._work.wait()
+        self._buffer = self._made = self._sum = self._work = None
+        self._columns = ()
+
+
+def _lay(column: torch.Tensor, gradient: torch.Tensor, add: bool) -> None:
+    """Writes a gradient into `column` (parts, shard), row by row; what remains is padding."""
+    parts, shard = column.shape
+    if gradient.numel() == parts * shard:
+        pieces = [(column, gradient.reshape(parts, shard))]
+    else:
+        flat = gradient.reshape(-1)
+        rows = flat.numel() // max(shard, 1)
+        rest = flat.numel() - rows * shard
+        pieces = [(column[:rows], flat[: rows * shard].view(rows, shard))]
+        if rest:
+            pieces.append((column[rows, :rest], flat[rows * shard :]))
+    for to, of in pieces:
+        if add:
+            to.add_(of)
+        else:
+            to.copy_(of)
+
+
+def buckets_of(
+    slots: Sequence[Slot], first_bytes: int, most_bytes: int, lone_bytes: int
+) -> list[Bucket]:
+    """Slots, in the order in which their gradients arrive, in buckets, in the order of readiness.
+
+    The first bucket of each kind is small, so that communication begins early. A gradient with
+    nothing to be summed with, or of `lone_bytes` and all-reduced, has a bucket of its own: it is
+    summed where autograd left it.
+    """
+    closed: list[tuple[int, list[Slot]]] = []
+    filling: dict[tuple[Any, ...], list[Slot]] = {}
+    begun: set[tuple[Any, ...]] = set()
+    for number, slot in enumerate(slots):
+        if not slot.placement.stage and (not slot.placement.repeated or slot.bytes >= lone_bytes):
+            closed.append((number, [slot]))
+            continue
+        group = filling.setdefault(slot.key, [])
+        group.append(slot)
+        limit = most_bytes if slot.key in begun else first_bytes
+        if sum(s.bytes for s in group) >= limit:
+            begun.add(slot.key)
+            closed.append((number, filling.pop(slot.key)))
+    places = {slot: number for number, slot in enumerate(slots)}
+    closed += [(places[group[-1]], group) for group in filling.values()]
+    closed.sort(key=lambda pair: pair[0])
+    return [
+        ScatteredBucket(group) if group[0].placement.stage else SummedBucket(group)
+        for _, group in closed
+    ]

@@ -1,0 +1,122 @@
+"""ZeRO 3: a parameter is whole only while it is used (Rajbhandari et al. 2020, §5.3).
+
+A whole parameter is a fresh tensor that goes with its last user; beside them the store keeps the
+one that was gathered last, so that operators in a row share it. What backward needs of it is not
+kept but gathered again (`saved.py`).
+
+Whether a collective is called must never hang on whether memory is still alive: communication
+threads let go of it at a time of their own, on each rank another.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shardwise.errors import ShardwiseError
+from shardwise.execute.parameters.spec import Placement
+from shardwise.execute.saved import SavedTensors
+
+
+class Gatherer:
+    """Gathers the parameters of a store; `saved` makes them again in backward, where it is set."""
+
+    def __init__(self) -> None:
+        self.saved: SavedTensors | None = None
+        self._last: tuple[GatheredParameter, tuple[int, int]] | None = None
+        self._flat: Any = None
+
+    def flat(self, owner: GatheredParameter) -> torch.Tensor:
+        """The whole parameter with its padding; collective unless it was gathered last."""
+        now = (owner, owner.written)
+        if self._last != now:
+            self.drop()
+            self._flat = owner.gather()
+            self._last = now
+        flat: torch.Tensor = self._flat
+        return flat
+
+    def flat_for_use(self, owner: GatheredParameter) -> torch.Tensor:
+        """The same; what autograd saves of it will be gathered again."""
+        flat = self.flat(owner)
+        if self.saved is not None and torch.is_grad_enabled():
+            self.saved.register(flat, partial(self._again, owner, owner.written))
+        return flat
+
+    def _again(self, owner: GatheredParameter, written: tuple[int, int]) -> torch.Tensor:
+        if owner.written != written:
+            raise ShardwiseError(
+                f"parameter {owner.placement.name} was changed between forward and backward"
+            )
+        return self.flat(owner)
+
+    def drop(self) -> None:
+        """Keeps no parameter whole any more."""
+        self._last = self._flat = None
+
+
+class GatheredParameter:
+    """A parameter of which this rank keeps a shard; `parameter` is what the optimizer has."""
+
+    def __init__(self, placement: Placement, device: torch.device, gatherer: Gatherer) -> None:
+        self.placement = placement
+        self._gatherer = gatherer
+        self._group = placement.mesh.group(placement.sharding)
+        self._shard = torch.empty(placement.shard, dtype=placement.dtype, device=device)
+        self.parameter = torch.nn.Parameter(self._shard[: len(placement.own)])
+        # What the graph differentiates: a shape without memory.
+        self.leaf = torch.empty(placement.local_shape, dtype=placement.dtype, device=device)
+        self.leaf.untyped_storage().resize_(0)
+        self.leaf.requires_grad_()
+        self.steps = 0
+        """Optimizer steps that may have written the shard."""
+
+    @property
+    def written(self) -> tuple[int, int]:
+        """Differs after the shard was written."""
+        # Fused optimizers do not count up versions, writes by hand are no steps.
+        return self.parameter._version, self.steps
+
+    def use(self) -> torch.Tensor:
+        """The whole local part, differentiable; collective unless it was gathered last."""
+        flat = self._gatherer.flat_for_use(self)
+        if torch.is_grad_enabled() and self.parameter.requires_grad:
+            whole: torch.Tensor = _Gathered.apply(self.leaf, flat, self.placement)
+            return whole
+        return _local(flat, self.placement)
+
+    def local(self) -> torch.Tensor:
+        """The whole local part, outside autograd; collective unless it was gathered last."""
+        return _local(self._gatherer.flat(self), self.placement)
+
+    def gather(self) -> torch.Tensor:
+        """The whole local part, flat and padded, in new memory; collective."""
+        place = self.placement
+        flat = self._shard.new_empty(place.shard * place.parts)
+        dist.all_gather_into_tensor(flat, self._shard, group=self._group)
+        return flat
+
+    def load(self, local: torch.Tensor) -> None:
+        """Takes this rank's shard of a local part."""
+        with torch.no_grad():
+            own = self.placement.own
+            self.parameter.copy_(local.reshape(-1)[own.start : own.stop])
+
+
+def _local(flat: torch.Tensor, place: Placement) -> torch.Tensor:
+    return flat[: place.elements].view(place.local_shape)
+
+
+class _Gathered(torch.autograd.Function):  # type: ignore[misc]
+    """Stands between a leaf without memory and the whole parameter: gradients go to the leaf."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, flat: torch.Tensor, place: Placement) -> torch.Tensor:
+        return _local(flat, place)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0], None, None

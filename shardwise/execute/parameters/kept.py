@@ -1,0 +1,99 @@
+"""Parameters of which this rank keeps the whole local part: ZeRO 0, 1 and 2.
+
+Under ZeRO 1 and 2 the optimizer has a view of this rank's shard of it; when it has written its
+shard, the other shards are gathered before the next use, in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shardwise.execute.parameters.spec import Placement
+
+
+class WholeParameter:
+    """ZeRO 0, and whatever gets no gradient."""
+
+    def __init__(self, placement: Placement, device: torch.device) -> None:
+        self.placement = placement
+        tensor = torch.empty(placement.local_shape, dtype=placement.dtype, device=device)
+        self.parameter = torch.nn.Parameter(tensor, requires_grad=placement.carries_gradient)
+        self.leaf = self.parameter.detach().requires_grad_(placement.carries_gradient)
+
+    def use(self) -> torch.Tensor:
+        """The local part, differentiable."""
+        if self.leaf.requires_grad is not self.parameter.requires_grad:
+            return self.parameter.detach()
+        return self.leaf
+
+    def local(self) -> torch.Tensor:
+        """The local part, outside autograd."""
+        return self.parameter.detach()
+
+    def load(self, local: torch.Tensor) -> None:
+        """Takes a local part."""
+        with torch.no_grad():
+            self.parameter.copy_(local)
+
+
+class SpreadParameter:
+    """ZeRO 1 and 2; one of `together`, which are gathered when one of them is wanted."""
+
+    def __init__(
+        self, placement: Placement, device: torch.device, together: list[SpreadParameter]
+    ) -> None:
+        self.placement = placement
+        self._together = together
+        together.append(self)
+        self._group = placement.mesh.group(placement.sharding)
+        size, own = placement.shard, placement.own
+        number = placement.mesh.index(placement.sharding)
+        self._whole = torch.empty(size * placement.parts, dtype=placement.dtype, device=device)
+        # `.data` does not count as a change: only the optimizer's writes are to be seen.
+        self._flat = self._whole.data
+        self._shard = self._flat[size * number : size * (number + 1)]
+        self._local = self._whole[: placement.elements].view(placement.local_shape)
+        self.leaf = self._local.detach().requires_grad_()
+        self.parameter = torch.nn.Parameter(self._whole[size * number : size * number + len(own)])
+        self.steps = 0
+        """Optimizer steps that may have written the shard."""
+        self._seen = (self._whole._version, 0)
+        self._work: Any = None
+
+    @property
+    def _written(self) -> tuple[int, int]:
+        # Fused optimizers do not count up versions, writes by hand are no steps.
+        return self._whole._version, self.steps
+
+    def use(self) -> torch.Tensor:
+        """The local part, differentiable; collective after an update."""
+        if self._written != self._seen:
+            for each in self._together:
+                each.begin_refresh()
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        return self.leaf if self.parameter.requires_grad else self.leaf.detach()
+
+    def begin_refresh(self) -> None:
+        """Begins to gather the shards if the optimizer has written them."""
+        if self._written != self._seen:
+            self._seen = self._written
+            if self._work is not None:
+                self._work.wait()
+            self._work = dist.all_gather_into_tensor(
+                self._flat, self._shard, group=self._group, async_op=True
+            )
+
+    def local(self) -> torch.Tensor:
+        """The local part, outside autograd; collective after an update."""
+        return self.use().detach()
+
+    def load(self, local: torch.Tensor) -> None:
+        """Takes a local part."""
+        with torch.no_grad():
+            self._local.copy_(local)
+        self._seen = self._written

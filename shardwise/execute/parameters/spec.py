@@ -1,0 +1,114 @@
+"""What a plan says of a parameter, and where that puts it on this rank.
+
+With n elements in the local part, Z the axes that shard it under ZeRO and |Z| ranks along them
+(advise/parameters.py), a shard has c = ceil(n / |Z|) elements of the flattened local part; the
+rank with number z along Z owns elements z c to min((z + 1) c, n).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from shardwise.advise.layout import PARTIAL, REPLICATE
+from shardwise.errors import BadInput
+from shardwise.execute.rank_mesh import Layout, RankMesh
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """One parameter (or buffer) of a plan.
+
+    `shape` is global; `dtype` a torch dtype or its name; `layout` that of the forward pass;
+    `gradient` the layout in which local autograd leaves its gradient (PARTIAL along axes that hold
+    terms of a sum), None for what gets no gradient; `zero` is the ZeRO stage,
+    over `zero_axes` (mesh axis numbers). A `buffer` is a tensor of the module that is no parameter.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype | str
+    layout: Layout
+    gradient: Layout | None
+    zero: int = 0
+    zero_axes: tuple[int, ...] = ()
+    buffer: bool = False
+
+
+class Placement:
+    """Where a spec puts a parameter on this rank of the mesh.
+
+    `repeated`: the axes along which gradients are summed; `sharding`: those of them that ZeRO
+    shards over; `beyond`: the others. Axes of one device are in none of them.
+    """
+
+    def __init__(self, spec: ParameterSpec, mesh: RankMesh) -> None:
+        _check(spec, mesh)
+        self.spec = spec
+        self.mesh = mesh
+        self.name = spec.name
+        self.dtype = _dtype(spec)
+        self.local_shape = mesh.local_shape(spec.shape, spec.layout)
+        self.elements = prod(self.local_shape)
+        gradient = spec.gradient or ()
+        self.repeated = tuple(
+            a for a, state in enumerate(gradient) if state == PARTIAL and mesh.sizes[a] > 1
+        )
+        zero = spec.zero_axes if spec.zero else ()
+        self.sharding = tuple(a for a in self.repeated if a in zero)
+        self.beyond = tuple(a for a in self.repeated if a not in self.sharding)
+        self.stage = spec.zero if self.sharding else 0
+        self.parts = mesh.parts(self.sharding)
+        self.shard = -(-self.elements // self.parts)
+        start = min(self.shard * mesh.index(self.sharding), self.elements)
+        self.own = range(start, min(start + self.shard, self.elements))
+
+    @property
+    def carries_gradient(self) -> bool:
+        """Whether autograd is to give it a gradient."""
+        return self.spec.gradient is not None
+
+    @property
+    def counts_here(self) -> bool:
+        """Whether this rank is the first of those that own the same elements."""
+        split = {a for a, state in enumerate(self.spec.layout) if state >= 0} | {*self.sharding}
+        return all(c == 0 for a, c in enumerate(self.mesh.coordinates) if a not in split)
+
+    def cut(self, full: torch.Tensor) -> torch.Tensor:
+        """The local part (a view) of the whole parameter."""
+        if tuple(full.shape) != tuple(self.spec.shape):
+            raise BadInput(
+                f"has shape {list(full.shape)}", field=self.name, expected=f"{[*self.spec.shape]}"
+            )
+        return full[self.mesh.local_slices(self.spec.shape, self.spec.layout)]
+
+
+def _dtype(spec: ParameterSpec) -> torch.dtype:
+    found = getattr(torch, spec.dtype, None) if isinstance(spec.dtype, str) else spec.dtype
+    if not isinstance(found, torch.dtype):
+        raise BadInput(f"{spec.dtype!r} is not a dtype of torch", field=spec.name)
+    return found
+
+
+def _check(spec: ParameterSpec, mesh: RankMesh) -> None:
+    axes = len(mesh.sizes)
+    gradient = spec.layout if spec.gradient is None else spec.gradient
+    if len(spec.layout) != axes or len(gradient) != axes:
+        raise BadInput("has a layout of another mesh", field=spec.name, expected=f"{axes} axes")
+    if spec.zero not in (0, 1, 2, 3) or any(not 0 <= a < axes for a in spec.zero_axes):
+        raise BadInput(
+            f"has ZeRO stage {spec.zero} over axes {[*spec.zero_axes]}",
+            field=spec.name,
+            expected=f"a stage of 0 to 3 and axes below {axes}",
+        )
+    if PARTIAL in spec.layout:
+        raise BadInput("is a term of a sum", field=spec.name, expected="shards or replicas")
+    for state, towards in zip(spec.layout, gradient, strict=True):
+        if towards != state and not (state == REPLICATE and towards == PARTIAL):
+            raise BadInput(
+                f"is read in layout {spec.layout} but its gradient comes in {gradient}",
+                field=spec.name,
+                expected="the same layout, or terms of a sum where it is replicated",
+            )

@@ -1,0 +1,187 @@
+"""The parameters of a plan on this rank: cut when loaded, whole when used, summed when trained."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from shardwise.errors import BadInput
+from shardwise.execute import collectives
+from shardwise.execute.parameters.bucket import Slot
+from shardwise.execute.parameters.gathering import GatheredParameter, Gatherer
+from shardwise.execute.parameters.kept import SpreadParameter, WholeParameter
+from shardwise.execute.parameters.reducer import BUCKET_BYTES, FIRST_BUCKET_BYTES, Reducer
+from shardwise.execute.parameters.spec import ParameterSpec, Placement
+from shardwise.execute.rank_mesh import RankMesh, axes_of
+from shardwise.execute.saved import SavedTensors
+
+Kept = WholeParameter | SpreadParameter | GatheredParameter
+
+
+class _Steps:
+    """Counts the optimizer steps that may have written a shard; outlives no store."""
+
+    def __init__(self, kept: Mapping[str, Kept]) -> None:
+        shards = [k for k in kept.values() if not isinstance(k, WholeParameter)]
+        self._kept = {id(k.parameter): k for k in shards}
+
+    def __call__(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                kept = self._kept.get(id(parameter))
+                if kept is not None and parameter.grad is not None:
+                    kept.steps += 1
+
+
+class ParameterStore:
+    """Parameters and buffers of `specs`, in the order in which the forward pass reads them.
+
+    Every rank of the mesh makes a store of the same specs, and uses, loads and gathers the same
+    names in the same order. Where a spec is under ZeRO 3, forward passes run inside the
+    hooks of `saved`. A step has `micro_batches` calls of `backward`; when the last returns,
+    `parameters()` have their gradients in `.grad`: sums over ranks, never means. Double backward
+    and `torch.autograd.grad` towards parameters are not offered, as with DistributedDataParallel.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[ParameterSpec],
+        mesh: RankMesh,
+        *,
+        micro_batches: int = 1,
+        device: torch.device | str = "cpu",
+        bucket_bytes: int = BUCKET_BYTES,
+        first_bucket_bytes: int = FIRST_BUCKET_BYTES,
+    ) -> None:
+        self.mesh = mesh
+        self.micro_batches = micro_batches
+        self.device = torch.device(device)
+        self._gatherer = Gatherer()
+        self._kept: dict[str, Kept] = {}
+        self._buffers: set[str] = set()
+        self._spread: list[SpreadParameter] = []
+        for spec in specs:
+            if spec.name in self._kept:
+                raise BadInput("is there twice", field=spec.name, expected="one spec per name")
+            self._kept[spec.name] = self._keep(Placement(spec, mesh))
+            if spec.buffer:
+                self._buffers.add(spec.name)
+        self._reducer = Reducer(
+            list(self._slots()),
+            micro_batches=micro_batches,
+            bucket_bytes=bucket_bytes,
+            first_bucket_bytes=first_bucket_bytes,
+            after=self._gatherer.drop,
+        )
+        for slot in self._slots_made:
+            kept = self._kept[slot.placement.name]
+            kept.leaf.register_post_accumulate_grad_hook(self._reducer.hook(slot))
+
+        weakref.finalize(self, register_optimizer_step_post_hook(_Steps(self._kept)).remove)
+
+    def _keep(self, placement: Placement) -> Kept:
+        if placement.stage == 3:
+            return GatheredParameter(placement, self.device, self._gatherer)
+        if placement.stage:
+            return SpreadParameter(placement, self.device, self._spread)
+        return WholeParameter(placement, self.device)
+
+    def _slots(self) -> Iterator[Slot]:
+        self._slots_made: list[Slot] = []
+        for kept in self._kept.values():
+            if kept.placement.carries_gradient:
+                slot = Slot(kept.placement, kept.parameter)
+                self._slots_made.append(slot)
+                yield slot
+
+    @property
+    def reducer(self) -> Reducer:
+        """What sums the gradients."""
+        return self._reducer
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of parameters and buffers, in the order of the specs."""
+        return list(self._kept)
+
+    def placement(self, name: str) -> Placement:
+        """Where a parameter lies."""
+        return self._kept[name].placement
+
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        """By name, what an optimizer takes: the local part, or its flat shard under ZeRO 1 to 3."""
+        return {n: kept.parameter for n, kept in self._kept.items() if n not in self._buffers}
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and local parts of buffers."""
+        return ((name, self._kept[name].local()) for name in self._kept if name in self._buffers)
+
+    def use(self, name: str) -> torch.Tensor:
+        """The local part in its layout, differentiable back to the parameter; may communicate."""
+        return self._kept[name].use()
+
+    def user(self, name: str) -> Callable[[], torch.Tensor]:
+        """`use` of one name, resolved once."""
+        return self._kept[name].use
+
+    def begin(self, micro_batch: int) -> None:
+        """The backward pass of the next forward pass is that of this micro-batch, from 0.
+
+        Who runs `micro_batches` backward passes in a row for every step need not call it.
+        """
+        self._reducer.begin(micro_batch)
+
+    @property
+    def saved(self) -> SavedTensors | None:
+        """Hooks under which forward passes run, so that nothing under ZeRO 3 stays whole.
+
+        None (at first): none run, and autograd keeps what was gathered.
+        """
+        return self._gatherer.saved
+
+    @saved.setter
+    def saved(self, saved: SavedTensors | None) -> None:
+        self._gatherer.saved = saved
+
+    def load(self, full: Mapping[str, torch.Tensor]) -> None:
+        """Takes this rank's part of every parameter and buffer from whole ones.
+
+        Names beyond those of the specs are passed over. Raises BadInput for a name that is missing
+        or a shape that differs.
+        """
+        missing = [name for name in self._kept if name not in full]
+        if missing:
+            raise BadInput("is missing among the given tensors", field=missing[0])
+        for name, kept in self._kept.items():
+            kept.load(kept.placement.cut(full[name].detach()))
+
+    def whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The global tensor, on every rank, of one that is shaped like `parameters()[name]`.
+
+        The parameter itself, its gradient, or a moment of the optimizer; collective.
+        """
+        place = self._kept[name].placement
+        flat = tensor.detach()
+        if place.stage:
+            padded = flat.new_zeros(place.shard)
+            padded[: len(place.own)] = flat
+            flat = flat.new_empty(place.shard * place.parts)
+            dist.all_gather_into_tensor(flat, padded, group=self.mesh.group(place.sharding))
+        whole = flat.view(-1)[: place.elements].view(place.local_shape)
+        for dim, extent in enumerate(place.spec.shape):
+            axes = axes_of(place.spec.layout, dim)
+            if axes:
+                whole = collectives.all_gather(whole, dim, self.mesh, axes, extent)
+        return whole
+
+    def full(self, name: str) -> torch.Tensor:
+        """The global parameter or buffer, on every rank; collective."""
+        return self.whole(name, self._kept[name].parameter).clone()
+
+    def full_state(self) -> dict[str, torch.Tensor]:
+        """All parameters and buffers, whole, on every rank; collective."""
+        return {name: self.full(name) for name in self._kept}

@@ -1,0 +1,170 @@
+"""The program of one rank: instructions on local parts, run in the order of the graph.
+
+Plain torch: autograd records the local operators, crossings bring their own backward. Where the
+strategy keeps less than autograd would (tensor reuse, recomputation, ZeRO 3), saved-tensor hooks
+are on during forward (`saved.py`, `second_run.py`); otherwise there are none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from shardwise.advise.operator_layouts import LayoutPair
+from shardwise.execute.builder import Built
+from shardwise.execute.instruction import Instruction, Slots
+from shardwise.execute.rank_mesh import RankMesh
+from shardwise.execute.saved import SavedTensors
+from shardwise.execute.second_run import SecondRuns
+
+Use = Callable[[], torch.Tensor]
+"""A parameter's local part, made whole if it has to be."""
+
+Watch = Callable[[Instruction, Slots], None]
+"""Called after every instruction; for finding where two runs part."""
+
+
+class Program:
+    """Runs what `Builder` built. `step` sets the number that random operators draw by."""
+
+    def __init__(
+        self,
+        built: Built,
+        mesh: RankMesh,
+        user: Callable[[str], Use],
+        buffer: Callable[[str], torch.Tensor],
+        saved: SavedTensors,
+        step: Callable[[int], None],
+        *,
+        hooks: bool,
+    ) -> None:
+        self._built = built
+        self._mesh = mesh
+        self._buffer = buffer
+        self._saved = saved
+        self._step = step
+        self._hooks = hooks or any(
+            i.rebuild is not None or i.segment is not None for i in built.instructions
+        )
+        saved.late = any(
+            i.rebuild is not None and i.rebuild.dropped in i.inputs for i in built.instructions
+        )
+        self._template: Slots = []
+        # When a parameter is first read: those of ZeRO 3 are gathered then, not before.
+        self._first: dict[int, list[tuple[int, Use]]] = {}
+        readers: dict[int, int] = {}
+        for number, instruction in enumerate(built.instructions):
+            for slot in instruction.inputs:
+                readers.setdefault(slot, number)
+        for name, slot in built.parameters.items():
+            self._first.setdefault(readers[slot], []).append((slot, user(name)))
+        self._simple = [
+            (i.run, i.inputs, i.outputs, i.dead, self._first.get(n, ()))
+            for n, i in enumerate(built.instructions)
+        ]
+
+    @property
+    def instructions(self) -> Sequence[Instruction]:
+        """In the order in which they run."""
+        return self._built.instructions
+
+    @property
+    def pairs(self) -> Mapping[int, LayoutPair]:
+        """The layouts of what each operator makes, by slot."""
+        return self._built.pairs
+
+    def written(self) -> dict[str, tuple[int, ...]]:
+        """The buffers that operators update, with the layout of this rank's part."""
+        slots = [i.inputs[port] for i in self._built.instructions for port in i.written]
+        return {self._built.buffers[slot][0]: self._built.buffers[slot][1] for slot in slots}
+
+    def run(
+        self, arguments: Mapping[str, torch.Tensor], number: int, watch: Watch | None = None
+    ) -> dict[str, torch.Tensor]:
+        """The graph's outputs, whole, of inputs that have arrived; `number` counts the runs."""
+        self._step(number)
+        slots = self._begin()
+        for name, slot in self._built.arguments.items():
+            slots[slot] = arguments[name]
+        if self._hooks and torch.is_grad_enabled():
+            with self._saved.hooks():
+                self._run_hooked(slots, number, watch)
+            self._saved.clear()
+        elif watch is not None:
+            self._run_watched(slots, watch)
+        else:
+            self._run_plain(slots)
+        return {name: slots[slot] for name, slot in self._built.results.items()}
+
+    def _begin(self) -> Slots:
+        if not self._template:
+            self._template = self._constants()
+        return self._template.copy()
+
+    def _constants(self) -> Slots:
+        slots: Slots = [None] * self._built.slots
+        for slot, (name, layout) in self._built.buffers.items():
+            whole = self._buffer(name)
+            # A view: running statistics are updated in the module's own buffer.
+            slots[slot] = whole[self._mesh.local_slices(whole.shape, layout)]
+        with torch.no_grad():
+            for instruction in self._built.constants:
+                made = instruction.run(*[slots[s] for s in instruction.inputs])
+                for slot, tensor in zip(instruction.outputs, made, strict=True):
+                    slots[slot] = tensor
+        return slots
+
+    def forget_constants(self) -> None:
+        """Compute constants anew at the next run; called when buffers were replaced."""
+        self._template = []
+
+    def _run_plain(self, slots: Slots) -> None:
+        for run, inputs, outputs, dead, parameters in self._simple:
+            for slot, use in parameters:
+                slots[slot] = use()
+            made = run(*[slots[s] for s in inputs])
+            for slot, tensor in zip(outputs, made, strict=False):
+                slots[slot] = tensor
+            for slot in dead:
+                slots[slot] = None
+
+    def _run_watched(self, slots: Slots, watch: Watch) -> None:
+        for number, instruction in enumerate(self._built.instructions):
+            self._one(slots, number, instruction)
+            watch(instruction, slots)
+            for slot in instruction.dead:
+                slots[slot] = None
+
+    def _one(self, slots: Slots, number: int, instruction: Instruction) -> None:
+        for slot, use in self._first.get(number, ()):
+            slots[slot] = use()
+        made = instruction.run(*[slots[s] for s in instruction.inputs])
+        for slot, tensor in zip(instruction.outputs, made, strict=True):
+            slots[slot] = tensor
+
+    def _run_hooked(self, slots: Slots, number: int, watch: Watch | None) -> None:
+        runs = SecondRuns(self._saved, self._built.instructions, self._again_at(number))
+        for position, instruction in enumerate(self._built.instructions):
+            for slot, use in self._first.get(position, ()):
+                slots[slot] = use()
+            with runs.of(instruction, slots):
+                made = instruction.run(*[slots[s] for s in instruction.inputs])
+            for slot, tensor in zip(instruction.outputs, made, strict=True):
+                slots[slot] = tensor
+            if instruction.rebuild is not None:
+                runs.rebuild(instruction.rebuild, slots)
+            if watch is not None:
+                watch(instruction, slots)
+            for slot in instruction.dead:
+                slots[slot] = None
+
+    def _again_at(self, number: int) -> Callable[[], contextlib.AbstractContextManager[None]]:
+        @contextlib.contextmanager
+        def again() -> Any:
+            self._step(number)
+            yield
+
+        return again

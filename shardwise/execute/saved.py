@@ -1,0 +1,148 @@
+"""What autograd keeps for backward: some tensors are not kept but made again when they are wanted.
+
+Tensors that a strategy rebuilds (TensorOpt §4.2, tensor reuse; ZeRO 3) are recognised by their
+storage, so that views of them are meant too. torch applies only the innermost pair of saved-tensor
+hooks, hence this one pair for all who want something made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+Again = Callable[[], torch.Tensor]
+"""Makes a tensor once more, of the same shape, strides and dtype."""
+
+
+class Later(Protocol):
+    """What stands for a saved tensor."""
+
+    def tensor(self) -> torch.Tensor:
+        """The tensor itself."""
+        ...
+
+
+class _Source:
+    """A tensor that is made again: once for all who saved it, and freed with the last of them."""
+
+    def __init__(self, reference: StorageWeakRef, again: Again) -> None:
+        self.reference = reference
+        self._again = again
+        self._made: torch.Tensor | None = None
+        self.users = 0
+        self._left = 0
+
+    def get(self) -> torch.Tensor:
+        if self._made is None:
+            self._made = self._again()
+            self._left = self.users
+        found = self._made
+        self._left -= 1
+        if self._left <= 0:
+            self._made = None
+        return found
+
+
+class Cell:
+    """A saved tensor that may yet turn out to be made again."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.kept: Any = tensor
+
+    def tensor(self) -> torch.Tensor:
+        """The tensor, kept or made again."""
+        return self.kept if isinstance(self.kept, torch.Tensor) else self.kept.tensor()
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """A saved tensor of which only the way to make it again is kept."""
+
+    source: _Source
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+    def tensor(self) -> torch.Tensor:
+        """The tensor, made again."""
+        return self.source.get().as_strided(self.size, self.stride, self.offset)
+
+
+class SavedTensors:
+    """The tensors of one rank's forward passes that are made again when backward wants them.
+
+    `other` is asked what to keep of tensors that are not registered, while it is set. With
+    `late` a tensor may be registered after it was saved.
+    """
+
+    def __init__(self) -> None:
+        # A weak reference keeps the address of a storage from being used by another one.
+        self._sources: dict[int, _Source] = {}
+        self._cells: dict[int, list[Cell]] = {}
+        self.other: Callable[[torch.Tensor], Any] | None = None
+        self.late = False
+
+    def register(self, tensor: torch.Tensor, again: Again) -> None:
+        """Whatever autograd saves of this tensor's storage is made by `again` in backward.
+
+        `again` gives a tensor of the same shape. Parts of larger storages are kept as they are.
+        """
+        size, stride = tensor.size(), tensor.stride()
+        storage = tensor.untyped_storage()
+        if storage.nbytes() != tensor.numel() * tensor.element_size():
+            return
+
+        def alike() -> torch.Tensor:
+            made = again()
+            if made.stride() == stride and made.storage_offset() == 0:
+                return made
+            return made.new_empty_strided(size, stride).copy_(made)
+
+        reference = StorageWeakRef(storage)
+        source = self._sources[reference.cdata] = _Source(reference, alike)
+        for cell in self._cells.pop(reference.cdata, ()):
+            kept = cell.kept
+            source.users += 1
+            cell.kept = Rebuilt(source, kept.size(), kept.stride(), kept.storage_offset())
+
+    def keep(self, tensor: torch.Tensor) -> Any:
+        """What is kept of a tensor: itself, or how to make it again."""
+        source = self._sources.get(tensor.untyped_storage()._cdata)
+        if source is None:
+            return tensor
+        source.users += 1
+        return Rebuilt(source, tensor.size(), tensor.stride(), tensor.storage_offset())
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        """What is kept of a tensor that autograd saves."""
+        kept = self.keep(tensor)
+        if kept is not tensor:
+            return kept
+        if self.other is not None:
+            return self.other(tensor)
+        if not self.late:
+            return tensor
+        cell = Cell(tensor)
+        # The tensor lives as long as its cell, which lives at least as long as this forward pass.
+        self._cells.setdefault(tensor.untyped_storage()._cdata, []).append(cell)
+        return cell
+
+    def unpack(self, kept: Any) -> torch.Tensor:
+        """The tensor of what was kept of it."""
+        return kept if isinstance(kept, torch.Tensor) else kept.tensor()
+
+    def clear(self) -> None:
+        """Forget storages; called when a forward pass is over."""
+        self._sources.clear()
+        self._cells.clear()
+
+    @contextlib.contextmanager
+    def hooks(self) -> Iterator[None]:
+        """Within this context tensors are kept as `pack` says."""
+        with torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack):
+            yield

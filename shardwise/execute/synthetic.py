@@ -1,0 +1,88 @@
+"""A graph without its module: made-up weights and inputs, for steps of which only time and memory
+matter.
+
+Shapes, operators and strategy are the plan's; values are random numbers, and ids that are legal
+wherever they are looked up. What is learnt means nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from shardwise.capture.convert import Converted
+from shardwise.capture.model import Model
+from shardwise.errors import BadInput
+from shardwise.execute.captured import Captured
+from shardwise.graph.graph import Graph, Tensor
+
+SCALE = 0.02
+
+
+def captured_from_graph(graph: Graph) -> Captured:
+    """The graph as if a module with random weights had been captured; inputs are its `args`.
+
+    Every rank gets the same numbers. Raises `BadInput` when the graph has no output.
+    """
+    random = torch.Generator().manual_seed(0)
+    module = torch.nn.Module()
+    paths: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    for tensor in graph.tensors.values():
+        if tensor.role == "parameter":
+            paths[tensor.name] = _register(module, tensor, len(paths), random)
+        elif tensor.role == "buffer":
+            constants[tensor.name] = value_of(graph, tensor, random)
+    inputs = [t for t in graph.tensors.values() if t.role == "input"]
+    outputs = [t.name for t in graph.tensors.values() if t.role == "output"]
+    if not outputs:
+        raise BadInput("the graph has no output", field="graph", expected="a loss")
+    args = tuple(value_of(graph, t, random) for t in inputs)
+    names = tuple(t.name for t in inputs)
+    model = Model(module, args, {}, input_names=names)
+    converted = Converted(graph, paths, constants, names, tuple(outputs))
+    return Captured(model, converted, pytree.tree_structure([0] * len(outputs)))
+
+
+def _register(module: Any, tensor: Tensor, number: int, random: torch.Generator) -> str:
+    dtype = getattr(torch, tensor.dtype)
+    data = torch.ones(tensor.shape, dtype=dtype)
+    if len(tensor.shape) > 1:
+        data = (torch.randn(tensor.shape, generator=random) * SCALE).to(dtype)
+    name = f"p{number}"
+    trained = dtype.is_floating_point or dtype.is_complex
+    module.register_parameter(name, torch.nn.Parameter(data, requires_grad=trained))
+    return name
+
+
+def value_of(graph: Graph, tensor: Tensor, random: torch.Generator) -> torch.Tensor:
+    """Numbers for an input or buffer: normal, true, or ids below every table they point into."""
+    dtype = getattr(torch, tensor.dtype)
+    if dtype is torch.bool:
+        return torch.ones(tensor.shape, dtype=dtype)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return torch.randint(0, _bound(graph, tensor.name), tensor.shape, generator=random).to(
+            dtype
+        )
+    if tensor.role == "buffer":
+        # Running variances, masks, frequencies: what none of them minds.
+        return torch.ones(tensor.shape, dtype=dtype)
+    return torch.randn(tensor.shape, generator=random).to(dtype)
+
+
+def _bound(graph: Graph, name: str) -> int:
+    """How many values an integer may have: the fewest rows of what it is looked up in, else 1."""
+    bounds = []
+    for op in graph.operators:
+        if name not in op.inputs:
+            continue
+        table = graph.tensors[op.inputs[0]].shape
+        if op.kind.startswith("aten.embedding") and op.inputs[0] != name:
+            bounds.append(table[0])
+        elif op.kind.startswith(("aten.cross_entropy_loss", "aten.nll_loss")):
+            bounds.append(table[1] if len(table) > 1 else table[0])
+        else:
+            bounds.append(1)
+    return max(min(bounds, default=1), 1)

@@ -1,0 +1,101 @@
+"""One training step by a plan, measured: iteration time, its two parts, peak memory.
+
+Three kinds of steps, after warming up:
+
+    ordinary        iteration time: of each step the slowest rank's, over the steps the median
+    timed alone     communication: seconds in collectives that nothing overlaps (TensorOpt Eq. 2
+                    and 3); computation: the rest, without waiting; means over the ranks
+    followed        peak memory: of each rank, the most that its tensors take at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils._pytree import tree_leaves
+
+from shardwise.measure.allocation import AllocationTracker
+from shardwise.measure.communication import CommunicationClock
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds and bytes over all ranks; every rank gets the same."""
+
+    iterations_s: tuple[float, ...]
+    compute_s: float
+    communication_s: float
+    peak_bytes: tuple[int, ...]
+    """By rank."""
+    calls: dict[str, int]
+
+
+def time_steps(
+    step: Step, held: Callable[[], Any], device: torch.device, *, warm_up: int, steps: int
+) -> StepTimes:
+    """Run `step` on every rank: `warm_up` + `steps` ordinary ones, some timed alone, one followed.
+
+    `held` gives what is in memory between two steps: parameters, optimizer state, inputs.
+    """
+    for _ in range(warm_up):
+        step()
+    ordinary = [_seconds(step, device) for _ in range(steps)]
+    parts = [_parts(step, device) for _ in range(max(steps // 3, 3))]
+    peak = _peak(step, held, device)
+    everybody: list[Any] = [None] * dist.get_world_size()
+    mine = (
+        ordinary,
+        median(compute for compute, _, _ in parts),
+        median(communication for _, communication, _ in parts),
+        peak,
+    )
+    dist.all_gather_object(everybody, mine)
+    return StepTimes(
+        tuple(max(times) for times in zip(*(times for times, *_ in everybody), strict=True)),
+        sum(compute for _, compute, _, _ in everybody) / len(everybody),
+        sum(communication for _, _, communication, _ in everybody) / len(everybody),
+        tuple(int(bytes_) for *_, bytes_ in everybody),
+        parts[-1][2],
+    )
+
+
+def _seconds(step: Step, device: torch.device) -> float:
+    _wait(device)
+    began = perf_counter()
+    step()
+    _wait(device)
+    return perf_counter() - began
+
+
+def _parts(step: Step, device: torch.device) -> tuple[float, float, dict[str, int]]:
+    """Computation and communication of one step, in seconds, and its collectives."""
+    dist.barrier()
+    with CommunicationClock(device) as clock:
+        total = _seconds(step, device)
+    return total - clock.seconds - clock.waited_s, clock.seconds, clock.calls
+
+
+def _peak(step: Step, held: Callable[[], Any], device: torch.device) -> int:
+    if device.type == "cuda":
+        _wait(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        return int(torch.cuda.max_memory_allocated(device))
+    tracker = AllocationTracker()
+    tracker.follow(tree_leaves(held()), "there before the step")
+    with tracker:
+        step()
+    return tracker.peak_bytes
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,30 @@
+"""torchrun, ending as its first failed rank did: that rank has said why, nothing else need be.
+
+torch's own command prints the launcher's traceback under what the ranks said.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.run import parse_args, run
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run torchrun with these arguments; the exit status of the first rank that failed, or 0."""
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    try:
+        run(parse_args(list(arguments)))
+    except ChildFailedError as error:
+        _, first = error.get_first_failure()
+        code = int(first.exitcode)
+        # A negative one is the signal that ended the rank.
+        return code if code > 0 else 128 - code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,199 @@
+"""`shardwise run` on one rank: trains a few steps by a plan and writes what it measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils import _pytree as pytree
+
+from shardwise import __version__
+from shardwise.capture.capture import build
+from shardwise.capture.model import Model
+from shardwise.capture.source import parse_source
+from shardwise.cli.outfiles import write_json
+from shardwise.errors import BadInput
+from shardwise.execute.captured import Captured, capture_module, difference
+from shardwise.execute.master_weights import optimizer_of
+from shardwise.execute.parallel import ParallelModule, mesh_of
+from shardwise.execute.synthetic import captured_from_graph
+from shardwise.execute.timing import time_steps
+from shardwise.graph import Graph, graph_id
+from shardwise.measure.device import cpu_kind
+from shardwise.measure.measurement import measurement_document
+from shardwise.measure.world import World
+
+JOIN_S = 300.0
+"""How long ranks wait for each other, at the start and in a collective."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What to train: a graph, or a source as `shardwise capture` takes it; and for how long."""
+
+    graph: Graph | None = None
+    source: str | None = None
+    batch: int | None = None
+    seq: int | None = None
+    dtype: str | None = None
+    steps: int = 10
+    warm_up: int = 3
+
+
+def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[str, Any] | None:
+    """Take part in a run of the plan; rank 0 gets the `shardwise.measurement/1` document.
+
+    Raises `BadInput` when the plan is for another number of ranks or another graph.
+    """
+    device = _device(world)
+    if "OMP_NUM_THREADS" not in os.environ and device.type == "cpu":
+        torch.set_num_threads(max((os.cpu_count() or 1) // world.ranks_per_node, 1))
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend,
+        init_method=world.meeting,
+        rank=world.rank,
+        world_size=world.size,
+        timeout=timedelta(seconds=JOIN_S),
+    )
+    try:
+        mesh = mesh_of(plan, world.rank)
+        captured = _captured(plan, options)
+        model = ParallelModule(captured, plan, mesh, device)
+        inputs = pytree.tree_map(lambda t: t.to(device), captured.model.args)
+        named = pytree.tree_map(lambda t: t.to(device), dict(captured.model.kwargs))
+        optimizer = optimizer_of(model.parameters(), str(plan["optimizer"]))
+
+        def step() -> None:
+            optimizer.zero_grad()
+            _loss(model(*inputs, **named)).backward()
+            optimizer.step()
+
+        def held() -> Any:
+            state = [v for s in optimizer.state.values() for v in s.values()]
+            return [list(model.parameters()), list(model.buffers()), state, inputs, named]
+
+        found = time_steps(step, held, device, warm_up=options.warm_up, steps=options.steps)
+        if world.rank:
+            return None
+        return measurement_document(
+            plan,
+            iterations_s=found.iterations_s,
+            compute_s=found.compute_s,
+            communication_s=found.communication_s,
+            peak_bytes=found.peak_bytes,
+            backend=backend,
+            device_kind=_kind(device),
+            versions={
+                "torch": str(torch.__version__),
+                "shardwise": __version__,
+                "python": platform.python_version(),
+            },
+            calls=found.calls,
+            fallbacks=model.program.fallbacks,
+        )
+    finally:
+        dist.destroy_process_group()
+
+
+def write_report(document: Mapping[str, Any], folder: Path) -> None:
+    """Where an agent looks for it: whole or not at all."""
+    folder.mkdir(exist_ok=True)
+    write_json(document, str(folder / "measurement.json"))
+
+
+def _captured(plan: Mapping[str, Any], options: RunOptions) -> Captured:
+    if options.source is None:
+        assert options.graph is not None
+        _require(options.graph, plan)
+        if int(plan.get("micro_batches", 1)) > 1:
+            raise BadInput(
+                "a plan with micro-batches needs its module, the graph alone is one batch",
+                field="source",
+                expected="--source, as `shardwise capture` took it",
+            )
+        return captured_from_graph(options.graph)
+    parsed = parse_source(options.source)
+    made = build(parsed, options.batch, options.seq, options.dtype)
+    _materialise(made.module)
+    model = Model(made.module, made.args, made.kwargs, made.prefix, made.input_names)
+    captured = capture_module(model, str(plan["graph_name"]))
+    _require(captured.graph, plan)
+    random = torch.Generator().manual_seed(0)
+    args, kwargs = pytree.tree_map(lambda t: _values(t, random), (made.args, dict(made.kwargs)))
+    filled = Model(made.module, args, kwargs, made.prefix, made.input_names)
+    return Captured(filled, captured.converted, captured.returns)
+
+
+def _require(graph: Graph, plan: Mapping[str, Any]) -> None:
+    if graph_id(graph) != plan["graph"]:
+        raise BadInput(
+            f"the graph is not the one that the plan was made for: {difference(graph, plan)}",
+            field="graph",
+            expected=f"the graph {plan['graph']} ({plan['graph_name']})",
+        )
+
+
+def _materialise(module: Any) -> None:
+    """Real, random weights for a module on the meta device; tied ones stay tied."""
+    made: dict[int, Any] = {}
+    random = torch.Generator().manual_seed(0)
+
+    def real(tensor: Any) -> Any:
+        if tensor.device.type != "meta":
+            return tensor
+        if id(tensor) not in made:
+            data = torch.ones(tensor.shape, dtype=tensor.dtype)
+            if isinstance(tensor, torch.nn.Parameter):
+                if tensor.dim() > 1:
+                    data = (torch.randn(tensor.shape, generator=random) * 0.02).to(tensor.dtype)
+                data = torch.nn.Parameter(data, requires_grad=tensor.requires_grad)
+            made[id(tensor)] = data
+        return made[id(tensor)]
+
+    for child in module.modules():
+        for table in (child._parameters, child._buffers):
+            for name, tensor in table.items():
+                if tensor is not None:
+                    table[name] = real(tensor)
+
+
+def _values(tensor: Any, random: torch.Generator) -> Any:
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    if tensor.is_floating_point():
+        return torch.randn(tensor.shape, generator=random).to(tensor.dtype)
+    # 0 is a legal id everywhere.
+    return torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+
+def _loss(returned: Any) -> Any:
+    """The scalar among what the module returns, or the sum of what it returns."""
+    found = [t for t in pytree.tree_leaves(returned) if isinstance(t, torch.Tensor)]
+    floats = [t for t in found if t.is_floating_point()]
+    scalars = [t for t in floats if t.numel() == 1]
+    if scalars:
+        return scalars[0].reshape(())
+    if not floats:
+        raise BadInput("the model returns no number to minimise", field="graph")
+    return sum(t.float().sum() for t in floats)
+
+
+def _device(world: World) -> torch.device:
+    if torch.cuda.device_count() >= world.ranks_per_node:
+        torch.cuda.set_device(world.local_rank)
+        return torch.device("cuda", world.local_rank)
+    return torch.device("cpu")
+
+
+def _kind(device: torch.device) -> str:
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return cpu_kind(torch.get_num_threads())

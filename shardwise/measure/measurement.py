@@ -1,0 +1,89 @@
+"""`shardwise.measurement/1`: what a run measured, beside what its plan predicted.
+
+An error is measured over predicted less 1. Predicted iteration time is the replayed one, in which
+communication overlaps computation, as it does in a real step; compute and communication are the
+plan's sums; the peak is the replayed one (docs/replay.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median, quantiles
+from typing import Any
+
+SCHEMA = "shardwise.measurement/1"
+MOST_STEPS = 1000
+PREDICTED = {
+    "iteration": "replayed_time_s",
+    "compute": "compute_s",
+    "communication": "communication_s",
+    "peak": "peak_bytes",
+}
+"""Which member of a plan's `predicted` each error is taken against."""
+
+
+def measurement_document(
+    plan: Mapping[str, Any],
+    *,
+    iterations_s: Sequence[float],
+    compute_s: float | None,
+    communication_s: float | None,
+    peak_bytes: Sequence[int],
+    backend: str,
+    device_kind: str,
+    versions: Mapping[str, str],
+    calls: Mapping[str, int] | None = None,
+    fallbacks: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The document of a run of this plan; seconds and bytes."""
+    predicted = plan["predicted"]
+    typical = median(iterations_s)
+    low, high = (
+        (typical, typical)
+        if len(iterations_s) < 2
+        else (lambda cuts: (cuts[0], cuts[-1]))(quantiles(iterations_s, n=10, method="inclusive"))
+    )
+    measured = {
+        "iteration": typical,
+        "compute": compute_s,
+        "communication": communication_s,
+        "peak": max(peak_bytes),
+    }
+    return {
+        "schema": SCHEMA,
+        "plan": plan["id"],
+        "graph": plan["graph"],
+        "graph_name": plan["graph_name"],
+        "hardware": plan["hardware"],
+        "hardware_id": plan.get("hardware_id"),
+        "gpus": plan["gpus"],
+        "nodes": plan.get("nodes"),
+        "steps": len(iterations_s),
+        "iteration_s": {
+            "median": typical,
+            "p10": low,
+            "p90": high,
+            "all": list(iterations_s[:MOST_STEPS]),
+        },
+        "compute_s": compute_s,
+        "communication_s": communication_s,
+        "exposed_communication_s": None if compute_s is None else max(typical - compute_s, 0.0),
+        "peak_bytes": {"max": max(peak_bytes), "per_rank": list(peak_bytes)},
+        "predicted": dict(predicted),
+        "errors": {
+            name: relative(measured[name], predicted.get(member))
+            for name, member in PREDICTED.items()
+        },
+        "backend": backend,
+        "device_kind": device_kind,
+        "versions": dict(versions),
+        "collectives": dict(calls or {}),
+        "fallbacks": dict(fallbacks or {}),
+    }
+
+
+def relative(measured: float | None, predicted: float | None) -> float | None:
+    """Measured over predicted less 1; None where either is missing or nothing was predicted."""
+    if measured is None or not predicted:
+        return None
+    return measured / predicted - 1.0

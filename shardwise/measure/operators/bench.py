@@ -1,0 +1,104 @@
+"""Measuring one call after another in one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from shardwise.measure.operators.calls import NotMeasurable, engine_overhead, prepare
+from shardwise.measure.operators.clock import Clock, Timing, timing
+from shardwise.measure.operators.effort import Effort
+from shardwise.measure.operators.needed import OperatorItem
+
+
+class Peers(Protocol):
+    """Those who measure the same call at the same time."""
+
+    def ready(self) -> None:
+        """Wait until all have their operands."""
+
+    def done(self) -> None:
+        """Tell that these repetitions are over."""
+
+    def busy(self) -> bool:
+        """Whether somebody still repeats."""
+
+
+class Nobody:
+    """No peers."""
+
+    def ready(self) -> None:
+        """Nobody to wait for."""
+
+    def done(self) -> None:
+        """Nobody to tell."""
+
+    def busy(self) -> bool:
+        return False
+
+
+class Bench:
+    """One process's device, ready to time calls."""
+
+    def __init__(self, torch: Any, effort: Effort) -> None:
+        self._torch = torch
+        self._device = torch.device(effort.device)
+        own = effort.own_time
+        self._clock = Clock(torch, self._device, flushed=effort.flushed, own_time=own)
+        unflushed = Clock(torch, self._device, flushed=False, own_time=own)
+        self._engine_s = engine_overhead(torch, self._device, unflushed.once)
+        if self._device.type == "cuda":
+            self._engine_s = 0.0  # what the host does is not in the events' time
+
+    def times(self, item: OperatorItem, budget_s: float, peers: Peers) -> list[float] | str:
+        """Seconds of repetitions of one item, or why there are none."""
+        reason, call = "", None
+        try:
+            call = prepare(self._torch, item, self._device)
+        except NotMeasurable as refused:
+            reason = str(refused)
+        peers.ready()
+        times: list[float] = []
+        if call is not None:
+            runs = self._clock.repeat(call.run, call.touched, budget_s)
+            overhead = call.engine_starts * self._engine_s
+            # At most half of a call is taken for overhead.
+            times = [max(run - overhead, run / 2) / call.count for run in runs]
+        peers.done()
+        while call is not None and peers.busy():
+            self._clock.once(call.run, call.touched)
+        return times or reason
+
+
+@contextmanager
+def threads_set(torch: Any, threads: int) -> Iterator[None]:
+    """torch with so many threads while the block runs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def threads_of(effort: Effort) -> int:
+    """Threads of one rank: those asked for, else its share of the cores; 0 on GPUs."""
+    if effort.device != "cpu":
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return effort.threads or max((cores or 1) // effort.ranks, 1)
+
+
+class Alone:
+    """This process measures, with no siblings."""
+
+    def __init__(self, torch: Any, effort: Effort) -> None:
+        self.threads = threads_of(effort)
+        self._bench = Bench(torch, effort)
+
+    def measure(self, item: OperatorItem, budget_s: float) -> Timing | str:
+        """The timing of one item, or why there is none."""
+        times = self._bench.times(item, budget_s, Nobody())
+        return times if isinstance(times, str) else timing(times)

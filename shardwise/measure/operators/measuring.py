@@ -1,0 +1,172 @@
+"""Measuring calls of operators, within a time and a memory limit, alone or beside siblings.
+
+Calls are measured in the order given (dearest first), in up to three rounds of which the fastest
+median counts; what the time limit leaves of the first is not measured, and that is said. With
+`ranks` above 1 on CPUs so many processes measure the same call at once, as training ranks would:
+they share caches, memory and cores (`siblings.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, Protocol
+
+from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.hardware.operator_tables import OperatorTable
+from shardwise.measure.busy import OVERRIDE, DeviceBusy, busy_gpus
+from shardwise.measure.operators.bench import Alone, threads_of, threads_set
+from shardwise.measure.operators.clock import Timing
+from shardwise.measure.operators.effort import Effort
+from shardwise.measure.operators.needed import OperatorItem
+from shardwise.measure.operators.operands import bytes_of
+from shardwise.measure.operators.siblings import Siblings
+from shardwise.measure.operators.tables import tables_of
+from shardwise.measure.torch_operator import load_torch
+
+ROUNDS = 3
+"""How often all calls are gone through: a disturbance hits neighbours in time, not every round."""
+
+LONGEST_CALL_S = 2.0
+SHORTEST_BUDGET_S = 0.02
+GRADIENTS = 3.0
+"""Operands and outputs, the gradients of both and what backward makes, over the first."""
+
+LOOK_S = 2.0
+"""How often it is looked whether somebody else came to the GPU."""
+
+TOO_LARGE = "it takes more memory than the limit"
+
+Tell = Callable[[str, float], bool]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The tables, and which calls have none: `left` by the time limit, `refused` with the reason.
+
+    `seconds` is what measuring took.
+    """
+
+    tables: tuple[OperatorTable, ...]
+    left: tuple[OperatorItem, ...]
+    refused: tuple[tuple[OperatorItem, str], ...]
+    seconds: float
+
+    def notes(self) -> list[str]:
+        """What was not measured, a line for each reason."""
+        lines = []
+        if self.left:
+            share = sum(item.expected_s for item in self.left)
+            lines.append(
+                f"{len(self.left)} calls ({share:.3g} s of a step by the roofline) are left to "
+                "interpolation: the time limit was reached"
+            )
+        reasons: dict[str, list[str]] = {}
+        for item, reason in self.refused:
+            reasons.setdefault(reason, []).append(f"{item.family.kind} {item.family.direction}")
+        for reason, kinds in reasons.items():
+            lines.append(
+                f"{len(kinds)} calls of {', '.join(sorted(set(kinds)))} are not measured: {reason}"
+            )
+        return lines
+
+
+class _Bench(Protocol):
+    def measure(self, item: OperatorItem, budget_s: float) -> Timing | str: ...
+
+
+def measure_operators(
+    items: Sequence[OperatorItem], effort: Effort, tell: Tell | None = None
+) -> Measured:
+    """Measure calls in their order. `tell` hears of progress; answering False stops.
+
+    Raises `DeviceBusy` when another process is on the GPU, before or while it is measured,
+    `ShardwiseError` without torch or when a sibling ends.
+    """
+    torch = load_torch()
+    if effort.ranks > 1:
+        with Siblings(effort) as siblings:
+            return _measure(items, effort, siblings, tell)
+    watch = _Watch(torch, effort)
+    with threads_set(torch, threads_of(effort) or torch.get_num_threads()):
+        return _measure(items, effort, Alone(torch, effort), tell, watch.look)
+
+
+def _nobody_to_see() -> None:
+    """On CPUs others are everywhere."""
+
+
+def _measure(
+    items: Sequence[OperatorItem],
+    effort: Effort,
+    bench: _Bench,
+    tell: Tell | None,
+    look: Callable[[], None] = _nobody_to_see,
+) -> Measured:
+    began = monotonic()
+    results: dict[OperatorItem, Timing] = {}
+    refused: dict[OperatorItem, str] = {
+        item: TOO_LARGE
+        for item in items
+        if bytes_of(item, DTYPE_BYTES) * GRADIENTS > effort.memory_limit_bytes
+    }
+    for turn in range(ROUNDS * len(items)):
+        item = items[turn % len(items)]
+        look()
+        spent = monotonic() - began
+        going = tell is None or tell(_words(item), turn / (ROUNDS * len(items)))
+        if spent > effort.time_limit_s or not going:
+            break
+        if item in refused:
+            continue
+        calls_left = ROUNDS * len(items) - turn
+        outcome = bench.measure(item, _budget(effort.time_limit_s - spent, calls_left))
+        if isinstance(outcome, str):
+            refused[item] = outcome
+        else:
+            results[item] = _better(results.get(item), outcome)
+    left = tuple(item for item in items if item not in results and item not in refused)
+    kept = [(item, timing) for item, timing in results.items() if item not in refused]
+    tables = tables_of(kept, effort, threads_of(effort))
+    return Measured(tables, left, tuple(refused.items()), monotonic() - began)
+
+
+def _better(known: Timing | None, new: Timing) -> Timing:
+    """The faster of two rounds: whoever else is on the machine can only slow a call."""
+    if known is None:
+        return new
+    best = min(known, new, key=lambda timing: timing.time_s)
+    return replace(best, repetitions=known.repetitions + new.repetitions)
+
+
+def _words(item: OperatorItem) -> str:
+    return f"{item.family.kind} {item.family.direction}"
+
+
+def _budget(left_s: float, calls: int) -> float:
+    """Twice an even share: most calls are stable before."""
+    return min(max(2.0 * left_s / calls, SHORTEST_BUDGET_S), LONGEST_CALL_S)
+
+
+class _Watch:
+    """Whether somebody else is on the GPU. Nothing to see on a CPU."""
+
+    def __init__(self, torch: Any, effort: Effort) -> None:
+        self._watching = effort.device != "cpu" and not effort.allow_busy
+        self._last = monotonic()
+        if not self._watching:
+            return
+        if reason := busy_gpus(1):
+            raise DeviceBusy(f"{reason}; {OVERRIDE}")
+        # Our own process is on the device from here on; NVML may know it by another number.
+        torch.zeros(1, device=effort.device)
+        self._ours = busy_gpus(1)
+
+    def look(self) -> None:
+        """Raises `DeviceBusy` when somebody came."""
+        if not self._watching or monotonic() - self._last < LOOK_S:
+            return
+        self._last = monotonic()
+        if (reason := busy_gpus(1)) != self._ours:
+            raise DeviceBusy(f"while it was measured: {reason}; {OVERRIDE}")

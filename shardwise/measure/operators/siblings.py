@@ -1,0 +1,145 @@
+"""Several processes that measure the same call at the same time, as ranks on one host train.
+
+They start a call together, and who is done goes on (unrecorded) until all are: every recorded
+repetition runs beside all siblings. What counts is the median over all of them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from threading import BrokenBarrierError
+from types import TracebackType
+from typing import Any
+
+from shardwise.errors import ShardwiseError
+from shardwise.measure.operators.bench import Bench, threads_of
+from shardwise.measure.operators.clock import Timing, timing
+from shardwise.measure.operators.effort import Effort
+from shardwise.measure.operators.needed import OperatorItem
+from shardwise.measure.torch_operator import load_torch
+
+PATIENCE_S = 300.0
+"""How long siblings wait for each other before they take one of them for lost."""
+
+
+class SiblingLost(ShardwiseError):
+    """A process that measured has ended or does not answer."""
+
+    exit_code = 1
+
+
+class _Together:
+    """The siblings of one process, as `bench.Peers`."""
+
+    def __init__(self, barrier: Any, finished: Any, ranks: int) -> None:
+        self._barrier = barrier
+        self._finished = finished
+        self._ranks = ranks
+
+    def ready(self) -> None:
+        self._barrier.wait(PATIENCE_S)
+
+    def done(self) -> None:
+        with self._finished.get_lock():
+            self._finished.value += 1
+
+    def busy(self) -> bool:
+        return bool(self._finished.value % self._ranks)
+
+
+def _serve(connection: Connection, barrier: Any, finished: Any, effort: Effort) -> None:
+    """One sibling: measure what comes over the connection until None comes."""
+    torch = load_torch()
+    torch.set_num_threads(threads_of(effort))
+    bench = Bench(torch, effort)
+    peers = _Together(barrier, finished, effort.ranks)
+    connection.send("ready")
+    try:
+        while (asked := connection.recv()) is not None:
+            item, budget_s = asked
+            connection.send(bench.times(item, budget_s, peers))
+    except (EOFError, BrokenBarrierError, ConnectionError):
+        return  # the starter or a sibling has ended
+
+
+class Siblings:
+    """So many processes, started with the block and ended with it."""
+
+    def __init__(self, effort: Effort) -> None:
+        self.threads = threads_of(effort)
+        self._effort = effort
+        context = multiprocessing.get_context("spawn")
+        # Held here: they are gone for the children when the starter forgets them.
+        self._shared = (context.Barrier(effort.ranks), context.Value("q", 0))
+        self._ends: list[Connection] = []
+        self.processes: list[BaseProcess] = []
+        self._theirs: list[Connection] = []
+        for number in range(effort.ranks):
+            mine, theirs = context.Pipe()
+            process = context.Process(
+                target=_serve,
+                args=(theirs, *self._shared, effort),
+                name=f"measuring {number}",
+                daemon=True,
+            )
+            self._ends.append(mine)
+            self.processes.append(process)
+            self._theirs.append(theirs)
+
+    def __enter__(self) -> Siblings:
+        try:
+            for process, theirs in zip(self.processes, self._theirs, strict=True):
+                process.start()
+                theirs.close()
+            for end in self._ends:
+                self._hear(end)
+        except BaseException:
+            self._end(0.0)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end(PATIENCE_S if error is None else 0.0)
+
+    def _end(self, patience_s: float) -> None:
+        """Ask all to end, and end those that have not after so long."""
+        for end in self._ends:
+            self._tell(end, None)
+        for process in self.processes:
+            if process.pid is not None:
+                process.join(patience_s)
+                process.terminate()
+                process.join()
+
+    def measure(self, item: OperatorItem, budget_s: float) -> Timing | str:
+        """The timing of one item over all siblings, or why there is none."""
+        for end in self._ends:
+            if not self._tell(end, (item, budget_s)):
+                raise SiblingLost("a process that measured has ended")
+        answers = [self._hear(end) for end in self._ends]
+        reasons = [answer for answer in answers if isinstance(answer, str)]
+        if reasons:
+            return reasons[0]
+        return timing([time for answer in answers for time in answer])
+
+    def _tell(self, end: Connection, what: Any) -> bool:
+        try:
+            end.send(what)
+        except (BrokenPipeError, OSError):
+            return False
+        return True
+
+    def _hear(self, end: Connection) -> Any:
+        try:
+            if not end.poll(PATIENCE_S):
+                raise SiblingLost(f"a process that measured does not answer for {PATIENCE_S:g} s")
+            return end.recv()
+        except (EOFError, ConnectionError):
+            raise SiblingLost("a process that measured has ended") from None

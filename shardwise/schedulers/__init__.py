@@ -1,0 +1,1 @@
+"""Curves in the forms that schedulers read; who would use one imports its module."""

@@ -1,0 +1,1 @@
+"""A shared cluster, simulated: what knowing every job's curve is worth."""

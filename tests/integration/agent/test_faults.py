@@ -1,0 +1,303 @@
+"""What an agent does when something fails: itself, its service, the link, the disk, the lease."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_harness import FakeService, RunningAgent, agent_of, wait_for
+
+from agent.processes import process_of, status_of
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+
+def _lives(pid: int) -> bool:
+    status = status_of(pid)
+    return status is not None and status.state not in "ZX"
+
+
+# Enrolment
+
+
+def test_enrolment_is_once_and_its_key_is_kept_for_the_owner_only(
+    service: FakeService, agent: RunningAgent
+) -> None:
+    identity = agent.data / "identity.json"
+    assert stat.S_IMODE(identity.stat().st_mode) == 0o600
+    assert stat.S_IMODE(agent.data.stat().st_mode) == 0o700
+    (enrolment,) = service.enrolments
+    assert enrolment["name"] == "host-a"
+    inventory = enrolment["inventory"]
+    assert inventory["schema"] == "shardwise.inventory/1"
+    assert inventory["slots"] == 4
+    assert {e["name"] for e in inventory["entry_points"]} == {
+        "program", "strict", "shardwise.run", "shardwise.measure"
+    }  # fmt: skip
+    assert agent.stop() == 0
+    agent.start()
+    assert len(service.enrolments) == 1
+    assert service.key not in agent.text()
+    assert "swe_right" not in agent.text()
+
+
+@pytest.mark.parametrize("token", ["swe_wrong", "swe_right"])
+def test_a_wrong_or_used_token_is_refused(service: FakeService, tmp_path: Path, token: str) -> None:
+    running = RunningAgent(service, tmp_path / "a", start=False)
+    (running.folder / "token").write_text(token)
+    if token == "swe_right":
+        service.token = ""
+    done = subprocess.run(running.command(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "refuses the enrolment" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert token not in done.stderr
+    assert not (running.data / "identity.json").exists()
+
+
+def test_a_second_agent_on_the_same_folder_is_refused(agent: RunningAgent) -> None:
+    done = subprocess.run(agent.command(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "another agent runs with it" in done.stderr
+
+
+def test_an_agent_that_was_removed_stops_its_jobs_and_ends(
+    service: FakeService, agent: RunningAgent
+) -> None:
+    given = service.give("program", "wait")
+    service.says(given, "waiting")
+    service.fault = "revoked"
+    assert agent.process is not None
+    assert agent.process.wait(60) == 2
+    agent.assert_no_orphan()
+    assert "does not know this agent any more" in agent.text()
+
+
+# The agent dies
+
+
+def test_a_killed_agent_takes_its_jobs_along_and_says_so_at_its_restart(
+    service: FakeService, agent: RunningAgent
+) -> None:
+    given = service.give("program", "deserter", ranks_per_node=2)
+    deserters = [int(service.says(given, "deserted", rank).split()[1]) for rank in (0, 1)]
+    boot = service.heartbeats[-1]["boot_id"]
+    agent.kill()
+    # Without any restart: the keeper ends them all.
+    agent.assert_no_orphan()
+    for pid in deserters:
+        wait_for(lambda pid=pid: not _lives(pid), "the deserter's end")
+    agent.start()
+    end = service.end_of(given)
+    assert end["state"] == "lost"
+    assert "restart" in end["reason"]
+    assert service.heartbeats[-1]["boot_id"] != boot
+    assert all(not beat["jobs"] for beat in service.heartbeats if beat["boot_id"] != boot)
+
+
+def test_orphans_of_a_killed_agent_and_keeper_are_swept(
+    service: FakeService, agent: RunningAgent
+) -> None:
+    given = service.give("program", "deserter", "marked")
+    orphan = int(service.says(given, "deserted").split()[1])
+    service.says(given, "waiting")
+    path = agent.data / "jobs" / f"{given['id']}.json"
+    record = json.loads(path.read_bytes())
+    # Stopped, so that it cannot do its work when the agent dies.
+    os.kill(record["pid"], signal.SIGSTOP)
+    agent.kill()
+    os.kill(record["pid"], signal.SIGKILL)
+    wait_for(lambda: len(agent.processes()) == 1, "nobody but the orphan")
+    assert _lives(orphan)
+    # A number that is used again: what has it now lacks the marker and must live on.
+    innocent = subprocess.Popen(["sleep", "600"])
+    other = process_of(innocent.pid)
+    assert other is not None
+    path.write_text(json.dumps({**record, "pid": other.pid, "start": other.start}))
+    agent.start()
+    assert service.end_of(given)["state"] == "lost"
+    assert not _lives(orphan)
+    assert innocent.poll() is None
+    innocent.kill()
+    innocent.wait()
+    assert not path.exists()
+
+
+def test_sigterm_stops_the_jobs_ships_what_waits_and_exits_with_zero(
+    service: FakeService, agent: RunningAgent
+) -> None:
+    given = service.give("program", "wait", ranks_per_node=2)
+    service.says(given, "waiting", 1)
+    assert agent.stop() == 0
+    end = service.end_of(given, 0.1)
+    assert (end["state"], end["reason"]) == ("stopped", "the agent was stopped")
+    assert not list((agent.data / "spool").iterdir())
+    agent.assert_no_orphan(0.1)
+
+
+# The service or the link fails
+
+
+def test_an_expired_lease_stops_the_job(service: FakeService, agent: RunningAgent) -> None:
+    given = service.give("program", "stubborn", ranks_per_node=2)
+    pids = [int(service.says(given, "waiting", rank).split()[1]) for rank in (0, 1)]
+    beats = len(service.heartbeats)
+    service.fault = "drop"
+    began = time.monotonic()
+    agent.assert_no_orphan()
+    took_s = time.monotonic() - began
+    assert not any(map(_lives, pids))
+    assert took_s > service.lease_s - 2 * service.heartbeat_s, "stopped before the lease's end"
+    assert len(service.heartbeats) == beats
+    service.fault = None
+    end = service.end_of(given)
+    assert end["state"] == "stopped"
+    assert "lease expired" in end["reason"]
+    # It takes work again.
+    again = service.give("program", "arguments", "x")
+    assert service.end_of(again)["state"] == "done"
+
+
+def test_a_job_outlives_a_short_cut_and_its_reports_are_kept(
+    service: FakeService, agent: RunningAgent
+) -> None:
+    service.lease_s = 120.0
+    beats = len(service.heartbeats)
+    wait_for(lambda: len(service.heartbeats) > beats + 1, "the longer lease")
+    given = service.give("program", "ring", ranks_per_node=2)
+    wait_for(lambda: "running" in service.states(given), "running")
+    wait_for(lambda: service.heartbeats[-1]["jobs"], "a heartbeat with the job")
+    service.fault = "drop"
+    wait_for(lambda: _spooled(agent, "state"), "the end in the spool")
+    service.fault = None
+    assert service.end_of(given)["state"] == "done"
+    assert service.of(given, "result")
+    listed = [job["state"] for beat in service.heartbeats for job in beat["jobs"]]
+    assert "running" in listed
+    wait_for(lambda: not _spooled(agent, ""), "an empty spool")
+    wait_for(lambda: not service.heartbeats[-1]["jobs"], "an acknowledged end")
+
+
+def test_reports_survive_a_killed_agent_and_a_restarted_service(
+    service: FakeService, agent: RunningAgent
+) -> None:
+    service.lease_s = 120.0
+    given = service.give("program", "ring", ranks_per_node=2)
+    wait_for(lambda: "running" in service.states(given), "running")
+    wait_for(lambda: service.heartbeats[-1]["jobs"], "a heartbeat with the job")
+    service.stop()
+    wait_for(lambda: _spooled(agent, "state"), "the end in the spool", 120)
+    agent.kill()
+    assert service.states(given) == ["running"]
+    service.start()
+    agent.start()
+    end = service.end_of(given)
+    assert end["state"] == "done", "an end that was spooled is no loss"
+    assert service.of(given, "result")
+    assert "rank 1 of 2 says 3" in service.lines(given, 1)
+    wait_for(lambda: not _spooled(agent, ""), "an empty spool")
+    assert service.states(given) == ["running", "done"]
+
+
+def test_reports_whose_answer_is_cut_off_are_sent_again_by_the_same_id(
+    service: FakeService, agent: RunningAgent
+) -> None:
+    service.deaf = {"reports"}
+    given = service.give("program", "arguments", "x")
+    wait_for(lambda: len(service.received) > len(set(service.received)), "a repeated report")
+    service.deaf = set()
+    assert service.end_of(given)["state"] == "done"
+    assert service.states(given) == ["running", "done"]
+
+
+def test_refused_reports_do_not_block_the_others(service: FakeService, agent: RunningAgent) -> None:
+    service.refuse_reports = lambda report: "no" if report["kind"] == "log" else None
+    given = service.give("program", "ring", ranks_per_node=2)
+    assert service.end_of(given)["state"] == "done"
+    wait_for(lambda: not _spooled(agent, ""), "an empty spool")
+
+
+def _spooled(agent: RunningAgent, kind: str) -> list[Path]:
+    return [path for path in (agent.data / "spool").glob("*.json") if kind in path.name]
+
+
+# The disk is full
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MiB; only root can make one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip("only root can mount a small disk")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_said_and_jobs_are_still_stopped(
+    service: FakeService, small_disk: Path, config: str
+) -> None:
+    with agent_of(service, small_disk / "a", config) as agent:
+        given = service.give("program", "deserter")
+        service.says(given, "deserted")
+        _fill(small_disk / "filler")
+        service.stop_ids.add(given["id"])
+        # Its end cannot be written, but it is reported from memory.
+        assert service.end_of(given)["state"] == "stopped"
+        agent.assert_no_orphan()
+        wait_for(lambda: service.heartbeats[-1]["draining"], "a draining agent")
+        assert "no space left" in service.heartbeats[-1]["reason"]
+        assert not list((agent.data / "spool").glob(".*"))
+        again = service.give("program", "arguments", "x")
+        beats = len(service.heartbeats)
+        wait_for(lambda: len(service.heartbeats) > beats + 3, "more heartbeats")
+        assert service.work.qsize() == 1, "a draining agent takes no work"
+        (small_disk / "filler").unlink()
+        wait_for(lambda: not service.heartbeats[-1]["draining"], "recovery")
+        assert service.end_of(again)["state"] == "done"
+
+
+def test_nothing_is_started_that_cannot_be_recorded(
+    service: FakeService, small_disk: Path, config: str
+) -> None:
+    with agent_of(service, small_disk / "a", config) as agent:
+        _fill(small_disk / "filler")
+        given = service.give("program", "wait")
+        end = service.end_of(given)
+        assert end["state"] == "failed"
+        assert "no space left" in end["reason"]
+        assert service.states(given) == ["failed"]
+        assert not agent.processes()
+        (small_disk / "filler").unlink()
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as stream:
+        for size in (2**16, 2**12, 1):
+            while True:
+                try:
+                    stream.write(bytes(size))
+                except OSError:
+                    break
+
+
+def test_files_of_ranks_are_bounded_where_the_host_says_so(
+    service: FakeService, tmp_path: Path, config: str
+) -> None:
+    bounded = 'file_limit_bytes = "1MiB"\n' + config
+    with agent_of(service, tmp_path / "a", bounded):
+        given = service.give("program", "limit")
+        assert service.end_of(given)["state"] == "done"
+        (result,) = service.of(given, "result")
+        assert result["document"] == {"file_limit_bytes": 2**20, "core_limit_bytes": 0}

@@ -1,0 +1,47 @@
+"""No Docker engine is to be had in CI: what compose would start runs as processes instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.slow
+def test_what_compose_would_start_runs(tmp_path: Path) -> None:
+    """Schema, keys, service, worker, agent and Prometheus come up healthy, answer, and stop."""
+    assert shutil.which("prometheus"), "apt-get install prometheus"
+    namespaces = ["unshare", "--net", "--mount", "--fork", "--pid", "--mount-proc", "--kill-child"]
+    if os.geteuid() != 0:
+        namespaces[1:1] = ["--user", "--map-root-user"]
+    tmp_path.chmod(0o755)
+    paths = [str(HERE), str(HERE.parent / "service"), str(HERE.parents[2])]
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": ":".join(paths),
+    }
+    done = subprocess.run(
+        [*namespaces, sys.executable, str(HERE / "compose_runner.py"), str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=480,
+    )
+    logs = {p.name: p.read_text()[-1500:] for p in tmp_path.glob("*.log")}
+    assert done.returncode == 0, (done.stderr[-3000:], logs)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["curve"] == 4
+    assert found["agents"] == 1
+    assert {"shardwise", "shardwise-worker"} <= {*found["scraped"]}
+    ours = ("service", "worker", "agent")
+    assert {found["codes"][name] for name in ours} == {0}
+    if found["switched"]:
+        assert {found["users"][name] for name in ours} == {10001}

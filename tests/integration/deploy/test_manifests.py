@@ -1,0 +1,140 @@
+"""The Dockerfile, the compose file and the Kubernetes base against their own rules."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import compose_file
+import jsonschema_rs
+import kubernetes_validate
+import pytest
+import yaml
+
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+BASE = ROOT / "deploy" / "kubernetes" / "base"
+
+
+def test_the_dockerfile_has_no_findings() -> None:
+    program = Path(sys.executable).parent / "hadolint"
+    found = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+
+
+def test_every_target_is_non_root_pinned_and_hashed() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    for image in re.findall(r"^ARG \w+_IMAGE=(\S+)$", text, re.MULTILINE):
+        assert re.search(r":\d+\.\d+\.\d+", image), f"{image} has no full version"
+    for name in ("service", "worker", "agent"):
+        assert compose_file.images()[name].user == 10001
+        pinned = (ROOT / "deploy" / "requirements" / f"{name}.txt").read_text()
+        lines = [line for line in pinned.splitlines() if re.match(r"[A-Za-z]", line)]
+        assert lines and all("==" in line for line in lines)
+        assert pinned.count("--hash=sha256:") >= len(lines)
+        assert "://" not in pinned
+    assert "--require-hashes" in text
+
+
+def test_what_the_dockerfile_copies_exists_and_is_not_ignored() -> None:
+    kept = {
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    text = (ROOT / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists(), source
+            assert any(source == k or source.startswith(f"{k}/") for k in kept), source
+
+
+@pytest.fixture(scope="module")
+def compose_schema(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The specification's schema, as the last release of Compose in Python brought it."""
+    folder = tmp_path_factory.mktemp("compose")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder,
+         "docker-compose==1.29.2"],
+        check=True,
+    )  # fmt: skip
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        return json.loads(wheel.read("compose/config/compose_spec.json"))
+
+
+@pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.gpu.yml"])
+def test_compose_files_follow_the_specification(compose_schema: Any, name: str) -> None:
+    document = yaml.safe_load((ROOT / name).read_text())
+    # Newer than that release of the schema.
+    document.pop("name", None)
+    found = list(jsonschema_rs.Draft7Validator(compose_schema).iter_errors(document))
+    assert not found, [(list(e.instance_path), e.message) for e in found]
+    document["services"]["agent"]["no_such_key"] = 1
+    assert not jsonschema_rs.Draft7Validator(compose_schema).is_valid(document)
+
+
+def test_compose_names_what_there_is() -> None:
+    document, containers = compose_file.compose(), compose_file.containers()
+    for name, container in containers.items():
+        assert container.depends_on.keys() <= containers.keys()
+        for source, _ in container.volumes:
+            known = source in document["volumes"] or (ROOT / source).exists()
+            assert known, f"{name} mounts {source}"
+        for other, condition in container.depends_on.items():
+            if condition == "service_healthy":
+                assert containers[other].health, f"{name} waits for {other}'s health"
+    for service in document["services"].values():
+        for port in service.get("ports", ()):
+            assert port.startswith("127.0.0.1:"), f"{port} is open to all"
+
+
+def manifests() -> list[Any]:
+    """Every object of the base, named by kind and name."""
+    listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
+    assert {*listed} == {p.name for p in BASE.glob("*.yaml")} - {"kustomization.yaml"}
+    found = []
+    for name in listed:
+        for document in yaml.safe_load_all((BASE / name).read_text()):
+            label = f"{document['kind']}/{document['metadata']['name']}"
+            found.append(pytest.param(document, id=label))
+    return found
+
+
+@pytest.mark.parametrize("document", manifests())
+def test_manifests_follow_kubernetes_schemas(document: dict[str, Any]) -> None:
+    for version in ("1.29", "1.31"):
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_pods_are_restricted_and_found() -> None:
+    documents = [p.values[0] for p in manifests()]
+    pods = {
+        d["metadata"]["name"]: d["spec"]["template"]
+        for d in documents
+        if d["kind"] in ("Deployment", "DaemonSet", "Job")
+    }
+    assert {"shardwise-service", "shardwise-worker", "shardwise-agent"} <= pods.keys()
+    for name, template in pods.items():
+        assert template["spec"]["securityContext"]["runAsNonRoot"], name
+        for container in template["spec"]["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"]
+            assert container["resources"]["limits"]["memory"]
+    labels = [t["metadata"]["labels"].items() for t in pods.values()]
+    for document in documents:
+        selector = document["spec"].get("selector") if "spec" in document else None
+        wanted = selector.get("matchLabels", selector) if selector else None
+        if document["kind"] in ("Service", "PodDisruptionBudget"):
+            assert any(wanted.items() <= found for found in labels), document["metadata"]["name"]
+    known = {field.name for field in fields(Settings)}
+    config = next(d for d in documents if d["kind"] == "ConfigMap")
+    for variable in config["data"]:
+        name = variable.removeprefix("SHARDWISE_").removesuffix("_FILE").lower()
+        assert name in known, variable

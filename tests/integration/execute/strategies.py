@@ -1,0 +1,99 @@
+"""Random strategies as plan documents: what the search could choose, without searching.
+
+A strategy is a random configuration of every group (split, ZeRO stage, recomputation) and a random
+alternative of every edge (which copy is kept), spelled out as a plan is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shardwise.advise.assemble import SearchProblem, assemble
+from shardwise.advise.options import Options, quiet
+from shardwise.advise.search import Subject
+from shardwise.advise.strategy import Strategy
+from shardwise.graph import Graph
+from shardwise.hardware import Mesh, load_hardware
+
+HARDWARE = "dgx-a100-80gb"
+ZERO = ((0,), (1,), (2,), (3,), (0, 1, 2, 3))
+
+
+@dataclass
+class Strategies:
+    """Random plans of one graph; `problems` are costed once for each kind of options."""
+
+    graph: Graph
+    problems: dict[Any, SearchProblem] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._subject = Subject.of(self.graph)
+
+    def plan(
+        self,
+        gpus: int,
+        seed: int,
+        *,
+        zero: tuple[int, ...] | None = None,
+        recompute: str = "auto",
+        micro_batches: int | None = None,
+    ) -> dict[str, Any]:
+        """The plan of one seed; seeds take turns in ZeRO stages and numbers of micro-batches."""
+        zero = ZERO[seed % len(ZERO)] if zero is None else zero
+        if micro_batches is None:
+            micro_batches = 2 if seed % 3 == 2 and self._halves() else 1
+        problem = self._problem(gpus, zero, recompute, micro_batches)
+        random = np.random.default_rng((seed, gpus))
+        choices = [int(random.integers(len(cost.time_s))) for cost in problem.costs]
+        edges = []
+        for edge in problem.edges:
+            cell = edge.table.cell(choices[edge.source], choices[edge.target])
+            edges.append(int(random.integers(int(edge.table.count[cell]))))
+        return self._document(problem, gpus, seed, choices, edges)
+
+    def chosen(self, gpus: int, problem: SearchProblem, choices: list[int]) -> dict[str, Any]:
+        """The plan of given configurations, each edge with its first alternative."""
+        return self._document(problem, gpus, 0, choices, [0] * len(problem.edges))
+
+    def _halves(self) -> bool:
+        return (self.graph.batch_size or 1) % 2 == 0
+
+    def _problem(
+        self, gpus: int, zero: tuple[int, ...], recompute: str, micro_batches: int
+    ) -> SearchProblem:
+        key = (gpus, zero, recompute, micro_batches)
+        if key not in self.problems:
+            options = Options(zero=zero, recompute=recompute, micro_batches=(micro_batches,))
+            hardware = load_hardware(HARDWARE)
+            self.problems[key] = assemble(
+                self._subject.variant(options, micro_batches),
+                hardware,
+                Mesh.build(hardware, gpus),
+                options,
+                quiet,
+                micro_batches,
+            )
+        return self.problems[key]
+
+    def _document(
+        self, problem: SearchProblem, gpus: int, seed: int, choices: list[int], edges: list[int]
+    ) -> dict[str, Any]:
+        strategy = Strategy(problem, choices, edges)
+        axes = problem.context.mesh.axes
+        return {
+            "schema": "shardwise.plan/1",
+            "id": f"random:{seed}",
+            "graph": self._subject.id,
+            "graph_name": self.graph.name,
+            "batch_size": self.graph.batch_size,
+            "gpus": gpus,
+            "mesh": {"axes": [{"name": a.name, "size": a.size, "level": a.level} for a in axes]},
+            "precision": "captured",
+            "micro_batches": problem.context.micro_batches,
+            "groups": strategy.groups(),
+            "edges": strategy.edges(),
+            "order": [op.name for op in self.graph.operators],
+        }

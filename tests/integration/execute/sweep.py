@@ -1,0 +1,87 @@
+"""Families × random strategies against one device, as JSON lines; run as a process of its own.
+
+    python sweep.py --ranks 4 --seeds 0:2 [--steps 5] [--trace] [FAMILY…]
+
+A process of its own, because ranks are forked from it, which torch forbids once autograd has run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import equality
+import torch
+from families import TOYS
+from ranks import Ranks
+
+TRACED = 12
+
+
+def sweep(
+    names: Sequence[str], world: int, seeds: Sequence[int], steps: int, *, trace: bool = False
+) -> Iterator[dict[str, Any]]:
+    """One result per family and seed; a case that fails does not end the sweep."""
+    for name in names:
+        if name not in equality.CASES:
+            equality.CASES[name] = equality.Case.of(name)
+    ranks = Ranks(world)
+    for name in names:
+        for seed in seeds:
+            plan = equality.CASES[name].strategies.plan(world, seed)
+            yield _one(ranks, name, seed, plan, steps, trace)
+    ranks.stop()
+
+
+def _one(
+    ranks: Ranks, name: str, seed: int, plan: dict[str, Any], steps: int, trace: bool
+) -> dict[str, Any]:
+    start = time.monotonic()
+    result: dict[str, Any] = {
+        "family": name,
+        "seed": seed,
+        "ranks": ranks.world,
+        "micro_batches": plan["micro_batches"],
+        "steps": steps,
+    }
+    try:
+        errors = ranks(equality.compare, name, plan, steps)[0]
+    except AssertionError as error:
+        return {**result, "failed": str(error)[-4000:]}
+    kinds = {op["name"]: op["kind"] for group in plan["groups"] for op in group["operators"]}
+    result |= {
+        "loss": errors.loss,
+        "gradient": errors.gradient,
+        "parameter": errors.parameter,
+        "buffer": errors.buffer,
+        "worst": errors.worst,
+        "fallbacks": sorted({f"{kinds.get(op)}: {why}" for op, why in errors.fallbacks.items()}),
+        "seconds": round(time.monotonic() - start, 2),
+    }
+    if trace and not errors.largest <= equality.TOLERANCE:
+        result["first"] = ranks(equality.first_difference, name, plan)[0][:TRACED]
+    return result
+
+
+def main() -> None:
+    """Print one line per case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("families", nargs="*", default=list(TOYS))
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--seeds", default="0:2", help="first:last, the last not included")
+    parser.add_argument("--steps", type=int, default=equality.STEPS)
+    parser.add_argument("--trace", action="store_true", help="name the first operators that differ")
+    given = parser.parse_args()
+    first, _, last = given.seeds.partition(":")
+    seeds = range(int(first), int(last or int(first) + 1))
+    torch.set_num_threads(1)
+    for result in sweep(given.families, given.ranks, seeds, given.steps, trace=given.trace):
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Watched curves: named, bounded, and metrics that Prometheus reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from service_harness import Service, wait_until
+
+CURVE = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 4}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    found = Service(tmp_path_factory.mktemp("watches"), max_watched="2")
+    yield found
+    found.stop()
+
+
+def series(service: Service) -> dict[str, dict[tuple[str, ...], float]]:
+    answer = service.client.get("/v1/watches/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(answer.text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def test_a_watched_curve_becomes_series(service: Service) -> None:
+    made = service.client.post("/v1/watches", json={**CURVE, "name": "vgg"})
+    assert made.status_code == 201
+    assert made.headers["location"] == "/v1/watches/vgg"
+    name = "shardwise_watch_iteration_time_seconds"
+    found: dict[str, Any] = wait_until(
+        lambda: now if name in (now := series(service)) else None, "the curve is computed"
+    )
+    curve = service.client.get("/v1/curves", params=CURVE).json()
+    feasible = [p for p in curve["points"] if p["feasible"]]
+    assert found[name] == {(str(p["gpus"]), "vgg"): p["time_s"] for p in feasible}
+    assert found["shardwise_watch_peak_memory_bytes"][("4", "vgg")] == feasible[-1]["peak_bytes"]
+    assert found["shardwise_watch_info"] == {("vgg16", "dgx-v100-16gb", "vgg"): 1}
+    assert found["shardwise_watch_knee_gpus"][("vgg",)] in range(1, 5)
+
+
+def test_again_is_known_and_another_curve_is_refused(service: Service) -> None:
+    assert service.client.post("/v1/watches", json={**CURVE, "name": "one"}).status_code == 201
+    assert service.client.post("/v1/watches", json={**CURVE, "name": "one"}).status_code == 200
+    other = service.client.post("/v1/watches", json={**CURVE, "name": "one", "max_gpus": 2})
+    assert other.status_code == 409
+    assert other.json()["type"].endswith(":in-use")
+    items = service.client.get("/v1/watches").json()["items"]
+    assert "one" in {item["name"] for item in items}
+    assert service.client.delete("/v1/watches/one").status_code == 204
+    assert service.client.get("/v1/watches/one").status_code == 404
+    assert service.client.delete("/v1/watches/one").status_code == 404
+
+
+def test_there_are_only_so_many(service: Service) -> None:
+    names = ["a", "b", "c"]
+    codes = [
+        service.client.post("/v1/watches", json={**CURVE, "name": name}).status_code
+        for name in names
+    ]
+    assert 429 in codes
+    assert len(service.client.get("/v1/watches").json()["items"]) == 2
+    for name in names:
+        service.client.delete(f"/v1/watches/{name}")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "Upper"}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "x" * 41}, "name"),
+        ({"max_gpus": 0}, "max_gpus"),
+        ({"max_gpus": 257}, "max_gpus"),
+        ({"hardware": "none"}, "hardware"),
+        ({"graph": "shipped:none"}, "graph"),
+        ({"colour": 1}, None),
+    ],
+)
+def test_what_is_refused(service: Service, change: dict[str, Any], field: str | None) -> None:
+    answer = service.client.post("/v1/watches", json={**CURVE, "name": "x", **change})
+    assert answer.status_code == 422, answer.text
+    assert field is None or answer.json()["field"] == field
+    assert "x" not in {w["name"] for w in service.client.get("/v1/watches").json()["items"]}
+
+
+def test_a_watch_goes_with_its_graph(service: Service) -> None:
+    ask = {**CURVE, "graph": "shipped:gpt2", "max_gpus": 1, "name": "gone"}
+    made = service.client.post("/v1/watches", json=ask).json()
+    wait_until(
+        lambda: service.client.get(made["job"]["location"]).json()["state"] == "done", "curve"
+    )
+    assert service.client.delete(f"/v1/graphs/{made['graph']}").status_code == 204
+    assert service.client.get("/v1/watches/gone").status_code == 404
+    assert service.client.get("/v1/watches/metrics").status_code == 200
