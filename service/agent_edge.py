@@ -17,8 +17,16 @@ from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from service.body import read_body
-from service.edge import NO_SESSION, Answer, Call, Handler, idempotency_key, require_text
-from service.handlers.agents import claim_assignment
+from service.edge import (
+    NO_SESSION,
+    Answer,
+    Call,
+    Handler,
+    afterwards,
+    idempotency_key,
+    require_text,
+)
+from service.handlers.agents import claim_assignment, place
 from service.inventory import check_inventory
 from service.json_body import convert, read_json
 from service.logs import REQUEST_ID
@@ -85,7 +93,6 @@ def _enrol(state: State, body: bytes, once: str | None, request_id: str) -> Answ
         )
     if isinstance(found, Unenrolled):
         raise _refused()
-    state.gangs.place()
     document = {
         "schema": "shardwise.enrolled/1",
         "id": found.agent_id,
@@ -93,7 +100,10 @@ def _enrol(state: State, body: bytes, once: str | None, request_id: str) -> Answ
         "lease_s": state.settings.agent_lease_s,
         "heartbeat_s": state.settings.agent_heartbeat_s,
     }
-    return Answer(201, document, headers={"Location": f"/v1/agents/{found.agent_id}"})
+    location = {"Location": f"/v1/agents/{found.agent_id}"}
+    answer = Answer(201, document, headers=location, after=[place])
+    afterwards(state, answer)
+    return answer
 
 
 def _enrolment(body: bytes, settings: Settings) -> EnrolRequest:
@@ -183,8 +193,7 @@ def _commit(call: Call, handler: Handler) -> Answer:
     with call.state.database.write() as session:
         call.session = session
         answer = handler(call)
-    for act in answer.after:
-        act(call.state)
+    afterwards(call.state, answer)
     return answer
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,10 +28,12 @@ from service.logs import REQUEST_ID
 from service.problems import Problem
 from service.settings import Settings
 from service.state import State, state_of
+from service.store.database import StoreUnavailable
 from service.store.keys import Principal, make_tenant
 from service.store.records import record, remember, reserve
 from service.traces import current_parent
 
+log = logging.getLogger(__name__)
 IDEMPOTENCY_HEADER = "idempotency-key"
 _READABLE = re.compile(r"[!-~]{1,255}")
 
@@ -247,8 +250,8 @@ async def _change(
     answer = await run_in_threadpool(_commit, call, handler, action, target, secret)
     if answer.ring:
         await run_in_threadpool(ring, call.state, answer.ring)
-    for act in answer.after:
-        await run_in_threadpool(act, call.state)
+    if answer.after:
+        await run_in_threadpool(afterwards, call.state, answer)
     return answer
 
 
@@ -283,6 +286,18 @@ def _commit(call: Call, handler: Handler, action: str, target: str, secret: bool
             status=answer.status,
         )
         return answer
+
+
+def afterwards(state: State, answer: Answer) -> None:
+    """Do what is to be done once the answer stands; it stands even if the database is away now.
+
+    What is left undone the sweeper does.
+    """
+    for act in answer.after:
+        try:
+            act(state)
+        except StoreUnavailable as error:
+            log.warning("left to the sweeper: %s", error)
 
 
 def ring(state: State, job_ids: list[str]) -> None:

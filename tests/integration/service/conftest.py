@@ -72,7 +72,7 @@ def own_system(
             "sweep_s": "0.5",
             "ring_again_s": "1",
             "stop_grace_s": "0.3",
-            "agent_lease_s": "4",
+            "agent_lease_s": "8",
             "agent_heartbeat_s": "0.5",
             "claim_s": "30",
             "max_log_lines": "50",

@@ -233,3 +233,16 @@ def test_device_kinds_are_a_bounded_label() -> None:
     assert len(kinds) == MOST_KINDS + 1 and "other" in kinds
     sums = [sample.value for sample in family.samples if sample.name.endswith("_sum")]
     assert min(sums) == pytest.approx(0.2)
+
+
+def test_an_answer_stands_though_the_database_goes_away_behind_it() -> None:
+    from service.edge import Answer, afterwards
+    from service.store.database import StoreUnavailable
+
+    done = []
+
+    def away(state: Any) -> None:
+        raise StoreUnavailable("gone")
+
+    afterwards(None, Answer(after=[away, done.append]))  # type: ignore[arg-type]
+    assert done == [None]
