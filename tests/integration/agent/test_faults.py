@@ -212,6 +212,12 @@ def test_reports_whose_answer_is_cut_off_are_sent_again_by_the_same_id(
     service.deaf = {"reports"}
     given = service.give("program", "arguments", "x")
     wait_for(lambda: len(service.received) > len(set(service.received)), "a repeated report")
+
+    def listed() -> bool:
+        return any(job["state"] == "done" for job in service.heartbeats[-1]["jobs"])
+
+    # Or the service would take the silence about it for its loss.
+    wait_for(listed, "an end without acknowledgement in the heartbeat")
     service.deaf = set()
     assert service.end_of(given)["state"] == "done"
     assert service.states(given) == ["running", "done"]
