@@ -1,11 +1,11 @@
-"""What local operators send each other, differentiable: statistics, rows of neighbours, whole inputs.
+"""What local operators send each other, differentiable: statistics, rows, whole inputs.
 
 Gradients follow the conventions of advise/group_work.py. With shares r along some axes:
 
     sum      S = Σ_r x_r, read by the work of every share       dx_r = Σ_q dS_q
     total    S = Σ_r x_r, where all ranks go on with one S      dx_r = dS
     gather   whole X of shares x_r, each rank using its own X   dx_r = share r of Σ_q dX_q
-    rows     the rows of X that rank r wants                    dx_r = Σ_q dX_q where q had x_r's rows
+    rows     the rows of X that rank r wants                    dx_r = Σ_q dX_q on x_r's rows
     first    x on the first rank, zeros on the others           dx = dy on the first, else 0
     shared   y = x; all ranks go on with one y                  dx = dy on the first, else 0
 
@@ -122,7 +122,7 @@ class _Moves:
         return _from_wire(made, x.dtype)
 
 
-class _Sum(torch.autograd.Function):
+class _Sum(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any, mesh: RankMesh, axes: Axes) -> Any:
         ctx.mesh, ctx.axes = mesh, axes
@@ -133,7 +133,7 @@ class _Sum(torch.autograd.Function):
         return all_reduce(grad, ctx.mesh, ctx.axes), None, None
 
 
-class _Total(torch.autograd.Function):
+class _Total(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any, mesh: RankMesh, axes: Axes) -> Any:
         return all_reduce(x, mesh, axes)
@@ -143,7 +143,7 @@ class _Total(torch.autograd.Function):
         return grad, None, None
 
 
-class _First(torch.autograd.Function):
+class _First(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any, kept: bool) -> Any:
         ctx.kept = kept
@@ -154,7 +154,7 @@ class _First(torch.autograd.Function):
         return (grad if ctx.kept else torch.zeros_like(grad)), None
 
 
-class _Shared(torch.autograd.Function):
+class _Shared(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any, kept: bool) -> Any:
         ctx.kept = kept
@@ -165,7 +165,7 @@ class _Shared(torch.autograd.Function):
         return (grad if ctx.kept else torch.zeros_like(grad)), None
 
 
-class _Gather(torch.autograd.Function):
+class _Gather(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any, dim: int, mesh: RankMesh, axes: Axes, extent: int) -> Any:
         ctx.dim, ctx.mesh, ctx.axes = dim, mesh, axes
@@ -177,7 +177,7 @@ class _Gather(torch.autograd.Function):
         return _from_wire(share, grad.dtype), None, None, None, None
 
 
-class _Rows(torch.autograd.Function):
+class _Rows(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any, dim: int, moves: _Moves) -> Any:
         ctx.dim, ctx.moves = dim, moves

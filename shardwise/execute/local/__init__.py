@@ -1,11 +1,14 @@
 """Operators on shares: what every rank runs in place of an operator of the graph.
 
-views, windows, convolution, pooling, resampling   rows of neighbours, local sizes
-plain, products, reductions                        the overload, terms of sums
-normalisation, softmax, losses, attention          exact forms with split statistics
-lookup, scatter, experts                           rows by computed indices
-factories, random_numbers                          what is made without inputs, or by chance
-gathered                                           the form that is always right
+    plain                                              the overload, terms of sums
+    views, windows, convolution, pooling, resampling   rows of neighbours, local sizes
+    reductions, softmax, normalisation, losses         exact forms with split statistics
+    attention, recurrent, experts                      shares of queries, units and experts
+    lookup, scatter                                    rows by computed indices
+    factories, random_numbers                          what is made without inputs, or by chance
+    gathered                                           the form that is always right
+
+docs/execute-operators.md (made by `python -m shardwise.execute.local`) says which kind has which.
 """
 
 from shardwise.execute.local.build import LocalOperator, local_operator

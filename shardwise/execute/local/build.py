@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -54,8 +55,7 @@ def local_operator(
 
     `tensors` have global shapes. Raises BadInput where torch has no such operator.
     """
-    for name in CLASSES:
-        import_module(f"shardwise.execute.local.{name}")
+    _load()
     share = Share(op, tensors, semantics, split, mesh, exchange)
     found = FORMS.get(op.kind)
     try:
@@ -63,4 +63,10 @@ def local_operator(
     except NotLocal as refusal:
         share = Share(op, tensors, semantics, split, mesh, exchange)
         return LocalOperator(gathered(share), "gathered", True, str(refusal))
-    return LocalOperator(run, "own" if found else "plain", share.communicates)
+    return LocalOperator(run, "plain" if share.is_plain else "own", share.communicates)
+
+
+@cache
+def _load() -> None:
+    for name in CLASSES:
+        import_module(f"shardwise.execute.local.{name}")

@@ -8,7 +8,7 @@ Output rows [a, b) of taps [t, u) read data rows a·stride + t·dilation - paddi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -101,12 +101,14 @@ def _windows(
             before = after = 0
         else:
             before = after = per_spatial_dim(given, len(kernel), 0)[s]
-        taps = share.input_rows(1, 2 + s)
-        if not share.output_axes(0, 2 + s) and len(taps) == size:
+        outputs, taps = share.output_axes(0, 2 + s), share.input_axes(1, 2 + s)
+        if not outputs and not taps:
             pads.append((before, after))
             continue
 
-        def wanted(r: range, s: int = s, t: range = taps, before: int = before) -> range:
+        def wanted(at: Sequence[int], s: int = s, before: int = before) -> range:
+            r = share.mesh.share(share.outputs[0].shape[2 + s], share.output_axes(0, 2 + s), at)
+            t = share.mesh.share(kernel[s], share.input_axes(1, 2 + s), at)
             return range(
                 r.start * steps[s] + t.start * gaps[s] - before,
                 (r.stop - 1) * steps[s] + (t.stop - 1) * gaps[s] - before + 1,

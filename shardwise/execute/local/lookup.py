@@ -130,7 +130,8 @@ def embedding_bag(share: Share) -> Run:
             stretch, offsets = cut(indices, offsets)
             indices = indices[stretch]
             scales = scales[stretch] if scales is not None else None
-        return bags(weight, indices, offsets, scales)
+        made: list[Any] = bags(weight, indices, offsets, scales)
+        return made
 
     return run
 

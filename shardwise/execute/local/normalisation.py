@@ -51,11 +51,9 @@ def layer_norm(share: Share) -> Run:
     local = [share.output_shape()[d] for d in dims]
     if not axes:
         return plain(share, {"normalized_shape": local})
-    if len(share.outputs) > 1:
-        raise NotLocal("shares of a normalised row with the row's statistics")
     axes, count = tuple(sorted(axes)), prod(shape[d] for d in dims)
     exchange, arguments = share.exchange, share.arguments
-    centred = "rms" not in share.op.kind
+    centred, several = "rms" not in share.op.kind, len(share.outputs) > 1
     eps = share.attributes["eps"]
     if eps is None:
         eps = torch.finfo(getattr(torch, share.inputs[0].dtype)).eps
@@ -65,12 +63,17 @@ def layer_norm(share: Share) -> Run:
         x = _accumulating(given["input"])
         if centred:
             mean, variance = moments(x, dims, axes, count, exchange)
-            y = (x - mean) * torch.rsqrt(variance + eps)
+            factor = torch.rsqrt(variance + eps)
+            y = (x - mean) * factor
         else:
             square = exchange.sum(x.square().sum(dims, keepdim=True), axes) / count
-            y = x * torch.rsqrt(square + eps)
-        y = _scaled(y, given.get("weight"), given.get("bias"))
-        return [y.to(given["input"].dtype)]
+            factor = torch.rsqrt(square + eps)
+            y = x * factor
+        y = _scaled(y, given.get("weight"), given.get("bias")).to(given["input"].dtype)
+        if not several:
+            return [y]
+        kept = (mean, factor) if centred else (factor,)
+        return [y, *(exchange.shared(s, axes) for s in kept)]
 
     return run
 
@@ -83,7 +86,7 @@ def group_norm(share: Share) -> Run:
     channels by a matrix of which channel is in which group.
     """
     attributes, shape = share.attributes, share.inputs[0].shape
-    groups = attributes.get("num_groups", attributes.get("group"))
+    groups = attributes["num_groups" if "num_groups" in attributes else "group"]
     channel_axes = share.input_axes(0, 1)
     spatial = list(range(2, len(shape)))
     axes = tuple(sorted({*channel_axes, *(a for d in spatial for a in share.input_axes(0, d))}))
@@ -95,8 +98,7 @@ def group_norm(share: Share) -> Run:
         sizes = {"N": local[0], "C": local[1], "HxW": prod(local[2:])}
         changed = {name: n for name, n in sizes.items() if name in attributes}
         return plain(share, changed)
-    if len(share.outputs) > 1:
-        raise NotLocal("shares of a group with the group's statistics")
+    several = len(share.outputs) > 1
     per_group = shape[1] // groups
     count = per_group * prod(shape[2:])
     exchange, arguments, eps = share.exchange, share.arguments, attributes["eps"]
@@ -119,13 +121,16 @@ def group_norm(share: Share) -> Run:
             summed = values.sum(spatial) if spatial else values
             return exchange.sum(summed @ matrix, axes) / count
 
-        deviation = x - per_channel(grouped(x))
-        y = deviation * torch.rsqrt(per_channel(grouped(deviation.square())) + eps)
+        mean = grouped(x)
+        deviation = x - per_channel(mean)
+        factor = torch.rsqrt(grouped(deviation.square()) + eps)
+        y = deviation * per_channel(factor)
         beside = (1, -1, *[1] * len(spatial))
         weight, bias = (
             None if t is None else t.view(beside) for t in (given.get("weight"), given.get("bias"))
         )
-        return [_scaled(y, weight, bias).to(given["input"].dtype)]
+        y = _scaled(y, weight, bias).to(given["input"].dtype)
+        return [y, *(exchange.shared(s, axes) for s in (mean, factor))] if several else [y]
 
     return run
 

@@ -51,6 +51,7 @@ def plain(share: Share, changed: Mapping[str, Any] | None = None) -> Run:
     share.refuse(share.haloed, "rows of neighbours are read in a way that has no exact form")
     if share.reductions and share.op.kind not in LINEAR:
         share.refuse(share.reductions, "a sum over it has no exact form")
+    share.is_plain = True
     target = share.target
     if target._schema.is_mutable:
         target = functional_twin(target) or target

@@ -1,8 +1,8 @@
-"""Pooling on shares of space: windows reach into neighbours' rows, and end at outer borders only."""
+"""Pooling on shares of space: windows reach into neighbours; only outer borders are padded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -88,7 +88,9 @@ class _Windows:
             if not share.output_axes(0, 2 + s):
                 continue
 
-            def wanted(r: range, s: int = s) -> range:
+            def wanted(at: Sequence[int], s: int = s) -> range:
+                axes = share.output_axes(0, 2 + s)
+                r = share.mesh.share(share.outputs[0].shape[2 + s], axes, at)
                 reach = gaps[s] * (size[s] - 1)
                 low = r.start * steps[s] - pads[s]
                 return range(low, (r.stop - 1) * steps[s] - pads[s] + reach + 1)

@@ -59,7 +59,7 @@ def _extreme(share: Share, which: str) -> Run:
     return run
 
 
-class _Value(torch.autograd.Function):
+class _Value(torch.autograd.Function):  # type: ignore[misc]
     """The value of `value` with the gradient of `x`."""
 
     @staticmethod
@@ -71,7 +71,7 @@ class _Value(torch.autograd.Function):
         return grad, None
 
 
-class _FirstValue(torch.autograd.Function):
+class _FirstValue(torch.autograd.Function):  # type: ignore[misc]
     """y on the first rank and zeros on the others; every rank gets the gradient."""
 
     @staticmethod
@@ -158,14 +158,21 @@ def nanmean(share: Share) -> Run:
 
 @form(
     *("linalg_vector_norm.default", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype"),
-    *("norm.ScalarOpt_dim_dtype", "frobenius_norm.dim"),
+    *("norm.ScalarOpt_dim_dtype", "frobenius_norm.dim", "linalg_norm.default"),
 )
 def vector_norm(share: Share) -> Run:
     """(Σ |x|^p)^(1/p), whole on every rank."""
     if not share.statistics:
         return plain(share)
     order = share.attributes.get("ord", share.attributes.get("p", 2))
+    if order in ("fro", "nuc"):
+        order = 2.0 if order == "fro" else float("inf")
     order = 2.0 if order is None else float(order)
+    given = share.attributes.get("dim")
+    if share.op.kind == "aten.linalg_norm.default" and share.attributes.get("ord") is not None:
+        several = given is None or (isinstance(given, list) and len(given) > 1)
+        if several and len(share.inputs[0].shape) > 1:
+            share.refuse(share.statistics, "a norm of matrices has no exact form")
     if order in (0.0, float("inf"), float("-inf")):
         share.refuse(share.statistics, f"a norm of order {order} has no exact form")
     axes, exchange = share.axes(*share.statistics), share.exchange
@@ -199,5 +206,26 @@ def cosine_similarity(share: Share) -> Run:
 
         lengths = (over(a * a).sqrt().clamp_min(eps), over(b * b).sqrt().clamp_min(eps))
         return [over(a * b) / (lengths[0] * lengths[1])]
+
+    return run
+
+
+@form("pairwise_distance.default", "dist.default")
+def distance(share: Share) -> Run:
+    """(Σ |a - b|^p)^(1/p) over shares, as torch adds its epsilon."""
+    if not share.statistics:
+        return plain(share)
+    order = float(share.attributes["p"])
+    if order in (0.0, float("inf"), float("-inf")):
+        share.refuse(share.statistics, f"a distance of order {order} has no exact form")
+    axes, exchange = share.axes(*share.statistics), share.exchange
+    pairwise = share.op.kind == "aten.pairwise_distance.default"
+    eps = share.attributes["eps"] if pairwise else 0.0
+    keepdim = share.attributes.get("keepdim", False)
+
+    def run(a: Any, b: Any) -> list[Any]:
+        power = (a - b + eps).abs().pow(order)
+        local = power.sum(-1, keepdim=keepdim) if pairwise else power.sum()
+        return [exchange.total(local, axes).pow(1 / order)]
 
     return run

@@ -1,4 +1,4 @@
-"""Interpolation on shares of space: every rank makes its rows of the result from the rows they read.
+"""Interpolation on shares of space: every rank makes its rows from the rows that they read.
 
 Linear interpolation is a step along one dimension after another, with torch's source index:
 (x + 1/2) · n/m - 1/2, not below 0, or x · (n - 1)/(m - 1) with aligned corners.

@@ -26,6 +26,7 @@ class Share:
 
     `split` names per mesh axis the variable (its position in the semantics) that it splits.
     `arguments` are the schema names of the inputs; `attributes` the others, defaults filled in.
+    A form sets `is_plain` where it is the overload with local sizes.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Share:
         self.arguments = argument_names(op, self.target)
         self.attributes = complete_attributes(self.target, op.attributes, self.arguments)
         self.communicates = False
+        self.is_plain = False
         self._exchange = exchange
 
     @property

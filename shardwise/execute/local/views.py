@@ -1,4 +1,4 @@
-"""Views, copies and slices on local parts: local shapes, and rows of other ranks where they move."""
+"""Views, copies and slices on local parts, with rows of other ranks where they move."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from shardwise.tdl.descriptions.arguments import dim_of
 def reshape(share: Share) -> Run:
     """The local part in the local shape; a copy where its memory does not allow a view."""
     shape = share.output_shape()
+    share.is_plain = True
     return lambda x, *_: [x.reshape(shape)]
 
 
@@ -33,6 +34,7 @@ def reshape(share: Share) -> Run:
 def expand(share: Share) -> Run:
     """Dimensions of one element repeated to the local extent."""
     shape = share.output_shape()
+    share.is_plain = True
     return lambda x, *_: [x.expand(shape)]
 
 
@@ -88,7 +90,7 @@ def diff(share: Share) -> Run:
 def pad(share: Share) -> Run:
     """The border is added by the ranks that have it."""
     attributes, shape = share.attributes, share.inputs[0].shape
-    widths = list(attributes.get("pad", attributes.get("padding")))
+    widths = list(attributes["pad" if "pad" in attributes else "padding"])
     mode = attributes.get("mode", "replicate" if "padding" in attributes else "constant")
     value = attributes.get("value", 0.0)
     padded = {len(shape) - 1 - k // 2 for k, width in enumerate(widths) if width}

@@ -1,8 +1,8 @@
-"""Rows that a share of a window operator reads: its own, those of neighbours, none beyond borders."""
+"""Rows that a share of a window operator reads: its own, and those of its neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise.execute.local.share import Share
@@ -10,39 +10,41 @@ from shardwise.execute.local.share import Share
 Wanted = Callable[[range], range]
 """The rows of the input that so many rows of the output read."""
 
+WantedAt = Callable[[Sequence[int]], range]
+"""The rows of the input that the rank at these coordinates reads."""
 
-def bring_rows(share: Share, i: int, dim: int, wanted: Wanted, o: int = 0, out: int | None = None
-) -> Callable[[Any], Any]:  # fmt: skip
+
+def bring_rows(share: Share, i: int, dim: int, wanted: Wanted) -> Callable[[Any], Any]:
     """A function from the local part of input i to the rows of `dim` that the local output reads.
 
-    `out` is the dimension of output o that is split along (the same one by default). An input
-    that the rank has whole is cut.
+    The output is split along the same dimension. An input that the rank has whole is cut.
     """
-    to = dim if out is None else out
-    axes = share.output_axes(o, to)
-    extent = share.inputs[i].shape[dim]
-    mine = wanted(share.output_rows(o, to))
-    have = share.input_axes(i, dim)
+    extent, axes = share.outputs[0].shape[dim], share.output_axes(0, dim)
+    return bring_rows_at(share, i, dim, lambda at: wanted(share.mesh.share(extent, axes, at)))
+
+
+def bring_rows_at(share: Share, i: int, dim: int, wanted: WantedAt) -> Callable[[Any], Any]:
+    """As `bring_rows`, where what a rank reads depends on more than its rows of the output."""
+    mesh, have = share.mesh, share.input_axes(i, dim)
+    mine = wanted(mesh.coordinates)
     if not have:
         return lambda x: x.narrow(dim, mine.start, len(mine))
-    every = []
-    start = 0
-    for length in share.mesh.shares(share.outputs[o].shape[to], axes):
-        every.append(wanted(range(start, start + length)))
-        start += length
-    exchange = share.exchange
+    every = [wanted(mesh.coordinates_of(rank)) for rank in mesh.members(have)]
+    exchange, extent = share.exchange, share.inputs[i].shape[dim]
     return lambda x: exchange.rows(x, dim, every, extent, have)
 
 
-def bring_window(share: Share, dim: int, wanted: Wanted) -> tuple[Callable[[Any], Any], int, int]:
-    """As `bring_rows` of the first input, and how many rows before and after there are not."""
+def bring_window(share: Share, dim: int, wanted: WantedAt) -> tuple[Callable[[Any], Any], int, int]:
+    """As `bring_rows_at` of the first input, and how many rows there are not before and after."""
     extent = share.inputs[0].shape[dim]
 
-    def there(rows: range) -> range:
-        found = wanted(rows)
-        start = min(max(found.start, 0), extent)
-        return range(start, max(min(found.stop, extent), start))
+    def there(at: Sequence[int]) -> range:
+        asked = wanted(at)
+        start = min(max(asked.start, 0), extent)
+        return range(start, max(min(asked.stop, extent), start))
 
-    mine = share.output_rows(0, dim)
-    asked, given = wanted(mine), there(mine)
-    return bring_rows(share, 0, dim, there), given.start - asked.start, asked.stop - given.stop
+    asked, given = wanted(share.mesh.coordinates), there(share.mesh.coordinates)
+    bring = bring_rows_at(share, 0, dim, there)
+    if not given:
+        return bring, 0, len(asked)
+    return bring, given.start - asked.start, asked.stop - given.stop

@@ -59,7 +59,8 @@ TOYS = {
     "Whisper": Toy(
         "hf:WhisperConfig:d_model=16,encoder_layers=1,decoder_layers=1,max_source_positions=16,"
         "encoder_attention_heads=4,decoder_attention_heads=4,encoder_ffn_dim=24,"
-        "decoder_ffn_dim=24,vocab_size=50300,num_mel_bins=8",
+        "decoder_ffn_dim=24,vocab_size=40,num_mel_bins=8,pad_token_id=0,bos_token_id=1,"
+        "eos_token_id=2,decoder_start_token_id=1",
         4,
         8,
     ),
@@ -88,7 +89,7 @@ TOYS = {
         4,
     ),
     "EfficientNet": Toy(
-        "timm:test_efficientnet:img_size=64,num_classes=10,drop_path_rate=0.0", 8
+        "timm:test_efficientnet:img_size=64,num_classes=10,drop_path_rate=0.0", 16
     ),
     "LSTM": Toy("zoo:lstm:layers=2,hidden=12,inputs=8,vocab=20,steps=3", 8),
     "U-Net": Toy("zoo:unet:depth=2,channels=4,image=16", 8, None, 2),

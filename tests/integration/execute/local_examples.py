@@ -26,6 +26,12 @@ MORE = (
     ),
     case("conv1d.default", {"input": (2, 8, 24), "weight": (4, 4, 5)}, padding=[2], groups=2),
     case("conv1d.default", {"input": (4, 8, 24), "weight": (8, 1, 4)}, padding=[3], groups=8),
+    # Taps that reach beyond the data, and data that is one window.
+    case(
+        "conv2d.default", {"input": (2, 4, 2, 1), "weight": (4, 1, 7, 7)}, padding=[3, 3], groups=4
+    ),
+    case("conv2d.default", {"input": (2, 4, 4, 4), "weight": (6, 4, 4, 4)}, stride=[4, 4]),
+    case("conv2d.default", {"input": (2, 4, 8, 4), "weight": (6, 4, 4, 4)}, stride=[4, 4]),
     case(
         "convolution.default",
         {"input": (2, 4, 8, 8), "weight": (6, 4, 3, 3), "bias": (6,)},
@@ -64,7 +70,7 @@ MORE = (
         stride=[2, 1],
         padding=[1, 1],
         ceil_mode=True,
-    ),  # fmt: skip
+    ),
     one(
         "avg_pool2d.default",
         2,
@@ -75,7 +81,7 @@ MORE = (
         stride=[1, 1],
         padding=[1, 1],
         count_include_pad=False,
-    ),  # fmt: skip
+    ),
     one(
         "avg_pool2d.default",
         2,
@@ -86,7 +92,7 @@ MORE = (
         stride=[2, 2],
         padding=[1, 1],
         ceil_mode=True,
-    ),  # fmt: skip
+    ),
     one(
         "avg_pool2d.default",
         2,
@@ -97,7 +103,7 @@ MORE = (
         stride=[1, 1],
         padding=[1, 1],
         divisor_override=5,
-    ),  # fmt: skip
+    ),
     one(
         "max_pool2d_with_indices.default",
         2,
@@ -107,7 +113,7 @@ MORE = (
         kernel_size=[3, 3],
         stride=[1, 1],
         padding=[1, 1],
-    ),  # fmt: skip
+    ),
     one("constant_pad_nd.default", 4, 12, 8, pad=[1, 2, 2, 1], value=3.0),
     one("pad.default", 4, 6, 12, pad=[3, 0], mode="replicate"),
     one("slice.Tensor", 8, 24, dim=1, start=3, end=23, step=1),
@@ -119,7 +125,7 @@ MORE = (
         output_size=None,
         scale_factors=[2.0, 2.0],
         align_corners=True,
-    ),  # fmt: skip
+    ),
     # Sums: what is added once, what divides by the whole.
     case("linear.default", {"input": (4, 12), "weight": (6, 12), "bias": (6,)}),
     one("mean.dim", 4, 6, 12, dim=[1, 2], keepdim=False),
@@ -139,7 +145,7 @@ MORE = (
         sparse=False,
         include_last_offset=False,
         padding_idx=-6,
-    ),  # fmt: skip
+    ),
     case("embedding_bag.default", {**BAGS, "per_sample_weights": (10,)}, given=ROWS, mode=0),
     case(
         "index_put.default",
@@ -154,7 +160,7 @@ MORE = (
         dim=0,
         reduce="amax",
         include_self=True,
-    ),  # fmt: skip
+    ),
     # Losses.
     case("cross_entropy_loss.default", LOGITS, given=TARGETS),
     case("cross_entropy_loss.default", {**LOGITS, "weight": (12,)}, given=TARGETS, positive=True),
@@ -180,7 +186,7 @@ MORE = (
         momentum=0.1,
         eps=1e-5,
         cudnn_enabled=False,
-    ),  # fmt: skip
+    ),
     # Attention: a causal mask as it runs through a share of the queries.
     *(
         case(

@@ -19,10 +19,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from local_examples import MORE
-from shardwise.advise.layout import PARTIAL, REPLICATE, shard_fits
+
+from shardwise.advise.layout import PARTIAL, REPLICATE
 from shardwise.execute.collectives import all_reduce
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local import local_operator
+from shardwise.execute.local.documentation import is_legal
 from shardwise.execute.local.random_numbers import DRAWN
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
 from shardwise.graph.graph import Operator, Tensor
@@ -116,27 +118,6 @@ def splits(semantics, op, tensors, sizes, seed) -> list[tuple[int | None, ...]]:
         every = pairs
     legal = [s for s in every if is_legal(semantics, op, tensors, s, sizes)]
     return legal if len(sizes) == 1 else legal[:4]
-
-
-def is_legal(semantics, op, tensors, split, sizes) -> bool:
-    for v in {v for v in split if v is not None}:
-        parts = int(np.prod([n for n, w in zip(sizes, split, strict=True) if w == v]))
-        if not shard_fits(semantics.variables[v].extent, parts):
-            return False
-        accesses = [*semantics.inputs, *semantics.outputs]
-        for name, by_variable in zip([*op.inputs, *op.outputs], accesses, strict=True):
-            access = by_variable.get(v)
-            if access is None:
-                continue
-            extent = tensors[name].shape[access.dim]
-            halo = max(access.halo_before, access.halo_after)
-            if (
-                not shard_fits(extent, parts)
-                or access.granularity % parts
-                or halo > extent // parts
-            ):
-                return False
-    return True
 
 
 def check(case: Case, mesh: RankMesh, exchange: Exchange) -> tuple[str, str | None, str | None]:
@@ -288,7 +269,7 @@ def main(rank: int, file: str, sizes: Sequence[int], wanted: str, seed: int) -> 
         for split in splits(semantics, op, tensors, sizes, seed):
             case = Case(op, tensors, semantics, example, arrays, split)
             try:
-                form, fallback, mistake = check(case, mesh, exchange)
+                form, _, mistake = check(case, mesh, exchange)
             except Exception as error:  # every mistake of a rank is a finding to report
                 form, mistake = "plain", f"{type(error).__name__}: {error}"
                 if wanted:
