@@ -256,21 +256,26 @@ def _lay(column: torch.Tensor, gradient: torch.Tensor, add: bool) -> None:
             to.copy_(of)
 
 
-def buckets_of(slots: Sequence[Slot], first_bytes: int, most_bytes: int) -> list[Bucket]:
+def buckets_of(
+    slots: Sequence[Slot], first_bytes: int, most_bytes: int, lone_bytes: int
+) -> list[Bucket]:
     """Slots, in the order in which their gradients arrive, in buckets, in the order of readiness.
 
-    The first bucket of each kind is small, so that communication begins early. A slot with nothing
-    to sum with others has a bucket of its own.
+    The first bucket of each kind is small, so that communication begins early. A gradient with
+    nothing to be summed with, or of `lone_bytes` and all-reduced, has a bucket of its own: it is
+    summed where autograd left it.
     """
     closed: list[tuple[int, list[Slot]]] = []
     filling: dict[tuple[Any, ...], list[Slot]] = {}
     begun: set[tuple[Any, ...]] = set()
     for number, slot in enumerate(slots):
+        if not slot.placement.stage and (not slot.placement.repeated or slot.bytes >= lone_bytes):
+            closed.append((number, [slot]))
+            continue
         group = filling.setdefault(slot.key, [])
         group.append(slot)
         limit = most_bytes if slot.key in begun else first_bytes
-        alone = not slot.placement.repeated
-        if alone or sum(s.bytes for s in group) >= limit:
+        if sum(s.bytes for s in group) >= limit:
             begun.add(slot.key)
             closed.append((number, filling.pop(slot.key)))
     places = {slot: number for number, slot in enumerate(slots)}

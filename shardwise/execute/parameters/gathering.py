@@ -26,12 +26,12 @@ class Gatherer:
 
     def __init__(self) -> None:
         self.saved: SavedTensors | None = None
-        self._last: tuple[GatheredParameter, int] | None = None
+        self._last: tuple[GatheredParameter, tuple[int, int]] | None = None
         self._flat: Any = None
 
     def flat(self, owner: GatheredParameter) -> torch.Tensor:
         """The whole parameter with its padding; collective unless it was gathered last."""
-        now = (owner, owner.parameter._version)
+        now = (owner, owner.written)
         if self._last != now:
             self.drop()
             self._flat = owner.gather()
@@ -43,11 +43,11 @@ class Gatherer:
         """The same; what autograd saves of it will be gathered again."""
         flat = self.flat(owner)
         if self.saved is not None and torch.is_grad_enabled():
-            self.saved.register(flat, partial(self._again, owner, owner.parameter._version))
+            self.saved.register(flat, partial(self._again, owner, owner.written))
         return flat
 
-    def _again(self, owner: GatheredParameter, version: int) -> torch.Tensor:
-        if owner.parameter._version != version:
+    def _again(self, owner: GatheredParameter, written: tuple[int, int]) -> torch.Tensor:
+        if owner.written != written:
             raise ShardwiseError(
                 f"parameter {owner.placement.name} was changed between forward and backward"
             )
@@ -71,6 +71,14 @@ class GatheredParameter:
         self.leaf = torch.empty(placement.local_shape, dtype=placement.dtype, device=device)
         self.leaf.untyped_storage().resize_(0)
         self.leaf.requires_grad_()
+        self.steps = 0
+        """Optimizer steps that may have written the shard."""
+
+    @property
+    def written(self) -> tuple[int, int]:
+        """Differs after the shard was written."""
+        # Fused optimizers do not count up versions, writes by hand are no steps.
+        return self.parameter._version, self.steps
 
     def use(self) -> torch.Tensor:
         """The whole local part, differentiable; collective unless it was gathered last."""

@@ -6,7 +6,6 @@ shard, the other shards are gathered before the next use, in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,13 +40,14 @@ class WholeParameter:
 
 
 class SpreadParameter:
-    """ZeRO 1 and 2; `refresh` gathers all parameters of the store that the optimizer wrote."""
+    """ZeRO 1 and 2; one of `together`, which are gathered when one of them is wanted."""
 
     def __init__(
-        self, placement: Placement, device: torch.device, refresh: Callable[[], None]
+        self, placement: Placement, device: torch.device, together: list[SpreadParameter]
     ) -> None:
         self.placement = placement
-        self._refresh = refresh
+        self._together = together
+        together.append(self)
         self._group = placement.mesh.group(placement.sharding)
         size, own = placement.shard, placement.own
         number = placement.mesh.index(placement.sharding)
@@ -58,13 +58,21 @@ class SpreadParameter:
         self._local = self._whole[: placement.elements].view(placement.local_shape)
         self.leaf = self._local.detach().requires_grad_()
         self.parameter = torch.nn.Parameter(self._whole[size * number : size * number + len(own)])
-        self._version = self._whole._version
+        self.steps = 0
+        """Optimizer steps that may have written the shard."""
+        self._seen = (self._whole._version, 0)
         self._work: Any = None
+
+    @property
+    def _written(self) -> tuple[int, int]:
+        # Fused optimizers do not count up versions, writes by hand are no steps.
+        return self._whole._version, self.steps
 
     def use(self) -> torch.Tensor:
         """The local part, differentiable; collective after an update."""
-        if self._whole._version != self._version:
-            self._refresh()
+        if self._written != self._seen:
+            for each in self._together:
+                each.begin_refresh()
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -72,8 +80,8 @@ class SpreadParameter:
 
     def begin_refresh(self) -> None:
         """Begins to gather the shards if the optimizer has written them."""
-        if self._whole._version != self._version:
-            self._version = self._whole._version
+        if self._written != self._seen:
+            self._seen = self._written
             if self._work is not None:
                 self._work.wait()
             self._work = dist.all_gather_into_tensor(
@@ -88,4 +96,4 @@ class SpreadParameter:
         """Takes a local part."""
         with torch.no_grad():
             self._local.copy_(local)
-        self._version = self._whole._version
+        self._seen = self._written

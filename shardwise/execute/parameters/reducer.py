@@ -19,6 +19,10 @@ from shardwise.execute.parameters.bucket import Bucket, Slot, buckets_of
 BUCKET_BYTES = 25 * 2**20
 FIRST_BUCKET_BYTES = 2**20
 """As DistributedDataParallel has them."""
+LONE_BYTES = {"cpu": 2**20}
+LONE_BYTES_ELSEWHERE = 2**24
+"""From this size a collective is about as fast alone, and a copy (on CPUs also new memory) costs
+more than a call."""
 
 
 class Reducer:
@@ -37,7 +41,9 @@ class Reducer:
         bucket_bytes: int = BUCKET_BYTES,
         first_bucket_bytes: int = FIRST_BUCKET_BYTES,
     ) -> None:
-        self._limits = (min(first_bucket_bytes, bucket_bytes), bucket_bytes)
+        kinds = {slot.parameter.device.type for slot in slots}
+        lone = min((LONE_BYTES.get(k, LONE_BYTES_ELSEWHERE) for k in kinds), default=0)
+        self._limits = (min(first_bucket_bytes, bucket_bytes), bucket_bytes, lone)
         self._micro_batches = micro_batches
         self._after = after
         self._slots = list(slots)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from shardwise.errors import BadInput
 from shardwise.execute import collectives
@@ -18,6 +20,21 @@ from shardwise.execute.rank_mesh import RankMesh, axes_of
 from shardwise.execute.saved import SavedTensors
 
 Kept = WholeParameter | SpreadParameter | GatheredParameter
+
+
+class _Steps:
+    """Counts the optimizer steps that may have written a shard; outlives no store."""
+
+    def __init__(self, kept: Mapping[str, Kept]) -> None:
+        shards = [k for k in kept.values() if not isinstance(k, WholeParameter)]
+        self._kept = {id(k.parameter): k for k in shards}
+
+    def __call__(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                kept = self._kept.get(id(parameter))
+                if kept is not None and parameter.grad is not None:
+                    kept.steps += 1
 
 
 class ParameterStore:
@@ -64,13 +81,13 @@ class ParameterStore:
             kept = self._kept[slot.placement.name]
             kept.leaf.register_post_accumulate_grad_hook(self._reducer.hook(slot))
 
+        weakref.finalize(self, register_optimizer_step_post_hook(_Steps(self._kept)).remove)
+
     def _keep(self, placement: Placement) -> Kept:
         if placement.stage == 3:
             return GatheredParameter(placement, self.device, self._gatherer)
         if placement.stage:
-            kept = SpreadParameter(placement, self.device, self._refresh)
-            self._spread.append(kept)
-            return kept
+            return SpreadParameter(placement, self.device, self._spread)
         return WholeParameter(placement, self.device)
 
     def _slots(self) -> Iterator[Slot]:
@@ -80,11 +97,6 @@ class ParameterStore:
                 slot = Slot(kept.placement, kept.parameter)
                 self._slots_made.append(slot)
                 yield slot
-
-    def _refresh(self) -> None:
-        """Gathers all parameters that the optimizer wrote, the first to be used first."""
-        for kept in self._spread:
-            kept.begin_refresh()
 
     @property
     def reducer(self) -> Reducer:

@@ -36,10 +36,17 @@ def _serve(rank: int, world: int, port: int, pipe: Any) -> None:
 
 
 class Ranks:
-    """`world` forked processes in one gloo group; begun anew after a failure."""
+    """`world` processes in one gloo group; begun anew after a failure.
 
-    def __init__(self, world: int) -> None:
+    `start`: how processes begin. Forked ones inherit globals, but can only be had before autograd
+    ran in this process; those of the fork server import what they need.
+    """
+
+    def __init__(self, world: int, start: str = "forkserver") -> None:
         self.world = world
+        self._context: Any = multiprocessing.get_context(start)
+        if start == "forkserver":
+            self._context.set_forkserver_preload(["torch"])
         self._started: list[tuple[Any, Any]] = []
 
     def __call__(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -64,11 +71,10 @@ class Ranks:
         return [found[rank] for rank in range(self.world)]
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("fork")
         port = _free_port()
         for rank in range(self.world):
-            here, there = context.Pipe()
-            process = context.Process(
+            here, there = self._context.Pipe()
+            process = self._context.Process(
                 target=_serve, args=(rank, self.world, port, there), daemon=True
             )
             process.start()

@@ -119,7 +119,9 @@ def killed_in_save(path: Path) -> None:
 def test_an_interrupted_save_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     model = Mlp()
     save(model, None, tmp_path)
-    process = multiprocessing.get_context("fork").Process(target=killed_in_save, args=(tmp_path,))
+    process = multiprocessing.get_context("forkserver").Process(
+        target=killed_in_save, args=(tmp_path,)
+    )
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL

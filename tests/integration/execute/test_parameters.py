@@ -201,3 +201,154 @@ def test_a_parameter_used_by_two_operators(four: Ranks, stage: int) -> None:
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_clipping(four: Ranks, stage: int) -> None:
     near(four(run_store, under(stage, (0,)), ADAM, 1, 0.5))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(torch.optim.SGD, lr=1e-2, momentum=0.9, foreach=True),
+        partial(torch.optim.Adam, lr=1e-2, fused=True),
+        partial(torch.optim.AdamW, lr=1e-2, foreach=True),
+        partial(torch.optim.AdamW, lr=1e-2, foreach=False),
+    ],
+    ids=["sgd", "adam-fused", "adamw-foreach", "adamw-loop"],
+)
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_ordinary_optimizers(four: Ranks, stage: int, make: Any) -> None:
+    near(four(run_store, under(stage), make))
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_one_bucket_per_parameter(four: Ranks, stage: int) -> None:
+    near(four(run_store, under(stage, (0,)), ADAM, 2, None, 1, True, False, 0))
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_bfloat16(four: Ranks, stage: int) -> None:
+    """Sums of bfloat16 gradients round in another order: SGD's steps stay within a few units."""
+    specs = tuple(replace(s, dtype="bfloat16") if not s.buffer else s for s in under(stage))
+    near(four(run_store, specs, partial(torch.optim.SGD, lr=1e-3)), 2**-5)
+
+
+def large_alone(rank: int, to_none: bool) -> bool:
+    """A gradient over a MiB is summed where autograd left it; two backward calls add up."""
+    mesh = RankMesh(("data",), (4,), rank)
+    store = ParameterStore([ParameterSpec("w", (512, 513), "float32", (R,), (P,))], mesh)
+    store.load({"w": torch.ones(512, 513)})
+    weight = store.parameters()["w"]
+    well = True
+    for _ in range(3):
+        for call in range(2):
+            (store.use("w") * (rank + 1)).sum().backward()
+            well &= bool((weight.grad == 10 * (call + 1)).all())
+        if to_none:
+            weight.grad = None
+        else:
+            weight.grad.zero_()
+    return well
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_large_gradient_goes_alone(four: Ranks, to_none: bool) -> None:
+    assert all(four(large_alone, to_none))
+
+
+def after_a_failure(rank: int) -> list[float]:
+    """A backward pass that raises leaves nothing behind for the next."""
+    mesh = RankMesh(("data",), (4,), rank)
+    specs = [ParameterSpec(n, (3,), "float32", (R,), (P,)) for n in ("first", "second")]
+    store = ParameterStore(specs, mesh)
+    store.load({n: torch.ones(3) for n in ("first", "second")})
+
+    def refuse(gradient: Any) -> Any:
+        raise ValueError("no")
+
+    for fails in (False, True, False):
+        for weight in store.parameters().values():
+            weight.grad = None
+        between = store.use("first") * 1.0
+        if fails:
+            between.register_hook(refuse)
+        loss = (between * store.use("second")).sum()
+        if fails:
+            with pytest.raises(ValueError, match="no"):
+                loss.backward()
+        else:
+            loss.backward()
+    return [float(weight.grad.sum()) for weight in store.parameters().values()]
+
+
+def test_after_a_failed_backward(four: Ranks) -> None:
+    assert four(after_a_failure) == [[12.0, 12.0]] * 4
+
+
+def scaled(rank: int, stage: int) -> tuple[list[bool], float]:
+    """torch.amp: autocast, and a scaler that all ranks let skip the same steps."""
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    mesh = RankMesh(("data",), (4,), rank)
+    shape, zero = (5, 3), (stage, (0,) if stage else ())
+    store = ParameterStore([ParameterSpec("w", shape, "float32", (R,), (P,), *zero)], mesh)
+    saved = store.saved = SavedTensors()
+    store.load({"w": torch.ones(shape)})
+    optimizer = torch.optim.SGD(store.parameters().values(), lr=0.5)
+    scaler = ShardedGradScaler(device="cpu", init_scale=4.0)
+    skipped = []
+    for step in range(3):
+        optimizer.zero_grad()
+        x = torch.full((2, 3), float("inf") if step == 1 and rank == 2 else 1.0)
+        with torch.autocast("cpu", torch.bfloat16), saved.hooks():
+            loss = torch.nn.functional.linear(x, store.use("w")).sum() / 64
+        scaler.scale(loss).backward()
+        before = store.full("w")
+        scaler.step(optimizer)
+        scaler.update()
+        skipped.append(bool(torch.equal(before, store.full("w"))))
+    return skipped, float(store.full("w").mean())
+
+
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_mixed_precision_with_a_scaler(four: Ranks, stage: int) -> None:
+    # Four ranks with two rows of ones: the gradient of each element is 8 / 64.
+    assert four(scaled, stage) == [([False, True, False], 1 - 2 * 0.5 / 8)] * 4
+
+
+def test_what_a_spec_may_not_say() -> None:
+    from shardwise.errors import BadInput
+
+    mesh = RankMesh(NAMES, SIZES, 0)
+    good = ParameterSpec("w", (4,), "float32", (R, 0), (P, 0))
+    for wrong, what in [
+        (replace(good, layout=(P, 0)), "term of a sum"),
+        (replace(good, gradient=(0, 0)), "gradient comes in"),
+        (replace(good, zero=4), "ZeRO stage"),
+        (replace(good, layout=(R,)), "another mesh"),
+        (replace(good, dtype="float31"), "not a dtype"),
+    ]:
+        with pytest.raises(BadInput, match=what):
+            ParameterStore([wrong], mesh)
+    store = ParameterStore([replace(good, gradient=None)], mesh)
+    with pytest.raises(BadInput, match="missing"):
+        store.load({})
+    with pytest.raises(BadInput, match=r"shape \[5\]"):
+        store.load({"w": torch.zeros(5)})
+
+
+def kept_alive(rank: int) -> bool:
+    """A store that nobody has any more is gone, and its optimizer hook with it."""
+    import gc
+    import weakref
+
+    from torch.optim import optimizer as optimizers
+
+    mesh, before = RankMesh(("data",), (4,), rank), len(optimizers._global_optimizer_post_hooks)
+    specs = [ParameterSpec(f"w{z}", (4,), "float32", (R,), (P,), z, (0,)) for z in (1, 2, 3)]
+    store = ParameterStore(specs, mesh)
+    gone = weakref.ref(store)
+    del store
+    gc.collect()
+    return gone() is None and len(optimizers._global_optimizer_post_hooks) == before
+
+
+def test_a_store_goes_with_its_last_user(four: Ranks) -> None:
+    assert all(four(kept_alive))

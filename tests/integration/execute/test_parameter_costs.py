@@ -1,0 +1,174 @@
+"""What parameters on ranks cost is what advise/parameters.py prices: collectives and memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from ranks import Ranks  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
+
+from shardwise.advise.layout import PARTIAL as P  # noqa: E402
+from shardwise.advise.layout import REPLICATE as R  # noqa: E402
+from shardwise.execute.parameters import ParameterSpec, ParameterStore  # noqa: E402
+from shardwise.execute.parameters.gathering import GatheredParameter  # noqa: E402
+from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
+from shardwise.execute.saved import SavedTensors  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+LAYERS, WIDTH = 8, 16
+BYTES = WIDTH * WIDTH * 4
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Ranks]:
+    ranks = Ranks(4)
+    yield ranks
+    ranks.stop()
+
+
+def made(rank: int, zero: int, micro: int, bucket_bytes: int) -> tuple[ParameterStore, Any]:
+    """A chain of square layers on a mesh of 2 x 2, ZeRO over the first axis; its step."""
+    specs = [
+        ParameterSpec(f"w{n}", (WIDTH, WIDTH), "float32", (R, R), (P, P), zero, (0,))
+        for n in range(LAYERS)
+    ]
+    mesh = RankMesh(("outer", "inner"), (2, 2), rank)
+    store = ParameterStore(specs, mesh, micro_batches=micro, bucket_bytes=bucket_bytes)
+    saved = store.saved = SavedTensors()
+    store.load({spec.name: torch.randn(spec.shape) for spec in specs})
+    optimizer = torch.optim.Adam(store.parameters().values(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        for _ in range(micro):
+            x = torch.ones(4, WIDTH, requires_grad=True)
+            with saved.hooks():
+                for spec in specs:
+                    x = torch.tanh(x @ store.use(spec.name))
+            saved.clear()
+            x.sum().backward()
+        optimizer.step()
+
+    return store, step
+
+
+def counted(rank: int, zero: int, micro: int, bucket_bytes: int) -> dict[Any, tuple[int, int]]:
+    """Calls and bytes of each collective in the third step, by operation and ranks."""
+    calls: Counter[Any] = Counter()
+    volume: Counter[Any] = Counter()
+    real = {n: getattr(dist, n) for n in ("all_reduce", "all_gather_into_tensor")}
+    real["reduce_scatter_tensor"] = dist.reduce_scatter_tensor
+
+    def counting(name: str) -> Any:
+        def call(first: Any, *others: Any, **options: Any) -> Any:
+            whole = others[0] if name == "reduce_scatter_tensor" else first
+            key = (name, dist.get_world_size(options["group"]))
+            calls[key] += 1
+            volume[key] += whole.numel() * whole.element_size()
+            return real[name](first, *others, **options)
+
+        return call
+
+    _, step = made(rank, zero, micro, bucket_bytes)
+    step()
+    step()
+    try:
+        for name in real:
+            setattr(dist, name, counting(name))
+        step()
+    finally:
+        for name, function in real.items():
+            setattr(dist, name, function)
+    return {key: (calls[key], volume[key]) for key in calls}
+
+
+def priced(zero: int, micro: int) -> dict[Any, tuple[int, int]]:
+    """The table of advise/parameters.py, for LAYERS parameters of BYTES over 2 of 2 x 2 ranks."""
+    n, whole, shard = LAYERS, LAYERS * BYTES, LAYERS * BYTES // 2
+    if zero == 0:
+        return {("all_reduce", 4): (n, whole)}
+    times = micro if zero >= 2 else 1
+    # Under ZeRO 3 the parameter that forward read last is there when backward begins.
+    gathers = micro * (2 * n - 1) if zero == 3 else n
+    return {
+        ("reduce_scatter_tensor", 2): (times * n, times * whole),
+        ("all_reduce", 2): (n, shard),
+        ("all_gather_into_tensor", 2): (gathers, gathers * BYTES),
+    }
+
+
+@pytest.mark.parametrize("micro", [1, 3])
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_collectives_are_those_priced(four: Ranks, zero: int, micro: int) -> None:
+    for found in four(counted, zero, micro, 0):
+        assert found == priced(zero, micro)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_buckets_carry_the_same_bytes_in_fewer_calls(four: Ranks, zero: int) -> None:
+    wanted = priced(zero, 1)
+    for found in four(counted, zero, 1, 3 * BYTES):
+        for key, (calls, volume) in wanted.items():
+            assert found[key][1] == volume
+            assert found[key][0] == (calls if key[0] == "all_gather_into_tensor" else 3)
+
+
+def kept_whole(rank: int, hooked: bool) -> tuple[int, bool]:
+    """The most whole parameters at once, and whether none is left after the step."""
+    store, step = made(rank, 3, 1, 2**20)
+    if not hooked:
+        store.saved = None
+    gathered: list[Any] = []
+    most = 0
+    real = GatheredParameter.gather
+
+    def gather(self: GatheredParameter) -> Any:
+        nonlocal most
+        flat = real(self)
+        gathered.append(StorageWeakRef(flat.untyped_storage()))
+        most = max(most, sum(not memory.expired() for memory in gathered))
+        return flat
+
+    GatheredParameter.gather = gather  # type: ignore[method-assign]
+    try:
+        step()
+        dist.barrier()
+    finally:
+        GatheredParameter.gather = real  # type: ignore[method-assign]
+    state = sum(p.numel() for p in store.parameters().values())
+    assert state == LAYERS * WIDTH * WIDTH // 2
+    assert all(leaf.leaf.untyped_storage().nbytes() == 0 for leaf in store._kept.values())
+    return most, all(p.grad.numel() == p.numel() for p in store.parameters().values())
+
+
+def test_under_zero_3_parameters_are_whole_only_while_used(four: Ranks) -> None:
+    # One in use, one that its last operator or a communication thread has not let go of yet.
+    for most, shards in four(kept_whole, True):
+        assert most <= 3 and shards
+    assert min(most for most, _ in four(kept_whole, False)) == LAYERS
+
+
+def held_gradients(rank: int) -> list[int]:
+    """Bytes in gradients' storages under ZeRO 0 after backward and after zero_grad."""
+    store, step = made(rank, 0, 1, 2**20)
+    step()
+    step()
+    first = next(iter(store.parameters().values()))
+    memory = StorageWeakRef(first.grad.untyped_storage())
+    size = first.grad.untyped_storage().nbytes()
+    for parameter in store.parameters().values():
+        parameter.grad = None
+    del first
+    return [size, int(memory.expired())]
+
+
+def test_under_zero_0_buckets_go_with_the_gradients(four: Ranks) -> None:
+    assert four(held_gradients) == [[LAYERS * BYTES, 1]] * 4
