@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from shardwise.advise.layout import REPLICATE
 from shardwise.capture.model import Model
 from shardwise.execute.bridge import bridge
-from shardwise.execute.captured import Captured, capture_module
+from shardwise.execute.captured import Captured, capture_module, smaller
 from shardwise.execute.collectives import run
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.instruction import Instruction, Slots
@@ -51,6 +51,8 @@ class Case:
         model = make(name, dtype)
         with computing(TOYS[name]):
             captured = capture_module(model, name)
+            # For plans with micro-batches, here once and not on every rank.
+            smaller(captured, 2)
         return cls(name, model, captured, Strategies(captured.graph))
 
 

@@ -88,9 +88,7 @@ TOYS = {
         "timm:swin_tiny_patch4_window7_224:img_size=56,embed_dim=24,num_classes=10,drop_path_rate=0.0",
         4,
     ),
-    "EfficientNet": Toy(
-        "timm:test_efficientnet:img_size=64,num_classes=10,drop_path_rate=0.0", 16
-    ),
+    "EfficientNet": Toy("timm:test_efficientnet:img_size=64,num_classes=10,drop_path_rate=0.0", 16),
     "LSTM": Toy("zoo:lstm:layers=2,hidden=12,inputs=8,vocab=20,steps=3", 8),
     "U-Net": Toy("zoo:unet:depth=2,channels=4,image=16", 8, None, 2),
     "DLRM": Toy("zoo:dlrm:rows=50,columns=8,tables=4,hidden=12", 16, None, 2),
