@@ -1,6 +1,6 @@
 """Every family × 20 random strategies × 4 and 8 ranks against one device, five steps of Adam.
 
-    python benchmarks/bench_equality.py [--seeds 20] [--ranks 4,8] [-o out/bench/equality.json] [FAMILY…]
+    python benchmarks/bench_equality.py [--seeds 20] [--ranks 4,8] [-o FILE] [FAMILY…]
 
 Writes the worst error of each family as it goes; takes an hour or two on two cores. The measure of
 an error stands in tests/integration/execute/equality.py.
