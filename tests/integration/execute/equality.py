@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from shardwise.advise.layout import REPLICATE
 from shardwise.capture.model import Model
+from shardwise.errors import CaptureError
 from shardwise.execute.bridge import bridge
 from shardwise.execute.captured import Captured, capture_module, smaller
 from shardwise.execute.collectives import run
@@ -51,9 +52,14 @@ class Case:
         model = make(name, dtype)
         with computing(TOYS[name]):
             captured = capture_module(model, name)
-            # For plans with micro-batches, here once and not on every rank.
-            smaller(captured, 2)
-        return cls(name, model, captured, Strategies(captured.graph))
+            strategies = Strategies(captured.graph)
+            try:
+                # For plans with micro-batches, here once and not on every rank.
+                smaller(captured, 2)
+            except CaptureError:
+                # The module has its batch written into it.
+                strategies.micro_batches = (1,)
+        return cls(name, model, captured, strategies)
 
 
 @dataclass
