@@ -49,14 +49,24 @@ def run(
 def _add(worst: dict[str, dict[str, Any]], result: dict[str, Any]) -> None:
     found = worst.setdefault(
         result["family"],
-        {"strategies": 0, "failed": [], "fallbacks": [], **dict.fromkeys(KINDS, 0.0)},
+        {
+            "strategies": 0,
+            "failed": [],
+            "decided_in_float64": [],
+            "fallbacks": [],
+            **dict.fromkeys(KINDS, 0.0),
+        },
     )
     if "failed" in result:
         found["failed"].append([result["ranks"], result["seed"]])
         return
     found["strategies"] += 1
-    for kind in KINDS:
-        found[kind] = max(found[kind], result[kind])
+    if "float64" in result:
+        # Rounding crossed a kink in float32: the same strategy in float64 counts (sweep.py).
+        found["decided_in_float64"].append([result["ranks"], result["seed"], result["float64"]])
+    else:
+        for kind in KINDS:
+            found[kind] = max(found[kind], result[kind])
     found["fallbacks"] = sorted({*found["fallbacks"], *result["fallbacks"]})
 
 

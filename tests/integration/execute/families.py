@@ -74,6 +74,7 @@ TOYS = {
         "vision_config.patch_size=4,vision_config.projection_dim=8",
         8,
         8,
+        4,
     ),
     "Mamba": Toy("hf:MambaConfig:num_hidden_layers=1,hidden_size=16,vocab_size=40", 8, 8),
     "Mamba-2": Toy(
@@ -99,8 +100,21 @@ TOYS = {
 
 
 @contextlib.contextmanager
-def computing(toy: Toy) -> Iterator[None]:
-    """The context in which a family's module runs as it was captured."""
+def computing(toy: Toy, dtype: torch.dtype = torch.float32) -> Iterator[None]:
+    """The context in which a family's module runs as it was captured, all of it in `dtype`."""
+    narrow = torch.Tensor.float
+    if dtype == torch.float64:
+        # Losses are taken of `logits.float()`.
+        torch.Tensor.float = lambda self: self  # type: ignore[method-assign]
+    try:
+        with _form(toy):
+            yield
+    finally:
+        torch.Tensor.float = narrow  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _form(toy: Toy) -> Iterator[None]:
     if toy.source.startswith("hf:"):
         from shardwise.capture.huggingface import training_form
 

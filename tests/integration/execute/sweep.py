@@ -64,9 +64,27 @@ def _one(
         "fallbacks": sorted({f"{kinds.get(op)}: {why}" for op, why in errors.fallbacks.items()}),
         "seconds": round(time.monotonic() - start, 2),
     }
+    if not errors.largest <= equality.TOLERANCE:
+        result["float64"] = _in_double(name, plan, steps, ranks.world)
     if trace and not errors.largest <= equality.TOLERANCE:
         result["first"] = ranks(equality.first_difference, name, plan)[0][:TRACED]
     return result
+
+
+def _in_double(name: str, plan: dict[str, Any], steps: int, world: int) -> float:
+    """The largest error of the same strategy in float64.
+
+    In float32 a unit may lie within rounding of the kink of its ReLU, or a maximum of another one:
+    then gradients jump though nothing is wrong. In float64 nothing lies that near.
+    """
+    double = f"{name} float64"
+    if double not in equality.CASES:
+        equality.CASES[double] = equality.Case.of(name, torch.float64)
+    ranks = Ranks(world, start="fork")
+    try:
+        return float(ranks(equality.compare, double, plan, steps)[0].largest)
+    finally:
+        ranks.stop()
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from families import TOYS  # noqa: E402
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-5
+DOUBLE_TOLERANCE = 1e-11
 SEEDS = {4: range(2), 8: range(2, 3)}
 """Per number of ranks the strategies that are run by default."""
 
@@ -69,5 +70,6 @@ def test_random_strategies_compute_what_one_device_computes(
     assert [result["seed"] for result in found] == list(SEEDS[ranks])
     for result in found:
         assert "failed" not in result, result
-        for kind in ("loss", "gradient", "parameter", "buffer"):
-            assert result[kind] <= TOLERANCE, result
+        errors = (result[kind] for kind in ("loss", "gradient", "parameter", "buffer"))
+        # Where rounding crosses a kink the same strategy decides in float64 (sweep.py).
+        assert max(errors) <= TOLERANCE or result["float64"] <= DOUBLE_TOLERANCE, result
