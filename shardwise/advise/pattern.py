@@ -55,7 +55,7 @@ class Patterns:
     def __init__(self, coarsened: Coarsened) -> None:
         self.coarsened = coarsened
         self.graph: Graph = coarsened.graph
-        self._differentiated = _differentiated(self.graph)
+        self._differentiated = differentiated(self.graph)
         self._root = _storage_roots(coarsened)
 
     def carries_gradient(self, tensor: str) -> bool:
@@ -180,7 +180,8 @@ PRODUCTS = frozenset(
 """Operators whose first two inputs are factors: each is kept for the gradient of the other."""
 
 
-def _differentiated(graph: Graph) -> frozenset[str]:
+def differentiated(graph: Graph) -> frozenset[str]:
+    """The tensors of which backward computes a gradient: parameters and what depends on them."""
     found = {n for n, t in graph.tensors.items() if t.role == "parameter" and t.differentiable}
     for op in graph.operators:
         if any(name in found for name in op.inputs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class Captured:
     model: Model
     converted: Converted
     returns: Any
+    _smaller: dict[int, Captured] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -97,9 +98,18 @@ def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def smaller(captured: Captured, parts: int) -> Captured:
-    """The same module captured on a batch of 1 / `parts`."""
+    """The same module captured on a batch of 1 / `parts`; once for each number of parts.
+
+    Raises `BadInput` when the module runs other operators then.
+    """
     if parts == 1:
         return captured
+    if parts not in captured._smaller:
+        captured._smaller[parts] = _capture_smaller(captured, parts)
+    return captured._smaller[parts]
+
+
+def _capture_smaller(captured: Captured, parts: int) -> Captured:
     tensors = captured.graph.tensors
     names = iter(captured.converted.inputs)
 

@@ -14,6 +14,7 @@ from shardwise.advise.operator_layouts import (
     operator_layouts,
     whole_layouts,
 )
+from shardwise.advise.pattern import differentiated
 from shardwise.errors import BadInput
 from shardwise.execute.collectives import Change, parse_layout, parse_path
 from shardwise.execute.rank_mesh import RankMesh
@@ -67,7 +68,12 @@ class Placement:
     def __init__(self, graph: Graph, plan: Mapping[str, Any], mesh: RankMesh) -> None:
         self.graph = graph
         self.mesh = mesh
-        self._plan = plan
+        if plan.get("precision", "captured") != "captured":
+            raise BadInput(
+                f"the plan computes in {plan['precision']}",
+                field="precision",
+                expected="captured: a module whose own parameters have that type, and its graph",
+            )
         self.groups: list[PlacedGroup] = []
         entries: dict[str, tuple[int, Mapping[str, Any]]] = {}
         numbers: dict[str, int] = {}
@@ -90,6 +96,7 @@ class Placement:
             for p in self.operators
             for name, pair in zip(p.operator.outputs, p.layouts.outputs, strict=True)
         }
+        self._differentiated = differentiated(graph)
         self._edges = {
             (name, numbers[edge["source"]], numbers[edge["target"]]): edge
             for edge in plan["edges"]
@@ -133,6 +140,10 @@ class Placement:
         if edge is None:
             raise BadInput(f"no edge for {name}", field="edges", expected="one per crossing tensor")
         here = self.made[name]
+        if not edge["backward"] and into.gradient != here.gradient and name in self._differentiated:
+            raise BadInput(
+                f"the gradient of {name} has no way back", field="edges", expected="backward steps"
+            )
         again_from = into.forward if edge["kept"] == "after" else here.forward
         return Way(
             edge["kept"],

@@ -109,6 +109,10 @@ class _Loss:
         self.outputs = len(share.outputs)
 
     def cross_entropy(self) -> Run:
+        whole_rows = not self.class_axes and not self.whole_axes and not self.weighted
+        if whole_rows and self.by_number and self.reduction == MEAN:
+            return self._of_whole_rows
+
         def run(x: Any, target: Any, weight: Any = None) -> list[Any]:
             rest, _ = shifted(x, (1,), self.class_axes, self.exchange)
             # Every share's log-probabilities read the sum.
@@ -119,6 +123,18 @@ class _Loss:
             return self._of_numbers(logp, target, weight)
 
         return run
+
+    def _of_whole_rows(self, x: Any, target: Any) -> list[Any]:
+        """Samples with all their classes: torch's own kernel, over the count of all samples."""
+        count = (target != self.ignored).sum().to(x.dtype)
+        total = torch.nn.functional.cross_entropy(
+            x,
+            target,
+            ignore_index=self.ignored,
+            reduction="sum",
+            label_smoothing=self.smoothing,
+        )
+        return [total / self.exchange.total(count, self.batch_axes)]
 
     def likelihood(self) -> Run:
         def run(logp: Any, target: Any, weight: Any = None) -> list[Any]:

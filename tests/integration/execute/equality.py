@@ -9,6 +9,7 @@ gradient that is zero up to rounding has no relative error. Adam runs with eps 1
 from __future__ import annotations
 
 import copy
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +21,9 @@ from torch.utils import _pytree as pytree
 
 from shardwise.advise.layout import REPLICATE
 from shardwise.capture.model import Model
+from shardwise.errors import CaptureError
 from shardwise.execute.bridge import bridge
-from shardwise.execute.captured import Captured, capture_module
+from shardwise.execute.captured import Captured, capture_module, smaller
 from shardwise.execute.collectives import run
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.instruction import Instruction, Slots
@@ -45,13 +47,31 @@ class Case:
     captured: Captured
     strategies: Strategies
 
+    @property
+    def family(self) -> str:
+        """The key in `TOYS`."""
+        return self.name.partition(" float")[0]
+
+    def computing(self) -> AbstractContextManager[None]:
+        """The context in which the module runs as it was captured."""
+        dtype = torch.float32 if self.family == self.name else torch.float64
+        return computing(TOYS[self.family], dtype)
+
     @classmethod
     def of(cls, name: str, dtype: torch.dtype = torch.float32) -> Case:
         """Make and capture a family."""
+        case = name if dtype == torch.float32 else f"{name} float64"
         model = make(name, dtype)
-        with computing(TOYS[name]):
+        with computing(TOYS[name], dtype):
             captured = capture_module(model, name)
-        return cls(name, model, captured, Strategies(captured.graph))
+            strategies = Strategies(captured.graph)
+            try:
+                # For plans with micro-batches, here once and not on every rank.
+                smaller(captured, 2)
+            except CaptureError:
+                # The module has its batch written into it.
+                strategies.micro_batches = (1,)
+        return cls(case, model, captured, strategies)
 
 
 @dataclass
@@ -100,7 +120,7 @@ def _trained(case: Case, parts: int, steps: int) -> Reference:
     optimizer = torch.optim.Adam(module.parameters(), **ADAM)
     paths = {path: name for name, path in case.captured.converted.paths.items()}
     found = Reference([], [], [], {})
-    with computing(TOYS[case.name]):
+    with case.computing():
         for _ in range(steps):
             optimizer.zero_grad()
             total = 0.0
@@ -140,7 +160,7 @@ def parallel(case: Case, plan: dict[str, Any]) -> ParallelModule:
     """The family's module as the plan runs it; process groups are made once per mesh."""
     mesh = mesh_of(plan, dist.get_rank())
     mesh = _MESHES.setdefault(mesh.sizes, mesh)
-    with computing(TOYS[case.name]):
+    with case.computing():
         return ParallelModule(case.captured, plan, mesh)
 
 
@@ -152,7 +172,7 @@ def compare(rank: int, name: str, plan: dict[str, Any], steps: int = STEPS) -> E
     whole = reference(case, plan["micro_batches"], steps) if rank == 0 else None
     errors = Errors(fallbacks=dict(model.program.fallbacks))
     parameters = model.store.parameters()
-    with computing(TOYS[name]):
+    with case.computing():
         for step in range(steps):
             optimizer.zero_grad()
             loss = model(*case.model.args)
@@ -237,7 +257,7 @@ def first_difference(
 
     if plan["micro_batches"] > 1:
         return ["not traced: micro-batches"]
-    with computing(TOYS[name]):
+    with case.computing():
         loss = model.run(case.model.args, {}, watch)
         loss.backward()
     for tensor_name, tensor, pair in reversed(made):

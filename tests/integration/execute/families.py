@@ -59,7 +59,8 @@ TOYS = {
     "Whisper": Toy(
         "hf:WhisperConfig:d_model=16,encoder_layers=1,decoder_layers=1,max_source_positions=16,"
         "encoder_attention_heads=4,decoder_attention_heads=4,encoder_ffn_dim=24,"
-        "decoder_ffn_dim=24,vocab_size=50300,num_mel_bins=8",
+        "decoder_ffn_dim=24,vocab_size=40,num_mel_bins=8,pad_token_id=0,bos_token_id=1,"
+        "eos_token_id=2,decoder_start_token_id=1",
         4,
         8,
     ),
@@ -73,6 +74,7 @@ TOYS = {
         "vision_config.patch_size=4,vision_config.projection_dim=8",
         8,
         8,
+        4,
     ),
     "Mamba": Toy("hf:MambaConfig:num_hidden_layers=1,hidden_size=16,vocab_size=40", 8, 8),
     "Mamba-2": Toy(
@@ -87,7 +89,7 @@ TOYS = {
         "timm:swin_tiny_patch4_window7_224:img_size=56,embed_dim=24,num_classes=10,drop_path_rate=0.0",
         4,
     ),
-    "EfficientNet": Toy("timm:test_efficientnet:img_size=64,num_classes=10,drop_path_rate=0.0", 8),
+    "EfficientNet": Toy("timm:test_efficientnet:img_size=64,num_classes=10,drop_path_rate=0.0", 16),
     "LSTM": Toy("zoo:lstm:layers=2,hidden=12,inputs=8,vocab=20,steps=3", 8),
     "U-Net": Toy("zoo:unet:depth=2,channels=4,image=16", 8, None, 2),
     "DLRM": Toy("zoo:dlrm:rows=50,columns=8,tables=4,hidden=12", 16, None, 2),
@@ -98,8 +100,21 @@ TOYS = {
 
 
 @contextlib.contextmanager
-def computing(toy: Toy) -> Iterator[None]:
-    """The context in which a family's module runs as it was captured."""
+def computing(toy: Toy, dtype: torch.dtype = torch.float32) -> Iterator[None]:
+    """The context in which a family's module runs as it was captured, all of it in `dtype`."""
+    narrow = torch.Tensor.float
+    if dtype == torch.float64:
+        # Losses are taken of `logits.float()`.
+        torch.Tensor.float = lambda self: self  # type: ignore[method-assign]
+    try:
+        with _form(toy):
+            yield
+    finally:
+        torch.Tensor.float = narrow  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _form(toy: Toy) -> Iterator[None]:
     if toy.source.startswith("hf:"):
         from shardwise.capture.huggingface import training_form
 

@@ -27,6 +27,7 @@ class Strategies:
     """Random plans of one graph; `problems` are costed once for each kind of options."""
 
     graph: Graph
+    micro_batches: tuple[int, ...] = (1, 2)
     problems: dict[Any, SearchProblem] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -44,7 +45,7 @@ class Strategies:
         """The plan of one seed; seeds take turns in ZeRO stages and numbers of micro-batches."""
         zero = ZERO[seed % len(ZERO)] if zero is None else zero
         if micro_batches is None:
-            micro_batches = 2 if seed % 3 == 2 and self._halves() else 1
+            micro_batches = self.micro_batches[-1] if seed % 3 == 2 and self._halves() else 1
         problem = self._problem(gpus, zero, recompute, micro_batches)
         random = np.random.default_rng((seed, gpus))
         choices = [int(random.integers(len(cost.time_s))) for cost in problem.costs]

@@ -1,6 +1,8 @@
 """Families × random strategies against one device, as JSON lines; run as a process of its own.
 
-    python sweep.py --ranks 4 --seeds 0:2 [--steps 5] [--trace] [FAMILY…]
+    python sweep.py --cases 4:0:2,8:2:3 [--steps 5] [--trace] [FAMILY…]
+
+A case is ranks:first seed:seed after the last.
 
 A process of its own, because ranks are forked from it, which torch forbids once autograd has run.
 """
@@ -29,9 +31,9 @@ def sweep(
     for name in names:
         if name not in equality.CASES:
             equality.CASES[name] = equality.Case.of(name)
-    ranks = Ranks(world)
-    for name in names:
-        for seed in seeds:
+    ranks = Ranks(world, start="fork")
+    for seed in seeds:
+        for name in names:
             plan = equality.CASES[name].strategies.plan(world, seed)
             yield _one(ranks, name, seed, plan, steps, trace)
     ranks.stop()
@@ -62,25 +64,43 @@ def _one(
         "fallbacks": sorted({f"{kinds.get(op)}: {why}" for op, why in errors.fallbacks.items()}),
         "seconds": round(time.monotonic() - start, 2),
     }
+    if not errors.largest <= equality.TOLERANCE:
+        result["float64"] = _in_double(name, plan, steps, ranks.world)
     if trace and not errors.largest <= equality.TOLERANCE:
         result["first"] = ranks(equality.first_difference, name, plan)[0][:TRACED]
     return result
+
+
+def _in_double(name: str, plan: dict[str, Any], steps: int, world: int) -> float:
+    """The largest error of the same strategy in float64.
+
+    In float32 a unit may lie within rounding of the kink of its ReLU, or a maximum of another one:
+    then gradients jump though nothing is wrong. In float64 nothing lies that near.
+    """
+    double = f"{name} float64"
+    if double not in equality.CASES:
+        equality.CASES[double] = equality.Case.of(name, torch.float64)
+    ranks = Ranks(world, start="fork")
+    try:
+        return float(ranks(equality.compare, double, plan, steps)[0].largest)
+    finally:
+        ranks.stop()
 
 
 def main() -> None:
     """Print one line per case."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*", default=list(TOYS))
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--seeds", default="0:2", help="first:last, the last not included")
+    parser.add_argument("--cases", default="4:0:2", help="ranks:first:last, the last not included")
     parser.add_argument("--steps", type=int, default=equality.STEPS)
     parser.add_argument("--trace", action="store_true", help="name the first operators that differ")
     given = parser.parse_args()
-    first, _, last = given.seeds.partition(":")
-    seeds = range(int(first), int(last or int(first) + 1))
     torch.set_num_threads(1)
-    for result in sweep(given.families, given.ranks, seeds, given.steps, trace=given.trace):
-        print(json.dumps(result), flush=True)
+    for case in given.cases.split(","):
+        world, first, last = map(int, case.split(":"))
+        seeds = range(first, last)
+        for result in sweep(given.families, world, seeds, given.steps, trace=given.trace):
+            print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

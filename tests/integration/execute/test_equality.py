@@ -23,35 +23,35 @@ from families import TOYS  # noqa: E402
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-5
-SEEDS = {4: "0:2", 8: "2:3"}
+DOUBLE_TOLERANCE = 1e-11
+SEEDS = {4: range(2), 8: range(2, 3)}
 """Per number of ranks the strategies that are run by default."""
 
-LARGE = ("Swin", "EfficientNet", "Whisper", "ConvNeXt", "VGG", "ResNet")
-"""Families whose cases take longest: fewer steps."""
+STEPS = 3
 
 
 class Results:
-    """What the sweeps found, started once per number of ranks."""
+    """What one sweep found, started when it is first asked for."""
 
     def __init__(self) -> None:
-        self._found: dict[int, dict[str, list[dict[str, Any]]]] = {}
+        self._found: dict[tuple[str, int], list[dict[str, Any]]] | None = None
 
     def of(self, ranks: int, family: str) -> list[dict[str, Any]]:
-        """The results of a family; the first call runs the sweep of all."""
-        if ranks not in self._found:
-            small = [name for name in TOYS if name not in LARGE]
-            self._found[ranks] = defaultdict(list)
-            for names, steps in ((small, 5), (list(LARGE), 2)):
-                for result in run(ranks, SEEDS[ranks], steps, names):
-                    self._found[ranks][result["family"]].append(result)
-        return self._found[ranks][family]
+        """The results of a family, by seed; the first call runs the sweep of all."""
+        if self._found is None:
+            self._found = defaultdict(list)
+            for result in run():
+                self._found[result["family"], result["ranks"]].append(result)
+        return self._found[family, ranks]
 
 
-def run(ranks: int, seeds: str, steps: int, names: list[str]) -> list[dict[str, Any]]:
-    """A sweep in a process of its own."""
-    command = [sys.executable, str(HERE / "sweep.py"), "--trace", "--ranks", str(ranks)]
-    command += ["--seeds", seeds, "--steps", str(steps), *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+def run() -> list[dict[str, Any]]:
+    """The sweep, in a process of its own."""
+    cases = ",".join(f"{n}:{seeds.start}:{seeds.stop}" for n, seeds in SEEDS.items())
+    command = [sys.executable, str(HERE / "sweep.py"), "--trace", "--cases", cases]
+    done = subprocess.run(
+        [*command, "--steps", str(STEPS)], capture_output=True, text=True, timeout=3600, check=False
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -67,9 +67,9 @@ def test_random_strategies_compute_what_one_device_computes(
     results: Results, family: str, ranks: int
 ) -> None:
     found = results.of(ranks, family)
-    first, last = map(int, SEEDS[ranks].split(":"))
-    assert [result["seed"] for result in found] == list(range(first, last))
+    assert [result["seed"] for result in found] == list(SEEDS[ranks])
     for result in found:
         assert "failed" not in result, result
-        for kind in ("loss", "gradient", "parameter", "buffer"):
-            assert result[kind] <= TOLERANCE, result
+        errors = (result[kind] for kind in ("loss", "gradient", "parameter", "buffer"))
+        # Where rounding crosses a kink the same strategy decides in float64 (sweep.py).
+        assert max(errors) <= TOLERANCE or result["float64"] <= DOUBLE_TOLERANCE, result

@@ -1,0 +1,188 @@
+"""`parallelize` as a user calls it, on four ranks: what it computes, keeps, runs again, refuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import equality  # noqa: E402
+from ranks import Ranks  # noqa: E402
+from strategies import Strategies  # noqa: E402
+
+import shardwise  # noqa: E402
+from shardwise.capture.model import Model  # noqa: E402
+from shardwise.errors import BadInput  # noqa: E402
+from shardwise.execute import collectives, crossing  # noqa: E402
+from shardwise.execute.captured import capture_module  # noqa: E402
+
+pytestmark = pytest.mark.torch
+BATCH = 16
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Ranks]:
+    ranks = Ranks(4)
+    yield ranks
+    ranks.stop()
+
+
+def a_module() -> Any:
+    """A user's module, with its loss, tied weights and a buffer."""
+    torch.manual_seed(3)
+
+    class Net(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(12, 20)
+            self.second = torch.nn.Linear(20, 12)
+            self.tied = torch.nn.Linear(12, 20)
+            self.tied.weight = self.first.weight
+            self.last = torch.nn.Linear(20, 8)
+            self.register_buffer("scale", torch.full((20,), 0.5))
+
+        def forward(self, features: Any, labels: Any) -> Any:
+            x = torch.relu(self.first(features)) * self.scale
+            x = torch.tanh(self.tied(torch.relu(self.second(x))))
+            return torch.nn.functional.cross_entropy(self.last(x), labels)
+
+    return Net()
+
+
+def a_batch() -> tuple[Any, Any]:
+    """Features and labels."""
+    random = torch.Generator().manual_seed(5)
+    labels = torch.randint(0, 8, (BATCH,), generator=random)
+    return torch.randn(BATCH, 12, generator=random), labels
+
+
+def plans(seeds: range, **options: Any) -> list[dict[str, Any]]:
+    """Random plans of the module."""
+    strategies = Strategies(capture_module(Model(a_module(), a_batch()), "net").graph)
+    return [strategies.plan(4, seed, **options) for seed in seeds]
+
+
+def _errors(rank: int, plan: dict[str, Any]) -> tuple[float, float]:
+    """The largest errors of loss and gradients; called with the whole batch, then with a share."""
+    module, (features, labels) = a_module(), a_batch()
+    loss = module(features, labels)
+    loss.backward()
+    model = shardwise.parallelize(module, (features, labels), plan)
+    worst, off = 0.0, 0.0
+    share = slice(rank * BATCH // 4, (rank + 1) * BATCH // 4)
+    for batch in ((features, labels), (features[share], labels[share])):
+        if plan["micro_batches"] > 1 and len(batch[0]) < BATCH:
+            continue
+        model.zero_grad()
+        found = model(*batch)
+        (found * 3).backward()
+        off = max(off, abs(float(found.detach() - loss.detach())))
+        for name, parameter in model.named_parameters():
+            whole = model.store.whole(name, parameter.grad) / 3
+            wanted = module.get_parameter(name).grad
+            worst = max(worst, float((whole - wanted).abs().max() / wanted.abs().max()))
+    return off, worst
+
+
+def test_a_users_module_computes_what_it_computes_on_one_device(four: Ranks) -> None:
+    for plan in plans(range(10)):
+        for off, worst in four(_errors, plan):
+            assert off < 1e-6
+            assert worst < equality.TOLERANCE, plan["id"]
+
+
+def _without_sums(rank: int, plan: dict[str, Any]) -> tuple[float, float]:
+    """As `_errors`, with every all-reduce of a crossing left out."""
+    kept = collectives.run
+
+    def run(x: Any, path: Any, mesh: Any, shape: Any) -> Any:
+        return kept(x, [step for step in path if step.operation != "all_reduce"], mesh, shape)
+
+    crossing.run = run  # type: ignore[attr-defined]
+    try:
+        return _errors(rank, plan)
+    finally:
+        crossing.run = kept  # type: ignore[attr-defined]
+
+
+def test_a_lost_all_reduce_is_seen(four: Ranks) -> None:
+    seen = [max(max(pair) for pair in four(_without_sums, plan)) for plan in plans(range(3))]
+    assert max(seen) > 1e-3
+
+
+def _runs(rank: int, plan: dict[str, Any]) -> dict[str, int]:
+    """How often each operator ran in one step."""
+    model = shardwise.parallelize(a_module(), a_batch(), plan)
+    count: Counter[str] = Counter()
+    for instruction in model._program.instructions:
+        if instruction.tensors:
+            instruction.run = _counting(instruction.name, instruction.run, count)
+    model(
+        *a_batch(),
+    ).backward()
+    return dict(count)
+
+
+def _counting(name: str, run: Any, count: Counter[str]) -> Any:
+    def counted(*inputs: Any) -> Any:
+        count[name] += 1
+        return run(*inputs)
+
+    return counted
+
+
+def test_recomputed_groups_and_no_others_run_twice(four: Ranks) -> None:
+    for plan in plans(range(4), zero=(0,), micro_batches=1):
+        again = {
+            op["name"]: group["recompute"] for group in plan["groups"] for op in group["operators"]
+        }
+        if not any(again.values()):
+            continue
+        for found in four(_runs, plan):
+            assert found == {name: 1 + int(twice) for name, twice in again.items()}
+
+
+def _refusals(rank: int, plan: dict[str, Any]) -> list[str]:
+    module, (features, labels) = a_module(), a_batch()
+    model = shardwise.parallelize(module, (features, labels), plan)
+    model.eval()
+    attempts = [
+        lambda: shardwise.parallelize(module, (features[:8], labels[:8]), plan),
+        lambda: shardwise.parallelize(torch.nn.Sequential(module.first), (features,), plan),
+        lambda: shardwise.parallelize(module, (features, labels), {**plan, "gpus": 8}),
+        lambda: shardwise.parallelize(module, (features, labels), {**plan, "precision": "bf16"}),
+        lambda: model(features, labels),
+        lambda: model.train()(features[:7], labels),
+        lambda: model.train()(features.double(), labels),
+        lambda: model.train()(features),
+    ]
+    said = []
+    for attempt in attempts:
+        try:
+            attempt()
+        except BadInput as error:
+            said.append(str(error))
+        else:
+            said.append("nothing")
+    return said
+
+
+def test_what_does_not_fit_is_refused_in_one_line(four: Ranks) -> None:
+    words = (
+        "its batch is 8, the plan's 16",
+        "operator 0",
+        "the plan is for 8 devices, there are 4 ranks",
+        "the plan computes in bf16",
+        "training step",
+        "features: has the shape [7, 12] (expected [16, 12], the whole batch, or [4, 12]",
+        "features: is a torch.float64 (expected a tensor of float32)",
+        "1 arguments (expected 2",
+    )
+    for said in four(_refusals, plans(range(1), micro_batches=1)[0]):
+        for line, expected in zip(said, words, strict=True):
+            assert expected in line
+            assert "\n" not in line
