@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 from shardwise.capture.capture import build
 from shardwise.capture.huggingface import training_form
 from shardwise.capture.source import parse_source
+from shardwise.execute.allocation import AllocationTracker
 from shardwise.execute.master_weights import MasterWeights
-from shardwise.measure.allocation import AllocationTracker
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -233,12 +234,8 @@ def _torchrun(plan: Mapping[str, Any], launcher: list[str]) -> list[str]:
 @contextmanager
 def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """torchrun with the ranks' output on our standard error; it never outlives this process."""
-    try:
-        import torch.distributed.run as _  # noqa: F401
-    except ImportError:
-        raise ShardwiseError(
-            "running a plan needs PyTorch: pip install 'shardwise[torch]'"
-        ) from None
+    if importlib.util.find_spec("torch") is None:
+        raise ShardwiseError("running a plan needs PyTorch: pip install 'shardwise[torch]'")
     environment = {"OMP_NUM_THREADS": str(1), **os.environ}
     process = subprocess.Popen(command, env=environment, stdout=sys.stderr.fileno())
     before = signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())

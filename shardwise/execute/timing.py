@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from shardwise.measure.allocation import AllocationTracker
-from shardwise.measure.communication import CommunicationClock
+from shardwise.execute.allocation import AllocationTracker
+from shardwise.execute.communication import CommunicationClock
 
 Step = Callable[[], None]
 
