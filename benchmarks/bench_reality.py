@@ -1,0 +1,222 @@
+"""Predicted against measured, as TensorOpt's Table 2: random strategies that really run, on gloo.
+
+For 2 and 4 ranks of this machine: collectives and the device are measured, for each model the
+operators of all its configurations, and then random strategies are predicted with that profile and
+run. An error is |measured / predicted - 1|; noise is the same of one strategy that is run again and
+again, against its median. With more ranks than cores the noise is large: read it beside the errors.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "integration" / "execute"))
+
+STRATEGIES, REPEATS = 20, 10
+WARM_UP, STEPS = 2, 8
+OPERATORS_S, COLLECTIVES_S = 40.0, 60.0
+QUANTITIES = ("iteration", "compute", "communication", "peak")
+MODELS = {
+    "mlp": ("zoo:mlp:layers=4,inputs=256,hidden=1024,classes=16,batch=64", None, None),
+    "convnet": ("zoo:wrn:depth=10,width=2,image=32,classes=10,batch=32", None, None),
+    "gpt2": (
+        "hf:GPT2Config:n_layer=2,n_embd=256,n_head=8,vocab_size=2048,resid_pdrop=0.0,"
+        "embd_pdrop=0.0,attn_pdrop=0.0",
+        8,
+        64,
+    ),
+}
+
+
+def run(worlds: tuple[int, ...] = (2, 4), strategies: int = STRATEGIES) -> dict[str, Any]:
+    """The table of this benchmark, printed and returned."""
+    print(f"{'model':8} {'ranks':>5} " + " ".join(f"{name:>14}" for name in QUANTITIES))
+    print(f"{'':14} " + " ".join(f"{'error (noise)':>14}" for _ in QUANTITIES))
+    rows = []
+    for world in worlds:
+        from ranks import Ranks
+
+        profile = _profile(world)
+        with_ranks = Ranks(world)
+        for name in MODELS:
+            rows.append(_row(name, world, profile, with_ranks, strategies))
+            cells = " ".join(
+                f"{rows[-1]['errors'][q]:>7.1%}{'(' + format(rows[-1]['noise'][q], '.1%') + ')':>7}"
+                for q in QUANTITIES
+            )
+            print(f"{name:8} {world:5} {cells}", flush=True)
+        with_ranks.stop()
+    return {"rows": rows, "strategies": strategies, "steps": STEPS}
+
+
+def _profile(world: int) -> dict[str, Any]:
+    """`shardwise measure` of this machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "profile.json"
+        subprocess.run(
+            [sys.executable, "-m", "shardwise.measure", "--ranks", str(world), "--quiet",
+             "--time-limit", str(COLLECTIVES_S), "--max-size", "32MiB", "-o", str(target)],
+            check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        found: dict[str, Any] = json.loads(target.read_text())
+        return found
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A strategy with what was predicted of it, seconds and bytes."""
+
+    plan: dict[str, Any]
+    predicted: dict[str, float]
+
+
+def _row(name: str, world: int, profile: dict[str, Any], ranks: Any, count: int) -> dict[str, Any]:
+    drawn = _draw(name, world, profile, count)
+    off = []
+    for strategy in drawn:
+        measured = _measured(ranks, name, strategy.plan)
+        off.append({q: _off(measured[q], strategy.predicted[q]) for q in QUANTITIES})
+    again = [_measured(ranks, name, drawn[0].plan) for _ in range(REPEATS)]
+    typical = {q: median(m[q] for m in again) for q in QUANTITIES}
+    return {
+        "model": name,
+        "ranks": world,
+        "errors": {q: _median(o[q] for o in off) for q in QUANTITIES},
+        "signed": {q: [o[q] for o in off] for q in QUANTITIES},
+        "noise": {q: _median(_off(m[q], typical[q]) for m in again) for q in QUANTITIES},
+    }
+
+
+def _off(measured: float, predicted: float) -> float | None:
+    return measured / predicted - 1.0 if predicted > 0 else None
+
+
+def _median(values: Any) -> float:
+    known = [abs(value) for value in values if value is not None]
+    return median(known) if known else 0.0
+
+
+def _measured(ranks: Any, name: str, plan: dict[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = ranks(_on_rank, name, plan)[0]
+    return found
+
+
+def _draw(name: str, world: int, profile: dict[str, Any], count: int) -> list[Drawn]:
+    """Random configurations of every group, predicted with measured operators."""
+    from shardwise.advise.assemble import assemble
+    from shardwise.advise.options import Options, quiet
+    from shardwise.advise.replay import Replayer
+    from shardwise.advise.search import Subject
+    from shardwise.advise.step_settings import StepSettings
+    from shardwise.advise.strategy import Strategy
+    from shardwise.hardware import Mesh, hardware_from_document
+    from shardwise.measure.operators import Effort, add_operators
+
+    graph = _captured(name).graph
+    options = Options(step=StepSettings("cpu", "for-loop", 64))
+    effort = Effort(time_limit_s=OPERATORS_S, ranks=world, threads=1)
+    document, _ = add_operators(profile, graph, world, options=options, of="all", effort=effort)
+    hardware = hardware_from_document(document)
+    subject, mesh = Subject.of(graph), Mesh.build(hardware, world)
+    problem = assemble(subject.variant(options, 1), hardware, mesh, options, quiet, 1)
+    random = np.random.default_rng(world)
+    choices = np.array([random.integers([len(c.time_s) for c in problem.costs])
+                        for _ in range(count)])  # fmt: skip
+    edges = np.zeros((count, len(problem.edges)), dtype=np.int64)
+    for p in range(count):
+        for e, edge in enumerate(problem.edges):
+            cell = edge.table.cell(choices[p, edge.source], choices[p, edge.target])
+            edges[p, e] = random.integers(int(edge.table.count[cell]))
+    replayed = Replayer(problem, options.step).replay(choices, edges)
+    drawn = []
+    for p in range(count):
+        strategy = Strategy(problem, choices[p].tolist(), edges[p].tolist())
+        axes = [{"name": a.name, "size": a.size, "level": a.level} for a in mesh.axes]
+        plan = {
+            "id": f"random:{p}", "graph": subject.id, "graph_name": graph.name,
+            "batch_size": graph.batch_size, "gpus": world, "mesh": {"axes": axes},
+            "micro_batches": 1, "precision": "captured", "optimizer": options.optimizer,
+            "groups": strategy.groups(), "edges": strategy.edges(),
+            "order": [op.name for op in graph.operators],
+        }  # fmt: skip
+        predicted = {
+            "iteration": float(replayed.time_s[p]),
+            "compute": float(replayed.compute_s[p]),
+            "communication": float(replayed.communication_s[p]),
+            "peak": float(replayed.peak_bytes[p]),
+        }
+        drawn.append(Drawn(plan, predicted))
+    return drawn
+
+
+@cache
+def _captured(name: str) -> Any:
+    import torch
+
+    from shardwise.capture.capture import build
+    from shardwise.capture.model import Model
+    from shardwise.capture.source import parse_source
+    from shardwise.execute.captured import capture_module
+
+    source, batch, seq = MODELS[name]
+    made = build(parse_source(source), batch, seq, "float32")
+    made.module.to_empty(device="cpu")
+    random = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in made.module.parameters():
+            p.copy_(torch.randn(p.shape, generator=random) * 0.02 + (0.5 if p.dim() < 2 else 0.0))
+        for b in made.module.buffers():
+            b.fill_(1)
+    inputs = tuple(
+        torch.randn(x.shape, generator=random)
+        if x.is_floating_point()
+        else torch.randint(0, 10, x.shape, generator=random)
+        for x in made.args
+    )
+    model = Model(made.module, inputs, made.kwargs, made.prefix, made.input_names)
+    return capture_module(model, name)
+
+
+def _on_rank(rank: int, name: str, plan: dict[str, Any]) -> dict[str, float]:
+    import torch
+
+    from shardwise.execute.master_weights import optimizer_of
+    from shardwise.execute.parallel import ParallelModule, mesh_of
+    from shardwise.execute.timing import time_steps
+
+    captured = _captured(name)
+    model = ParallelModule(captured, plan, mesh_of(plan, rank), "cpu")
+    optimizer = optimizer_of(model.parameters(), plan["optimizer"])
+    inputs = captured.model.args
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = model(*inputs)
+        (loss if isinstance(loss, torch.Tensor) else loss[0]).backward()
+        optimizer.step()
+
+    def held() -> Any:
+        state = [v for s in optimizer.state.values() for v in s.values()]
+        return [list(model.parameters()), list(model.buffers()), state, inputs]
+
+    found = time_steps(step, held, torch.device("cpu"), warm_up=WARM_UP, steps=STEPS)
+    return {
+        "iteration": median(found.iterations_s),
+        "compute": found.compute_s,
+        "communication": found.communication_s,
+        "peak": float(max(found.peak_bytes)),
+    }
+
+
+if __name__ == "__main__":
+    run()
