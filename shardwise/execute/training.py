@@ -123,13 +123,12 @@ def _captured(plan: Mapping[str, Any], options: RunOptions) -> Captured:
     parsed = parse_source(options.source)
     made = build(parsed, options.batch, options.seq, options.dtype)
     _materialise(made.module)
-    model = Model(made.module, made.args, made.kwargs, made.prefix, made.input_names)
-    captured = capture_module(model, str(plan["graph_name"]))
-    _require(captured.graph, plan)
     random = torch.Generator().manual_seed(0)
     args, kwargs = pytree.tree_map(lambda t: _values(t, random), (made.args, dict(made.kwargs)))
-    filled = Model(made.module, args, kwargs, made.prefix, made.input_names)
-    return Captured(filled, captured.converted, captured.returns)
+    model = Model(made.module, args, kwargs, made.prefix, made.input_names)
+    captured = capture_module(model, str(plan["graph_name"]))
+    _require(captured.graph, plan)
+    return captured
 
 
 def _require(graph: Graph, plan: Mapping[str, Any]) -> None:

@@ -1,0 +1,141 @@
+"""`shardwise run`: on this host, as ranks of srun, as an agent's entry point; what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+SOURCE = "zoo:mlp:layers=2,inputs=32,hidden=64,classes=8,batch=16"
+COMMAND = [sys.executable, "-m", "shardwise.cli.main"]
+RANK = [sys.executable, "-m", "shardwise.execute"]
+
+
+def call(
+    *arguments: str, cwd: Path, code: int = 0, **more: str
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env={**os.environ, **more},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan for two devices with its graph."""
+    found = tmp_path_factory.mktemp("run")
+    call("capture", SOURCE, "-o", "graph.json", cwd=found)
+    asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
+    call("plan", "graph.json", *asked, "-o", "plan.json", cwd=found)
+    return found
+
+
+def check(document: dict[str, Any], folder: Path, steps: int) -> None:
+    plan = json.loads((folder / "plan.json").read_text())
+    assert document["schema"] == "shardwise.measurement/1"
+    assert (document["plan"], document["graph"]) == (plan["id"], plan["graph"])
+    assert document["steps"] == len(document["iteration_s"]["all"]) == steps
+    assert document["backend"] == "gloo"
+    assert len(document["peak_bytes"]["per_rank"]) == 2
+    # CPU tensors are no GPU's, but their sizes are.
+    assert abs(document["errors"]["peak"]) < 0.1
+    assert sum(document["collectives"].values()) >= 1
+    for quantity, measured in (
+        ("iteration", document["iteration_s"]["median"]),
+        ("compute", document["compute_s"]),
+        ("communication", document["communication_s"]),
+    ):
+        member = {"iteration": "replayed_time_s"}.get(quantity, f"{quantity}_s")
+        predicted = plan["predicted"][member]
+        assert document["errors"][quantity] == pytest.approx(measured / predicted - 1)
+
+
+@pytest.mark.parametrize("what", [("--graph", "graph.json"), ("--source", SOURCE)])
+def test_on_this_host(folder: Path, what: tuple[str, str]) -> None:
+    arguments = ("run", "plan.json", *what, "--steps", "4", "-o", "m.json", "--json")
+    done = call(*arguments, cwd=folder)
+    document = json.loads(done.stdout)
+    assert document == json.loads((folder / "m.json").read_text())
+    check(document, folder, 4)
+    shown = call("run", "plan.json", *what, "--steps", "2", cwd=folder).stdout
+    assert "predicted" in shown and "measured" in shown and "peak memory" in shown
+
+
+def free_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
+def ranks(folder: Path, arguments: list[str], variables: list[dict[str, str]]) -> None:
+    started = [
+        subprocess.Popen(
+            [*RANK, *arguments],
+            cwd=folder,
+            env={**os.environ, **mine},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for mine in variables
+    ]
+    for process in started:
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+
+
+def test_as_tasks_of_srun(folder: Path) -> None:
+    """The variables that srun sets in each task of a step of two on one node."""
+    port = free_port()
+    common = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1", "SLURM_JOB_ID": "7",
+              "SLURM_STEP_NODELIST": "127.0.0.1", "MASTER_PORT": port}  # fmt: skip
+    tasks = [{**common, "SLURM_PROCID": str(r), "SLURM_LOCALID": str(r)} for r in range(2)]
+    arguments = ["plan.json", "--graph", "graph.json", "--steps", "3", "--output", "s.json"]
+    ranks(folder, arguments, tasks)
+    check(json.loads((folder / "s.json").read_text()), folder, 3)
+
+
+def test_as_an_agents_entry_point(folder: Path, tmp_path: Path) -> None:
+    """The plan and the graph stand in the run's folder, and the report goes there."""
+    for name in ("plan.json", "graph.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+              "MASTER_PORT": free_port(), "SHARDWISE_RUN_DIR": str(tmp_path)}  # fmt: skip
+    world = [{**common, "RANK": str(r), "LOCAL_RANK": str(r)} for r in range(2)]
+    ranks(folder, ["--steps", "3"], world)
+    check(json.loads((tmp_path / "report" / "measurement.json").read_text()), folder, 3)
+
+
+def test_what_is_refused(folder: Path) -> None:
+    other = call("run", "plan.json", "--graph", "shipped:vgg16", cwd=folder, code=2)
+    assert "the graph is not the one that the plan was made for" in other.stderr
+    unnamed = call("run", "plan.json", cwd=folder, code=2)
+    assert "--graph FILE" in unnamed.stderr
+    plan = json.loads((folder / "plan.json").read_text())
+    for group in plan["groups"]:
+        for op in group["operators"]:
+            op.pop("moves")
+    (folder / "old.json").write_text(json.dumps(plan))
+    old = call("run", "old.json", "--graph", "graph.json", cwd=folder, code=2)
+    assert "groups" in old.stderr
+    lone = call(
+        "run", "plan.json", "--graph", "graph.json", cwd=folder, code=2,
+        RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port(),
+    )  # fmt: skip
+    assert "the plan is for 2 devices, there are 1 ranks" in lone.stderr
