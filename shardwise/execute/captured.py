@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from shardwise.capture.convert import Converted, convert
+from shardwise.capture.convert import convert
+from shardwise.capture.converted import Converted
 from shardwise.capture.export import export
 from shardwise.capture.model import Model
 from shardwise.errors import BadInput, CaptureError

@@ -8,13 +8,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from shardwise.advise import Options, plan  # noqa: E402
-from shardwise.advise.layout import describe  # noqa: E402
-from shardwise.advise.operator_layouts import operator_layouts  # noqa: E402
-from shardwise.capture import capture  # noqa: E402
-from shardwise.graph import Graph  # noqa: E402
-from shardwise.hardware import load_hardware  # noqa: E402
-from shardwise.tdl.registry import analyse  # noqa: E402
+from shardwise.advise import Options, plan
+from shardwise.advise.layout import describe
+from shardwise.advise.operator_layouts import operator_layouts
+from shardwise.capture import capture
+from shardwise.graph import Graph
+from shardwise.hardware import load_hardware
+from shardwise.tdl.registry import analyse
 
 pytestmark = pytest.mark.torch
 
