@@ -61,7 +61,7 @@ def _add(worst: dict[str, dict[str, Any]], result: dict[str, Any]) -> None:
         found["failed"].append([result["ranks"], result["seed"]])
         return
     found["strategies"] += 1
-    if "float64" in result:
+    if result.get("float64") is not None:
         # Rounding crossed a kink in float32: the same strategy in float64 counts (sweep.py).
         found["decided_in_float64"].append([result["ranks"], result["seed"], result["float64"]])
     else:

@@ -28,6 +28,18 @@ MODELS = {
     "gpt2": "hf:GPT2Config:n_layer=4,n_embd=256,n_head=8,vocab_size=2048,resid_pdrop=0.0,"
     "embd_pdrop=0.0,attn_pdrop=0.0",
 }
+MEGATRON = (
+    "0.linear:inside=out",
+    "1.relu:inside=d1",
+    "2.linear:inside=in",
+    "3.relu:inside=none",
+    "4.linear:inside=out",
+    "5.relu:inside=d1",
+    "6.linear:inside=in",
+    "*cross_entropy*:inside=none",
+)
+"""Rules that leave one strategy for the MLP."""
+
 SHAPES: Mapping[str, tuple[int | None, int | None]] = {"gpt2": (8, 128)}
 
 
@@ -94,9 +106,11 @@ def _against_ddp(name: str, world: int) -> dict[str, Any]:
 
 
 def _against_dtensor(world: int) -> dict[str, Any]:
-    """An MLP whose layers are split by columns and rows in turn (Megatron), batch repeated."""
+    """An MLP whose layers are split by columns and rows in turn (Megatron-LM's way)."""
     import torch
+    import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,
@@ -104,19 +118,21 @@ def _against_dtensor(world: int) -> dict[str, Any]:
     )
 
     module, inputs, captured = _model("mlp")
-    pins = ["zero=0", "*cross_entropy*:split=batch"]
-    pins += [
-        f"{n}.linear:split={v}" for n, v in (("0", "out"), ("2", "in"), ("4", "out"), ("6", "in"))
-    ]
-    pins += [f"{n}.relu:split=d1" for n in ("1", "5")]
-    ours = _ours(captured, world, tuple(pins))
+    ours = _ours(captured, world, MEGATRON)
     mesh = init_device_mesh("cpu", (world,))
     styles: dict[str, Any] = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     styles |= {"4": ColwiseParallel(), "6": RowwiseParallel()}
     parallelize_module(module.model, mesh, styles)
+
+    def theirs(*share: Any) -> Any:
+        # Samples arrive as for data parallelism, as in a plan.
+        arrived = [DTensor.from_local(x, mesh, [Shard(0)]) for x in share]
+        return module(*[x.redistribute(mesh, [Replicate()]).to_local() for x in arrived])
+
+    share = [x.chunk(world)[dist.get_rank()] for x in inputs]
     first = torch.optim.SGD(ours.parameters(), lr=1e-3)
     second = torch.optim.SGD(module.parameters(), lr=1e-3)
-    return _row("mlp", "DTensor", _step(ours, inputs, first), _step(module, inputs, second))
+    return _row("mlp", "DTensor", _step(ours, share, first), _step(theirs, share, second))
 
 
 def _model(name: str) -> tuple[Any, list[Any], Any]:

@@ -10,11 +10,11 @@ the outputs need is kept.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shardwise.capture.attributes import TensorValue, bind, dtype_name
+from shardwise.capture.converted import Converted
 from shardwise.capture.model import Model, first_names
 from shardwise.capture.mutation import functional_twin, written_arguments
 from shardwise.capture.naming import Names, module_path, short_kind
@@ -77,22 +77,6 @@ depends on no data."""
 def to_graph(program: Any, model: Model, name: str) -> Graph:
     """The training graph of an exported model; raises CaptureError for what has no static form."""
     return convert(program, model, name).graph
-
-
-@dataclass(frozen=True)
-class Converted:
-    """A graph and what its names stand for in the module.
-
-    `paths`: the module's own path of every parameter and registered buffer; `constants`: the
-    values of tensors that belong to no module; `inputs`: per leaf of the arguments its name, None
-    where it is no tensor; `outputs`: the same of what the module returns.
-    """
-
-    graph: Graph
-    paths: Mapping[str, str]
-    constants: Mapping[str, Any]
-    inputs: tuple[str | None, ...]
-    outputs: tuple[str | None, ...]
 
 
 def convert(program: Any, model: Model, name: str) -> Converted:

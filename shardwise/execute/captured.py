@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from shardwise.capture.convert import Converted, convert
+from shardwise.capture.convert import convert
+from shardwise.capture.converted import Converted
 from shardwise.capture.export import export
 from shardwise.capture.model import Model
 from shardwise.errors import BadInput, CaptureError
@@ -70,22 +73,42 @@ def capture_for(
     plan's graph.
     """
     args, kwargs = arguments(example_inputs)
-    name = str(plan["graph_name"])
+    name, wanted = str(plan["graph_name"]), plan["graph"]
     plain = capture_module(Model(module, args, kwargs), name)
-    wanted = plan["graph"]
     if graph_id(plain.graph) == wanted:
         return plain
     names = tuple(
         t.name for t in (graph.tensors.values() if graph else ()) if t.role == "input"
     ) or tuple(_loaded(plan))
-    named = capture_module(Model(module, args, kwargs, WRAPPER, names), name)
-    if graph_id(named.graph) == wanted:
-        return named
+    named = Model(module, args, kwargs, WRAPPER, names)
+    tried = [plain.graph]
+    for form in (contextlib.nullcontext, *_forms()):
+        with form():
+            found = capture_module(named, name)
+        if graph_id(found.graph) == wanted:
+            return found
+        tried.append(found.graph)
+    nearest = max(tried, key=lambda graph: _agreeing(graph, plan))
     raise BadInput(
-        f"the module is not the one that the plan was made for: {difference(plain.graph, plan)}",
+        f"the module is not the one that the plan was made for: {difference(nearest, plan)}",
         field="graph",
         expected=f"the graph {wanted}",
     )
+
+
+def _agreeing(graph: Graph, plan: Mapping[str, Any]) -> int:
+    """How many operators come before the first that is called otherwise."""
+    pairs = enumerate(zip(graph.operators, plan["order"], strict=False))
+    return next((n for n, (op, name) in pairs if op.name != name), len(plan["order"]))
+
+
+def _forms() -> list[Any]:
+    """How else a module may have been captured: transformers' models of full sequences."""
+    if importlib.util.find_spec("transformers") is None:
+        return []
+    from shardwise.capture.huggingface import training_form
+
+    return [training_form]
 
 
 def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
