@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from shardwise.capture.convert import Converted
+from shardwise.capture.converted import Converted
 from shardwise.capture.model import Model
 from shardwise.errors import BadInput
 from shardwise.execute.captured import Captured
