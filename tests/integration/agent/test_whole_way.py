@@ -1,0 +1,93 @@
+"""The whole way over two hosts: measure them, plan with the profile, run the plan, compare."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("service.routes.agents", reason="needs shardwise[service] with agents")
+
+from agent_harness import ROOT, wait_for
+from cluster import Cluster, running_cluster
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+SOURCE = "zoo:mlp:layers=2,inputs=32,hidden=64,classes=8,batch=16"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("whole-way"), lease_s=30) as found:
+        yield found
+        found.assert_no_orphan()
+
+
+def launch(cluster: Cluster, **request: Any) -> dict[str, Any]:
+    """A launch that has ended well."""
+    answer = cluster.http.post("/v1/launches", json=request)
+    assert answer.status_code == 201, answer.text
+    return cluster.wait_state(str(answer.json()["id"]), "done")
+
+
+def graph(cluster: Cluster) -> str:
+    file = cluster.folder / "graph.json"
+    subprocess.run(
+        [sys.executable, "-P", "-m", "shardwise.cli.main", "capture", SOURCE, "-o", str(file)],
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(cluster.folder)},
+        check=True,
+        capture_output=True,
+    )
+    answer = cluster.http.post("/v1/graphs", content=file.read_bytes())
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def plan(cluster: Cluster, graph_id: str, hardware: str) -> dict[str, Any]:
+    body = {"graph": graph_id, "hardware": hardware, "gpus": 2, "options": {"pins": ["zero=0"]}}
+    made = cluster.http.post("/v1/plans", json=body).json()
+
+    def ended() -> dict[str, Any] | None:
+        job: dict[str, Any] = cluster.http.get(made["location"]).json()
+        return job if job["state"] in ("done", "failed") else None
+
+    job: dict[str, Any] = wait_for(ended, "the plan", 120)
+    assert job["state"] == "done", job
+    found: dict[str, Any] = job["result"]
+    return found
+
+
+def test_measure_plan_run_compare_refit(cluster: Cluster, tmp_path: Path) -> None:
+    measuring = ["--time-limit=10", "--max-size=256KiB", "--collectives", "--quiet"]
+    launch(
+        cluster, kind="measure", agents=2, ranks_per_agent=1, hardware="pair", arguments=measuring
+    )
+    profiles = cluster.http.get("/v1/hardware").json()["items"]
+    profile = next(p for p in profiles if p["name"] == "pair")
+    assert profile["measured"] and profile["max_nodes"] >= 2
+    document = cluster.http.get(f"/v1/hardware/{profile['id']}").json()
+    assert {t["nodes"] for t in document["collectives"]} == {2}
+
+    chosen = plan(cluster, graph(cluster), profile["id"])
+    assert chosen["hardware_id"] == profile["id"]
+    ran = launch(cluster, plan_id=chosen["id"], agents=2, arguments=["--steps=4"])
+    (run,) = ran["runs"]
+    assert (run["hardware"], run["graph"]) == (profile["id"], chosen["graph"])
+    assert abs(run["errors"]["peak"]) < 0.5
+    accuracy = cluster.http.get("/v1/accuracy").json()["items"]
+    assert any(row["hardware"] == profile["id"] for row in accuracy)
+    text = cluster.http.get("/metrics").text
+    assert "shardwise_prediction_relative_error_count{" in text
+
+    answer = cluster.http.post(f"/v1/hardware/{profile['id']}/refits", json={})
+    assert answer.status_code == 201, answer.text
+    versions = cluster.http.get(f"/v1/hardware/{answer.json()['id']}/versions").json()["items"]
+    assert len(versions) == 2
+    again = plan(cluster, chosen["graph"], answer.json()["id"])
+    measured_s = chosen["predicted"]["compute_s"] * (1 + run["errors"]["compute"])
+    off = abs(measured_s / again["predicted"]["compute_s"] - 1)
+    assert off < max(abs(run["errors"]["compute"]), 0.05)
