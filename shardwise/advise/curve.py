@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise.advise.chosen import fastest, time_gap, too_large
+from shardwise.advise.communication_basis import MEASURED, MODELLED, communication_basis
 from shardwise.advise.fitting import search_fitting
-from shardwise.advise.frontier import heading, provenance
+from shardwise.advise.frontier import heading
 from shardwise.advise.options import Options, Progress, go_on, quiet
 from shardwise.advise.pins import NoSuchAxis
 from shardwise.advise.search import Infeasible, Search, Subject
@@ -93,7 +94,7 @@ def curve_point(
         "peak_bytes": None,
         "memory_bytes": None,
         "plan_id": None,
-        "confidence": provenance(hardware)["communication"],
+        "confidence": MEASURED if hardware.collectives else MODELLED,
     }
     try:
         searches = search_fitting(subject, hardware, gpus, options, progress)
@@ -101,6 +102,7 @@ def curve_point(
         point["reason"] = str(reason)
         return point, None
     point["nodes"] = searches[0].mesh.nodes
+    point["confidence"] = communication_basis(hardware, searches[0].mesh)
     chosen = fastest(searches)
     if chosen is None:
         point["reason"] = too_large(searches)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from shardwise.advise.chosen import together
+from shardwise.advise.communication_basis import MEASURED, communication_basis
 from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.outline import outlines
 from shardwise.advise.search import Search, Subject, search_all
 from shardwise.advise.tofu import TofuSolution
 from shardwise.advise.turning_point import turning_point
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware
+from shardwise.hardware import Hardware, Mesh
 
 FRONTIER_SCHEMA = "shardwise.frontier/1"
 
@@ -86,6 +87,8 @@ def heading(found: Search) -> dict[str, Any]:
         warnings.append(
             f"communication times of {hardware.name} are modelled from data sheets, not measured"
         )
+    elif (basis := communication_basis(hardware, found.mesh)) != MEASURED:
+        warnings.append(f"communication times of {hardware.name}: {basis}")
     return {
         "graph": subject.id,
         "graph_name": subject.graph.name,
@@ -105,7 +108,7 @@ def heading(found: Search) -> dict[str, Any]:
         "overlap": found.options.overlap,
         "device_memory_bytes": hardware.devices[0].memory_bytes,
         "memory_limit_bytes": found.limit_bytes,
-        "provenance": provenance(hardware),
+        "provenance": provenance(hardware, found.mesh),
         "undescribed_operators": undescribed,
         "replicated_operators": [
             {"name": op.name, "kind": op.kind} for op in subject.coarsened.constants
@@ -114,12 +117,12 @@ def heading(found: Search) -> dict[str, Any]:
     }
 
 
-def provenance(hardware: Hardware) -> dict[str, str]:
+def provenance(hardware: Hardware, mesh: Mesh) -> dict[str, str]:
     """What the numbers stand on."""
     return {
         "profile": hardware.provenance,
         "compute": "modelled: roofline with the profile's stated efficiency",
-        "communication": "measured tables" if hardware.collectives else "modelled from data sheets",
+        "communication": communication_basis(hardware, mesh),
         "memory": "sum of kept tensors and parameter state; the peak is of the replayed step",
     }
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shardwise.advise.assemble import SearchProblem
 from shardwise.advise.edge_values import EdgeValues
 from shardwise.advise.layout import Floats
+from shardwise.advise.overlap import contended_time
 from shardwise.advise.step_program import step_program
 from shardwise.advise.step_settings import StepSettings
 from shardwise.advise.tape import COMPUTE, Cell, Gather
@@ -30,9 +31,9 @@ Choices = NDArray[np.unsignedinteger]
 class Replayed:
     """Of P strategies, arrays of shape (P,), bytes and seconds.
 
-    `time_s` has communication overlapped; `compute_s` and `communication_s` are how long the two
-    streams were busy (their sum is the time that the search adds up), `exposed_s` how long
-    communication ran alone.
+    `time_s` has communication overlapped, and what that costs where the profile says it.
+    `compute_s` and `communication_s` are how long the two streams were busy (their sum is the time
+    that the search adds up), `exposed_s` how much longer the step is than its computation.
     """
 
     peak_bytes: Floats
@@ -60,6 +61,7 @@ class Replayer:
 
     def __init__(self, problem: SearchProblem, settings: StepSettings) -> None:
         self._settings = settings
+        self._overlap = problem.context.hardware.overlap
         written = step_program(problem, settings)
         step, tape = written.structure, written.structure.tape
         self._repeat = written.repeat
@@ -106,6 +108,7 @@ class Replayer:
             time = time + times * (found.mark_end_s[:, 1] - found.mark_end_s[:, 0])
             compute = compute + times * period[:, streams == COMPUTE].sum(axis=1)
             communication = communication + times * period[:, streams != COMPUTE].sum(axis=1)
+        time = contended_time(time, compute, communication, self._overlap)
         return Replayed(
             found.peak_bytes, time, compute, communication, np.maximum(time - compute, 0.0)
         )

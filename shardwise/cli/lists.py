@@ -1,11 +1,14 @@
-"""hardware list|show, offers list."""
+"""hardware list|show|import, offers list."""
 
 from __future__ import annotations
 
 import click
 
 from shardwise.cli.arguments import json_option
-from shardwise.cli.output import console, emit, gib, table
+from shardwise.cli.outfiles import check_output, write_json
+from shardwise.cli.output import emit, gib, say, table
+from shardwise.cli.profile_tables import show_profile
+from shardwise.errors import BadInput
 
 
 @click.group()
@@ -50,19 +53,51 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         emit(hardware_document(profile))
         return
-    out = console()
-    out.print(f"{profile.name}: {profile.provenance}")
-    for device in profile.devices:
-        out.print(
-            f"{device.count} {device.kind}: {gib(device.memory_bytes)} GiB, "
-            f"{device.memory_bandwidth_bytes_per_s / 1e9:g} GB/s"
-        )
-        for dtype, peak in device.peak_flops_per_s.items():
-            out.print(f"  {dtype}: {peak / 1e12:g} TFLOP/s")
-    for level in profile.levels:
-        out.print(f"{level.name}: {level.bandwidth_bytes_per_s / 1e9:g} GB/s one way")
-    for figure, source in profile.sources.items():
-        out.print(f"  {figure}: {source}")
+    show_profile(profile)
+
+
+@hardware.command(name="import")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--format", "format_name", required=True, type=click.Choice(["nccl-tests", "heterog"])
+)
+@click.option("-o", "--output", required=True, help="The profile file to write.")
+@click.option("--base", help="The profile whose devices and links it has.")
+@click.option("--name", help="The profile's name.")
+@click.option(
+    "--group", metavar="NODESxRANKS", help="Where ranks were, if the files do not say it."
+)
+@json_option
+def import_hardware(
+    files: tuple[str, ...],
+    format_name: str,
+    output: str,
+    base: str | None,
+    name: str | None,
+    group: str | None,
+    as_json: bool,
+) -> None:
+    """A profile with what other programs measured."""
+    from shardwise.hardware import hardware_document
+    from shardwise.hardware.imports import import_measurements
+
+    check_output(output)
+    profile = import_measurements(files, format_name, base, name, _group(group))
+    write_json(hardware_document(profile), output)
+    if as_json:
+        emit(hardware_document(profile))
+        return
+    show_profile(profile)
+    say(f"wrote {output}")
+
+
+def _group(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    nodes, _, ranks = text.partition("x")
+    if not (nodes.isdecimal() and ranks.isdecimal() and int(nodes) and int(ranks)):
+        raise BadInput(f"{text!r}", field="group", expected="NODESxRANKS, such as 2x8")
+    return int(nodes), int(ranks)
 
 
 @click.group()

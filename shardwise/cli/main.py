@@ -12,7 +12,7 @@ from types import TracebackType
 import click
 
 from shardwise import __version__
-from shardwise.cli import advice, compare, graphs, launches, lists, planned, solving
+from shardwise.cli import advice, compare, graphs, launches, lists, measure, planned, solving
 from shardwise.cli.apps import Commands
 from shardwise.errors import ShardwiseError
 
@@ -33,6 +33,7 @@ for _command in (
     *solving.COMMANDS,
     *lists.COMMANDS,
     *launches.COMMANDS,
+    *measure.COMMANDS,
     *planned.COMMANDS,
 ):
     cli.add_command(_command)

@@ -8,7 +8,6 @@ from shardwise.errors import BadInput
 
 PLANNED = {
     "run": "executing a plan",
-    "measure": "measuring this host",
     "agent": "node agents",
 }
 

@@ -1,18 +1,19 @@
 """Hardware: profiles, meshes, times of collectives, prices."""
 
+from shardwise.hardware.bandwidth import OPERATIONS, bus_bandwidth, bus_factor
 from shardwise.hardware.collectives import (
-    OPERATIONS,
     Estimate,
     collective_time,
     collective_times,
 )
+from shardwise.hardware.document import hardware_from_document
 from shardwise.hardware.hardware import (
     CollectiveTable,
     Device,
     Hardware,
     Level,
+    Overlap,
     hardware_document,
-    hardware_from_document,
 )
 from shardwise.hardware.mesh import GroupShape, Mesh, MeshAxis, TooFewDevices
 from shardwise.hardware.offers import Offer, parse_offers, read_offers, stale
@@ -29,7 +30,10 @@ __all__ = [
     "Mesh",
     "MeshAxis",
     "Offer",
+    "Overlap",
     "TooFewDevices",
+    "bus_bandwidth",
+    "bus_factor",
     "collective_time",
     "collective_times",
     "hardware_document",

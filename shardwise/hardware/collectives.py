@@ -5,8 +5,9 @@ the gathered output, reduce_scatter the input before, all_to_all the local buffe
 and broadcast the message.
 
 Measured tables come first: log-log interpolation between measured sizes, the largest size's
-bandwidth above it. A shape without a table is modelled from the link levels as NCCL works: every
-operation runs along a ring through all n ranks, nodes one after another, so all its links carry
+bandwidth above it. A shape without a table is derived from measured ones by the rules of
+`derived.py`, and where none applies modelled from the link levels as NCCL works: every operation
+runs along a ring through all n ranks, nodes one after another, so all its links carry
 the same bytes at once and the slowest decides. With N nodes, r ranks of a group on a node and s
 sibling groups that share a node's network card,
 
@@ -38,35 +39,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import log2
+from math import inf, log2
 from typing import Literal
 
 import numpy as np
 
-from shardwise.errors import ShardwiseError
+from shardwise.hardware.bandwidth import UnknownCollective
+from shardwise.hardware.derived import derived_table, interpolate
 from shardwise.hardware.hardware import CollectiveTable, Floats, Hardware
 from shardwise.hardware.mesh import GroupShape
 
-OPERATIONS = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "send_receive",
-    "broadcast",
-)
-
-
-class UnknownCollective(ShardwiseError):
-    """An operation that has no cost; the message names it."""
+Basis = Literal["measured", "interpolated", "derived", "modelled"]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A time in seconds and what it stands on."""
+    """A time in seconds, what it stands on, and its 10th and 90th percentile where measured."""
 
     time_s: float
-    provenance: Literal["measured", "interpolated", "modelled"]
+    provenance: Basis
+    p10_s: float | None = None
+    p90_s: float | None = None
 
 
 def collective_times(
@@ -75,9 +68,9 @@ def collective_times(
     """Seconds for each size, all sibling groups running at once. Zero for a group of one."""
     if shape.size == 1:
         return np.zeros_like(sizes_bytes)
-    table = _measured(hardware, operation, shape)
+    table = find_table(hardware, operation, shape)
     if table is not None:
-        return _interpolate(table, sizes_bytes)
+        return interpolate(table, sizes_bytes, np.array(table.times_s))
     per_byte, fixed = _coefficients(hardware, operation, shape)
     return np.asarray(sizes_bytes * per_byte + fixed, dtype=np.float64)
 
@@ -86,29 +79,31 @@ def collective_time(
     hardware: Hardware, operation: str, size_bytes: float, shape: GroupShape
 ) -> Estimate:
     """One size, with what the time stands on."""
-    time = float(collective_times(hardware, operation, np.array([size_bytes]), shape)[0])
-    table = _measured(hardware, operation, shape)
+    size = np.array([size_bytes])
+    time = float(collective_times(hardware, operation, size, shape)[0])
+    table = None if shape.size == 1 else find_table(hardware, operation, shape)
     if table is None:
         return Estimate(time, "modelled")
-    return Estimate(time, "measured" if size_bytes in table.sizes_bytes else "interpolated")
+    spread = [
+        float(interpolate(table, size, np.array(times))[0]) if times else None
+        for times in (table.p10_s, table.p90_s)
+    ]
+    if table.derived:
+        return Estimate(time, "derived", *spread)
+    return Estimate(
+        time, "measured" if size_bytes in table.sizes_bytes else "interpolated", *spread
+    )
 
 
-def _measured(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
-    for table in hardware.collectives:
-        if (
-            table.operation == operation
-            and (table.nodes, table.ranks_per_node) == (shape.nodes, shape.ranks_per_node)
-            and table.consecutive == shape.consecutive
-        ):
-            return table
-    return None
-
-
-def _interpolate(table: CollectiveTable, sizes_bytes: Floats) -> Floats:
-    sizes, times = np.array(table.sizes_bytes), np.array(table.times_s)
-    inside = np.exp(np.interp(np.log(np.maximum(sizes_bytes, 1.0)), np.log(sizes), np.log(times)))
-    beyond = sizes_bytes / (sizes[-1] / times[-1])
-    return np.asarray(np.where(sizes_bytes > sizes[-1], beyond, inside))
+def find_table(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
+    """The measured table of a shape, else a derived one, else None."""
+    if not hardware.collectives or shape.nodes * shape.ranks_per_node != shape.size:
+        return None  # unevenly filled nodes have no table: those are of full ones
+    key = (operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
+    found = hardware.tables.get(key)
+    if found is not None and shape.nodes > 1 and (found.siblings or inf) < shape.siblings_per_node:
+        return None  # measured without all that share a network card: too fast
+    return found if found is not None else derived_table(hardware, operation, shape)
 
 
 @lru_cache(maxsize=65536)
@@ -140,8 +135,20 @@ def _modelled(
         per_byte = inside if nodes == 1 else r * across
         steps = (1.0, 0.0) if nodes == 1 else (0.0, 1.0)
     else:
-        raise UnknownCollective(f"no cost for {operation!r}: it is one of {', '.join(OPERATIONS)}")
+        raise UnknownCollective.named(operation)
     return per_byte, steps[0] * inner[1] + steps[1] * outer[1]
+
+
+def link_coefficients(hardware: Hardware, operation: str, shape: GroupShape) -> float:
+    """Seconds per byte with every link at its peak: no efficiency, no latency."""
+    inside, between = hardware.levels[0], hardware.levels[-1]
+    return _modelled(
+        (inside.bandwidth_bytes_per_s, 0.0),
+        (between.bandwidth_bytes_per_s, 0.0),
+        operation,
+        shape,
+        False,
+    )[0]
 
 
 def _coefficients(hardware: Hardware, operation: str, shape: GroupShape) -> tuple[float, float]:

@@ -12,8 +12,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.errors import BadInput
-
 SCHEMA = "shardwise.hardware/1"
 Floats = NDArray[np.float64]
 
@@ -79,7 +77,13 @@ class Level:
 
 @dataclass(frozen=True)
 class CollectiveTable:
-    """Measured times of one operation on one group shape; sizes ascend, in bytes; times in s."""
+    """Measured times of one operation on one group shape; sizes ascend, in bytes; times in s.
+
+    `times_s` are medians; `p10_s` and `p90_s` their spread and `repeats` how often each size was
+    timed, all three empty where unknown. `siblings` is how many groups shared a node's links when
+    this was measured (None: unknown). `derived` is the rule that made the table out of others,
+    empty for one that was measured.
+    """
 
     operation: str
     nodes: int
@@ -87,6 +91,41 @@ class CollectiveTable:
     consecutive: bool
     sizes_bytes: tuple[float, ...]
     times_s: tuple[float, ...]
+    p10_s: tuple[float, ...] = ()
+    p90_s: tuple[float, ...] = ()
+    repeats: tuple[int, ...] = ()
+    siblings: int | None = None
+    derived: str = ""
+
+    @property
+    def size(self) -> int:
+        """Ranks of one group."""
+        return self.nodes * self.ranks_per_node
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What a collective and computation do to each other when they run at the same time.
+
+    `hidden_fraction` is how much of the shorter of the two is really hidden behind the other:
+    (alone + alone - together) / shorter, 1 when neither notices the other, 0 when the two take
+    turns. The slowdowns are each one's time beside the other over its time alone.
+    """
+
+    hidden_fraction: float
+    computation_slowdown: float
+    communication_slowdown: float
+    operation: str
+    size_bytes: float
+
+
+TableKey = tuple[str, int, int, bool]
+"""Operation, nodes spanned, ranks per node, whether ranks are consecutive."""
+
+
+def table_key(table: CollectiveTable) -> TableKey:
+    """By what a table is looked up."""
+    return (table.operation, table.nodes, table.ranks_per_node, table.consecutive)
 
 
 @dataclass(frozen=True)
@@ -94,7 +133,8 @@ class Hardware:
     """A profile. `nodes` is fixed by `NAME*NODES`; otherwise any number up to the outer level's.
 
     `two_node_trees`: whether the communication library reduces over two nodes along a tree, which
-    halves the bytes between them.
+    halves the bytes between them. `overlap` and `measurement` (when, where and with what the
+    profile was measured) are there only where something was measured.
     """
 
     name: str
@@ -106,6 +146,8 @@ class Hardware:
     sources: Mapping[str, str] = field(default_factory=dict)
     nodes: int | None = None
     two_node_trees: bool = True
+    overlap: Overlap | None = None
+    measurement: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def per_node(self) -> int:
@@ -116,6 +158,19 @@ class Hardware:
     def max_nodes(self) -> int:
         """The most nodes that there can be."""
         return self.nodes if self.nodes is not None else self.levels[-1].size
+
+    @cached_property
+    def tables(self) -> Mapping[TableKey, CollectiveTable]:
+        """The measured tables by operation and group shape; the first of each counts."""
+        found: dict[TableKey, CollectiveTable] = {}
+        for table in self.collectives:
+            found.setdefault(table_key(table), table)
+        return found
+
+    @cached_property
+    def derived_tables(self) -> dict[TableKey, CollectiveTable | None]:
+        """What `derived.py` has made of the tables so far; None where no rule applies."""
+        return {}
 
     @cached_property
     def id(self) -> str:
@@ -154,7 +209,7 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
             "provenance": hardware.provenance,
             "devices": hardware.devices,
             "levels": hardware.levels,
-            "collectives": hardware.collectives,
+            "collectives": [_table_document(table) for table in hardware.collectives],
             "operators": hardware.operators,
             "sources": hardware.sources,
             "two_node_trees": hardware.two_node_trees,
@@ -162,155 +217,17 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
     )
     if hardware.nodes is not None:
         document["nodes"] = hardware.nodes
+    if hardware.overlap is not None:
+        document["overlap"] = msgspec.to_builtins(hardware.overlap)
+    if hardware.measurement:
+        document["measurement"] = msgspec.to_builtins(hardware.measurement)
     return document
 
 
-class _DeviceFile(msgspec.Struct):
-    kind: str
-    count: int
-    memory_bytes: float
-    peak_flops_per_s: dict[str, float]
-    memory_bandwidth_bytes_per_s: float
-    compute_efficiency: float
-    memory_efficiency: float
-    kernel_latency_s: float
-    compute_efficiency_by_dtype: dict[str, float] = {}
-    fast_convolution_saving: dict[str, float] = {}
+def _table_document(table: CollectiveTable) -> dict[str, Any]:
+    """A table with what it has; what is unknown is left out, as files without it always had."""
+    document: dict[str, Any] = msgspec.to_builtins(table)
+    return {k: v for k, v in document.items() if v or k not in _OPTIONAL}
 
 
-class _LevelFile(msgspec.Struct):
-    name: str
-    size: int
-    bandwidth_bytes_per_s: float
-    latency_s: float
-    efficiency: float
-
-
-class _TableFile(msgspec.Struct):
-    operation: str
-    nodes: int
-    ranks_per_node: int
-    consecutive: bool
-    sizes_bytes: list[float]
-    times_s: list[float]
-
-
-class _HardwareFile(msgspec.Struct):
-    schema: str
-    name: str
-    provenance: str
-    devices: list[_DeviceFile]
-    levels: list[_LevelFile]
-    collectives: list[_TableFile] = []
-    operators: list[dict[str, Any]] = []
-    sources: dict[str, str] = {}
-    nodes: int | None = None
-    two_node_trees: bool = True
-
-
-def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
-    """A checked profile; `BadInput` names the file and the field."""
-    if isinstance(document, dict) and document.get("schema") != SCHEMA:
-        raise BadInput(
-            f"unknown schema {document.get('schema')!r}", file=file, field="schema", expected=SCHEMA
-        )
-    try:
-        parsed = msgspec.convert(document, _HardwareFile)
-    except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        found = where.strip("`").removeprefix("$.") or None
-        raise BadInput(message, file=file, field=found) from None
-    _check(parsed, file)
-    return Hardware(
-        parsed.name,
-        parsed.provenance,
-        tuple(Device(**msgspec.structs.asdict(d)) for d in parsed.devices),
-        tuple(Level(**msgspec.structs.asdict(level)) for level in parsed.levels),
-        tuple(
-            CollectiveTable(
-                t.operation,
-                t.nodes,
-                t.ranks_per_node,
-                t.consecutive,
-                tuple(t.sizes_bytes),
-                tuple(t.times_s),
-            )
-            for t in parsed.collectives
-        ),
-        tuple(parsed.operators),
-        parsed.sources,
-        parsed.nodes,
-        parsed.two_node_trees,
-    )
-
-
-def _check(parsed: _HardwareFile, file: str | None) -> None:
-    def demand(holds: bool, field_name: str, problem: str, expected: str) -> None:
-        if not holds:
-            raise BadInput(problem, file=file, field=field_name, expected=expected)
-
-    demand(bool(parsed.devices), "devices", "no devices", "at least one device kind")
-    demand(
-        len(parsed.levels) == 2,
-        "levels",
-        f"{len(parsed.levels)} levels",
-        "two: in a node, between nodes",
-    )
-    for i, device in enumerate(parsed.devices):
-        at = f"devices[{i}]"
-        demand(device.count >= 1, f"{at}.count", f"{device.count}", "at least 1")
-        for name in ("memory_bytes", "memory_bandwidth_bytes_per_s"):
-            value = getattr(device, name)
-            demand(value > 0, f"{at}.{name}", f"{value}", "a finite number above 0")
-        for name in ("compute_efficiency", "memory_efficiency"):
-            value = getattr(device, name)
-            demand(0 < value <= 1, f"{at}.{name}", f"{value}", "a fraction in (0, 1]")
-        demand(
-            device.kernel_latency_s >= 0,
-            f"{at}.kernel_latency_s",
-            f"{device.kernel_latency_s}",
-            "at least 0",
-        )
-        demand(
-            "float32" in device.peak_flops_per_s,
-            f"{at}.peak_flops_per_s",
-            "no entry for float32",
-            "peaks by dtype, float32 among them",
-        )
-        for dtype, value in device.peak_flops_per_s.items():
-            demand(value > 0, f"{at}.peak_flops_per_s.{dtype}", f"{value}", "above 0")
-        for dtype, value in device.compute_efficiency_by_dtype.items():
-            name = f"{at}.compute_efficiency_by_dtype.{dtype}"
-            demand(0 < value <= 1, name, f"{value}", "a fraction in (0, 1]")
-        for dtype, value in device.fast_convolution_saving.items():
-            demand(value >= 1, f"{at}.fast_convolution_saving.{dtype}", f"{value}", "at least 1")
-    for i, level in enumerate(parsed.levels):
-        at = f"levels[{i}]"
-        demand(level.size >= 1, f"{at}.size", f"{level.size}", "at least 1")
-        demand(
-            level.bandwidth_bytes_per_s > 0,
-            f"{at}.bandwidth_bytes_per_s",
-            f"{level.bandwidth_bytes_per_s}",
-            "above 0",
-        )
-        demand(level.latency_s >= 0, f"{at}.latency_s", f"{level.latency_s}", "at least 0")
-        demand(0 < level.efficiency <= 1, f"{at}.efficiency", f"{level.efficiency}", "in (0, 1]")
-    for i, table in enumerate(parsed.collectives):
-        at = f"collectives[{i}]"
-        demand(
-            len(table.sizes_bytes) == len(table.times_s) and len(table.sizes_bytes) >= 2,
-            f"{at}.times_s",
-            f"{len(table.times_s)} times for {len(table.sizes_bytes)} sizes",
-            "as many times as sizes, at least two",
-        )
-        ascending = all(
-            a < b for a, b in zip(table.sizes_bytes, table.sizes_bytes[1:], strict=False)
-        )
-        demand(
-            ascending and table.sizes_bytes[0] > 0,
-            f"{at}.sizes_bytes",
-            "not ascending",
-            "ascending sizes above 0",
-        )
-        demand(min(table.times_s) > 0, f"{at}.times_s", "a time of 0", "times above 0")
-    demand(parsed.nodes is None or parsed.nodes >= 1, "nodes", f"{parsed.nodes}", "at least 1")
+_OPTIONAL = ("p10_s", "p90_s", "repeats", "siblings", "derived")

@@ -64,9 +64,14 @@ class Mesh:
                 f"{hardware.name} has {capacity} devices "
                 f"({hardware.max_nodes} nodes of {hardware.per_node}), not {gpus}"
             )
-        nodes = -(-gpus // hardware.per_node)
+        return cls.place(gpus, hardware.per_node)
+
+    @classmethod
+    def place(cls, gpus: int, capacity: int) -> Mesh:
+        """`gpus` devices on as few nodes of `capacity` as hold them."""
+        nodes = -(-gpus // capacity)
         even = gpus % nodes == 0
-        per_node = gpus // nodes if even else hardware.per_node
+        per_node = gpus // nodes if even else capacity
         if even:
             sizes = [*_factors(nodes), *_factors(per_node)]
         else:
@@ -89,19 +94,26 @@ class Mesh:
             self._shapes[key] = _group_shape(tuple(a.size for a in self.axes), self.per_node, key)
         return self._shapes[key]
 
+    def groups(self, axes: tuple[int, ...]) -> list[list[int]]:
+        """The ranks of every sibling group that these axes span, in order."""
+        inside, starts = _offsets(tuple(a.size for a in self.axes), axes)
+        return [[start + offset for offset in inside] for start in starts]
+
+
+def _offsets(sizes: tuple[int, ...], axes: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """The ranks of the first group of these axes, and the first rank of every group."""
+    strides = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
+
+    def places(chosen: list[int]) -> list[int]:
+        ranges = (range(0, sizes[a] * strides[a], strides[a]) for a in chosen)
+        return [sum(place) for place in product(*ranges)]
+
+    return places(sorted(axes)), places([a for a in range(len(sizes)) if a not in axes])
+
 
 @lru_cache(maxsize=4096)
 def _group_shape(sizes: tuple[int, ...], per_node: int, axes: tuple[int, ...]) -> GroupShape:
-    strides = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    inside = [
-        sum(place)
-        for place in product(*(range(0, sizes[a] * strides[a], strides[a]) for a in axes))
-    ]
-    others = [a for a in range(len(sizes)) if a not in axes]
-    starts = [
-        sum(place)
-        for place in product(*(range(0, sizes[a] * strides[a], strides[a]) for a in others))
-    ]
+    inside, starts = _offsets(sizes, axes)
     most_nodes = most_ranks = 1
     siblings: dict[int, int] = {}
     for start in starts:

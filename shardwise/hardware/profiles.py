@@ -10,7 +10,8 @@ import msgspec
 
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
-from shardwise.hardware.hardware import SCHEMA, Hardware, hardware_from_document
+from shardwise.hardware.document import hardware_from_document
+from shardwise.hardware.hardware import SCHEMA, Hardware
 
 
 def list_builtin() -> list[str]:

@@ -27,7 +27,7 @@ from shardwise.hardware import (
     list_builtin,
     load_hardware,
 )
-from shardwise.hardware.collectives import OPERATIONS, UnknownCollective
+from shardwise.hardware.bandwidth import OPERATIONS, UnknownCollective
 
 SHIPPED = ("gpt2", "vgg16")
 

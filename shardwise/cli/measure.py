@@ -1,0 +1,176 @@
+"""measure: this host's (or this job's) collectives, devices and overlap as a profile file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+
+from shardwise.cli.arguments import json_option
+from shardwise.cli.outfiles import check_output, write_json
+from shardwise.cli.output import emit, parse_bytes, progress, say
+from shardwise.cli.profile_tables import show_profile
+from shardwise.errors import BadInput
+from shardwise.hardware import Hardware, hardware_document, hardware_from_document
+from shardwise.hardware.bandwidth import OPERATIONS
+from shardwise.measure.options import TIME_LIMIT_S, MeasureOptions
+from shardwise.measure.world import STORE_VARIABLE, World, find_world
+
+RUN_DIR_VARIABLE = "SHARDWISE_RUN_DIR"
+REPORT = Path("report") / "profile.json"
+
+
+@click.command()
+@click.option("--ranks", type=click.IntRange(1), help="Start so many processes on this machine.")
+@click.option("-o", "--output", help="The profile file to write.")
+@click.option("--name", default="", help="The profile's name.")
+@click.option("--collectives", is_flag=True, help="Only collectives (and what a device can do).")
+@click.option("--overlap", is_flag=True, help="Only overlap (and what a device can do).")
+@click.option(
+    "--operations",
+    default=",".join(OPERATIONS),
+    show_default=True,
+    help="Which collectives.",
+)
+@click.option(
+    "--memory", help="What one rank's buffers may take: 512MiB. Default: a share of free."
+)
+@click.option("--min-size", default="1KiB", show_default=True, help="The smallest size.")
+@click.option("--step", default=2.0, show_default=True, help="From one size to the next, a factor.")
+@click.option("--max-size", help="The largest size of a collective: 64MiB.")
+@click.option(
+    "--time-limit",
+    type=float,
+    default=TIME_LIMIT_S,
+    show_default=True,
+    help="Seconds for all of it; the largest sizes are left out first.",
+)
+@click.option(
+    "--backend", type=click.Choice(["auto", "gloo", "nccl"]), default="auto", show_default=True
+)
+@click.option("--allow-busy", is_flag=True, help="Measure although others use the GPU.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@json_option
+def measure(
+    ranks: int | None,
+    output: str | None,
+    name: str,
+    collectives: bool,
+    overlap: bool,
+    operations: str,
+    memory: str | None,
+    min_size: str,
+    step: float,
+    max_size: str | None,
+    time_limit: float,
+    backend: str,
+    allow_busy: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Measure this machine; under torchrun or srun, all machines of the job."""
+    options = MeasureOptions(
+        collectives=collectives or not overlap,
+        overlap=overlap or not collectives,
+        operations=tuple(word.strip() for word in operations.split(",") if word.strip()),
+        memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
+        time_limit_s=time_limit,
+        min_bytes=int(parse_bytes(min_size, "min-size")),
+        step=step,
+        max_bytes=None if max_size is None else parse_bytes(max_size, "max-size"),
+        backend=backend,
+        allow_busy=allow_busy,
+        name=name,
+    )
+    world = None if ranks is not None else find_world()
+    target = output or _report()
+    check_output(target)
+    if world is None:
+        hardware = _local(ranks or _devices(), options, quiet)
+    else:
+        found = _as_rank(world, options, quiet)
+        if found is None:
+            return
+        hardware = found
+    if target is not None:
+        write_json(hardware_document(hardware), target)
+    if STORE_VARIABLE in os.environ and world is not None:
+        return
+    if as_json:
+        emit(hardware_document(hardware))
+        return
+    show_profile(hardware)
+    if target is not None:
+        say(f"wrote {target}")
+
+
+def _report() -> str | None:
+    """Where an agent looks for the profile; None where no agent started this."""
+    folder = os.environ.get(RUN_DIR_VARIABLE)
+    if folder is None:
+        return None
+    target = Path(folder) / REPORT
+    target.parent.mkdir(exist_ok=True)
+    return str(target)
+
+
+def _devices() -> int:
+    """As many ranks as GPUs; a machine without any does not say how many there should be."""
+    from shardwise.measure.rank import load_torch
+
+    count: int = load_torch().cuda.device_count()
+    if not count:
+        raise BadInput("no GPU here", field="ranks", expected="--ranks N: how many processes")
+    return count
+
+
+def _as_rank(world: World, options: MeasureOptions, quiet: bool) -> Hardware | None:
+    from shardwise.measure.local import end_with_starter
+    from shardwise.measure.run import measure as run
+
+    end_with_starter()
+    if STORE_VARIABLE in os.environ:
+        return run(world, options, lambda stage, done: print(f"{done}\t{stage}", flush=True))
+    with progress(quiet or world.rank > 0, stoppable=False) as tell:
+        return run(world, options, lambda stage, done: _tell(tell, stage, done))
+
+
+def _tell(tell: Callable[[str, float], bool], stage: str, done: float) -> None:
+    tell(stage, done)
+
+
+def _local(ranks: int, options: MeasureOptions, quiet: bool) -> Hardware:
+    from shardwise.measure.local import run_ranks
+
+    with progress(quiet, stoppable=False) as tell:
+
+        def heard(line: str) -> None:
+            done, _, stage = line.partition("\t")
+            tell(stage, float(done))
+
+        written = run_ranks(ranks, _arguments(options), options.time_limit_s, heard)
+    return hardware_from_document(msgspec.json.decode(written))
+
+
+def _arguments(options: MeasureOptions) -> list[str]:
+    """The options again, for the ranks."""
+    arguments = ["--operations", ",".join(options.operations), "--backend", options.backend]
+    arguments += ["--time-limit", str(options.time_limit_s), "--name", options.name]
+    arguments += ["--min-size", str(options.min_bytes), "--step", str(options.step)]
+    if not options.overlap:
+        arguments.append("--collectives")
+    if not options.collectives:
+        arguments.append("--overlap")
+    if options.memory_bytes is not None:
+        arguments += ["--memory", str(options.memory_bytes)]
+    if options.max_bytes is not None:
+        arguments += ["--max-size", str(options.max_bytes)]
+    if options.allow_busy:
+        arguments.append("--allow-busy")
+    return arguments
+
+
+COMMANDS = (measure,)

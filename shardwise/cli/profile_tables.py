@@ -1,0 +1,69 @@
+"""A profile on the terminal: devices, links, measured tables with their bandwidth and verdict."""
+
+from __future__ import annotations
+
+from shardwise.cli.output import console, counted, gib, note, seconds, table
+from shardwise.hardware import Hardware
+from shardwise.hardware.verdict import verdict
+
+
+def show_profile(profile: Hardware) -> None:
+    """Every figure with its source, and what is measured."""
+    out = console()
+    out.print(f"{profile.name}: {profile.provenance}")
+    for device in profile.devices:
+        out.print(
+            f"{device.count} {device.kind}: {gib(device.memory_bytes)} GiB, "
+            f"{device.memory_bandwidth_bytes_per_s / 1e9:.4g} GB/s"
+        )
+        for dtype, peak in device.peak_flops_per_s.items():
+            out.print(f"  {dtype}: {peak / 1e12:.4g} TFLOP/s")
+    for level in profile.levels:
+        out.print(f"{level.name}: {level.bandwidth_bytes_per_s / 1e9:.4g} GB/s one way")
+    if profile.overlap is not None:
+        found = profile.overlap
+        out.print(
+            f"overlap: {found.hidden_fraction:.0%} hidden; computation takes "
+            f"{found.computation_slowdown:.2f} times as long beside {found.operation}, which takes "
+            f"{found.communication_slowdown:.2f} times"
+        )
+    for figure, source in profile.sources.items():
+        out.print(f"  {figure}: {source}")
+    if profile.collectives:
+        _collectives(profile)
+    if left_out := profile.measurement.get("left_out", []):
+        note(f"note: {counted(len(left_out), 'table')} without the largest sizes, for want of time")
+
+
+def _collectives(profile: Hardware) -> None:
+    rows, odd = [], []
+    for measured in profile.collectives:
+        found = verdict(profile, measured)
+        where = f"{measured.nodes} x {measured.ranks_per_node}"
+        where += "" if measured.consecutive else " strided"
+        name = measured.operation + (" (derived)" if measured.derived else "")
+        spread = "-"
+        if measured.p10_s:
+            low, high = (s[-1] / measured.times_s[-1] - 1 for s in (measured.p10_s, measured.p90_s))
+            spread = f"{low:+.0%} {high:+.0%}"
+        rows.append(
+            (
+                name,
+                where,
+                f"{measured.sizes_bytes[-1] / 2**20:,.3g}",
+                seconds(measured.times_s[0]),
+                seconds(measured.times_s[-1]),
+                spread,
+                f"{found.bus_bytes_per_s / 1e9:.3g}",
+                found.status + ("" if found.share is None else f" {found.share:.0%}"),
+            )
+        )
+        if found.status in ("low", "suspicious"):
+            odd.append(f"{name} on {where} is {found.status}: {found.reason}")
+    table(
+        "collectives (nodes x ranks), at the largest size; bus bandwidth in GB/s against the links",
+        ("operation", "group", "MiB", "smallest", "time", "p10 p90", "busbw", "note"),
+        rows,
+    )
+    for line in odd:
+        note(f"note: {line}")

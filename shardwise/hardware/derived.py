@@ -1,0 +1,135 @@
+"""Tables of group shapes that were not measured, from ones that were, by stated rules (COSTS.md).
+
+1. Inside one node the bus bandwidth of an operation at a size is that of another group:
+   t(size) = t'(size) · f(n) / f(n'), f as in `bandwidth.py`. The group taken is, in this order, one
+   of as many ranks, the next larger one, the largest smaller one.
+2. Over N nodes with r ranks each, hierarchical composition from groups inside a node (in, of r)
+   and groups of one rank per node (across, of N):
+
+       all_reduce        reduce_scatter_in(size) + all_reduce_across(size / r) + all_gather_in(size)
+       reduce_scatter    reduce_scatter_in(size) + reduce_scatter_across(size / r)
+       all_gather        all_gather_across(size / r) + all_gather_in(size)
+       broadcast         broadcast_across(size) + broadcast_in(size)
+       all_to_all        all_to_all_in(size) + all_to_all_across(size)
+       send_receive      the slower of in and across
+
+   The groups inside may come from rule 1; those across must have been measured, with at least as
+   many sharing a node's card as would here.
+
+What no rule gives is modelled. A derived table says by which rule and from what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from shardwise.hardware.bandwidth import bus_factor
+from shardwise.hardware.hardware import CollectiveTable, Floats, Hardware
+from shardwise.hardware.mesh import GroupShape
+
+Parts = tuple[tuple[str, str, bool], ...]
+
+COMPOSED: dict[str, Parts] = {
+    "all_reduce": (
+        ("in", "reduce_scatter", False),
+        ("across", "all_reduce", True),
+        ("in", "all_gather", False),
+    ),
+    "reduce_scatter": (("in", "reduce_scatter", False), ("across", "reduce_scatter", True)),
+    "all_gather": (("across", "all_gather", True), ("in", "all_gather", False)),
+    "broadcast": (("across", "broadcast", False), ("in", "broadcast", False)),
+    "all_to_all": (("in", "all_to_all", False), ("across", "all_to_all", False)),
+    "send_receive": (("in", "send_receive", False), ("across", "send_receive", False)),
+}
+"""Per operation its parts: where, which operation, whether on an r-th of the size."""
+
+
+def derived_table(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
+    """The table of a shape that has none, None where no rule applies; worked out once."""
+    key = (operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
+    known = hardware.derived_tables
+    if key not in known:
+        if shape.nodes == 1:
+            known[key] = _same_bus_bandwidth(hardware, operation, shape.size, shape.consecutive)
+        else:
+            known[key] = _composed(hardware, operation, shape)
+    return known[key]
+
+
+def interpolate(table: CollectiveTable, sizes_bytes: Floats, times_s: Floats) -> Floats:
+    """`times_s` of the table's sizes at others: log-log, above the largest its bandwidth."""
+    sizes = np.array(table.sizes_bytes)
+    wanted = np.maximum(sizes_bytes, 1.0)
+    inside = np.exp(np.interp(np.log(wanted), np.log(sizes), np.log(times_s)))
+    beyond = sizes_bytes / (sizes[-1] / times_s[-1])
+    return np.asarray(np.where(sizes_bytes > sizes[-1], beyond, inside))
+
+
+def _same_bus_bandwidth(
+    hardware: Hardware, operation: str, ranks: int, consecutive: bool
+) -> CollectiveTable | None:
+    """Rule 1; a measured table of the very shape is itself."""
+    found = hardware.tables.get((operation, 1, ranks, consecutive))
+    if found is not None:
+        return found
+    others = [t for t in hardware.tables.values() if t.operation == operation and t.nodes == 1]
+    if not others:
+        return None
+
+    def distance(table: CollectiveTable) -> tuple[int, int, bool]:
+        step = table.size - ranks
+        return (0 if step == 0 else 1 if step > 0 else 2, abs(step), table.consecutive is False)
+
+    nearest = min(others, key=distance)
+    factor = bus_factor(operation, ranks) / bus_factor(operation, nearest.size)
+    how = "consecutive" if nearest.consecutive else "strided"
+    return replace(
+        nearest,
+        ranks_per_node=ranks,
+        consecutive=consecutive,
+        times_s=_scaled(nearest.times_s, factor),
+        p10_s=_scaled(nearest.p10_s, factor),
+        p90_s=_scaled(nearest.p90_s, factor),
+        repeats=(),
+        derived=f"the bus bandwidth of {nearest.size} ranks, {how}",
+    )
+
+
+def _composed(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
+    """Rule 2."""
+    r, nodes = shape.ranks_per_node, shape.nodes
+    if r == 1 or r * nodes != shape.size:
+        return None
+    tables = []
+    for where, part, _ in COMPOSED[operation]:
+        if where == "in":
+            table = _same_bus_bandwidth(hardware, part, r, True)
+        else:
+            table = hardware.tables.get((part, nodes, 1, False))
+            if table and table.siblings and table.siblings < r * shape.siblings_per_node:
+                table = None
+        if table is None:
+            return None
+        tables.append(table)
+    sizes = np.array(tables[0].sizes_bytes)
+    parts = [
+        interpolate(table, sizes / r if divided else sizes, np.array(table.times_s))
+        for table, (_, _, divided) in zip(tables, COMPOSED[operation], strict=True)
+    ]
+    times = np.maximum(*parts) if operation == "send_receive" else np.sum(parts, axis=0)
+    return CollectiveTable(
+        operation,
+        nodes,
+        r,
+        shape.consecutive,
+        tuple(sizes.tolist()),
+        tuple(times.tolist()),
+        siblings=shape.siblings_per_node,
+        derived=f"composed of groups of {r} inside a node and of {nodes} across",
+    )
+
+
+def _scaled(times_s: tuple[float, ...], factor: float) -> tuple[float, ...]:
+    return tuple(time * factor for time in times_s)

@@ -1,0 +1,201 @@
+"""The file form of a profile, `shardwise.hardware/1`: read and checked field by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shardwise.errors import BadInput
+from shardwise.hardware.hardware import (
+    SCHEMA,
+    CollectiveTable,
+    Device,
+    Hardware,
+    Level,
+    Overlap,
+)
+
+
+class _DeviceFile(msgspec.Struct):
+    kind: str
+    count: int
+    memory_bytes: float
+    peak_flops_per_s: dict[str, float]
+    memory_bandwidth_bytes_per_s: float
+    compute_efficiency: float
+    memory_efficiency: float
+    kernel_latency_s: float
+    compute_efficiency_by_dtype: dict[str, float] = {}
+    fast_convolution_saving: dict[str, float] = {}
+
+
+class _LevelFile(msgspec.Struct):
+    name: str
+    size: int
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    efficiency: float
+
+
+class _TableFile(msgspec.Struct):
+    operation: str
+    nodes: int
+    ranks_per_node: int
+    consecutive: bool
+    sizes_bytes: list[float]
+    times_s: list[float]
+    p10_s: list[float] = []
+    p90_s: list[float] = []
+    repeats: list[int] = []
+    siblings: int | None = None
+    derived: str = ""
+
+
+class _OverlapFile(msgspec.Struct):
+    hidden_fraction: float
+    computation_slowdown: float
+    communication_slowdown: float
+    operation: str
+    size_bytes: float
+
+
+class _HardwareFile(msgspec.Struct):
+    schema: str
+    name: str
+    provenance: str
+    devices: list[_DeviceFile]
+    levels: list[_LevelFile]
+    collectives: list[_TableFile] = []
+    operators: list[dict[str, Any]] = []
+    sources: dict[str, str] = {}
+    nodes: int | None = None
+    two_node_trees: bool = True
+    overlap: _OverlapFile | None = None
+    measurement: dict[str, Any] = {}
+
+
+def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
+    """A checked profile; `BadInput` names the file and the field."""
+    if isinstance(document, dict) and document.get("schema") != SCHEMA:
+        raise BadInput(
+            f"unknown schema {document.get('schema')!r}", file=file, field="schema", expected=SCHEMA
+        )
+    try:
+        parsed = msgspec.convert(document, _HardwareFile)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at ")
+        found = where.strip("`").removeprefix("$.") or None
+        raise BadInput(message, file=file, field=found) from None
+    _check(parsed, file)
+    return Hardware(
+        parsed.name,
+        parsed.provenance,
+        tuple(Device(**msgspec.structs.asdict(d)) for d in parsed.devices),
+        tuple(Level(**msgspec.structs.asdict(level)) for level in parsed.levels),
+        tuple(
+            CollectiveTable(
+                t.operation,
+                t.nodes,
+                t.ranks_per_node,
+                t.consecutive,
+                tuple(t.sizes_bytes),
+                tuple(t.times_s),
+                tuple(t.p10_s),
+                tuple(t.p90_s),
+                tuple(t.repeats),
+                t.siblings,
+                t.derived,
+            )
+            for t in parsed.collectives
+        ),
+        tuple(parsed.operators),
+        parsed.sources,
+        parsed.nodes,
+        parsed.two_node_trees,
+        None if parsed.overlap is None else Overlap(**msgspec.structs.asdict(parsed.overlap)),
+        parsed.measurement,
+    )
+
+
+def _check(parsed: _HardwareFile, file: str | None) -> None:
+    def demand(holds: bool, field_name: str, problem: str, expected: str) -> None:
+        if not holds:
+            raise BadInput(problem, file=file, field=field_name, expected=expected)
+
+    demand(bool(parsed.devices), "devices", "no devices", "at least one device kind")
+    demand(
+        len(parsed.levels) == 2,
+        "levels",
+        f"{len(parsed.levels)} levels",
+        "two: in a node, between nodes",
+    )
+    for i, device in enumerate(parsed.devices):
+        at = f"devices[{i}]"
+        demand(device.count >= 1, f"{at}.count", f"{device.count}", "at least 1")
+        for name in ("memory_bytes", "memory_bandwidth_bytes_per_s"):
+            value = getattr(device, name)
+            demand(value > 0, f"{at}.{name}", f"{value}", "a finite number above 0")
+        for name in ("compute_efficiency", "memory_efficiency"):
+            value = getattr(device, name)
+            demand(0 < value <= 1, f"{at}.{name}", f"{value}", "a fraction in (0, 1]")
+        demand(
+            device.kernel_latency_s >= 0,
+            f"{at}.kernel_latency_s",
+            f"{device.kernel_latency_s}",
+            "at least 0",
+        )
+        demand(
+            "float32" in device.peak_flops_per_s,
+            f"{at}.peak_flops_per_s",
+            "no entry for float32",
+            "peaks by dtype, float32 among them",
+        )
+        for dtype, value in device.peak_flops_per_s.items():
+            demand(value > 0, f"{at}.peak_flops_per_s.{dtype}", f"{value}", "above 0")
+        for dtype, value in device.compute_efficiency_by_dtype.items():
+            name = f"{at}.compute_efficiency_by_dtype.{dtype}"
+            demand(0 < value <= 1, name, f"{value}", "a fraction in (0, 1]")
+        for dtype, value in device.fast_convolution_saving.items():
+            demand(value >= 1, f"{at}.fast_convolution_saving.{dtype}", f"{value}", "at least 1")
+    for i, level in enumerate(parsed.levels):
+        at = f"levels[{i}]"
+        demand(level.size >= 1, f"{at}.size", f"{level.size}", "at least 1")
+        demand(
+            level.bandwidth_bytes_per_s > 0,
+            f"{at}.bandwidth_bytes_per_s",
+            f"{level.bandwidth_bytes_per_s}",
+            "above 0",
+        )
+        demand(level.latency_s >= 0, f"{at}.latency_s", f"{level.latency_s}", "at least 0")
+        demand(0 < level.efficiency <= 1, f"{at}.efficiency", f"{level.efficiency}", "in (0, 1]")
+    for i, table in enumerate(parsed.collectives):
+        at = f"collectives[{i}]"
+        demand(
+            len(table.sizes_bytes) == len(table.times_s) and len(table.sizes_bytes) >= 2,
+            f"{at}.times_s",
+            f"{len(table.times_s)} times for {len(table.sizes_bytes)} sizes",
+            "as many times as sizes, at least two",
+        )
+        ascending = all(
+            a < b for a, b in zip(table.sizes_bytes, table.sizes_bytes[1:], strict=False)
+        )
+        demand(
+            ascending and table.sizes_bytes[0] > 0,
+            f"{at}.sizes_bytes",
+            "not ascending",
+            "ascending sizes above 0",
+        )
+        demand(min(table.times_s) > 0, f"{at}.times_s", "a time of 0", "times above 0")
+        for name in ("p10_s", "p90_s", "repeats"):
+            values = getattr(table, name)
+            demand(
+                len(values) in (0, len(table.sizes_bytes)) and min(values, default=1) > 0,
+                f"{at}.{name}",
+                f"{len(values)} values for {len(table.sizes_bytes)} sizes",
+                "none, or one above 0 for each size",
+            )
+    if parsed.overlap is not None:
+        hidden = parsed.overlap.hidden_fraction
+        demand(0 <= hidden <= 1, "overlap.hidden_fraction", f"{hidden}", "a fraction in [0, 1]")
+    demand(parsed.nodes is None or parsed.nodes >= 1, "nodes", f"{parsed.nodes}", "at least 1")

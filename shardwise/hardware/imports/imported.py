@@ -1,0 +1,183 @@
+"""A profile from other programs' measurements: their tables on the devices of a base profile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from shardwise.errors import BadInput
+from shardwise.files import read_bounded
+from shardwise.hardware.hardware import CollectiveTable, Hardware, TableKey, table_key
+from shardwise.hardware.imports.linear import parse_linear, with_levels
+from shardwise.hardware.imports.nccl_json import parse_json
+from shardwise.hardware.imports.nccl_text import parse_text
+from shardwise.hardware.imports.run import OPERATION_OF, Group, Row, Run, group_of
+from shardwise.hardware.profiles import list_builtin, load_hardware
+
+FORMATS = ("nccl-tests", "heterog")
+PREFERRED_TYPE = "float"
+
+FORM = re.compile(r"SXM\d?|PCIE|\d+GB")
+"""What tells apart devices of one model: `NVIDIA H100 80GB HBM3` is no `H100-SXM5-96GB-HBM2e`."""
+
+
+def import_measurements(
+    files: Sequence[str],
+    format_name: str,
+    base: str | None = None,
+    name: str | None = None,
+    group: tuple[int, int] | None = None,
+) -> Hardware:
+    """The base profile with the files' measurements in place of its tables of the same shapes.
+
+    Without `base` the built-in profile whose device the files name. `group` is (nodes, ranks per
+    node) for files that do not say where their ranks were. Raises `BadInput` naming the file and
+    the line or field.
+    """
+    if format_name not in FORMATS:
+        raise BadInput(f"{format_name!r}", field="format", expected=f"one of {', '.join(FORMATS)}")
+    if format_name == "heterog":
+        if base is None:
+            raise BadInput(
+                "linear models do not name the devices", field="base", expected="--base NAME"
+            )
+        hardware = load_hardware(base)
+        tables: list[CollectiveTable] = []
+        for file in files:
+            models = parse_linear(read_bounded(file, "a file of linear models"), file)
+            hardware = with_levels(hardware, models)
+            tables += models.tables
+    else:
+        runs = [run for file in files for run in _runs(file)]
+        hardware = load_hardware(base or _base(runs))
+        tables = _tables(runs, hardware, group)
+    kept = {table_key(t): t for t in hardware.collectives} | {table_key(t): t for t in tables}
+    listed = ", ".join(files)
+    return replace(
+        hardware,
+        name=name or f"{hardware.name}-imported",
+        provenance=f"communication imported from {format_name} ({listed}); "
+        f"else as {hardware.name}: {hardware.provenance}",
+        collectives=tuple(kept.values()),
+        sources={**hardware.sources, "collectives": f"{format_name}: {listed}"},
+        measurement={**hardware.measurement, "imported": list(files), "format": format_name},
+    )
+
+
+def _runs(file: str) -> list[Run]:
+    data = read_bounded(file, "output of nccl-tests")
+    if data.lstrip().startswith(b"{"):
+        runs = parse_json(data, file)
+    else:
+        runs = parse_text(data.decode("utf-8", errors="replace"), file)
+    if not runs:
+        raise BadInput(
+            "no row of results",
+            file=file,
+            expected="output of nccl-tests: rows of size, count, type and times, or its JSON",
+        )
+    for run in runs:
+        run.operation = run.operation or _from_name(file)
+    return runs
+
+
+def _from_name(file: str) -> str:
+    """The operation of `…/all_reduce-8.txt`, for outputs without their first lines."""
+    word = file.replace("\\", "/").rpartition("/")[2].lower().replace("-", "_")
+    for program, operation in OPERATION_OF.items():
+        if word.startswith((program, operation)):
+            return operation
+    raise BadInput(
+        "which operation is it?",
+        file=file,
+        expected="a line that names the program (all_reduce_perf), or a file named after it",
+    )
+
+
+def _base(runs: Sequence[Run]) -> str:
+    """The built-in profile of the device that the runs name."""
+    named = {place.device for run in runs for place in run.places if place.device}
+    found = set()
+    for device in named:
+        words = set(device.upper().replace("-", " ").split())
+        told = {word for word in words if FORM.fullmatch(word)}
+        for profile in list_builtin():
+            kind = load_hardware(profile).devices[0].kind.upper().split("-")
+            if kind[0] in words and told <= set(kind):
+                found.add(profile)
+    if len(found) == 1:
+        return found.pop()
+    devices = ", ".join(sorted(named)) or "no device"
+    which = f"; it could be {' or '.join(sorted(found))}" if found else ""
+    raise BadInput(
+        f"the files name {devices}{which}",
+        field="base",
+        expected=f"--base with one of {', '.join(list_builtin())} or a profile file",
+    )
+
+
+def _tables(
+    runs: Sequence[Run], hardware: Hardware, given: tuple[int, int] | None
+) -> list[CollectiveTable]:
+    """One table per operation and shape; repeated runs give its spread."""
+    rows: dict[TableKey, list[Row]] = {}
+    siblings: dict[TableKey, int] = {}
+    for run in runs:
+        shape = _shape(run, hardware, given)
+        key = (run.operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
+        rows.setdefault(key, []).extend(_one_type(run.rows))
+        siblings[key] = min(siblings.get(key, shape.siblings), shape.siblings)
+    return [_table(key, found, siblings[key], runs[0].file) for key, found in rows.items()]
+
+
+def _shape(run: Run, hardware: Hardware, given: tuple[int, int] | None) -> Group:
+    if run.places:
+        shape = group_of(run.places, run.file)
+    elif given is not None:
+        shape = Group(given[0], given[1], True, 1)
+    else:
+        raise BadInput(
+            "does not say where its ranks were",
+            file=run.file,
+            expected="lines `# Rank 0 … on HOST device 0`, or --group NODESxRANKS",
+        )
+    # As a mesh sees it: a group over several nodes is consecutive only where it fills them.
+    if shape.nodes > 1:
+        filled = shape.ranks_per_node == hardware.per_node and shape.consecutive
+        shape = replace(shape, consecutive=filled)
+    if shape.nodes * shape.ranks_per_node < 2:
+        raise BadInput("one rank", file=run.file, expected="results of two ranks or more")
+    return shape
+
+
+def _one_type(rows: Sequence[Row]) -> list[Row]:
+    """Of several element types float32, else the first."""
+    types = [row.dtype for row in rows]
+    wanted = PREFERRED_TYPE if PREFERRED_TYPE in types else types[0]
+    return [row for row in rows if row.dtype == wanted]
+
+
+def _table(key: TableKey, rows: Sequence[Row], siblings: int, file: str) -> CollectiveTable:
+    times: dict[int, list[float]] = {}
+    for row in rows:
+        times.setdefault(row.size_bytes, []).extend(row.times_s)
+    if len(times) < 2:
+        raise BadInput(f"{len(times)} size", file=file, expected="two sizes or more (-b, -e, -f)")
+    sizes = sorted(times)
+    repeated = min(len(times[size]) for size in sizes) > 1
+
+    def at(percent: float) -> tuple[float, ...]:
+        return tuple(float(np.percentile(times[size], percent)) for size in sizes)
+
+    return CollectiveTable(
+        *key,
+        tuple(float(size) for size in sizes),
+        at(50),
+        at(10) if repeated else (),
+        at(90) if repeated else (),
+        tuple(len(times[size]) for size in sizes) if repeated else (),
+        siblings,
+    )

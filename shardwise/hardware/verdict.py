@@ -1,0 +1,106 @@
+"""Is this bandwidth normal? A measured table against the peak of its links (nccl-tests issue 293).
+
+    share = ideal time / measured time at the table's largest size
+
+The ideal is the formula of `collectives.py` with every link at its peak and no latency, so the
+share is nccl-tests' bus bandwidth over the peak of the slowest link, sibling groups counted.
+
+    links      normal from   suspicious below   known
+    nvlink     0.70          0.45               H100 370 to 380 of 450 GB/s (NVIDIA/nccl-tests
+                                                issue 212, NVIDIA/nccl issue 1264), V100 on NVSwitch
+                                                120 of 150 (NVIDIA/nccl issue 258)
+    pcie       0.35          0.20               through the host every byte passes twice where cards
+                                                have no peer access (NVIDIA/nccl issue 1309)
+    network    0.70          0.50               one EDR card 12.2 of 12.5 GB/s (NVIDIA/nccl-tests
+                                                issue 29); ACS left on halves it (issue 112)
+    loopback   0.03          0.01               measured here: gloo over TCP with 2 and 4 ranks on 2
+                                                busy cores, 0.02 (reduce_scatter, which torch does
+                                                as an all_reduce) to 0.36 (broadcast) of a copy
+
+Above 1.1 the figure is suspicious too, as no link carries more than its peak; but all_reduce inside
+NVLink may reach 1.3, for switches that add up send less (H200: 475 of 450, nccl-tests issue 272).
+A largest size below `LARGE_ENOUGH_BYTES` is latency, not bandwidth, and gets no verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shardwise.hardware.bandwidth import bus_bandwidth
+from shardwise.hardware.collectives import link_coefficients
+from shardwise.hardware.hardware import CollectiveTable, Hardware
+from shardwise.hardware.mesh import GroupShape
+
+Status = Literal["normal", "low", "suspicious", "unknown"]
+
+THRESHOLDS = {
+    "nvlink": (0.70, 0.45),
+    "pcie": (0.35, 0.20),
+    "network": (0.70, 0.50),
+    "loopback": (0.03, 0.01),
+}
+"""Per kind of link: normal from, suspicious below."""
+
+ABOVE_PEAK, ABOVE_PEAK_IN_SWITCH = 1.1, 1.3
+LARGE_ENOUGH_BYTES = {"loopback": 2.0**20, "nvlink": 2.0**26, "pcie": 2.0**26, "network": 2.0**26}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`share` of the links' peak at the largest size (None where it is not known)."""
+
+    status: Status
+    bus_bytes_per_s: float
+    share: float | None
+    reason: str
+
+
+def verdict(hardware: Hardware, table: CollectiveTable) -> Verdict:
+    """Whether a table of this profile is what its links usually give."""
+    size, time = table.sizes_bytes[-1], table.times_s[-1]
+    bus = bus_bandwidth(table.operation, table.size, size, time)
+    kind = link_kind(hardware, table.nodes)
+    if kind is None:
+        return Verdict("unknown", bus, None, "the profile does not say what its links are")
+    if size < LARGE_ENOUGH_BYTES[kind]:
+        return Verdict(
+            "unknown", bus, None, f"{size:,.0f} bytes are too few to judge a bandwidth by"
+        )
+    share = size * link_coefficients(hardware, table.operation, _shape(hardware, table)) / time
+    normal, suspicious = THRESHOLDS[kind]
+    ceiling = ABOVE_PEAK
+    if kind == "nvlink" and table.operation == "all_reduce":
+        ceiling = ABOVE_PEAK_IN_SWITCH
+    told = f"{share:.0%} of the {kind} peak"
+    if share > ceiling:
+        return Verdict("suspicious", bus, share, f"{told}: more than a link carries")
+    if share < suspicious:
+        return Verdict("suspicious", bus, share, f"{told}, usual is {normal:.0%} and more")
+    if share < normal:
+        return Verdict("low", bus, share, f"{told}, usual is {normal:.0%} and more")
+    return Verdict("normal", bus, share, told)
+
+
+def link_kind(hardware: Hardware, nodes: int) -> str | None:
+    """What the slowest links of a group on so many nodes are, as the profile says it."""
+    level = "inside" if nodes == 1 else "between"
+    told = hardware.measurement.get("links")
+    if isinstance(told, dict):
+        kind = told.get(level)
+        return kind if kind in THRESHOLDS else None
+    source = hardware.sources.get(f"levels.{level}", "").lower()
+    if level == "between":
+        return "network" if source else None
+    return "nvlink" if "nvlink" in source else "pcie" if "pci" in source else None
+
+
+def _shape(hardware: Hardware, table: CollectiveTable) -> GroupShape:
+    siblings = table.siblings or max(hardware.per_node // table.ranks_per_node, 1)
+    return GroupShape(
+        table.size,
+        table.nodes,
+        table.ranks_per_node,
+        siblings if table.nodes > 1 else 1,
+        table.consecutive,
+    )

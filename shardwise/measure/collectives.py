@@ -1,0 +1,167 @@
+"""Tables of collectives: each operation on each group shape of the job's mesh (TensorOpt §3.2).
+
+All sibling groups of a shape run at once, as they do in training, because they contend. Of every
+size 2^i: calls to warm up, then repeats behind a barrier of all ranks; a repeat's time is that of
+its slowest rank, the table has the median over repeats and their 10th and 90th percentile.
+
+All tables are gone through several times, so that what disturbs a machine for some seconds is in a
+part of each table's repeats and not in all repeats of one. The first pass finds the sizes that fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import log
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from shardwise.hardware.hardware import CollectiveTable
+from shardwise.measure.budget import WARM_UPS, effort, fits, share_s
+from shardwise.measure.exchange import BUFFERS, prepare, real_size
+from shardwise.measure.options import MeasureOptions
+from shardwise.measure.rank import Rank
+from shardwise.measure.shapes import Siblings, group_shapes
+
+Tell = Callable[[str, float], None]
+FEWEST_SIZES = 2
+PASSES = 3
+
+
+def measure_collectives(
+    rank: Rank, options: MeasureOptions, memory_bytes: float, limit_s: float, tell: Tell
+) -> tuple[list[CollectiveTable], list[str]]:
+    """Every table, and what was left out; the same on all ranks.
+
+    `memory_bytes` is what this rank's buffers may take, `limit_s` the time for all tables.
+    """
+    began = perf_counter()
+    shapes = group_shapes(rank.world.size, rank.world.ranks_per_node)
+    todo = [(operation, siblings) for siblings in shapes for operation in options.operations]
+    groups = {siblings.label: _own_group(rank, siblings) for siblings in shapes}
+    largest = min(memory_bytes / BUFFERS, options.max_bytes or float("inf"))
+    visited = [
+        Visited(operation, siblings, *groups[siblings.label]) for operation, siblings in todo
+    ]
+    for number in range(PASSES * len(visited)):
+        pass_number, place = divmod(number, len(visited))
+        one = visited[place]
+        tell(f"{one.operation}, {one.siblings.label}", number / (PASSES * len(visited)))
+        left = -float(rank.worst([-(limit_s - (perf_counter() - began))])[0])
+        share = share_s(left, PASSES * len(visited) - number)
+        if pass_number == 0:
+            _first_pass(rank, one, options, largest, share)
+        else:
+            _further_pass(rank, one, share)
+    return [one.table() for one in visited], [one.cut for one in visited if one.cut]
+
+
+@dataclass
+class Visited:
+    """One table in the making: repeats by real size, (repeats,) each, of the slowest rank.
+
+    `group` is the one that this rank is in, `ranks` its members; `cut` says where the table ended
+    for want of time.
+    """
+
+    operation: str
+    siblings: Siblings
+    group: Any
+    ranks: tuple[int, ...]
+    repeats_s: dict[int, list[float]] = field(default_factory=dict)
+    cut: str = ""
+
+    def table(self) -> CollectiveTable:
+        """The table of what was timed so far."""
+        shape, times = self.siblings.shape, list(self.repeats_s.values())
+
+        def at(percent: float) -> tuple[float, ...]:
+            return tuple(float(np.percentile(repeats, percent)) for repeats in times)
+
+        return CollectiveTable(
+            self.operation,
+            shape.nodes,
+            shape.ranks_per_node,
+            shape.consecutive,
+            tuple(float(size) for size in self.repeats_s),
+            at(50),
+            at(10),
+            at(90),
+            tuple(len(repeats) for repeats in times),
+            self.siblings.per_node,
+        )
+
+
+def _own_group(rank: Rank, siblings: Siblings) -> tuple[Any, tuple[int, ...]]:
+    """The group that this rank is in; every rank has to make every group, in one order."""
+    mine = None
+    for ranks in siblings.groups:
+        made = rank.torch.distributed.new_group(list(ranks), backend=rank.backend)
+        if rank.world.rank in ranks:
+            mine = (made, ranks)
+    assert mine is not None, "the sibling groups of a shape hold every rank"
+    return mine
+
+
+def _first_pass(
+    rank: Rank, one: Visited, options: MeasureOptions, largest: float, limit_s: float
+) -> None:
+    """Sizes from the smallest on, as far as the largest and the time allow."""
+    began = perf_counter()
+    step = options.step
+    size, last_s, pause_s = float(options.min_bytes), 0.0, 0.0
+    while size <= largest or len(one.repeats_s) < FEWEST_SIZES:
+        left = _left(rank, began, limit_s)
+        if len(one.repeats_s) >= FEWEST_SIZES and not fits(left, step * last_s, pause_s):
+            reached = max(one.repeats_s)
+            where = f"{one.operation} on {one.siblings.label}"
+            one.cut = f"{where}: no time for sizes above {reached:,} bytes"
+            break
+        sizes_left = int(log(max(largest / size, 1), step)) + 1
+        real = real_size(one.operation, round(size), len(one.ranks))
+        last_s, pause_s = _repeat(rank, one, real, share_s(left, sizes_left))
+        size *= step
+
+
+def _further_pass(rank: Rank, one: Visited, limit_s: float) -> None:
+    """The same sizes again, while there is time."""
+    began = perf_counter()
+    pause_s = 0.0
+    for number, real in enumerate(list(one.repeats_s)):
+        left = _left(rank, began, limit_s)
+        if not fits(left, float(np.median(one.repeats_s[real])), pause_s):
+            break
+        pause_s = _repeat(rank, one, real, share_s(left, len(one.repeats_s) - number))[1]
+
+
+def _left(rank: Rank, began: float, limit_s: float) -> float:
+    """Seconds left on the rank that has the least: all decide alike."""
+    return -float(rank.worst([-(limit_s - (perf_counter() - began))])[0])
+
+
+def _repeat(rank: Rank, one: Visited, real: int, share: float) -> tuple[float, float]:
+    """Time a size for about `share` seconds; (seconds of a call, seconds that meeting takes)."""
+    call = prepare(rank, one.operation, real, one.group, one.ranks)
+    warm_s, pause_s = _warmed(rank, call)
+    much = effort(share - WARM_UPS * (warm_s + pause_s), warm_s, pause_s)
+    seconds = []
+    for _ in range(much.repeats):
+        rank.barrier()
+        seconds.append(rank.time(call, much.calls))
+    slowest = rank.worst(seconds)
+    one.repeats_s.setdefault(real, []).extend(slowest.tolist())
+    return float(np.median(slowest)), pause_s
+
+
+def _warmed(rank: Rank, call: Callable[[], None]) -> tuple[float, float]:
+    """(seconds of the slowest rank's last call, seconds that the ranks take to meet)."""
+    took = met = 0.0
+    for _ in range(WARM_UPS):
+        began = perf_counter()
+        rank.barrier()
+        met = perf_counter() - began
+        took = rank.time(call)
+    call_s, pause_s = rank.worst([took, met])
+    return float(call_s), float(pause_s)

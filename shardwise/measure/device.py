@@ -1,0 +1,174 @@
+"""What one device of a host can do: products, copies, the smallest operator.
+
+All ranks measure at once, as they will train: processes that share a machine's cores get what is
+left of them. Each figure is that of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from shardwise.hardware.hardware import Device
+from shardwise.measure.rank import Rank
+
+CPU_DTYPES = ("float32", "float64", "bfloat16")
+GPU_DTYPES = ("float32", "float16", "bfloat16", "float64")
+SMALLEST_SIDE, LARGEST_SIDE = 128, 8192
+LONG_ENOUGH_S = 0.02
+"""A product or copy that takes as long is large enough: it stands at its plateau."""
+
+REPEATS = 7
+LATENCY_REPEATS = 200
+
+
+def measure_device(rank: Rank, memory_bytes: float, limit_s: float) -> Device:
+    """This rank's device; `memory_bytes` is what buffers may take, `limit_s` bounds the time.
+
+    Peaks are the fastest repeat's, efficiencies the median's share of them, so that peak times
+    efficiency is what a large kernel usually reaches.
+    """
+    dtypes = GPU_DTYPES if rank.on_gpu else CPU_DTYPES
+    began = perf_counter()
+    peaks: dict[str, float] = {}
+    reached: dict[str, float] = {}
+    bandwidth, copies = _copies(rank, memory_bytes, limit_s / (len(dtypes) + 1))
+    latency = _latency(rank)
+    for number, dtype in enumerate(dtypes):
+        left = (limit_s - (perf_counter() - began)) / (len(dtypes) - number)
+        if found := _products(rank, dtype, memory_bytes, left):
+            peaks[dtype], reached[dtype] = found
+    return Device(
+        _kind(rank),
+        rank.world.ranks_per_node,
+        _memory(rank),
+        peaks,
+        bandwidth,
+        reached["float32"],
+        copies,
+        latency,
+        {dtype: share for dtype, share in reached.items() if dtype != "float32"},
+    )
+
+
+def _repeated(rank: Rank, call: Callable[[], None]) -> Any:
+    """Times of the slowest rank, (REPEATS,)."""
+    call()
+    seconds = []
+    for _ in range(REPEATS):
+        rank.barrier()
+        seconds.append(rank.time(call))
+    return rank.worst(seconds)
+
+
+def _grown(
+    rank: Rank, start: int, largest: int, make: Callable[[int], Callable[[], None]], limit_s: float
+) -> tuple[int, Callable[[], None]]:
+    """The first of start, 2 start, … whose call takes long enough, and the call."""
+    size = start
+    while True:
+        call = make(size)
+        call()
+        took = float(rank.worst([rank.time(call)])[0])
+        # Eight times the work, REPEATS times.
+        if took >= LONG_ENOUGH_S or size * 2 > largest or took * 8 * (REPEATS + 2) > limit_s:
+            return size, call
+        size *= 2
+
+
+def _products(
+    rank: Rank, dtype: str, memory_bytes: float, limit_s: float
+) -> tuple[float, float] | None:
+    """(peak flops per second, share of it that the median reaches) of square matrix products."""
+    torch = rank.torch
+    kind = getattr(torch, dtype)
+
+    def make(side: int) -> Callable[[], None]:
+        left, right = (torch.ones(side, side, dtype=kind, device=rank.device) for _ in range(2))
+        out = torch.empty(side, side, dtype=kind, device=rank.device)
+        return lambda: torch.mm(left, right, out=out)
+
+    most = min(LARGEST_SIDE, int((memory_bytes / 3 / kind.itemsize) ** 0.5))
+    side, call = _grown(rank, SMALLEST_SIDE, max(most, SMALLEST_SIDE), make, limit_s)
+    seconds = _repeated(rank, call)
+    work = 2.0 * side**3
+    return work / float(seconds.min()), float(seconds.min() / np.median(seconds))
+
+
+def _copies(rank: Rank, memory_bytes: float, limit_s: float) -> tuple[float, float]:
+    """(bytes per second read and written by a large copy, share of it that the median reaches)."""
+    torch = rank.torch
+
+    def make(size: int) -> Callable[[], None]:
+        source, target = (
+            torch.zeros(size, dtype=torch.uint8, device=rank.device) for _ in range(2)
+        )
+        return lambda: target.copy_(source)
+
+    # Beyond the caches of a host: 64 MiB and more, where the memory allows it.
+    most = int(memory_bytes / 2)
+    start = min(2**26, most)
+    size, call = _grown(rank, start, most, make, limit_s)
+    seconds = _repeated(rank, call)
+    return 2.0 * size / float(seconds.min()), float(seconds.min() / np.median(seconds))
+
+
+def _latency(rank: Rank) -> float:
+    """Seconds of the smallest operator, many in a row."""
+    torch = rank.torch
+    one = torch.zeros(16, device=rank.device)
+    call: Callable[[], None] = lambda: one.add_(1.0)  # noqa: E731
+    rank.time(call, LATENCY_REPEATS)
+    rank.barrier()
+    return float(np.median([rank.worst([rank.time(call, LATENCY_REPEATS)])[0] for _ in range(3)]))
+
+
+def _kind(rank: Rank) -> str:
+    if rank.on_gpu:
+        return str(rank.torch.cuda.get_device_name(rank.device))
+    threads = rank.torch.get_num_threads()
+    return f"CPU {processor()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _memory(rank: Rank) -> float:
+    """Bytes of one device; a host's are shared by its ranks."""
+    if rank.on_gpu:
+        return float(rank.torch.cuda.get_device_properties(rank.device).total_memory)
+    return total_memory() / rank.world.ranks_per_node
+
+
+def free_memory(rank: Rank) -> float:
+    """Bytes that are free now: of this rank's GPU, or of the host shared by its ranks."""
+    if rank.on_gpu:
+        return float(rank.torch.cuda.mem_get_info(rank.device)[0])
+    return _meminfo("MemAvailable") / rank.world.ranks_per_node
+
+
+def total_memory() -> float:
+    """Bytes of this host."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _meminfo(field: str) -> float:
+    listing = Path("/proc/meminfo")
+    if listing.exists():
+        for line in listing.read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return float(line.split()[1]) * 1024
+    return total_memory() / 2
+
+
+def processor() -> str:
+    """The name of this host's processor."""
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,100 @@
+"""What the links of this host could carry at most: NVLink and PCIe by NVML, network cards by sysfs.
+
+Only read, never set. A peak that nobody tells is None, and then no verdict is given.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SYSFS = Path("/sys/class")
+
+PCIE_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""One way, after the line code; PCI-SIG's figures by generation."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """`kind` is `nvlink`, `pcie`, `loopback` or `network`; bytes per second one way."""
+
+    kind: str
+    peak_bytes_per_s: float
+    source: str
+
+
+def gpu_link(nvml: Any, handle: Any) -> Link | None:
+    """The fastest way out of a GPU: its active NVLinks together, else its PCIe slot."""
+    return _nvlink(nvml, handle) or _pcie(nvml, handle)
+
+
+def _nvlink(nvml: Any, handle: Any) -> Link | None:
+    active = 0
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            active += bool(nvml.nvmlDeviceGetNvLinkState(handle, link))
+        except nvml.NVMLError:
+            break
+    if not active:
+        return None
+    try:
+        value = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON])
+        speed = float(value[0].value.uiVal) * 1e6
+    except nvml.NVMLError:
+        return None
+    if speed <= 0:
+        return None
+    return Link("nvlink", active * speed, f"NVML: {active} NVLinks of {speed / 1e9:g} GB/s each")
+
+
+def _pcie(nvml: Any, handle: Any) -> Link | None:
+    try:
+        generation = int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
+        width = int(nvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
+    except nvml.NVMLError:
+        return None
+    lane = PCIE_LANE_BYTES_PER_S.get(generation)
+    if lane is None or not width:
+        return None
+    return Link("pcie", lane * width, f"NVML: PCIe generation {generation}, {width} lanes")
+
+
+def network_link(sysfs: Path = SYSFS) -> Link | None:
+    """All active InfiniBand ports together, else the fastest card with a device behind it."""
+    return _infiniband(sysfs) or _ethernet(sysfs)
+
+
+def _infiniband(sysfs: Path) -> Link | None:
+    total, ports = 0.0, 0
+    for port in sorted(sysfs.glob("infiniband/*/ports/*")):
+        rate = re.match(r"([0-9.]+) Gb/sec", _text(port / "rate"))
+        if rate and "ACTIVE" in _text(port / "state"):
+            total += float(rate[1]) * 1e9 / 8
+            ports += 1
+    if not ports:
+        return None
+    return Link("network", total, f"{ports} active InfiniBand ports")
+
+
+def _ethernet(sysfs: Path) -> Link | None:
+    found = []
+    for card in sorted(sysfs.glob("net/*")):
+        # A bridge, a veth and the loopback have no device, and their speeds mean nothing.
+        if not (card / "device").exists() or _text(card / "operstate") != "up":
+            continue
+        speed = _text(card / "speed")
+        if speed.isdecimal() and int(speed) > 0:
+            found.append((int(speed) * 1e6 / 8, card.name))
+    if not found:
+        return None
+    peak, name = max(found)
+    return Link("network", peak, f"network card {name}")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

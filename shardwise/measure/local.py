@@ -1,0 +1,169 @@
+"""N ranks as processes of this machine; all end when one fails, and when the starter does."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic
+
+from shardwise.errors import ShardwiseError
+from shardwise.measure.rank import SLACK_S
+from shardwise.measure.world import STORE_VARIABLE
+
+PARENT_VARIABLE = "SHARDWISE_MEASURE_PARENT"
+POLL_S = 0.05
+GRACE_S = 5.0
+_PR_SET_PDEATHSIG = 1
+
+
+class RankFailed(ShardwiseError):
+    """A rank that was started here ended with an error; message and exit code are its own."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code if exit_code in (1, 2) else 1
+
+
+def run_ranks(
+    ranks: int, arguments: Sequence[str], limit_s: float, heard: Callable[[str], None]
+) -> bytes:
+    """Run `python -m shardwise.measure` as `ranks` local ranks; the profile that rank 0 wrote.
+
+    `heard` gets each line that rank 0 says. Raises `RankFailed` with the first failed rank's last
+    line, `TimeoutError` when the ranks are far beyond the time limit. No process is left behind,
+    whatever ends this one.
+    """
+    with tempfile.TemporaryDirectory(prefix="shardwise-measure-") as folder:
+        place = Path(folder)
+        profile = place / "profile.json"
+        command = [sys.executable, "-m", "shardwise.measure", "-o", str(profile), *arguments]
+        with _started(command, ranks, place) as processes:
+            _await(processes, place, monotonic() + limit_s + SLACK_S, limit_s, heard)
+        return profile.read_bytes()
+
+
+@contextmanager
+def _started(
+    command: Sequence[str], ranks: int, place: Path
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    cores = os.cpu_count() or 1
+    with _terminated_like_interrupted():
+        try:
+            for rank in range(ranks):
+                environment = {
+                    **os.environ,
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(ranks),
+                    "LOCAL_WORLD_SIZE": str(ranks),
+                    STORE_VARIABLE: str(place / "store"),
+                    PARENT_VARIABLE: str(os.getpid()),
+                }
+                environment.setdefault("OMP_NUM_THREADS", str(max(cores // ranks, 1)))
+                said = (place / f"out-{rank}").open("wb")
+                failed = (place / f"err-{rank}").open("wb")
+                with said, failed:
+                    # A session of its own: Ctrl-C comes to the starter, which ends the ranks.
+                    process = subprocess.Popen(
+                        command,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=said,
+                        stderr=failed,
+                        start_new_session=True,
+                    )
+                processes.append(process)
+            yield processes
+        finally:
+            _end(processes)
+
+
+def _await(
+    processes: Sequence[subprocess.Popen[bytes]],
+    place: Path,
+    deadline: float,
+    limit_s: float,
+    heard: Callable[[str], None],
+) -> None:
+    with (place / "out-0").open(encoding="utf-8", errors="replace") as said:
+        while True:
+            for line in said:
+                heard(line.rstrip())
+            codes = [process.poll() for process in processes]
+            if any(codes):
+                raise _reason(processes, place)
+            if all(code == 0 for code in codes):
+                return
+            if monotonic() > deadline:
+                raise TimeoutError(f"the ranks did not end within {limit_s:g} s and {SLACK_S:g} s")
+            still = next(p for p, code in zip(processes, codes, strict=True) if code is None)
+            with suppress(subprocess.TimeoutExpired):
+                still.wait(POLL_S)
+
+
+def _reason(processes: Sequence[subprocess.Popen[bytes]], place: Path) -> RankFailed:
+    """The error in the last line of a failed rank; one that only lost the others is asked last."""
+    failures = []
+    for rank, process in enumerate(processes):
+        code = process.poll()
+        if not code:
+            continue
+        text = (place / f"err-{rank}").read_text(errors="replace").strip()
+        last = text.splitlines()[-1] if text else ""
+        last = last.removeprefix("shardwise: error: ")
+        failures.append(RankFailed(last or f"rank {rank} ended {_how(code)}", code))
+    return next((f for f in failures if "lost another rank" not in str(f)), failures[0])
+
+
+def _how(code: int) -> str:
+    return f"with signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    deadline = monotonic() + GRACE_S
+    for process in processes:
+        try:
+            process.wait(max(deadline - monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind as Ctrl-C does, so that ranks are ended and folders removed."""
+
+    def unwind(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = {s: signal.signal(s, unwind) for s in (signal.SIGTERM, signal.SIGHUP)}
+    except ValueError:  # not the main thread, to which signals do not come
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_with_starter() -> None:
+    """In a rank: ask the kernel to end this process when its starter is killed (Linux only)."""
+    parent = os.environ.get(PARENT_VARIABLE)
+    if parent is None or not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(parent):
+        os._exit(1)

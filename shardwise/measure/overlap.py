@@ -1,0 +1,131 @@
+"""How much a collective and computation slow each other down (HeteroG §3.3; TensorOpt §3.2).
+
+Replay runs both streams at full speed side by side. Here both really run together: products for
+about as long as a collective takes alone, then both at once.
+
+    hidden fraction = (t_products + t_collective - t_together) / min(t_products, t_collective)
+
+1 when neither notices the other, 0 when the two take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from shardwise.hardware.hardware import Overlap
+from shardwise.measure.exchange import ITEM_BYTES
+from shardwise.measure.rank import Rank
+
+OPERATION = "all_reduce"
+LONG_ENOUGH_S = 0.02
+SMALLEST_BYTES, LARGEST_BYTES = 2**20, 2**28
+SIDE = 512
+REPEATS = 9
+MOST_PRODUCTS = 10_000
+
+
+def measure_overlap(rank: Rank, memory_bytes: float, limit_s: float) -> Overlap:
+    """An all_reduce of everybody beside matrix products; medians of the slowest rank's times.
+
+    `memory_bytes` is what this rank's buffers may take; `limit_s` bounds the time.
+    """
+    began = perf_counter()
+    torch = rank.torch
+    group = torch.distributed.new_group(list(range(rank.world.size)), backend=rank.backend)
+    size, buffer = SMALLEST_BYTES, torch.zeros(SMALLEST_BYTES // ITEM_BYTES, device=rank.device)
+
+    def exchange() -> Any:
+        return torch.distributed.all_reduce(buffer, group=group, async_op=True)
+
+    talking = _alone(rank, lambda: exchange().wait(), 2)
+    most = min(LARGEST_BYTES, memory_bytes / 4)
+    # The time for one size, both alone and together, many times over, must be left.
+    while talking < LONG_ENOUGH_S and size * 2 <= most and talking * 12 * REPEATS < limit_s:
+        size *= 2
+        buffer = torch.zeros(size // ITEM_BYTES, device=rank.device)
+        talking = _alone(rank, lambda: exchange().wait(), 2)
+    left, right = (torch.ones(SIDE, SIDE, device=rank.device) for _ in range(2))
+    out = torch.empty(SIDE, SIDE, device=rank.device)
+
+    def products(count: int) -> None:
+        for _ in range(count):
+            torch.mm(left, right, out=out)
+
+    one = _alone(rank, lambda: products(4), 3) / 4
+    count = min(max(round(talking / one), 1), MOST_PRODUCTS)
+    rounds = []
+    for _ in range(REPEATS):
+        rounds.append(
+            rank.worst(
+                [
+                    _alone_here(rank, lambda: products(count)),
+                    _alone_here(rank, lambda: exchange().wait()),
+                    *_together(rank, lambda: products(count), exchange),
+                ]
+            )
+        )
+        if float(rank.worst([perf_counter() - began])[0]) > limit_s:
+            break
+    computing, talking, together, computing_beside, talking_beside = np.median(rounds, axis=0)
+    hidden = (computing + talking - together) / min(computing, talking)
+    return Overlap(
+        float(np.clip(hidden, 0.0, 1.0)),
+        float(computing_beside / computing),
+        float(talking_beside / talking),
+        OPERATION,
+        float(size),
+    )
+
+
+def _alone(rank: Rank, call: Callable[[], None], repeats: int) -> float:
+    """Median of the slowest rank's times, after one call to warm up."""
+    call()
+    return float(np.median([rank.worst([_alone_here(rank, call)])[0] for _ in range(repeats)]))
+
+
+def _alone_here(rank: Rank, call: Callable[[], None]) -> float:
+    rank.barrier()
+    return rank.time(call)
+
+
+def _together(
+    rank: Rank, compute: Callable[[], None], exchange: Callable[[], Any]
+) -> tuple[float, float, float]:
+    """(both, computation, collective): seconds from their common start to the end of each."""
+    rank.barrier()
+    if rank.on_gpu:
+        return _together_on_gpu(rank, compute, exchange)
+    ended: list[float] = []
+    began = perf_counter()
+    pending = exchange()
+    pending.get_future().then(lambda _: ended.append(perf_counter()))
+    compute()
+    computed = perf_counter() - began
+    pending.wait()
+    both = perf_counter() - began
+    talked = (ended[0] - began) if ended else both
+    return max(both, computed, talked), computed, talked
+
+
+def _together_on_gpu(
+    rank: Rank, compute: Callable[[], None], exchange: Callable[[], Any]
+) -> tuple[float, float, float]:
+    cuda = rank.torch.cuda
+    start, computed, talked = (cuda.Event(enable_timing=True) for _ in range(3))
+    start.record()
+    pending = exchange()
+    compute()
+    computed.record()
+    # Another stream waits for the collective, so that its end is seen apart from computation's.
+    waiting = cuda.Stream()
+    with cuda.stream(waiting):
+        pending.wait()
+        talked.record()
+    cuda.current_stream().wait_stream(waiting)
+    cuda.synchronize(rank.device)
+    found = [float(start.elapsed_time(event)) / 1e3 for event in (computed, talked)]
+    return max(found), found[0], found[1]

@@ -1,0 +1,118 @@
+"""A profile, `shardwise.hardware/1`, from what was measured."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from shardwise import __version__
+from shardwise.hardware.hardware import CollectiveTable, Device, Hardware, Level, Overlap
+from shardwise.hardware.verdict import verdict
+from shardwise.measure.links import Link
+from shardwise.measure.rank import Rank
+
+UNUSED = "not measured: one node; no group crosses it"
+
+
+def assemble(
+    rank: Rank,
+    name: str,
+    device: Device,
+    links: Mapping[str, Link | None],
+    tables: Sequence[CollectiveTable],
+    overlap: Overlap | None,
+    notes: Sequence[str],
+    facts: Mapping[str, Any],
+) -> Hardware:
+    """The profile of `world.nodes` nodes like this one.
+
+    A level's bandwidth is its link's known peak, its efficiency what collectives reached of it;
+    where no peak is known, the bandwidth is what was reached and the efficiency 1.
+    """
+    world = rank.world
+    now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
+    what = "collectives, " * bool(tables) + "overlap, " * (overlap is not None) + "device"
+    inside, between = links.get("inside"), links.get("between")
+    versions = f"{rank.backend} of torch {rank.torch.__version__}"
+    hardware = Hardware(
+        name,
+        f"measured on {now[:10]} on {facts['host']}: {what} ({versions}, {world.size} ranks on "
+        f"{world.nodes} node{'s' if world.nodes > 1 else ''})",
+        (device,),
+        (
+            _level("inside a node", world.ranks_per_node, inside, device),
+            _level("between nodes", world.nodes, inside if world.nodes == 1 else between, device),
+        ),
+        tuple(tables),
+        sources={
+            "devices": f"measured on {now[:10]}: products, copies, the smallest operator",
+            "levels.inside": _source(inside),
+            "levels.between": UNUSED if world.nodes == 1 else _source(between),
+        },
+        nodes=world.nodes,
+        overlap=overlap,
+        measurement={
+            "when": now,
+            "shardwise": __version__,
+            "torch": str(rank.torch.__version__),
+            "backend": rank.backend,
+            "ranks": world.size,
+            "nodes": world.nodes,
+            "python": platform.python_version(),
+            "links": {at: link.kind for at, link in links.items() if link is not None},
+            "left_out": list(notes),
+            **facts,
+        },
+    )
+    return replace(hardware, levels=_fitted(hardware, (inside is not None, between is not None)))
+
+
+def _level(name: str, size: int, link: Link | None, device: Device) -> Level:
+    """Without a known peak a device's memory is the bound: nothing leaves it faster."""
+    peak = link.peak_bytes_per_s if link else device.memory_bandwidth_bytes_per_s
+    return Level(name, size, peak, 0.0, 1.0)
+
+
+def _source(link: Link | None) -> str:
+    if link is not None:
+        return link.source
+    return "no known peak: what collectives reached; where none was measured, a device's memory"
+
+
+def _fitted(hardware: Hardware, known: tuple[bool, bool]) -> tuple[Level, ...]:
+    """Levels with what tables say of them, for the shapes that have no table."""
+    fitted = []
+    spans = (range(1, 2), range(2, hardware.max_nodes + 1))
+    for level, nodes, peak_known in zip(hardware.levels, spans, known, strict=True):
+        tables = [t for t in hardware.collectives if t.nodes in nodes]
+        if not tables:
+            fitted.append(level)
+            continue
+        verdicts = [verdict(hardware, table) for table in tables]
+        shares = [v.share for v in verdicts if v.share is not None]
+        bandwidth = level.bandwidth_bytes_per_s
+        reached = max(v.bus_bytes_per_s for v in verdicts)
+        if not peak_known:
+            bandwidth = reached
+        share = float(np.median(shares)) if shares else reached / bandwidth
+        fitted.append(
+            replace(
+                level,
+                bandwidth_bytes_per_s=bandwidth,
+                latency_s=_step_s(tables),
+                efficiency=min(share, 1.0),
+            )
+        )
+    return tuple(fitted)
+
+
+def _step_s(tables: Sequence[CollectiveTable]) -> float:
+    """Latency of one step: the smallest all_reduce over its 2 log2 n steps (`collectives.py`)."""
+    steps = [t.times_s[0] / (2 * log2(t.size)) for t in tables if t.operation == "all_reduce"]
+    return float(np.median(steps)) if steps else min(t.times_s[0] for t in tables)

@@ -1,0 +1,114 @@
+"""A whole measurement on one rank: device, collectives, overlap, the profile of all."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from shardwise.hardware.hardware import CollectiveTable, Hardware
+from shardwise.measure.collectives import measure_collectives
+from shardwise.measure.device import free_memory, measure_device
+from shardwise.measure.links import Link, gpu_link, network_link
+from shardwise.measure.options import (
+    COLLECTIVES_SHARE,
+    CPU_MEMORY_SHARE,
+    DEVICE_SHARE,
+    GPU_MEMORY_SHARE,
+    OVERLAP_SHARE,
+    MeasureOptions,
+)
+from shardwise.measure.overlap import measure_overlap
+from shardwise.measure.profile import assemble
+from shardwise.measure.rank import Rank, joined
+from shardwise.measure.world import World
+
+Tell = Callable[[str, float], None]
+
+
+def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | None:
+    """Take part in the measurement; rank 0 gets the profile, the others None.
+
+    `tell` hears of rank 0's progress: what is being measured, the fraction that is done.
+    Raises what `joined` raises.
+    """
+    if world.rank:
+        tell = _silent
+    with joined(world, options) as rank:
+        began = perf_counter()
+        load = os.getloadavg()[0]
+        memory = _memory(rank, options)
+        tell("the device", 0.0)
+        device = measure_device(rank, memory, options.time_limit_s * DEVICE_SHARE)
+        links = _links(rank, device.memory_bandwidth_bytes_per_s)
+        overlap = None
+        share = OVERLAP_SHARE
+        if options.overlap and world.size > 1:
+            tell("overlap", 0.0)
+            overlap = measure_overlap(rank, memory, options.time_limit_s * OVERLAP_SHARE)
+            share = 0.0
+        spent = float(rank.worst([perf_counter() - began])[0])
+        left = min(options.time_limit_s * (COLLECTIVES_SHARE + share), options.time_limit_s - spent)
+        tables: list[CollectiveTable] = []
+        notes: list[str] = []
+        if options.collectives and world.size > 1:
+            tables, notes = measure_collectives(rank, options, memory, max(left, 0.0), tell)
+        hosts = rank.gather(platform.node())
+        if world.rank:
+            return None
+        facts: dict[str, Any] = {
+            "host": device.kind,
+            "hosts": sorted(set(hosts)),
+            "cores": os.cpu_count(),
+            "threads": rank.torch.get_num_threads(),
+            "load_1m": round(load, 2),
+            "memory_bytes": memory,
+            "time_limit_s": options.time_limit_s,
+            "seconds": round(perf_counter() - began, 2),
+        }
+        name = options.name or f"measured-{hosts[0]}-{world.size}"
+        return assemble(rank, name, device, links, tables, overlap, notes, facts)
+
+
+def _silent(stage: str, fraction: float) -> None:
+    """Only rank 0 speaks."""
+
+
+def _memory(rank: Rank, options: MeasureOptions) -> float:
+    """What one rank's buffers may take: the same everywhere, so the least of all."""
+    share = GPU_MEMORY_SHARE if rank.on_gpu else CPU_MEMORY_SHARE
+    mine = options.memory_bytes or free_memory(rank) * share
+    return float(-rank.worst([-mine])[0])
+
+
+def _links(rank: Rank, copied_bytes_per_s: float) -> dict[str, Link | None]:
+    between = network_link() if rank.world.nodes > 1 else None
+    if not rank.on_gpu:
+        # A message that stays on the host is copied: read and written, half of what moves.
+        source = "a large copy in memory, measured with all ranks at once"
+        inside: Link | None = Link("loopback", copied_bytes_per_s / 2, source)
+        if rank.world.nodes > 1 and len(set(rank.gather(platform.node()))) == 1:
+            between = inside
+    else:
+        inside = _gpu_link(rank)
+    return {"inside": inside, "between": between}
+
+
+def _gpu_link(rank: Rank) -> Link | None:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        uuid = rank.torch.cuda.get_device_properties(rank.device).uuid
+        return gpu_link(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode()))
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()

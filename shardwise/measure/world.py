@@ -1,0 +1,126 @@
+"""Which rank this process is: told by torchrun, by srun, or by the starter of local processes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardwise.errors import BadInput
+
+STORE_VARIABLE = "SHARDWISE_MEASURE_STORE"
+"""The file over which processes that `local.py` started find each other."""
+
+PORT_BASE, PORT_RANGE = 20000, 20000
+
+
+@dataclass(frozen=True)
+class World:
+    """`size` ranks on nodes of `ranks_per_node`, filled one after another; this one is `rank`.
+
+    `meeting` is torch's `init_method`.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    ranks_per_node: int
+    meeting: str
+
+    @property
+    def nodes(self) -> int:
+        """Nodes, all equally full."""
+        return self.size // self.ranks_per_node
+
+    @property
+    def node(self) -> int:
+        """The node of this rank."""
+        return self.rank // self.ranks_per_node
+
+
+def find_world(environment: Mapping[str, str] = os.environ) -> World | None:
+    """The world that this process was started in, None when it was started alone.
+
+    torchrun and `local.py` set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; srun sets
+    SLURM_PROCID and its like in every step of more than one task. Raises `BadInput` naming the
+    variable that does not fit.
+    """
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        size = _number(environment, "WORLD_SIZE")
+        store = environment.get(STORE_VARIABLE)
+        return _checked(
+            World(
+                _number(environment, "RANK"),
+                size,
+                _number(environment, "LOCAL_RANK", 0 if size == 1 else None),
+                _number(environment, "LOCAL_WORLD_SIZE", 1 if size == 1 else None),
+                f"file://{store}" if store else "env://",
+            )
+        )
+    # In a batch script that is not under srun SLURM_PROCID is set too, and nobody else comes.
+    if "SLURM_PROCID" in environment and _number(environment, "SLURM_STEP_NUM_TASKS", 1) > 1:
+        nodes = _number(environment, "SLURM_STEP_NUM_NODES", 1)
+        size = _number(environment, "SLURM_STEP_NUM_TASKS")
+        if size % nodes:
+            raise BadInput(
+                f"{size} tasks on {nodes} nodes",
+                field="SLURM_STEP_NUM_TASKS",
+                expected="as many tasks on every node (srun --ntasks-per-node)",
+            )
+        return _checked(
+            World(
+                _number(environment, "SLURM_PROCID"),
+                size,
+                _number(environment, "SLURM_LOCALID"),
+                size // nodes,
+                f"tcp://{_first_host(environment)}:{_port(environment)}",
+            )
+        )
+    return None
+
+
+def _checked(world: World) -> World:
+    if not 0 <= world.rank < world.size:
+        raise BadInput(f"rank {world.rank} of {world.size}", field="RANK")
+    if world.ranks_per_node < 1 or world.size % world.ranks_per_node:
+        raise BadInput(
+            f"{world.size} ranks on nodes of {world.ranks_per_node}",
+            field="LOCAL_WORLD_SIZE",
+            expected="as many ranks on every node",
+        )
+    if world.rank % world.ranks_per_node != world.local_rank:
+        raise BadInput(
+            f"rank {world.rank} is number {world.local_rank} on its node",
+            field="LOCAL_RANK",
+            expected="ranks that fill nodes one after another (srun --distribution=block)",
+        )
+    return world
+
+
+def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = environment.get(name)
+    if text is None and default is not None:
+        return default
+    if text is None or not text.isdecimal():
+        raise BadInput(f"{text!r}", field=name, expected="a whole number in the environment")
+    return int(text)
+
+
+def _first_host(environment: Mapping[str, str]) -> str:
+    """MASTER_ADDR, else the first of `node[01-04,07],other`."""
+    if "MASTER_ADDR" in environment:
+        return environment["MASTER_ADDR"]
+    hosts = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_NODELIST", "")
+    match = re.match(r"([^,\[\]]+)(?:\[(\w+)[^\]]*\])?([^,\[\]]*)", hosts)
+    if match is None:
+        raise BadInput(f"{hosts!r}", field="SLURM_STEP_NODELIST", expected="a list of nodes")
+    return match[1] + (match[2] or "") + match[3]
+
+
+def _port(environment: Mapping[str, str]) -> int:
+    """The same on every rank without asking: MASTER_PORT, else from the numbers of job and step."""
+    if "MASTER_PORT" in environment:
+        return _number(environment, "MASTER_PORT")
+    job = _number(environment, "SLURM_JOB_ID", 0)
+    return PORT_BASE + (job * 31 + _number(environment, "SLURM_STEP_ID", 0)) % PORT_RANGE

@@ -1,0 +1,280 @@
+"""What measuring decides before anything runs: ranks, shapes, budgets, verdicts, links, NVML."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwise.errors import BadInput
+from shardwise.hardware import CollectiveTable, Hardware, Level, load_hardware
+from shardwise.hardware.verdict import verdict
+from shardwise.measure.budget import FEWEST_REPEATS, MOST_REPEATS, WARM_UPS, effort, fits, share_s
+from shardwise.measure.busy import busy_gpus
+from shardwise.measure.links import gpu_link, network_link
+from shardwise.measure.options import MeasureOptions
+from shardwise.measure.shapes import group_shapes
+from shardwise.measure.world import find_world
+
+TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+SRUN = {
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_LOCALID": "1",
+    "SLURM_JOB_ID": "1234",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "gpu[07-08],other3",
+}
+
+
+def test_ranks_of_torchrun_and_srun() -> None:
+    for environment in (TORCHRUN, SRUN):
+        world = find_world(environment)
+        assert world is not None
+        assert (world.rank, world.size, world.nodes, world.node) == (5, 8, 2, 1)
+    slurm = find_world(SRUN)
+    assert slurm is not None
+    assert slurm.meeting.startswith("tcp://gpu07:")
+    assert slurm.meeting == find_world(SRUN | {"SLURM_PROCID": "6", "SLURM_LOCALID": "2"}).meeting  # type: ignore[union-attr]
+    assert find_world({}) is None
+    # A batch script before srun: it is alone, whatever the job's size.
+    assert find_world({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "field"),
+    [
+        (TORCHRUN | {"RANK": "x"}, "RANK"),
+        (TORCHRUN | {"RANK": "9", "LOCAL_RANK": "1"}, "RANK"),
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE"),
+        (TORCHRUN | {"LOCAL_RANK": "2"}, "LOCAL_RANK"),
+        ({k: v for k, v in TORCHRUN.items() if k != "LOCAL_RANK"}, "LOCAL_RANK"),
+        (SRUN | {"SLURM_STEP_NUM_NODES": "3"}, "SLURM_STEP_NUM_TASKS"),
+    ],
+)
+def test_an_environment_that_does_not_fit_is_named(environment: dict, field: str) -> None:
+    with pytest.raises(BadInput, match=field):
+        find_world(environment)
+
+
+@given(st.integers(1, 4), st.integers(1, 8))
+def test_sibling_groups_are_all_ranks_once(nodes: int, per_node: int) -> None:
+    found = group_shapes(nodes * per_node, per_node)
+    keys = [(s.shape.nodes, s.shape.ranks_per_node, s.shape.consecutive) for s in found]
+    assert len(keys) == len(set(keys))
+    for siblings in found:
+        ranks = [rank for group in siblings.groups for rank in group]
+        assert sorted(ranks) == list(range(nodes * per_node))
+        for group in siblings.groups:
+            on = {rank // per_node for rank in group}
+            assert len(group) == siblings.shape.size > 1
+            assert len(on) == siblings.shape.nodes
+            consecutive = list(group) == list(range(group[0], group[0] + len(group)))
+            assert consecutive == siblings.shape.consecutive
+
+
+def test_shapes_of_two_nodes_of_four() -> None:
+    found = {s.label: (s.groups, s.per_node) for s in group_shapes(8, 4)}
+    assert found["1 node x 2, consecutive"] == (((0, 1), (2, 3), (4, 5), (6, 7)), 2)
+    assert found["1 node x 2, strided"][0] == ((0, 2), (1, 3), (4, 6), (5, 7))
+    assert found["2 nodes x 1, strided"] == (((0, 4), (1, 5), (2, 6), (3, 7)), 4)
+    assert found["2 nodes x 2, strided"][1] == 2
+    assert found["2 nodes x 4, consecutive"] == ((tuple(range(8)),), 1)
+    # Strides of 2 and of 4 are one key; the farther groups are measured.
+    far = next(s for s in group_shapes(8, 8) if s.label == "1 node x 2, strided")
+    assert far.groups[0] == (0, 4)
+
+
+@given(st.floats(0, 100), st.floats(1e-7, 50), st.floats(0, 1))
+def test_a_size_takes_no_more_than_its_share(share: float, call_s: float, pause_s: float) -> None:
+    found = effort(share, call_s, pause_s)
+    assert FEWEST_REPEATS <= found.repeats <= MOST_REPEATS
+    cost = found.repeats * (found.calls * call_s + pause_s)
+    assert cost <= share * (1 + 1e-9) or found.repeats == FEWEST_REPEATS
+    if fits(share, call_s, pause_s):
+        assert (call_s + pause_s) * (WARM_UPS + FEWEST_REPEATS) <= share * (1 + 1e-9)
+
+
+def test_shares_add_up() -> None:
+    left = 10.0
+    for table in range(4):
+        left -= share_s(left, 4 - table)
+    assert left == pytest.approx(0)
+    assert share_s(-1.0, 3) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"operations": ("gossip",)}, "operations"),
+        ({"time_limit_s": 0.0}, "time-limit"),
+        ({"time_limit_s": float("nan")}, "time-limit"),
+        ({"memory_bytes": 100.0}, "memory"),
+        ({"max_bytes": 1.0}, "max-size"),
+        ({"step": 1.0}, "step"),
+        ({"min_bytes": 0}, "min-size"),
+        ({"backend": "mpi"}, "backend"),
+    ],
+)
+def test_options_out_of_range_are_named(change: dict, field: str) -> None:
+    with pytest.raises(BadInput, match=field):
+        MeasureOptions(**change)
+
+
+def _judged(share: float, operation: str = "all_gather", ranks: int = 8, base: str = "dgx-h100"):
+    hardware = load_hardware(base)
+    peak = hardware.levels[0].bandwidth_bytes_per_s
+    size = 2.0**30
+    factor = {"all_gather": (ranks - 1) / ranks, "all_reduce": 2 * (ranks - 1) / ranks}[operation]
+    times = (1e-5, size * factor / (peak * share))
+    return verdict(hardware, CollectiveTable(operation, 1, ranks, True, (1024.0, size), times))
+
+
+def test_verdicts_of_published_bandwidths() -> None:
+    """H100: 370 of 450 GB/s is usual, 475 with switches that add (verdict.py names the issues)."""
+    assert _judged(370 / 450).status == "normal"
+    assert _judged(370 / 450).bus_bytes_per_s == pytest.approx(370e9)
+    assert _judged(0.6).status == "low"
+    assert _judged(0.3).status == "suspicious"
+    assert "30% of the nvlink peak" in _judged(0.3).reason
+    assert _judged(475 / 450, "all_reduce").status == "normal"
+    assert _judged(1.2).status == "suspicious"
+    assert "more than a link carries" in _judged(1.2).reason
+    assert _judged(0.4, base="pcie-v100-8").status == "normal"
+
+
+def test_verdicts_count_siblings_that_share_a_card() -> None:
+    hardware = load_hardware("dgx-v100-16gb")
+    card = hardware.levels[1].bandwidth_bytes_per_s
+    size = 2.0**30
+    times = (1e-4, size / (card / 8))  # two ranks, one per node: busbw = algbw, eight at once
+    pairs = CollectiveTable("all_reduce", 2, 1, False, (1024.0, size), times, siblings=8)
+    found = verdict(hardware, pairs)
+    assert (found.status, found.share) == ("normal", pytest.approx(1.0))
+    assert verdict(hardware, replace(pairs, siblings=1)).status == "suspicious"
+
+
+def test_no_verdict_without_a_large_size_or_a_known_link() -> None:
+    small = CollectiveTable("all_reduce", 1, 2, True, (1024.0, 2048.0), (1e-5, 1e-5))
+    assert verdict(load_hardware("dgx-h100"), small).status == "unknown"
+    nameless = replace(load_hardware("dgx-h100"), sources={})
+    large = replace(small, sizes_bytes=(1024.0, 2.0**30))
+    assert verdict(nameless, large).reason == "the profile does not say what its links are"
+
+
+def test_loopback_is_held_against_a_copy() -> None:
+    base = load_hardware("l4")
+    level = Level("inside a node", 4, 8e9, 0.0, 1.0)
+    hardware: Hardware = replace(
+        base, levels=(level, base.levels[1]), measurement={"links": {"inside": "loopback"}}
+    )
+    table = CollectiveTable("broadcast", 1, 2, True, (1024.0, 2.0**20), (1e-4, 2.0**20 / 1e9))
+    assert verdict(hardware, table).status == "normal"
+    slow = replace(table, times_s=(1e-4, 2.0**20 / 4e7))
+    assert verdict(hardware, slow).status == "suspicious"
+    # Where the measurement found no peak, the base's description of its links does not count.
+    across = replace(table, nodes=2, ranks_per_node=1, sizes_bytes=(1024.0, 2.0**30))
+    assert verdict(hardware, across).status == "unknown"
+
+
+class _NvmlError(Exception):
+    pass
+
+
+def _nvml(processes: dict[str, list[int]], **more: object) -> SimpleNamespace:
+    names = list(processes)
+    return SimpleNamespace(
+        NVMLError=_NvmlError,
+        NVML_NVLINK_MAX_LINKS=18,
+        NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON=90,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: len(names),
+        nvmlDeviceGetHandleByIndex=lambda i: names[i],
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid.decode(),
+        nvmlDeviceGetComputeRunningProcesses=lambda handle: [
+            SimpleNamespace(pid=pid) for pid in processes[handle]
+        ],
+        **more,
+    )
+
+
+def test_a_gpu_that_others_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes: dict[str, list[int]] = {"GPU-a": [], "GPU-b": [4321], "GPU-c": []}
+    monkeypatch.setitem(sys.modules, "pynvml", _nvml(processes))
+    assert busy_gpus(1, {}) == ""
+    assert busy_gpus(2, {}) == "GPU 1 is used by process 4321"
+    assert busy_gpus(2, {"CUDA_VISIBLE_DEVICES": "2,0"}) == ""
+    assert busy_gpus(1, {"CUDA_VISIBLE_DEVICES": "GPU-b"}) == "GPU 0 is used by process 4321"
+
+
+def test_without_nvml_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "nvidia-ml-py" in busy_gpus(1, {})
+
+    def fails() -> None:
+        raise _NvmlError("no driver")
+
+    broken = _nvml({})
+    broken.nvmlInit = fails
+    monkeypatch.setitem(sys.modules, "pynvml", broken)
+    assert busy_gpus(1, {}) == "NVML does not start: no driver"
+
+
+def test_peaks_of_gpu_links() -> None:
+    def state(handle: object, link: int) -> int:
+        if link >= 18:
+            raise _NvmlError("no such link")
+        return 1
+
+    speed = [SimpleNamespace(value=SimpleNamespace(uiVal=25000))]
+    linked = _nvml(
+        {}, nvmlDeviceGetNvLinkState=state, nvmlDeviceGetFieldValues=lambda handle, fields: speed
+    )
+    found = gpu_link(linked, object())
+    assert found is not None
+    assert (found.kind, found.peak_bytes_per_s) == ("nvlink", 450e9)
+
+    def none(handle: object, link: int) -> int:
+        raise _NvmlError("not supported")
+
+    slot = _nvml(
+        {},
+        nvmlDeviceGetNvLinkState=none,
+        nvmlDeviceGetMaxPcieLinkGeneration=lambda handle: 4,
+        nvmlDeviceGetMaxPcieLinkWidth=lambda handle: 16,
+    )
+    found = gpu_link(slot, object())
+    assert found is not None
+    assert (found.kind, found.peak_bytes_per_s) == ("pcie", pytest.approx(31.5e9, rel=0.01))
+
+
+def _card(folder: Path, files: dict[str, str], device: bool = True) -> None:
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text + "\n")
+    if device:
+        (folder / "device").mkdir()
+
+
+def test_peaks_of_network_cards(tmp_path: Path) -> None:
+    assert network_link(tmp_path) is None
+    _card(tmp_path / "net" / "veth1", {"operstate": "up", "speed": "100000"}, device=False)
+    assert network_link(tmp_path) is None
+    _card(tmp_path / "net" / "eth0", {"operstate": "up", "speed": "25000"})
+    _card(tmp_path / "net" / "eth1", {"operstate": "down", "speed": "100000"})
+    found = network_link(tmp_path)
+    assert found is not None
+    assert (found.kind, found.peak_bytes_per_s) == ("network", 3.125e9)
+    for number, state in enumerate(("4: ACTIVE", "4: ACTIVE", "1: DOWN")):
+        port = tmp_path / "infiniband" / f"mlx5_{number}" / "ports" / "1"
+        _card(port, {"rate": "400 Gb/sec (4X NDR)", "state": state}, device=False)
+    found = network_link(tmp_path)
+    assert found is not None
+    assert found.peak_bytes_per_s == 100e9
