@@ -45,7 +45,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    for name in ("size", "seconds", "count", "usd", "percent", "moment", "short"):
+    for name in units.FILTERS:
         found.filters[name] = getattr(units, name)
     found.filters["breakable"] = breakable
     found.globals.update(asset=address, version=__version__)
