@@ -98,7 +98,7 @@ def rate(value: float | None) -> str:
     if value is None:
         return MISSING
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= factor:
+        if value >= 0.9995 * factor:
             return f"{_three(value / factor)} {unit}/s"
     return f"{value:.0f} B/s"
 

@@ -10,7 +10,7 @@ from typing import Any
 from service.page.units import rate, size
 
 WIDTH, HEIGHT = 400, 270
-LEFT, RIGHT, TOP, BOTTOM = 74, 12, 10, 34
+LEFT, RIGHT, TOP, BOTTOM = 74, 22, 10, 34
 COLOURS = 4
 """Colours of lines (page.css, `.s0` to `.s3`); further lines are dashed."""
 
@@ -54,10 +54,15 @@ def chart(series: Sequence[Series]) -> dict[str, Any]:
         "right": WIDTH - RIGHT,
         "top": TOP,
         "bottom": HEIGHT - BOTTOM,
-        "x": [(across.at(power), size(2.0**power)) for power in _ticks(across, 1)],
-        "y": [(up.at(power), rate(10.0**power)) for power in _ticks(up, 0)],
+        "x": [(across.at(power), _plain(size(2.0**power))) for power in _ticks(across, 1)],
+        "y": [(up.at(power), _plain(rate(10.0**power))) for power in _ticks(up, 0)],
         "series": [_line(i, one, across, up) for i, one in enumerate(series)],
     }
+
+
+def _plain(text: str) -> str:
+    """A round number without its zeros: `4 KiB`."""
+    return text.replace(".00 ", " ").replace(".0 ", " ")
 
 
 def _ticks(axis: _Axis, least: int) -> list[int]:

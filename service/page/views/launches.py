@@ -61,11 +61,14 @@ async def show(request: Request, launch_id: str) -> Response:
     query = asked or {"after": str(newest)}
     logs = partial(handlers.get_logs, launch_id=launch_id)
     found = await read(request, logs, {"limit": str(LINES), **query})
+    # A full page is not yet one with more behind it; the newest lines never are.
+    found["more"] = bool(asked) and found["more"] and found["next"] < launch["log"]["lines"]
     first = found["lines"][0]["number"] if found["lines"] else 1
     return await respond(
         request,
         "launch.html",
         log=found,
+        asked=bool(asked),
         rank=query.get("rank", ""),
         ranks=_ranks(launch),
         before=max(first - 1 - LINES, 0) if first > 1 else None,
