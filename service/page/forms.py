@@ -66,17 +66,17 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
     kind = values.get("kind", "frontier")
     body: dict[str, Any] = {"graph": _needed(values, "graph", "a graph")}
     if kind == "quote":
-        _optional(body, values, "steps", _whole)
-        _optional(body, values, "budget_usd", _number)
-        _optional(body, values, "max_instances", _whole)
+        set_if(body, values, "steps", whole)
+        set_if(body, values, "budget_usd", number)
+        set_if(body, values, "max_instances", whole)
         if "deadline_h" in values:
-            body["deadline_s"] = 3600 * _number(values["deadline_h"], "deadline_h")
+            body["deadline_s"] = 3600 * number(values["deadline_h"], "deadline_h")
         if offers_csv is not None:
             body["offers_csv"] = offers_csv
     else:
-        nodes = f"*{_whole(values['nodes'], 'nodes')}" if "nodes" in values else ""
+        nodes = f"*{whole(values['nodes'], 'nodes')}" if "nodes" in values else ""
         body["hardware"] = _needed(values, "hardware", "a profile") + nodes
-        gpus = _whole(_needed(values, "gpus", "a number of GPUs"), "gpus")
+        gpus = whole(_needed(values, "gpus", "a number of GPUs"), "gpus")
         body["max_gpus" if kind == "curve" else "gpus"] = gpus
         if kind == "plan":
             body["objective"] = values.get("objective", "mini-time")
@@ -99,18 +99,20 @@ def _needed(values: Mapping[str, str], name: str, expected: str) -> str:
     return values[name]
 
 
-def _optional(body: dict[str, Any], values: Mapping[str, str], name: str, reads: Any) -> None:
+def set_if(body: dict[str, Any], values: Mapping[str, str], name: str, reads: Any) -> None:
     if name in values:
         body[name] = reads(values[name], name)
 
 
-def _whole(text: str, field: str) -> int:
+def whole(text: str, field: str) -> int:
+    """A whole number from 0; BadInput with the field."""
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise BadInput(f"{text[:40]!r}", field=field, expected="a whole number")
     return int(text)
 
 
-def _number(text: str, field: str) -> float:
+def number(text: str, field: str) -> float:
+    """A finite number; BadInput with the field."""
     try:
         value = float(text)
     except ValueError:
@@ -120,7 +122,8 @@ def _number(text: str, field: str) -> float:
     return value
 
 
-def _bytes(text: str, field: str) -> float:
+def size(text: str, field: str) -> float:
+    """Bytes of a size such as `14.5GB`; BadInput with the field."""
     try:
         return float(parse_size(text))
     except ValueError:
@@ -130,7 +133,7 @@ def _bytes(text: str, field: str) -> float:
 
 
 def _wholes(text: str, field: str) -> list[int]:
-    return [_whole(part.strip(), field) for part in text.split(",") if part.strip()]
+    return [whole(part.strip(), field) for part in text.split(",") if part.strip()]
 
 
 def _word(text: str, field: str) -> str:
@@ -141,21 +144,22 @@ def _flag(text: str, field: str) -> bool:
     return text == "true"
 
 
-def _lines(text: str, field: str) -> list[str]:
+def lines(text: str, field: str) -> list[str]:
+    """The lines that hold something."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 _OPTIONS = {
-    "epsilon": _number,
-    "memory_limit_bytes": _bytes,
-    "time_limit_s": _number,
+    "epsilon": number,
+    "memory_limit_bytes": size,
+    "time_limit_s": number,
     "optimizer": _word,
     "method": _word,
     "precision": _word,
     "recompute": _word,
     "zero": _wholes,
     "micro_batches": _wholes,
-    "pins": _lines,
+    "pins": lines,
     "overlap": _flag,
 }
 """How each option of the form is read; options that the form does not have keep defaults."""

@@ -8,6 +8,7 @@ else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,8 +16,9 @@ import msgspec
 from fastapi import Request, Response
 from starlette.types import Message
 
-from service.edge import Call, Handler, change, look
+from service.edge import Answer, Call, Handler, change, look
 from service.page.session import presented_key
+from service.state import State
 
 _NOT_PASSED_ON = {
     b"content-type",
@@ -60,22 +62,53 @@ def inner_request(
     return Request(scope, receive)
 
 
-async def read(request: Request, handler: Handler, query: dict[str, str] | None = None) -> Any:
-    """The document that a reading call gives."""
-    answer = await look(inner_request(request, query=query), handler)
+@dataclass(frozen=True)
+class Rights:
+    """What the asker may do beyond reading: a page leaves out what would be refused."""
+
+    submit: bool
+    admin: bool
+
+
+async def read(
+    request: Request,
+    handler: Handler,
+    query: dict[str, str] | None = None,
+    before: Callable[[State], None] | None = None,
+) -> Any:
+    """The document that a reading call gives; `before` as in `look`."""
+    answer = await look(inner_request(request, query=query), handler, before=before)
     return msgspec.json.decode(answer.body)
+
+
+async def read_and_rights(
+    request: Request,
+    handler: Handler,
+    query: dict[str, str] | None = None,
+    before: Callable[[State], None] | None = None,
+) -> tuple[Any, Rights]:
+    """The document that a reading call gives, and what its asker may do."""
+    seen: list[Rights] = []
+
+    def handle(call: Call) -> Answer:
+        seen.append(Rights(call.principal.may("submit"), call.principal.may("admin")))
+        return handler(call)
+
+    return await read(request, handle, query, before), seen[0]
 
 
 async def send(
     request: Request,
     handler: Handler,
     action: str,
+    scope: str = "submit",
     *,
     body: bytes = b"",
     content_type: str = "",
     query: dict[str, str] | None = None,
     parse: Callable[[Call], Any] | None = None,
+    secret: bool = False,
 ) -> Response:
-    """The answer of a call that stores, starts, cancels or deletes."""
+    """The answer of a call that stores, starts, cancels or deletes; `secret` as in `change`."""
     inner = inner_request(request, query=query, body=body, content_type=content_type)
-    return await change(inner, handler, action, parse=parse)
+    return await change(inner, handler, action, scope, parse=parse, secret=secret)

@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from starlette.concurrency import run_in_threadpool
 
 from service.page import units
+from service.page.addresses import profile_address
 from service.page.assets import address
 from service.page.session import COOKIE
 from shardwise import __version__
@@ -45,9 +46,10 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    for name in ("size", "seconds", "count", "usd", "percent", "moment", "short"):
+    for name in units.FILTERS:
         found.filters[name] = getattr(units, name)
     found.filters["breakable"] = breakable
+    found.filters["profile_address"] = profile_address
     found.globals.update(asset=address, version=__version__)
     return found
 

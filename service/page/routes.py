@@ -7,7 +7,18 @@ from starlette.concurrency import run_in_threadpool
 
 from service.page.assets import serve_asset
 from service.page.route import PageRoute
-from service.page.views import ask, graphs, hardware, jobs, points, signing
+from service.page.views import (
+    accuracy,
+    agents,
+    ask,
+    graphs,
+    hardware,
+    jobs,
+    launch_form,
+    launches,
+    points,
+    signing,
+)
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -18,6 +29,9 @@ router.add_api_route("/graphs", graphs.take, methods=["POST"])
 router.add_api_route("/graphs/{graph_id}/delete", graphs.delete, methods=["POST"])
 router.add_api_route("/hardware", hardware.show, methods=["GET", "HEAD"])
 router.add_api_route("/hardware", hardware.take, methods=["POST"])
+router.add_api_route("/hardware/{hardware_id}", hardware.show_one, methods=["GET", "HEAD"])
+router.add_api_route("/hardware/{hardware_id}/document", hardware.document, methods=["GET", "HEAD"])
+router.add_api_route("/hardware/{hardware_id}/refit", hardware.refit, methods=["POST"])
 router.add_api_route("/hardware/{hardware_id}/delete", hardware.delete, methods=["POST"])
 router.add_api_route("/jobs", jobs.show_all, methods=["GET", "HEAD"])
 router.add_api_route("/jobs/{job_id}", jobs.show, methods=["GET", "HEAD"])
@@ -25,15 +39,23 @@ router.add_api_route("/jobs/{job_id}/events", jobs.events, methods=["GET", "HEAD
 router.add_api_route("/jobs/{job_id}/document", jobs.document, methods=["GET", "HEAD"])
 router.add_api_route("/jobs/{job_id}/cancel", jobs.cancel, methods=["POST"])
 router.add_api_route("/jobs/{job_id}/plan", points.take, methods=["POST"])
+router.add_api_route("/agents", agents.show_all, methods=["GET", "HEAD"])
+router.add_api_route("/agents/tokens", agents.make_token, methods=["POST"])
+router.add_api_route("/agents/{agent_id}", agents.show, methods=["GET", "HEAD"])
+router.add_api_route("/agents/{agent_id}/drain", agents.drain, methods=["POST"])
+router.add_api_route("/agents/{agent_id}/undrain", agents.undrain, methods=["POST"])
+router.add_api_route("/agents/{agent_id}/remove", agents.remove, methods=["POST"])
+router.add_api_route("/launches", launches.show_all, methods=["GET", "HEAD"])
+router.add_api_route("/launches", launch_form.take, methods=["POST"])
+router.add_api_route("/launches/new", launch_form.show, methods=["GET", "HEAD"])
+router.add_api_route("/launches/{launch_id}", launches.show, methods=["GET", "HEAD"])
+router.add_api_route("/launches/{launch_id}/events", launches.events, methods=["GET", "HEAD"])
+router.add_api_route("/launches/{launch_id}/lines", launches.lines, methods=["GET", "HEAD"])
+router.add_api_route("/launches/{launch_id}/stop", launches.stop, methods=["POST"])
+router.add_api_route("/accuracy", accuracy.show, methods=["GET", "HEAD"])
 router.add_api_route("/sign-in", signing.show, methods=["GET", "HEAD"])
 router.add_api_route("/sign-in", signing.take, methods=["POST"])
 router.add_api_route("/sign-out", signing.leave, methods=["POST"])
-
-
-@router.api_route("/agents", methods=["GET", "HEAD"])
-async def agents(request: Request) -> Response:
-    """The agents; none can be enrolled yet."""
-    return await jobs.show_agents(request)
 
 
 @router.api_route("/assets/{name}", methods=["GET", "HEAD"])

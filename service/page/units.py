@@ -6,6 +6,10 @@ import datetime
 from typing import Any
 
 MISSING = "–"
+FILTERS = (
+    "size", "seconds", "count", "usd", "percent", "moment", "ago", "off", "rate", "short"
+)  # fmt: skip
+"""Functions here that templates use as filters."""
 
 
 def size(value: float | None) -> str:
@@ -68,10 +72,45 @@ def moment(text: str | None) -> str:
     return found.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def ago(text: str | None) -> str:
+    """How long a time of a document is past: `40 s ago`."""
+    if not text:
+        return MISSING
+    past_s = (_now() - datetime.datetime.fromisoformat(text)).total_seconds()
+    if past_s < 10:
+        return "just now"
+    for unit, length_s in (("day", 86_400), ("h", 3600), ("min", 60)):
+        if past_s >= 2 * length_s:
+            number = int(past_s // length_s)
+            return f"{number} {unit}{'s' if unit == 'day' else ''} ago"
+    return f"{past_s:.0f} s ago"
+
+
+def off(value: float | None) -> str:
+    """A relative error with its sign: `+3.2 %`."""
+    if value is None:
+        return MISSING
+    return f"{100 * value:+.1f} %".replace("-", "−")
+
+
+def rate(value: float | None) -> str:
+    """`12.3 GB/s`; in decimal units, as links are sold and nccl-tests prints."""
+    if value is None:
+        return MISSING
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= 0.9995 * factor:
+            return f"{_three(value / factor)} {unit}/s"
+    return f"{value:.0f} B/s"
+
+
 def short(text: Any, letters: int = 12) -> str:
     """The beginning of an id."""
     bare = str(text).removeprefix("sha256:")
     return bare if len(bare) <= letters else bare[:letters] + "…"
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(tz=datetime.UTC)
 
 
 def _three(value: float) -> str:

@@ -88,7 +88,7 @@ def link_kind(hardware: Hardware, nodes: int) -> str | None:
     told = hardware.measurement.get("links")
     if isinstance(told, dict):
         kind = told.get(level)
-        return kind if kind in THRESHOLDS else None
+        return kind if isinstance(kind, str) and kind in THRESHOLDS else None
     source = hardware.sources.get(f"levels.{level}", "").lower()
     if level == "between":
         return "network" if source else None

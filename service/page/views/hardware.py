@@ -1,15 +1,20 @@
-"""`/hardware`: built-in profiles and uploaded ones."""
+"""`/hardware`: built-in profiles and one's own; one of them in detail; fitting it anew."""
 
 from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 from fastapi import Request, Response
+from starlette.concurrency import run_in_threadpool
 
+from service.edge import look
+from service.handlers import accuracy as accuracy_handlers
 from service.handlers import hardware as handlers
 from service.page.forms import file_of, read_form
-from service.page.inner import read, send
+from service.page.inner import inner_request, read, read_and_rights, send
 from service.page.render import redirect, respond
+from service.page.views.profile import profile_context
 from service.problems import Problem, problem_of
 from shardwise.errors import ShardwiseError
 
@@ -44,11 +49,60 @@ async def take(request: Request) -> Response:
     return redirect("/hardware")
 
 
+async def show_one(request: Request, hardware_id: str) -> Response:
+    """A profile: what it says, what was measured, its versions, how near predictions came."""
+    return await _one(request, hardware_id)
+
+
+async def document(request: Request, hardware_id: str) -> Response:
+    """The profile as the JSON document that the HTTP calls give."""
+    answer = await look(inner_request(request), partial(handlers.get_hardware, spec=hardware_id))
+    answer.headers["Content-Disposition"] = 'attachment; filename="hardware.json"'
+    return answer
+
+
+async def refit(request: Request, hardware_id: str) -> Response:
+    """Fit a new version to the runs on this profile; its page follows, or why there is none."""
+    try:
+        answer = await send(
+            request,
+            partial(accuracy_handlers.post_refit, hardware_id=hardware_id),
+            "hardware.refit",
+            parse=accuracy_handlers.parse_refit,
+        )
+    except ShardwiseError as error:
+        problem = problem_of(error)
+        if problem.status != 422:
+            raise
+        return await _one(request, hardware_id, problem)
+    return redirect(f"/hardware/{msgspec.json.decode(answer.body)['id']}")
+
+
 async def delete(request: Request, hardware_id: str) -> Response:
     """Forget an uploaded profile."""
     handler = partial(handlers.remove_hardware, hardware_id=hardware_id)
     await send(request, handler, "hardware.delete")
     return redirect("/hardware")
+
+
+async def _one(request: Request, hardware_id: str, problem: Problem | None = None) -> Response:
+    handler = partial(handlers.get_hardware, spec=hardware_id)
+    found, rights = await read_and_rights(request, handler)
+    context = await run_in_threadpool(profile_context, found)
+    versions = partial(accuracy_handlers.get_versions, hardware_id=hardware_id)
+    known = await read(request, versions, {"limit": PAGE})
+    query = {"hardware": context["id"]}
+    return await respond(
+        request,
+        "profile.html",
+        status=200 if problem is None else problem.status,
+        **context,
+        spec=hardware_id,
+        versions=[*known["items"], *known.get("builtin", [])],
+        groups=(await read(request, accuracy_handlers.get_accuracy, query))["items"],
+        rights=rights,
+        problem=problem,
+    )
 
 
 async def _list(request: Request, problem: Problem | None = None) -> Response:

@@ -77,12 +77,6 @@ async def cancel(request: Request, job_id: str) -> Response:
     return redirect(f"/jobs/{job_id}")
 
 
-async def show_agents(request: Request) -> Response:
-    """The agents; admitted like every other page."""
-    await read(request, lambda call: Answer(document={}))
-    return await respond(request, "agents.html")
-
-
 def _result(call: Call, job_id: str) -> Answer:
     answer = handlers.get_job(call, job_id, None)
     raw: Any = answer.document.get("result")

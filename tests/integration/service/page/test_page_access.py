@@ -18,6 +18,13 @@ from service_harness import ROOT, Service
 
 from service.page.session import own_path
 
+LOOKS = (
+    "/agents", "/agents/x", "/launches", "/launches/new", "/launches/x", "/launches/x/events",
+    "/launches/x/lines", "/hardware/x", "/hardware/x/document", "/accuracy",
+)  # fmt: skip
+ADMIN = ("/agents/tokens", "/agents/x/drain", "/agents/x/undrain", "/agents/x/remove")
+SUBMIT = ("/launches", "/launches/x/stop", "/hardware/l4/refit")
+ACTS = (*ADMIN, *SUBMIT)
 LOCKED = {"auth": "required", "auth_cache_s": "0.001"}
 
 
@@ -170,17 +177,31 @@ def test_a_reader_may_look_and_not_ask(
     expect(page.get_by_role("alert")).to_contain_text("scope submit")
 
 
+def test_what_a_key_may_not_do_is_not_offered_and_refused(
+    keys: tuple[Path, dict[str, str]], locked: Service
+) -> None:
+    for who, allowed in (("red", SUBMIT), ("reader", ())):
+        headers = {**cookie(keys[1][who]), "Origin": locked.url}
+        assert "Make a token" not in locked.client.get("/agents", headers=headers).text
+        for path, offer in (("/launches", "Start one"), ("/hardware/l4", "/refit")):
+            offered = offer in locked.client.get(path, headers=headers).text
+            assert offered == bool(allowed), path
+        for path in ACTS:
+            status = locked.client.post(path, data={"a": "b"}, headers=headers).status_code
+            assert (status == 403) == (path not in allowed), path
+
+
 def test_the_cookie_opens_the_page_alone(
     keys: tuple[Path, dict[str, str]], locked: Service
 ) -> None:
     signed_in = cookie(keys[1]["red"])
     assert locked.client.get("/graphs", headers=signed_in).status_code == 200
     assert locked.client.get("/v1/graphs", headers=signed_in).status_code == 401
-    for path in ("/", "/graphs", "/hardware", "/jobs", "/jobs/x", "/jobs/x/events", "/agents"):
+    for path in ("/", "/graphs", "/hardware", "/jobs", "/jobs/x", "/jobs/x/events", *LOOKS):
         answer = locked.client.get(path)
         assert answer.status_code == 303, path
         assert answer.headers["Location"].startswith("/sign-in"), path
-    for path in ("/ask", "/graphs", "/hardware", "/jobs/x/cancel", "/jobs/x/plan"):
+    for path in ("/ask", "/graphs", "/hardware", "/jobs/x/cancel", "/jobs/x/plan", *ACTS):
         answer = locked.client.post(path, data={}, headers={"Origin": locked.url})
         assert (answer.status_code, answer.headers.get("Location")) == (303, "/sign-in"), path
 

@@ -19,7 +19,10 @@ def views(browser: Browser, service: Service) -> dict[str, str]:
     context = browser.new_context(base_url=service.url)
     page = context.new_page()
     page.set_default_timeout(60_000)
-    found = {name: f"/{name}" for name in ("graphs", "hardware", "jobs", "agents")}
+    found = {
+        name: f"/{name}"
+        for name in ("graphs", "hardware", "jobs", "agents", "launches", "accuracy")
+    }
     found["ask"] = "/"
     for kind, fields in (
         ("frontier", {}),
@@ -215,8 +218,3 @@ def test_a_failed_job_says_why(page: Page, tmp_path: Path) -> None:
     expect(page.get_by_role("alert")).to_contain_text("time limit")
     expect(page.get_by_role("link", name="Change and ask again")).to_be_visible()
     assert faults(page) == []
-
-
-def test_agents_are_honestly_absent(page: Page) -> None:
-    page.goto("/agents")
-    expect(page.get_by_role("heading", level=2)).to_have_text("No agents enrolled")

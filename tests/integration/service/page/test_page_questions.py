@@ -213,6 +213,7 @@ def test_a_profile_of_ones_own_is_offered(page: Page, tmp_path: Path) -> None:
     page.get_by_label("Profile", exact=True).set_input_files(path)
     page.get_by_role("button", name="Upload").click()
     page.get_by_role("link", name="my cluster").click()
+    page.get_by_role("link", name="Ask with it").click()
     expect(page.get_by_label("Hardware").locator("option:checked")).to_contain_text("my cluster")
     page.locator("#gpus").fill("1")
     page.get_by_role("button", name="Ask").click()

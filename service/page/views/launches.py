@@ -1,0 +1,122 @@
+"""`/launches`: the list; one launch with its agents, output and measurements; stopping."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fastapi import Request, Response
+
+from service.edge import look
+from service.events import launch_events
+from service.gang import LAUNCH_ACTIVE, LAUNCH_STATES
+from service.handlers import launches as handlers
+from service.handlers.agents import see_time
+from service.page.inner import inner_request, read, read_and_rights, send
+from service.page.render import redirect, respond
+from service.page.units import short
+from service.page.views.measured import compared
+
+PAGE = "50"
+LINES = 200
+"""Lines of output on a page."""
+
+
+async def show_all(request: Request) -> Response:
+    """The launches, newest first; `part=table` gives the table alone, to be put in its place."""
+    query = {
+        name: value for name in ("cursor", "state") if (value := request.query_params.get(name))
+    }
+    found, rights = await read_and_rights(
+        request, handlers.get_launches, {"limit": PAGE, **query}, see_time
+    )
+    part = request.query_params.get("part") == "table"
+    return await respond(
+        request,
+        "launches_table.html" if part else "launches.html",
+        launches=[row_of(launch) for launch in found["items"]],
+        next=found["next"],
+        state=query.get("state", ""),
+        states=LAUNCH_STATES,
+        rights=rights,
+    )
+
+
+async def show(request: Request, launch_id: str) -> Response:
+    """One launch; `part=live` gives what changes while it runs, without its output.
+
+    Without `after` or `rank` the newest lines are shown, else those behind a number.
+    """
+    handler = partial(handlers.get_launch, launch_id=launch_id)
+    launch, rights = await read_and_rights(request, handler, before=see_time)
+    shared: dict[str, Any] = {
+        "launch": row_of(launch),
+        "runs": [compared(run) for run in launch["runs"]],
+        "rights": rights,
+    }
+    if request.query_params.get("part") == "live":
+        return await respond(request, "launch_live.html", **shared)
+    asked = {name: value for name in ("after", "rank") if (value := request.query_params.get(name))}
+    newest = max(launch["log"]["lines"] - LINES, 0)
+    query = asked or {"after": str(newest)}
+    logs = partial(handlers.get_logs, launch_id=launch_id)
+    found = await read(request, logs, {"limit": str(LINES), **query})
+    # A full page is not yet one with more behind it; the newest lines never are.
+    found["more"] = bool(asked) and found["more"] and found["next"] < launch["log"]["lines"]
+    first = found["lines"][0]["number"] if found["lines"] else 1
+    return await respond(
+        request,
+        "launch.html",
+        log=found,
+        asked=bool(asked),
+        rank=query.get("rank", ""),
+        ranks=_ranks(launch),
+        before=max(first - 1 - LINES, 0) if first > 1 else None,
+        **shared,
+    )
+
+
+async def events(request: Request, launch_id: str) -> Response:
+    """The launch's events, for whoever is signed in."""
+    return await launch_events(inner_request(request), launch_id)
+
+
+async def lines(request: Request, launch_id: str) -> Response:
+    """Lines of the launch's output as JSON, for whoever follows it."""
+    query = {
+        name: value
+        for name in ("after", "rank", "limit")
+        if (value := request.query_params.get(name))
+    }
+    return await look(
+        inner_request(request, query=query), partial(handlers.get_logs, launch_id=launch_id)
+    )
+
+
+async def stop(request: Request, launch_id: str) -> Response:
+    """Have a launch stopped."""
+    handler = partial(handlers.remove_launch, launch_id=launch_id)
+    await send(request, handler, "launches.stop")
+    return redirect(f"/launches/{launch_id}")
+
+
+def row_of(launch: dict[str, Any]) -> dict[str, Any]:
+    """A launch as lists show it."""
+    return {**launch, "about": _about(launch), "active": launch["state"] in LAUNCH_ACTIVE}
+
+
+def _about(launch: dict[str, Any]) -> str:
+    """What runs where, in a few words."""
+    request, summary = launch["request"], launch["summary"]
+    agents = request["agents"] if isinstance(request["agents"], int) else len(request["agents"])
+    ranks = request["ranks_per_agent"]
+    where = f"{agents} agent{'s' * (agents != 1)} × {ranks} rank{'s' * (ranks != 1)}"
+    if launch["kind"] == "measure":
+        return f"{request.get('hardware') or 'hardware'} on {where}"
+    graph = summary.get("graph_name") or short(summary.get("graph", ""), 8)
+    return f"{graph or request['entry_point']} on {where}"
+
+
+def _ranks(launch: dict[str, Any]) -> int:
+    """Ranks in all, of which each has its own output."""
+    return sum(part["ranks"] for part in launch["assignments"])
