@@ -110,7 +110,8 @@ def _batches(
     lines: Iterator[dict[str, Any]], path: Path, counts: dict[str, int]
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Runs of rows of one table; BadInput unless the counts at the end are those that were read."""
-    name, rows = "", []
+    name = ""
+    rows: list[dict[str, Any]] = []
     for line in lines:
         if rows and (line.get("table") != name or len(rows) == AT_ONCE):
             yield name, rows

@@ -18,6 +18,8 @@ HELP: Mapping[str, tuple[str, str]] = {
     "serve": ("service", "Run the service; without a Redis, with its own broker and worker."),
     "worker": ("worker", "Compute what the service is asked."),
     "migrate": ("service", "Bring the service's database schema to this release's."),
+    "backup": ("service", "Write all that the service stores to a file."),
+    "restore": ("service", "Bring a backup into an empty database."),
     "agent": ("agent", "Lend this host to the service: measure, launch, report."),
     "keys": ("service", "Make, list and revoke the service's keys."),
 }
