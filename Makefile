@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: demo test check serve bench accuracy paper fuzz clean
+.PHONY: demo test check serve bench soak accuracy paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -54,6 +54,12 @@ serve: $(VENV)/.service
 
 bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py
+
+# A mixed load on PostgreSQL and Valkey while a worker is killed every minute: out/bench/soak.json.
+SOAK_MINUTES ?= 20
+
+soak: $(VENV)/.dev
+	SOAK_MINUTES=$(SOAK_MINUTES) PYTHONPATH=. $(BIN)/python benchmarks/soak.py
 
 # The papers' tables and figures beside ours: out/paper, docs/paper.md, docs/pictures.
 paper: $(VENV)/.torch

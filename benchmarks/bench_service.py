@@ -133,12 +133,13 @@ def _store_graphs(system: System, numbers: range) -> None:
     for start in range(numbers.start, numbers.stop, 500):
         with database.write() as session:
             for number in range(start, min(start + 500, numbers.stop)):
-                upload = upload_of(_small_graph(number))
+                upload = upload_of(small_graph(number))
                 add_graph(session, "local", upload.id, upload.canonical, upload.summary)
     database.close()
 
 
-def _small_graph(number: int) -> Graph:
+def small_graph(number: int) -> Graph:
+    """A graph of one operator that differs from every other number's."""
     tensors = {
         "x": Tensor("x", (8, 32), "float32", "input", 0),
         "w": Tensor("w", (32, 32), "float32", "parameter"),

@@ -95,6 +95,8 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        # Its spans would hold paths as they came; ours are in service/asgi.py.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.shardwise = state
     for router in (

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.logs import REQUEST_ID
 from service.metrics import Metrics
+from service.redact import redacted
 from service.traces import span
 
 log = logging.getLogger("service.access")
@@ -22,7 +23,10 @@ QUIET = frozenset(("/healthz", "/readyz", "/metrics"))
 
 
 class Outermost:
-    """Wraps the application. A request id that the client gives is taken, if it is readable."""
+    """Wraps the application.
+
+    A request id that the client gives is taken, if it is readable and holds no key.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app = app
@@ -49,7 +53,7 @@ class Outermost:
             await send(message)
 
         try:
-            with span(f"{scope['method']} {scope['path']}", _carried(scope)):
+            with span(redacted(f"{scope['method']} {scope['path']}"), _carried(scope)):
                 await self.app(scope, receive, answer)
         finally:
             self._count(scope, status, monotonic() - started)
@@ -73,7 +77,9 @@ class Outermost:
 def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _GIVEN.match(value):
-            return str(value.decode())
+            given = str(value.decode())
+            if redacted(given) == given:
+                return given
     return secrets.token_hex(16)
 
 

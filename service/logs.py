@@ -9,6 +9,8 @@ import time
 from contextvars import ContextVar
 from typing import Any
 
+from service.redact import redacted
+
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """The request that is being served, or that a job was asked by."""
 
@@ -42,7 +44,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             document["exception"] = self.formatException(record.exc_info)
         # In ASCII: paths come from outside, and some readers end a line at U+0085 or U+2028.
-        return json.dumps(document)
+        return redacted(json.dumps(document))
 
 
 class TextFormatter(logging.Formatter):
@@ -57,7 +59,9 @@ class TextFormatter(logging.Formatter):
         line = " ".join([head, *(f"{key}={value}" for key, value in document.items())])
         # What a path holds must neither begin a line nor command a terminal.
         line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if record.exc_info:
+            line = f"{line}\n{self.formatException(record.exc_info)}"
+        return redacted(line)
 
 
 def set_up_logs(level: str, form: str) -> None:
@@ -68,5 +72,7 @@ def set_up_logs(level: str, form: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for noisy in ("alembic", "kombu", "amqp", "celery.worker.strategy", "celery.app.trace"):
+    # SQLAlchemy would write every row that it reads at debug level: hashes, leases, graphs.
+    for noisy in ("alembic", "amqp", "celery.app.trace", "celery.worker.strategy", "kombu",
+                  "sqlalchemy"):  # fmt: skip
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from service.redact import redacted
 from shardwise.errors import BadInput, Cancelled, NotFound, ShardwiseError, SolverError
 
 log = logging.getLogger(__name__)
@@ -64,10 +65,10 @@ class Problem(ShardwiseError):
     ) -> None:
         self.slug = slug
         self.status, self.title = PROBLEMS[slug]
-        self.detail = detail
+        self.detail = redacted(detail)
         self.headers = dict(headers or {})
-        self.extra = extra
-        super().__init__(detail)
+        self.extra = {k: redacted(v) if isinstance(v, str) else v for k, v in extra.items()}
+        super().__init__(self.detail)
 
     def document(self, request_id: str) -> dict[str, Any]:
         """The problem document."""

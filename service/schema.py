@@ -7,13 +7,13 @@ its floor (tables.SchemaFloor) is a revision that they know.
 from __future__ import annotations
 
 import logging
+from functools import cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect, select
+from sqlalchemy import Column, MetaData, String, Table, inspect, select
 
 import migrations
 from service.store.database import Database
@@ -21,33 +21,49 @@ from service.store.tables import SchemaFloor
 from shardwise.errors import BadInput
 
 log = logging.getLogger(__name__)
+VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32)))
+"""Alembic's own table."""
 
 
 def alembic_config(database: Database) -> Config:
     """Alembic's configuration for this database; there is no ini file."""
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    config = _config()
     config.attributes["engine"] = database.engine
     return config
 
 
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    return config
+
+
 def current_revision(database: Database) -> str | None:
-    """The revision of the database; None when it is empty."""
+    """The revision of the database; None when it is empty.
+
+    Not by Alembic's own context: each makes a table of its own, whose statements then fill the
+    engine's cache, and probes and workers ask every few seconds.
+    """
     with database.errors(), database.engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        if not inspect(connection).has_table(VERSION.name):
+            return None
+        found: str | None = connection.scalar(select(VERSION.c.version_num))
+        return found
 
 
-def latest_revision(database: Database) -> str | None:
-    """The revision that this release knows as the newest."""
-    return ScriptDirectory.from_config(alembic_config(database)).get_current_head()
+@cache
+def known_revisions() -> tuple[str, ...]:
+    """The revisions that this release knows, the newest first; read once."""
+    script = ScriptDirectory.from_config(_config())
+    return tuple(known.revision for known in script.walk_revisions())
 
 
 def require_schema(database: Database) -> None:
     """BadInput unless this release works on the schema that the database has."""
-    found, head = current_revision(database), latest_revision(database)
+    found, head = current_revision(database), known_revisions()[0]
     if found == head:
         return
-    if found is not None and not _is_known(database, found):
+    if found is not None and found not in known_revisions():
         _require_floor(database, found)
         return
     raise BadInput(
@@ -65,18 +81,13 @@ def migrate(database: Database) -> None:
     which it does not.
     """
     found = current_revision(database)
-    if found is not None and not _is_known(database, found):
+    if found is not None and found not in known_revisions():
         _require_floor(database, found)
         return
-    if found != latest_revision(database):
+    if found != known_revisions()[0]:
         log.info("migrating the database from %s", found or "nothing")
         with database.errors():
             command.upgrade(alembic_config(database), "head")
-
-
-def _is_known(database: Database, revision: str) -> bool:
-    script = ScriptDirectory.from_config(alembic_config(database))
-    return revision in {known.revision for known in script.walk_revisions()}
 
 
 def _require_floor(database: Database, found: str) -> None:
@@ -85,7 +96,7 @@ def _require_floor(database: Database, found: str) -> None:
     with database.errors(), database.engine.connect() as connection:
         if inspect(connection).has_table(SchemaFloor.__tablename__):
             floor = connection.scalar(select(SchemaFloor.revision))
-    if floor is None or not _is_known(database, floor):
+    if floor is None or floor not in known_revisions():
         raise BadInput(
             f"the schema has revision {found}, which this release does not know",
             field="database",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from service.urls import require_database_url, require_redis_url
 from shardwise.errors import BadInput
 
 PREFIX = "SHARDWISE_"
@@ -144,13 +145,8 @@ class Settings:
                 field="rendezvous_ports",
                 expected="two ports from 1024 to 65535, such as 29400-29999",
             )
-        scheme = self.database_url.partition("://")[0].partition("+")[0]
-        if scheme not in ("", "sqlite", "postgres", "postgresql"):
-            raise BadInput(
-                f"unknown database {scheme!r}",
-                field="database_url",
-                expected="postgresql://… or sqlite:///…",
-            )
+        require_database_url(self.database_url)
+        require_redis_url(self.redis_url)
 
     @property
     def embedded(self) -> bool:

@@ -55,7 +55,10 @@ def make_celery(worker: Worker) -> Celery:
 
 
 def run_worker(settings: Settings) -> int:
-    """Work until told to stop; the exit status."""
+    """Work until told to stop; the exit status.
+
+    Raises `BadInput` for a schema on which this release does not work, be it that it became so.
+    """
     set_up_logs(settings.log_level, settings.log_format)
     set_up_traces()
     database = Database(settings.database, settings.database_pool)
@@ -91,4 +94,6 @@ def run_worker(settings: Settings) -> int:
         sweeper.stop()
         doorbell.close()
         database.close()
+    if sweeper.refused is not None:
+        raise sweeper.refused
     return int(celery.exitcode or 0)

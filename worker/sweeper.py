@@ -11,16 +11,19 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import socket
 import threading
 from time import monotonic
 
 from service.doorbell import Doorbell
+from service.schema import require_schema
 from service.store import leases
 from service.store.database import StoreUnavailable
 from service.store.gang_sweep import sweep as sweep_gangs
 from service.store.gangs import rules_of
 from service.store.records import throw_away, worker_gone, worker_seen
+from shardwise.errors import BadInput
 from worker.tasks import Worker
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,7 @@ class Sweeper(threading.Thread):
         self._slots = slots
         self._stopped = threading.Event()
         self._cleaned_at = 0.0
+        self.refused: BadInput | None = None
 
     def run(self) -> None:
         """Until stopped."""
@@ -47,6 +51,12 @@ class Sweeper(threading.Thread):
                 self.sweep()
             except StoreUnavailable as error:
                 log.warning("cannot sweep: %s", error)
+            except BadInput as error:
+                # A newer release took the schema beyond this one: its workers go on.
+                log.error("this worker stops: %s", error)
+                self.refused = error
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
             self._stopped.wait(self._worker.settings.sweep_s)
 
     def stop(self) -> None:
@@ -60,8 +70,12 @@ class Sweeper(threading.Thread):
             log.warning("cannot sign off: %s", error)
 
     def sweep(self) -> list[str]:
-        """Once; answers the jobs that were rung for."""
+        """Once; answers the jobs that were rung for.
+
+        Raises `BadInput` when this release does not work on the schema any more.
+        """
         settings, database = self._worker.settings, self._worker.database
+        require_schema(database)
         with database.write() as session:
             worker_seen(session, self.id, socket.gethostname(), os.getpid(), self._slots)
             leases.close_hopeless(session, settings.max_attempts)

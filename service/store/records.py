@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
+from service.redact import redacted
 from service.settings import Settings
 from service.store.database import now
 from service.store.ids import new_id
@@ -34,7 +35,7 @@ def record(
             key_id=key_id,
             request_id=request_id,
             action=action,
-            target=target[:500],
+            target=redacted(target)[:500],
             status=status,
         )
     )

@@ -66,8 +66,12 @@ class Postgres:
             "--no-locale", "--no-sync",
         )  # fmt: skip
 
+    def program(self, name: str) -> str:
+        """The path of one of PostgreSQL's own programs, of the server's version."""
+        return str(self._bin / name)
+
     def _command(self, program: str, *arguments: str) -> list[str]:
-        whole = [str(self._bin / program), *arguments]
+        whole = [self.program(program), *arguments]
         if os.geteuid() == 0:
             return ["unshare", "--user", "--map-user=1000", "--map-group=1000", *whole]
         return whole
@@ -149,6 +153,11 @@ def new_database(admin_url: str) -> Iterator[str]:
     finally:
         with psycopg.connect(admin_url, autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def with_driver(url: str) -> str:
+    """A database's URL as SQLAlchemy takes it."""
+    return url.replace("postgresql://", "postgresql+psycopg://")
 
 
 class App:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,15 @@ def test_production_does_not_migrate_unasked(
         app = App(tmp_path, "migrate", **variables)
         assert app.process.wait(30) == 0
         app.stop()
+
+
+def test_looking_at_the_schema_keeps_nothing(database: Database) -> None:
+    """Probes and workers look every few seconds, for months."""
+    migrate(database)
+    require_schema(database)
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(50):
+        require_schema(database)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 500

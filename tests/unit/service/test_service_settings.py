@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from service.problems import documentation as problem_table
+from service.redact import redacted
 from service.settings import Settings, documentation, environment_of, load_settings
 from shardwise.errors import BadInput
 
@@ -50,12 +51,32 @@ def test_another_process_gets_the_same() -> None:
         ({"SHARDWISE_LOG_LEVEL": "loud"}, "log_level"),
         ({"SHARDWISE_HEARTBEAT_S": "20"}, "heartbeat_s"),
         ({"DATABASE_URL": "mysql://x"}, "database_url"),
+        ({"DATABASE_URL": "hunter2"}, "database_url"),
+        ({"DATABASE_URL": "postgresql://u:hunter2@h:port/d"}, "database_url"),
+        ({"DATABASE_URL": "postgresql://u:/hunter2@h/d"}, "database_url"),
+        ({"DATABASE_URL": "sqlite://u:hunter2@h/d"}, "database_url"),
+        ({"REDIS_URL": "hunter2"}, "redis_url"),
+        ({"REDIS_URL": "redis://u:hunter2@h:port/0"}, "redis_url"),
     ],
 )
 def test_what_is_refused(environment: dict[str, str], field: str) -> None:
     with pytest.raises(BadInput) as refused:
         load_settings({}, environment)
     assert refused.value.field == field
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"/v1/graphs/sw_{'a' * 16}_{'b' * 43}?x", f"/v1/graphs/sw_{'a' * 16}_***?x"),
+        (f"a swe_{'b-_' * 14}c.", "a swe_***."),
+        ("to redis://u:p%40ss@h:1/0 and redis://:p@h", "to redis://u:***@h:1/0 and redis://:***@h"),
+        ("sw_ swept postgresql://user@db/x a@b", "sw_ swept postgresql://user@db/x a@b"),
+    ],
+)
+def test_secrets_in_texts(text: str, expected: str) -> None:
+    assert redacted(text) == expected
 
 
 def test_files_that_are_refused(tmp_path: Path) -> None:
