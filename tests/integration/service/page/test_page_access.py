@@ -182,7 +182,7 @@ def test_what_a_key_may_not_do_is_not_offered_and_refused(
 ) -> None:
     for who, allowed in (("red", SUBMIT), ("reader", ())):
         headers = {**cookie(keys[1][who]), "Origin": locked.url}
-        assert "Make a token" not in locked.client.get("/agents", headers=headers).text
+        assert "/agents/tokens" not in locked.client.get("/agents", headers=headers).text
         for path, offer in (("/launches", "Start one"), ("/hardware/l4", "/refit")):
             offered = offer in locked.client.get(path, headers=headers).text
             assert offered == bool(allowed), path
