@@ -74,7 +74,7 @@ def interface_of(address: str) -> str | None:
             own = ipaddress.ip_address(entry.address.partition("%")[0])
             # All of 127.0.0.0/8 is loopback's, though it lists one address only.
             if own == wanted or (own.is_loopback and wanted.is_loopback):
-                return name
+                return str(name)
     return None
 
 
