@@ -279,14 +279,13 @@ def test_a_full_disk_is_said_and_jobs_are_still_stopped(
 def test_nothing_is_started_that_cannot_be_recorded(
     service: FakeService, small_disk: Path, config: str
 ) -> None:
-    with agent_of(service, small_disk / "a", config) as agent:
-        with _filled(small_disk / "filler"):
-            given = service.give("program", "wait")
-            end = service.end_of(given)
-            assert end["state"] == "failed"
-            assert "no space left" in end["reason"]
-            assert service.states(given) == ["failed"]
-            assert not agent.processes()
+    with agent_of(service, small_disk / "a", config) as agent, _filled(small_disk / "filler"):
+        given = service.give("program", "wait")
+        end = service.end_of(given)
+        assert end["state"] == "failed"
+        assert "no space left" in end["reason"]
+        assert service.states(given) == ["failed"]
+        assert not agent.processes()
 
 
 @contextlib.contextmanager
