@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shardwise.measure.cores import bind_cores
+
 WARM_UP = 5
 STEPS = 40
 HARDWARE = "dgx-a100-80gb"
@@ -81,6 +83,7 @@ def _rank(rank: int, world: int, port: int, answers: Any) -> None:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    bind_cores(rank, world)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world)
     rows = [_against_ddp(name, world) for name in MODELS]

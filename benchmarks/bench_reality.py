@@ -27,13 +27,13 @@ WARM_UP, STEPS = 2, 8
 OPERATORS_S, COLLECTIVES_S = 40.0, 60.0
 QUANTITIES = ("iteration", "compute", "communication", "peak")
 MODELS = {
-    "mlp": ("zoo:mlp:layers=4,inputs=256,hidden=1024,classes=16,batch=64", None, None),
-    "convnet": ("zoo:wrn:depth=10,width=2,image=32,classes=10,batch=32", None, None),
+    "mlp": ("zoo:mlp:layers=4,inputs=1024,hidden=2048,classes=16,batch=512", None, None),
+    "convnet": ("zoo:wrn:depth=10,width=4,image=32,classes=10,batch=64", None, None),
     "gpt2": (
-        "hf:GPT2Config:n_layer=2,n_embd=256,n_head=8,vocab_size=2048,resid_pdrop=0.0,"
+        "hf:GPT2Config:n_layer=2,n_embd=512,n_head=8,vocab_size=4096,resid_pdrop=0.0,"
         "embd_pdrop=0.0,attn_pdrop=0.0",
         8,
-        64,
+        128,
     ),
 }
 

@@ -26,6 +26,7 @@ from shardwise.execute.parallel import ParallelModule, mesh_of
 from shardwise.execute.synthetic import captured_from_graph
 from shardwise.execute.timing import time_steps
 from shardwise.graph import Graph, graph_id
+from shardwise.measure.cores import bind_cores
 from shardwise.measure.device import cpu_kind
 from shardwise.measure.measurement import measurement_document
 from shardwise.measure.world import World
@@ -53,8 +54,10 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
     Raises `BadInput` when the plan is for another number of ranks or another graph.
     """
     device = _device(world)
-    if "OMP_NUM_THREADS" not in os.environ and device.type == "cpu":
-        torch.set_num_threads(max((os.cpu_count() or 1) // world.ranks_per_node, 1))
+    if device.type == "cpu":
+        cores = bind_cores(world.local_rank, world.ranks_per_node)
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(cores)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(
         backend,

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from shardwise.errors import ShardwiseError
+from shardwise.measure.cores import bind_cores
 from shardwise.measure.operators.bench import Bench, threads_of
 from shardwise.measure.operators.clock import Timing, timing
 from shardwise.measure.operators.effort import Effort
@@ -49,10 +50,14 @@ class _Together:
         return bool(self._finished.value % self._ranks)
 
 
-def _serve(connection: Connection, barrier: Any, finished: Any, effort: Effort) -> None:
+def _serve(
+    number: int, connection: Connection, barrier: Any, finished: Any, effort: Effort
+) -> None:
     """One sibling: measure what comes over the connection until None comes."""
     torch = load_torch()
     torch.set_num_threads(threads_of(effort))
+    if effort.device == "cpu":
+        bind_cores(number, effort.ranks)
     bench = Bench(torch, effort)
     peers = _Together(barrier, finished, effort.ranks)
     connection.send("ready")
@@ -80,7 +85,7 @@ class Siblings:
             mine, theirs = context.Pipe()
             process = context.Process(
                 target=_serve,
-                args=(theirs, *self._shared, effort),
+                args=(number, theirs, *self._shared, effort),
                 name=f"measuring {number}",
                 daemon=True,
             )

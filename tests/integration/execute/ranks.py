@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from shardwise.measure.cores import bind_cores
+
 
 def _free_port() -> int:
     with socket.socket() as found:
@@ -24,6 +26,7 @@ def _free_port() -> int:
 
 def _serve(rank: int, world: int, port: int, pipe: Any) -> None:
     torch.set_num_threads(1)
+    bind_cores(rank, world)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=120))
     while (asked := pipe.recv()) is not None:
