@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: demo test check serve bench soak accuracy paper fuzz clean
+.PHONY: demo test check docs serve bench soak accuracy paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -27,6 +27,10 @@ $(VENV)/.dev: $(VENV)/.base
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.base
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@
+
 # The ordinary torch wheel (2.6 GB with CUDA libraries; it runs on CPU). Only tests and captures need it.
 $(VENV)/.torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --editable '.[dev,torch]'
@@ -39,7 +43,7 @@ test: $(VENV)/.torch
 	cd solver && cargo test --release --package frontier
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.dev
+check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -48,6 +52,10 @@ check: $(VENV)/.dev
 	cd solver/fuzz && cargo fmt --check
 	cd solver && cargo clippy --release --all-targets -- -D warnings
 	$(BIN)/python deploy/audit.py
+
+# The pages as HTML in out/docs; each warning, such as a link that leads nowhere, is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -E -W -n -q --keep-going -d out/doctrees -b html docs out/docs
 
 serve: $(VENV)/.service
 	$(BIN)/shardwise serve
