@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from service.backup import read_backup, write_backup
-from service.command_options import settings_from, settings_options
+from service.command_options import setting_option, settings_from, settings_options
 from service.logs import set_up_logs
 from service.schema import migrate as bring_up
 from service.schema import require_schema
@@ -19,15 +19,15 @@ from service.settings import parse_size
 from service.store.database import Database
 from service.store.enrolment import make_token
 from service.store.ids import iso
-from service.store.keys import LOCAL_TENANT, create_key, list_keys, revoke_key, set_limit
+from service.store.keys import LOCAL_TENANT, SCOPES, create_key, list_keys, revoke_key, set_limit
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, note, say, table
 from shardwise.errors import BadInput
 
 
 @click.command()
-@click.option("--host", help="Address to bind; others than loopback need keys.")
-@click.option("--port", type=click.IntRange(0, 65535), help="0: any free one.")
+@setting_option("host")
+@setting_option("port", type=click.IntRange(0, 65535))
 @click.option("--migrate", "may_migrate", is_flag=True, help="Bring PostgreSQL's schema up.")
 @settings_options
 @json_option
@@ -85,7 +85,10 @@ def keys() -> None:
 
 @keys.command("create")
 @click.option("--tenant", required=True, help="Whose key it is.")
-@click.option("--scope", "scopes", multiple=True, default=("read", "submit"), show_default=True)
+@click.option(
+    "--scope", "scopes", type=click.Choice(SCOPES), multiple=True, default=("read", "submit"),
+    show_default=True, help="What it allows.",
+)  # fmt: skip
 @click.option("--name", default="", help="What it is for.")
 @click.option("--rate", type=click.FloatRange(min=0), help="Requests a second.")
 @settings_options
@@ -113,7 +116,9 @@ def create(
 @keys.command("enrol")
 @click.option("--tenant", default=LOCAL_TENANT, show_default=True, help="Whose agent it will be.")
 @click.option("--name", default="", help="What the agent is called, if it does not say.")
-@click.option("--expires", "expires_s", type=float, default=3600.0, show_default=True, help="In s.")
+@click.option(
+    "--expires", "expires_s", type=float, default=3600.0, show_default=True, help="Seconds."
+)
 @settings_options
 @json_option
 def enrol(tenant: str, name: str, expires_s: float, as_json: bool, **flags: Any) -> None:
