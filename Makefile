@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: demo test check docs serve bench soak accuracy paper fuzz clean
+.PHONY: demo test check docs reference serve bench soak accuracy paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -56,6 +56,16 @@ check: $(VENV)/.dev docs
 # The pages as HTML in out/docs; each warning, such as a link that leads nowhere, is an error.
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -E -W -n -q --keep-going -d out/doctrees -b html docs out/docs
+
+# The pages that are read from code; a test of each fails when it is not what the code says.
+reference: $(VENV)/.torch
+	$(BIN)/python -m shardwise.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m service.documentation.http > docs/reference/http.md
+	$(BIN)/python -m service.documentation.metrics > docs/reference/metrics.md
+	$(BIN)/python -m service.settings > docs/settings.md
+	$(BIN)/python -m agent.documentation > docs/reference/agent-settings.md
+	$(BIN)/python -m shardwise.tdl table -o docs/operators.md
+	$(BIN)/python -m shardwise.execute.local -o docs/execute-operators.md
 
 serve: $(VENV)/.service
 	$(BIN)/shardwise serve

@@ -114,7 +114,7 @@ def _command(
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
     usage = command.collect_usage_pieces(click.Context(command, info_name=name))
     yield from (f"## {name}", "", f"`shardwise {' '.join([name, *usage])}`", "")
-    yield from (_linked(cleandoc(command.help or "")), "")
+    yield from (linked(cleandoc(command.help or "")), "")
     if arguments:
         yield from ("| argument | what it is |", "|---|---|")
         for argument in arguments:
@@ -170,7 +170,7 @@ def _default(option: click.Option) -> str:
 
 def _text(option: click.Option) -> str:
     """The help, with what else may be told of the option."""
-    text = _linked((option.help or "").replace("|", "\\|")).rstrip(".")
+    text = linked((option.help or "").replace("|", "\\|")).rstrip(".")
     text = re.sub(r"\.? \[(SHARDWISE_\w+)\]$", r". Variable: `\1`", text)
     if isinstance(option.type, click.Choice) and any(c not in text for c in option.type.choices):
         text += ". One of " + ", ".join(f"`{choice}`" for choice in option.type.choices)
@@ -181,7 +181,7 @@ def _text(option: click.Option) -> str:
     return text if text.endswith("…") else f"{text}."
 
 
-def _linked(text: str) -> str:
+def linked(text: str) -> str:
     """Pages that a help names become links."""
     return re.sub(r"docs/([a-z-]+)\.md", r"[\1](../\1.md)", text)
 
