@@ -60,6 +60,7 @@ docs: $(VENV)/.docs
 # The pages that are read from code; a test of each fails when it is not what the code says.
 reference: $(VENV)/.torch
 	$(BIN)/python -m shardwise.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m shardwise.reference > docs/reference/python.md
 	$(BIN)/python -m service.documentation.http > docs/reference/http.md
 	$(BIN)/python -m service.documentation.metrics > docs/reference/metrics.md
 	$(BIN)/python -m service.settings > docs/settings.md
