@@ -50,7 +50,8 @@ class Metrics:
         )
         self.answers = Counter(
             "shardwise_answers",
-            "Questions by where their answer came from: memory, store, or computed anew.",
+            "Questions by where their answer came from: memory, store, joined (a job that runs "
+            "already), or computed.",
             ("kind", "source"),
             registry=self.registry,
         )

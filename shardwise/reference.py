@@ -122,19 +122,18 @@ def _part(name: str, found: Found) -> Iterator[str]:
         yield from _documented(node)
         return
     bases = [ast.unparse(base) for base in node.bases]
-    members = {**_methods(found), **_fields(found)}
-    init = members.pop("__init__", None)
+    methods, fields = _methods(found), _fields(found)
+    init = methods.pop("__init__", None)
     if init is not None:
         yield from (_fenced(_signature(init, name, bound=True)), "")
-    elif inner := [one for one in members.values() if isinstance(one, ast.AnnAssign)]:
-        shown = [ast.unparse(one) for one in inner]
+    elif fields:
+        shown = [ast.unparse(one) for one in fields.values()]
         yield from (_fenced(_wrapped(f"{name}(", shown, ")")), "")
     elif bases:
         yield from (_fenced(f"class {name}({', '.join(bases)})"), "")
     yield from (_text(ast.get_docstring(node) or ""), "")
-    for method in members.values():
-        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _documented(method, bound=True)
+    for method in methods.values():
+        yield from _documented(method, bound=True)
 
 
 def _bases(found: Found) -> Iterator[Found]:

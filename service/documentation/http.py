@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from service.app import create_app
-from service.problems import FAILURES, PREFIX, documentation
+from service.problems import FAILURES, MEDIA_TYPE, PREFIX, documentation
 from service.search_options import NAMES
 from service.settings import Settings
 from shardwise.advise import Options
@@ -53,7 +53,13 @@ def page(document: Mapping[str, Any]) -> str:
         parts += [f"## {_TITLES.get(tag, tag.capitalize())}", ""]
         for method, path, call in members:
             parts += _call(method, path, call)
-    parts += ["## Errors", "", f"`type` is `{PREFIX}` and the name.", "", documentation()]
+    parts += [
+        "## Errors",
+        "",
+        f"`{MEDIA_TYPE}` with a {_link('Problem')}, whose `type` is `{PREFIX}` and the name.",
+        "",
+        documentation(),
+    ]
     parts += ["Why a job failed stands in its `error`, with these types:", ""]
     parts += ["| type | meaning |", "|---|---|"]
     parts += [f"| `{slug}` | {title} |" for slug, title in FAILURES.items()]
@@ -94,19 +100,18 @@ def _call(method: str, path: str, call: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"Body: {_bodies(body['content'])}.", "")
         example = body["content"].get("application/json", {}).get("example")
         if example is not None:
-            members = ",\n".join(f" {_json(key)}: {_json(value)}" for key, value in example.items())
-            yield from ("```json", f"{{\n{members}\n}}", "```", "")
-    yield from ("| answer | | body |", "|---|---|---|")
+            yield from ("```json", _example(example), "```", "")
     errors = []
+    yield from ("| answer | | body |", "|---|---|---|")
     for status, answer in sorted(call["responses"].items()):
-        if "application/problem+json" in answer.get("content", {}):
+        if MEDIA_TYPE in answer.get("content", {}):
             errors.append(status)
         else:
             shown = _bodies(answer.get("content", {}))
             yield f"| {status} | {answer['description']} |{_cell(shown)}|"
-    if errors:
-        yield f"| {', '.join(errors)} | [errors](#errors) | {_link('Problem')} |"
     yield ""
+    if errors:
+        yield from (f"[Errors](#errors): {', '.join(errors)}.", "")
 
 
 def _cell(text: str) -> str:
@@ -179,6 +184,17 @@ def _object(schema: Mapping[str, Any]) -> str:
         return f"object ({inner})"
     values = schema.get("additionalProperties")
     return f"object of {_type(values)}" if isinstance(values, Mapping) else "object"
+
+
+def _example(value: Mapping[str, Any]) -> str:
+    """One member a line, and of a list of objects one object a line."""
+    lines = []
+    for key, inner in value.items():
+        shown = _json(inner)
+        if isinstance(inner, list) and inner and isinstance(inner[0], dict):
+            shown = "[\n    " + ",\n    ".join(_json(one) for one in inner) + "\n  ]"
+        lines.append(f"  {_json(key)}: {shown}")
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def _json(value: Any) -> str:

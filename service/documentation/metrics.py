@@ -141,7 +141,8 @@ def page(every: list[Reader]) -> str:
         "# Metrics",
         "",
         f"Made by `{COMMAND}`; a test keeps it up to date. Prometheus' text form, base units, "
-        "names with `shardwise_`. A histogram has `_bucket`, `_sum` and `_count`. Service and "
+        "names with `shardwise_`. A histogram has `_bucket`, `_sum` and `_count`. They are read by "
+        "recording rules, panels of the *dashboards* and [alerts](../runbook.md). Service and "
         "worker also give the client library's `process_…` and the service its `python_info`. An "
         "agent has no port and so no metrics: what it reports is counted by the service.",
         "",
@@ -162,17 +163,20 @@ def page(every: list[Reader]) -> str:
         ),
     ):
         parts += [f"## {title}", "", text, ""]
-        parts += ["| metric | type | labels | unit | what it is | read by |", "|---" * 6 + "|"]
+        parts += ["| metric | type | labels | what it is |", "|---|---|---|---|"]
         for one in metrics:
+            unit = one.unit.replace("_per_", " per ")
             cells = (
                 f"`{one.name}`",
-                one.kind,
+                f"{one.kind}, {unit}" if unit else one.kind,
                 ", ".join(f"`{label}`" for label in one.labels),
-                one.unit.replace("_per_", " per "),
                 one.text,
-                ", ".join(readers_of(one.name, every)),
             )
             parts.append("".join(f"| {cell} " if cell else "| " for cell in cells) + "|")
+        parts += ["", "| metric | read by |", "|---|---|"]
+        for one in metrics:
+            by = ", ".join(readers_of(one.name, every))
+            parts.append(f"| `{one.name}` | {by} |" if by else f"| `{one.name}` | |")
         parts.append("")
     parts += ["## Recording rules", "", "| rule | read by |", "|---|---|"]
     for reader in every:
