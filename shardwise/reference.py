@@ -234,7 +234,8 @@ def _wrapped(head: str, parts: list[str], tail: str) -> str:
 
 
 def _fenced(code: str) -> str:
-    return f"```python\n{code}\n```"
+    # `py`, since blocks of `python` in the documentation are programs that run.
+    return f"```py\n{code}\n```"
 
 
 def _text(docstring: str) -> str:
