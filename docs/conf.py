@@ -32,6 +32,7 @@ html_theme = "furo"
 html_title = "Shardwise"
 html_copy_source = False
 html_show_sphinx = False
+html_show_search_summary = False  # a page from a file may not read others
 html_theme_options = {"top_of_page_buttons": []}
 html_static_path = ["static"]
 html_css_files = ["page.css"]
