@@ -43,6 +43,7 @@ PREPARED = {
     "README.md": Prepared(files=("mypackage",)),
     "docs/client.md": Prepared(files=("graph.json",), service=True, keys=True),
     "docs/deploy.md": Prepared(service=True, keys=True),
+    "docs/how-to/operator.md": Prepared(servers=True),
     "docs/operator-tables.md": Prepared(files=("graph.json",)),
     "docs/service.md": Prepared(files=("graph.json", "model.onnx")),
     "docs/strategies.md": Prepared(files=("g.json",)),
