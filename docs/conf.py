@@ -38,6 +38,8 @@ html_static_path = ["static"]
 html_css_files = ["page.css"]
 pygments_style = "friendly"
 nitpicky = True
+# Consoles with "…" for what was left out, and quotes over lines, are no clean input of a lexer.
+suppress_warnings = ["misc.highlighting_failure"]
 
 
 def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
