@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: demo test check serve bench soak accuracy paper fuzz clean
+.PHONY: demo test check docs reference serve bench soak accuracy paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -27,6 +27,10 @@ $(VENV)/.dev: $(VENV)/.base
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.base
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@
+
 # The ordinary torch wheel (2.6 GB with CUDA libraries; it runs on CPU). Only tests and captures need it.
 $(VENV)/.torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --editable '.[dev,torch]'
@@ -43,7 +47,7 @@ test: $(VENV)/.torch
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(APART)
 	$(BIN)/python -m pytest tests/integration
 
-check: $(VENV)/.dev
+check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -52,6 +56,21 @@ check: $(VENV)/.dev
 	cd solver/fuzz && cargo fmt --check
 	cd solver && cargo clippy --release --all-targets -- -D warnings
 	$(BIN)/python deploy/audit.py
+
+# The pages as HTML in out/docs; each warning, such as a link that leads nowhere, is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -E -W -n -q --keep-going -d out/doctrees -b html docs out/docs
+
+# The pages that are read from code; a test of each fails when it is not what the code says.
+reference: $(VENV)/.torch
+	$(BIN)/python -m shardwise.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m shardwise.reference > docs/reference/python.md
+	$(BIN)/python -m service.documentation.http > docs/reference/http.md
+	$(BIN)/python -m service.documentation.metrics > docs/reference/metrics.md
+	$(BIN)/python -m service.settings > docs/settings.md
+	$(BIN)/python -m agent.documentation > docs/reference/agent-settings.md
+	$(BIN)/python -m shardwise.tdl table -o docs/operators.md
+	$(BIN)/python -m shardwise.execute.local -o docs/execute-operators.md
 
 serve: $(VENV)/.service
 	$(BIN)/shardwise serve

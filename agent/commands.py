@@ -23,17 +23,28 @@ from shardwise.errors import BadInput
 
 
 @click.command()
-@click.option("--server", envvar="SHARDWISE_SERVER", required=True, help="The service's URL.")
 @click.option(
-    "--data-dir", envvar="SHARDWISE_AGENT_DATA_DIR", required=True, help="Its own folder."
-)
-@click.option("--config", "config_file", envvar="SHARDWISE_AGENT_CONFIG", help="agent.toml.")
+    "--server", envvar="SHARDWISE_SERVER", required=True, show_envvar=True,
+    help="The service's URL; one data directory belongs to one service.",
+)  # fmt: skip
+@click.option(
+    "--data-dir", envvar="SHARDWISE_AGENT_DATA_DIR", required=True, show_envvar=True,
+    help="Its own folder, locked while it runs.",
+)  # fmt: skip
+@click.option(
+    "--config", "config_file", envvar="SHARDWISE_AGENT_CONFIG", show_envvar=True,
+    help="agent.toml; without it only the built-in programs may be run.",
+)  # fmt: skip
 @click.option("--name", help="What it is called; the host's name otherwise.")
-@click.option("--token-file", help="Holds the one-time token, for the first start only.")
+@click.option("--token-file", help="Holds the one-time token; else SHARDWISE_ENROL_TOKEN.")
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
-)
-@click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto")
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+    show_default=True, help="The least that is logged.",
+)  # fmt: skip
+@click.option(
+    "--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True,
+    help="auto: text on a terminal, else json.",
+)  # fmt: skip
 def agent(
     server: str,
     data_dir: str,

@@ -1,4 +1,8 @@
-"""agent.toml: what the host's administrator allows (docs/agents.md lists every field)."""
+"""agent.toml: what the host's administrator allows.
+
+Each field has its text here; docs/reference/agent-settings.md is made of them
+(agent/documentation.py).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from agent.names import safe_name, variable_name
 from agent.toml_fields import Fields
@@ -29,46 +34,93 @@ REFUSED = re.compile(
 and run, or they are what the agent and torchrun tell the ranks."""
 
 
+def told(default: Any, text: str) -> Any:
+    """A field of the configuration with what the documentation says of it."""
+    return field(default=default, metadata={"text": text})
+
+
 @dataclass(frozen=True)
 class EntryPoint:
     """A program that launches may name. `allow_arguments`: what each argument must match in full;
     None allows any."""
 
     name: str
-    command: tuple[str, ...]
-    description: str = ""
-    allow_arguments: re.Pattern[str] | None = None
-    directory: str = ""
+    command: tuple[str, ...] = field(
+        metadata={
+            "text": "Argument list. `python` is the agent's own interpreter, other names are "
+            "searched in PATH, paths are absolute."
+        }
+    )
+    description: str = told("", "Shown in the inventory.")
+    allow_arguments: re.Pattern[str] | None = field(
+        default=None,
+        metadata={
+            "text": "`true`: any; `false`: none; a regular expression that each argument must "
+            "match in full."
+        },
+    )
+    directory: str = told("", "Where it is started; empty: the launch's run folder.")
 
 
 @dataclass(frozen=True)
 class LogLimits:
     """What is kept of what ranks print, in bytes."""
 
-    line_bytes: int = 4096
-    rank_bytes: int = 16 * 2**20
-    total_bytes: int = 64 * 2**20
+    line_bytes: int = told(4096, "Kept of a line; 80 to 4096.")
+    rank_bytes: int = told(
+        16 * 2**20,
+        "Kept of a rank; beyond it lines are counted, and the last 100 of each stream kept.",
+    )
+    total_bytes: int = told(64 * 2**20, "Kept of a launch; beyond it as for a rank.")
 
 
 @dataclass(frozen=True)
 class Config:
-    """The agent's configuration. Sizes are bytes, `_s` seconds; 0 slots: one per GPU, else per
-    CPU; `cgroup`: auto, off, or the folder of a cgroup v2 that is the agent's to divide."""
+    """The agent's configuration. Sizes are bytes, `_s` seconds."""
 
     entry_points: dict[str, EntryPoint] = field(default_factory=dict)
-    environment: frozenset[str] = frozenset({"OMP_NUM_THREADS", "NCCL_DEBUG"})
-    inherit: tuple[str, ...] = INHERITED
-    slots: int = 0
-    ports: tuple[int, int] = (29500, 29599)
-    addresses: tuple[str, ...] = ()
-    memory_limit_bytes: int = 0
-    time_limit_s: float = 86400.0
-    file_limit_bytes: int = 0
-    stop_grace_s: float = 30.0
-    kill_wait_s: float = 10.0
-    spool_bytes: int = 256 * 2**20
-    keep_runs_s: float = 7 * 86400.0
-    cgroup: str = "auto"
+    environment: frozenset[str] = told(
+        frozenset({"OMP_NUM_THREADS", "NCCL_DEBUG"}), "Variables that a launch may set."
+    )
+    inherit: tuple[str, ...] = told(
+        INHERITED, "Variables of the agent that launches see; all others are hidden from them."
+    )
+    slots: int = told(
+        0,
+        "Ranks at the same time, each with a GPU where there are some; 0: one per GPU, without "
+        "GPUs one per CPU.",
+    )
+    ports: tuple[int, int] = told(
+        (29500, 29599),
+        "First and last port of those where ranks meet, if this host is the first of a launch.",
+    )
+    addresses: tuple[str, ...] = told(
+        (),
+        "Where ranks of other hosts look for this one, the first; empty: all but loopback and "
+        "link-local.",
+    )
+    memory_limit_bytes: int = told(
+        0, "Most memory of a launch here; also its own limit if it asks for none; 0: no limit."
+    )
+    time_limit_s: float = told(
+        86400.0, "Longest launch; also its own limit if it asks for none; 0: no limit."
+    )
+    file_limit_bytes: int = told(
+        0, "Largest file that a rank may write (RLIMIT_FSIZE); 0: no limit."
+    )
+    stop_grace_s: float = told(30.0, "From SIGTERM to SIGKILL.")
+    kill_wait_s: float = told(
+        10.0, "From SIGKILL until the host is drained for a process that does not die."
+    )
+    spool_bytes: int = told(
+        256 * 2**20, "Reports that wait for the service; beyond it the oldest log lines go."
+    )
+    keep_runs_s: float = told(7 * 86400.0, "How long run folders are kept.")
+    cgroup: str = told(
+        "auto",
+        "`auto`: below the agent's own; `off`; or the folder of a cgroup v2 that is the agent's "
+        "to divide.",
+    )
     logs: LogLimits = LogLimits()
 
 

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import click
 
-from service.settings import Settings, load_settings
+from service.settings import CONFIG_VARIABLE, PREFIX, Settings, load_settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def setting_option(name: str, **kwargs: Any) -> Callable[[Command], Command]:
+    """The flag of one setting, with its text and the variable that says the same.
+
+    The variable is not click's to read: the settings know files of values and refuse both at once.
+    """
+    text = next(item.metadata["text"] for item in fields(Settings) if item.name == name)
+    flag = "--" + name.replace("_", "-")
+    return click.option(flag, help=f"{text} [{PREFIX}{name.upper()}]", **kwargs)
 
 
 def settings_options(command: Command) -> Command:
     """Flags that every app has; each other setting is a variable (docs/settings.md)."""
     for option in (
-        click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error"))),
-        click.option("--redis-url", help="A Redis or Valkey; none: serve starts its own."),
-        click.option("--database-url", help="PostgreSQL; none: a SQLite file."),
-        click.option("--data-dir", help="Folder of the SQLite file."),
-        click.option("--config", help="A TOML file with settings."),
+        setting_option("log_level", type=click.Choice(("debug", "info", "warning", "error"))),
+        setting_option("redis_url"),
+        setting_option("database_url"),
+        setting_option("data_dir"),
+        click.option("--config", help=f"A TOML file with settings. [{CONFIG_VARIABLE}]"),
     ):
         command = option(command)
     return command

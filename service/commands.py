@@ -10,24 +10,24 @@ from typing import Any
 import click
 
 from service.backup import read_backup, write_backup
-from service.command_options import settings_from, settings_options
+from service.command_options import setting_option, settings_from, settings_options
 from service.logs import set_up_logs
+from service.schema import current_revision, require_schema
 from service.schema import migrate as bring_up
-from service.schema import require_schema
 from service.serve import serve as run
 from service.settings import parse_size
 from service.store.database import Database
 from service.store.enrolment import make_token
 from service.store.ids import iso
-from service.store.keys import LOCAL_TENANT, create_key, list_keys, revoke_key, set_limit
+from service.store.keys import LOCAL_TENANT, SCOPES, create_key, list_keys, revoke_key, set_limit
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, note, say, table
 from shardwise.errors import BadInput
 
 
 @click.command()
-@click.option("--host", help="Address to bind; others than loopback need keys.")
-@click.option("--port", type=click.IntRange(0, 65535), help="0: any free one.")
+@setting_option("host")
+@setting_option("port", type=click.IntRange(0, 65535))
 @click.option("--migrate", "may_migrate", is_flag=True, help="Bring PostgreSQL's schema up.")
 @settings_options
 @json_option
@@ -47,35 +47,49 @@ def serve(may_migrate: bool, as_json: bool, **flags: Any) -> None:
 
 @click.command()
 @settings_options
-def migrate(**flags: Any) -> None:
+@json_option
+def migrate(as_json: bool, **flags: Any) -> None:
     """Bring the database's schema to this release's."""
 
     settings = settings_from(**flags)
     set_up_logs(settings.log_level, settings.log_format)
     database = Database(settings.database)
     bring_up(database)
+    revision = current_revision(database)
     database.close()
-    note("the schema is up to date")
+    if as_json:
+        emit({"schema": "shardwise.migrated/1", "revision": revision})
+    else:
+        note("the schema is up to date")
 
 
 @click.command()
 @click.argument("file")
 @settings_options
-def backup(file: str, **flags: Any) -> None:
+@json_option
+def backup(file: str, as_json: bool, **flags: Any) -> None:
     """Write all that is stored to FILE; the service may run on."""
     with _opened(**flags) as database:
         counts = write_backup(database, Path(file))
-    note(f"{sum(counts.values())} rows of {len(counts)} tables in {file}")
+    _counted("backup", counts, file, "in", as_json)
 
 
 @click.command()
 @click.argument("file")
 @settings_options
-def restore(file: str, **flags: Any) -> None:
+@json_option
+def restore(file: str, as_json: bool, **flags: Any) -> None:
     """Bring a backup into an empty database, of either kind; no service may use it yet."""
     with _opened(**flags) as database:
         counts = read_backup(database, Path(file))
-    note(f"{sum(counts.values())} rows of {len(counts)} tables from {file}")
+    _counted("restored", counts, file, "from", as_json)
+
+
+def _counted(kind: str, counts: dict[str, int], file: str, where: str, as_json: bool) -> None:
+    if as_json:
+        emit({"schema": f"shardwise.{kind}/1", "file": file, "rows": counts})
+    else:
+        note(f"{sum(counts.values())} rows of {len(counts)} tables {where} {file}")
 
 
 @click.group()
@@ -85,7 +99,10 @@ def keys() -> None:
 
 @keys.command("create")
 @click.option("--tenant", required=True, help="Whose key it is.")
-@click.option("--scope", "scopes", multiple=True, default=("read", "submit"), show_default=True)
+@click.option(
+    "--scope", "scopes", type=click.Choice(SCOPES), multiple=True, default=("read", "submit"),
+    show_default=True, help="What it allows.",
+)  # fmt: skip
 @click.option("--name", default="", help="What it is for.")
 @click.option("--rate", type=click.FloatRange(min=0), help="Requests a second.")
 @settings_options
@@ -113,7 +130,9 @@ def create(
 @keys.command("enrol")
 @click.option("--tenant", default=LOCAL_TENANT, show_default=True, help="Whose agent it will be.")
 @click.option("--name", default="", help="What the agent is called, if it does not say.")
-@click.option("--expires", "expires_s", type=float, default=3600.0, show_default=True, help="In s.")
+@click.option(
+    "--expires", "expires_s", type=float, default=3600.0, show_default=True, help="Seconds."
+)
 @settings_options
 @json_option
 def enrol(tenant: str, name: str, expires_s: float, as_json: bool, **flags: Any) -> None:
@@ -172,12 +191,16 @@ def list_(as_json: bool, **flags: Any) -> None:
 @keys.command("revoke")
 @click.argument("key_id")
 @settings_options
-def revoke(key_id: str, **flags: Any) -> None:
+@json_option
+def revoke(key_id: str, as_json: bool, **flags: Any) -> None:
     """Make a key worthless; a running service notices within seconds."""
 
     with _database(**flags).write() as session:
         revoke_key(session, key_id)
-    note(f"revoked {key_id}")
+    if as_json:
+        emit({"schema": "shardwise.key-revoked/1", "id": key_id})
+    else:
+        note(f"revoked {key_id}")
 
 
 @keys.command("limit")
@@ -185,7 +208,8 @@ def revoke(key_id: str, **flags: Any) -> None:
 @click.argument("limit")
 @click.argument("value", required=False)
 @settings_options
-def limit(tenant: str, limit: str, value: str | None, **flags: Any) -> None:
+@json_option
+def limit(tenant: str, limit: str, value: str | None, as_json: bool, **flags: Any) -> None:
     """Give a tenant its own value of a limit; without VALUE, the settings' again."""
 
     try:
@@ -194,7 +218,10 @@ def limit(tenant: str, limit: str, value: str | None, **flags: Any) -> None:
         raise BadInput(f"{value!r}", field="value", expected="a number or a size") from None
     with _database(**flags).write() as session:
         set_limit(session, tenant, limit, number)
-    note(f"{tenant}: {limit} is {'the settings' if value is None else value}")
+    if as_json:
+        emit({"schema": "shardwise.limit/1", "tenant": tenant, "limit": limit, "value": number})
+    else:
+        note(f"{tenant}: {limit} is {'the settings' if value is None else value}")
 
 
 @contextmanager

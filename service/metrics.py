@@ -50,7 +50,8 @@ class Metrics:
         )
         self.answers = Counter(
             "shardwise_answers",
-            "Questions by where their answer came from: memory, store, or computed anew.",
+            "Questions by where their answer came from: memory, store, joined (a job that runs "
+            "already), or computed.",
             ("kind", "source"),
             registry=self.registry,
         )
@@ -115,6 +116,24 @@ class WorkerMetrics:
         )
 
 
+def store_families() -> dict[str, GaugeMetricFamily]:
+    """What the rows give, by the names without the prefix, still empty."""
+    told: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+        ("database_up", "Whether the database answers.", ()),
+        ("jobs", "Jobs that are stored.", ("kind", "state")),
+        ("queue_oldest_age_seconds", "How long the oldest queued job has waited.", ()),
+        ("workers", "Worker processes that live.", ()),
+        ("worker_slots", "Solves that they may run at once.", ()),
+        ("agents", "Enrolled agents.", ("state",)),
+        ("launches", "Launches that are stored.", ("state",)),
+        ("database_query_seconds", "Time that these figures took to read.", ()),
+    )
+    return {
+        name: GaugeMetricFamily(f"shardwise_{name}", text, labels=labels)
+        for name, text, labels in told
+    }
+
+
 class StoreCollector(Collector):
     """What the rows say when they are asked, at most once a second: the same from every process."""
 
@@ -136,22 +155,7 @@ class StoreCollector(Collector):
         yield from self._last
 
     def _ask(self) -> list[Metric]:
-        up = GaugeMetricFamily("shardwise_database_up", "Whether the database answers.")
-        jobs = GaugeMetricFamily(
-            "shardwise_jobs", "Jobs that are stored.", labels=("kind", "state")
-        )
-        age = GaugeMetricFamily(
-            "shardwise_queue_oldest_age_seconds", "How long the oldest queued job has waited."
-        )
-        workers = GaugeMetricFamily("shardwise_workers", "Worker processes that live.")
-        slots = GaugeMetricFamily("shardwise_worker_slots", "Solves that they may run at once.")
-        agents = GaugeMetricFamily("shardwise_agents", "Enrolled agents.", labels=("state",))
-        launches = GaugeMetricFamily(
-            "shardwise_launches", "Launches that are stored.", labels=("state",)
-        )
-        asked = GaugeMetricFamily(
-            "shardwise_database_query_seconds", "Time that these figures took to read."
-        )
+        families = store_families()
         started = monotonic()
         try:
             with self._database.read() as session:
@@ -164,16 +168,16 @@ class StoreCollector(Collector):
                 alive = living_workers(session, self._silent_s)
                 of_agents, of_launches = count_agents(session), count_launches(session)
         except StoreUnavailable:
-            up.add_metric((), 0)
-            return [up]
-        up.add_metric((), 1)
+            families["database_up"].add_metric((), 0)
+            return [families["database_up"]]
+        families["database_up"].add_metric((), 1)
         for kind, state, count in counts:
-            jobs.add_metric((kind, state), count)
-        age.add_metric((), max(oldest or 0.0, 0.0))
-        workers.add_metric((), len(alive))
-        slots.add_metric((), sum(worker.slots for worker in alive))
-        asked.add_metric((), monotonic() - started)
-        for family, found in ((agents, of_agents), (launches, of_launches)):
+            families["jobs"].add_metric((kind, state), count)
+        families["queue_oldest_age_seconds"].add_metric((), max(oldest or 0.0, 0.0))
+        families["workers"].add_metric((), len(alive))
+        families["worker_slots"].add_metric((), sum(worker.slots for worker in alive))
+        families["database_query_seconds"].add_metric((), monotonic() - started)
+        for name, found in (("agents", of_agents), ("launches", of_launches)):
             for state, count in found.items():
-                family.add_metric((state,), count)
-        return [up, jobs, age, workers, slots, agents, launches, asked]
+                families[name].add_metric((state,), count)
+        return list(families.values())

@@ -27,6 +27,7 @@ from service.report_shapes import (
     ReportsRequest,
     TokenRequest,
 )
+from service.scopes import security_of
 from service.search_options import NAMES, NUMBERS, PINS, STEP
 from service.shapes import EXAMPLES, SHAPES
 from service.skypilot_task import UserRequest
@@ -80,7 +81,9 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
             "that has no keys.",
         }
     }
-    document["security"] = [{"key": []}, {}]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            operation["security"] = security_of(method, path)
     return document
 
 

@@ -309,8 +309,9 @@ def documentation() -> str:
         [
             "# Settings",
             "",
-            "Of `shardwise serve`, `worker`, `migrate` and `keys`. Flags win over environment "
-            "variables, those over a TOML file (`--config FILE` or `SHARDWISE_CONFIG`; keys are "
+            "Of `shardwise serve`, `worker`, `migrate`, `backup`, `restore` and `keys`; an agent "
+            "has [its own](reference/agent-settings.md). Flags win over environment variables, "
+            "those over a TOML file (`--config FILE` or `SHARDWISE_CONFIG`; keys are "
             "the names in small letters without the prefix), that over the defaults. A variable's "
             "name with `_FILE` after it names a file that holds the value, as container platforms "
             "give secrets. Sizes may be written `64MiB` or `8GB`; what ends in `_S` is seconds. "
@@ -329,7 +330,7 @@ def _shown(name: str, value: Any) -> str:
         for unit, power in (("GiB", 3), ("MiB", 2)):
             if value % 1024**power == 0:
                 return f"{value // 1024**power}{unit}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 if __name__ == "__main__":

@@ -70,10 +70,9 @@ class _Curves(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families."""
-        info = _family("info", "A watched graph on a hardware.", "watch", "graph", "hardware")
-        fewest = _family("fewest_gpus", "The smallest count that fits.", "watch")
-        knee = _family("knee_gpus", "The turning point of the curve.", "watch")
-        curves = [_family(name, text, "watch", "gpus") for name, _, text in CURVES]
+        families = watch_families()
+        info, fewest, knee = (families[name] for name in ("info", "fewest_gpus", "knee_gpus"))
+        curves = [families[name] for name, _, _ in CURVES]
         for watch, points in self._watched:
             info.add_metric((watch.name, watch.graph_name, watch.hardware.name), 1)
             for family, (_, key, _) in zip(curves, CURVES, strict=True):
@@ -85,17 +84,10 @@ class _Curves(Collector):
             at = knee_of(points)
             if at is not None:
                 knee.add_metric((watch.name,), at)
-        yield from (info, fewest, knee, *curves, self._bandwidths())
+        self._bandwidths(families["bus_bandwidth_bytes_per_second"])
+        yield from families.values()
 
-    def _bandwidths(self) -> Metric:
-        family = _family(
-            "bus_bandwidth_bytes_per_second",
-            "Measured bus bandwidth of a collective.",
-            "hardware",
-            "operation",
-            "group",
-            "size",
-        )
+    def _bandwidths(self, family: GaugeMetricFamily) -> None:
         for hardware in {w.hardware.id: w.hardware for w, _ in self._watched}.values():
             for table in hardware.collectives:
                 ranks = table.nodes * table.ranks_per_node
@@ -109,11 +101,25 @@ class _Curves(Collector):
                         (hardware.name, table.operation, group, str(int(size))),
                         bus_bandwidth(table.operation, ranks, size, seconds),
                     )
-        return family
 
 
-def _family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"shardwise_watch_{name}", text, labels=labels)
+def watch_families() -> dict[str, GaugeMetricFamily]:
+    """The families by the names without the prefix, still empty."""
+    told: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+        ("info", "A watched graph on a hardware.", ("watch", "graph", "hardware")),
+        ("fewest_gpus", "The smallest count that fits.", ("watch",)),
+        ("knee_gpus", "The turning point of the curve.", ("watch",)),
+        *((name, text, ("watch", "gpus")) for name, _, text in CURVES),
+        (
+            "bus_bandwidth_bytes_per_second",
+            "Measured bus bandwidth of a collective.",
+            ("hardware", "operation", "group", "size"),
+        ),
+    )
+    return {
+        name: GaugeMetricFamily(f"shardwise_watch_{name}", text, labels=labels)
+        for name, text, labels in told
+    }
 
 
 def knee_of(points: list[dict[str, Any]]) -> int | None:

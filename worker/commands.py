@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from service.command_options import settings_from, settings_options
+from service.command_options import setting_option, settings_from, settings_options
 from shardwise.errors import BadInput
 from worker.app import run_worker
 
 
 @click.command()
-@click.option("--concurrency", type=click.IntRange(0), help="Solves at once; 0: half the cores.")
+@setting_option("concurrency", type=click.IntRange(0))
 @settings_options
 def worker(**flags: Any) -> None:
     """Compute what the service is asked; as many as you like, on any hosts."""

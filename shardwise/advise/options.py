@@ -47,8 +47,8 @@ SMALLEST_SEARCH = 16 * 2**20
 class Options:
     """How to search.
 
-    `epsilon` is the relative error that the frontier may have at most in memory and in time
-    (CONTRACT.md, certificate). `memory_limit_bytes` is what one device may use; the default is
+    `epsilon` is the relative error that the frontier may have at most in memory and in time, which
+    its certificate states. `memory_limit_bytes` is what one device may use; the default is
     the profile's device memory divided by `memory_headroom`. `max_configurations` bounds the
     strategies considered for one group: above it neighbouring mesh axes between nodes, then
     inside nodes, are split as one. `time_limit_s` is for all of one search; `search_memory_bytes`
@@ -57,8 +57,8 @@ class Options:
     What a strategy may choose beside splits: `zero` the ZeRO stages, `recompute` whether forward
     may be run again in backward (`never`, `auto`: where it pays, `always`), `micro_batches` the
     numbers of micro-batches tried, `precision` what weights and activations are computed in,
-    `pins` rules for single operators, scopes or the whole graph (`pins.py`). TensorOpt's own space
-    is `zero=(0,)` with everything else as it is.
+    `pins` rules for single operators, scopes or the whole graph (docs/strategies.md). TensorOpt's
+    own space is `zero=(0,)` with everything else as it is.
 
     `gradients_applied_at_once`: every gradient is applied and freed as soon as it is there, as
     TensorFlow's graphs did with plain SGD, and is no more counted than other transient buffers.

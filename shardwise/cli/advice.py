@@ -38,7 +38,12 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
 @click.command()
 @click.argument("graph")
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
-@click.option("--gpus", required=True, type=click.IntRange(1))
+@click.option(
+    "--gpus",
+    required=True,
+    type=click.IntRange(1),
+    help="GPUs of the job: exactly so many are used.",
+)
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @search_options
 @server_options
@@ -107,8 +112,10 @@ def _frontier_table(document: dict[str, Any]) -> None:
 @click.command()
 @click.argument("graph")
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
-@click.option("--max-gpus", required=True, type=click.IntRange(1))
-@click.option("--format", "form", type=click.Choice(CURVE_FORMATS), help="docs/schedulers.md")
+@click.option("--max-gpus", required=True, type=click.IntRange(1), help="The largest count.")
+@click.option(
+    "--format", "form", type=click.Choice(CURVE_FORMATS), help="What reads it; else a table."
+)
 @click.option(
     "--efficiency",
     type=click.FloatRange(0, 1),
@@ -168,12 +175,18 @@ def curve(
 @click.command()
 @click.argument("graph")
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
-@click.option("--gpus", required=True, type=click.IntRange(1))
+@click.option(
+    "--gpus",
+    required=True,
+    type=click.IntRange(1),
+    help="GPUs of the job: exactly so many are used.",
+)
 @click.option(
     "--objective",
     type=click.Choice(("mini-time", "mini-memory", "turning-point", "mini-cost")),
     default="mini-time",
     show_default=True,
+    help="Which point of the frontier: the fastest, the smallest, the knee, the cheapest.",
 )
 @click.option("-o", "--output", help="Write the plan here.")
 @search_options
@@ -305,7 +318,10 @@ def _explanation(document: dict[str, Any]) -> None:
 @click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="Seconds.")
 @click.option("--budget", type=click.FloatRange(min=0, min_open=True), help="USD.")
 @click.option("--steps", type=click.IntRange(1), help="Steps of the whole job.")
-@click.option("--max-instances", type=click.IntRange(1), default=16, show_default=True)
+@click.option(
+    "--max-instances", type=click.IntRange(1), default=16, show_default=True,
+    help="The most instances of one offer.",
+)  # fmt: skip
 @search_options
 @server_options
 @json_option

@@ -66,7 +66,10 @@ class Advisor(Protocol):
     ) -> dict[str, Any]: ...
 
 
-def server_options(command: Command) -> Command:
+INSTEAD = "Ask this service, http://HOST:PORT, instead of computing here."
+
+
+def server_options(command: Command, text: str = INSTEAD) -> Command:
     """`--server` and `--key-file`."""
     for option in (
         click.option("--key-file", help=f"A file with the service's key; else {KEY_VARIABLE}."),
@@ -74,7 +77,7 @@ def server_options(command: Command) -> Command:
             "--server",
             envvar=SERVER_VARIABLE,
             show_envvar=True,
-            help="Ask this service, http://HOST:PORT, instead of computing here.",
+            help=text,
         ),
     ):
         command = option(command)

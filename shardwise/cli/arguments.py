@@ -61,6 +61,7 @@ def search_options(command: Command) -> Command:
             type=click.Choice(list(OPTIMIZER_STATE_BYTES)),
             default="adam",
             show_default=True,
+            help="Whose state is kept, and whose update is part of the step.",
         ),
         click.option(
             "--zero",

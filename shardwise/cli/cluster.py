@@ -24,7 +24,7 @@ MOST_OF_ONE = 16
 @click.option("--gpus", required=True, type=click.IntRange(1), help="GPUs of the cluster.")
 @click.option("--jobs", "jobs_file", help="A file of jobs (shardwise.jobs/1).")
 @click.option("--generate", type=click.IntRange(1), help="So many jobs in the shape of a trace.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the generated jobs.")
 @click.option(
     "--load", type=float, default=1.0, show_default=True, help="GPUs asked for over GPUs there."
 )

@@ -18,7 +18,12 @@ PROPOSALS = 50_000
 @click.command()
 @click.argument("graph")
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
-@click.option("--gpus", required=True, type=click.IntRange(1))
+@click.option(
+    "--gpus",
+    required=True,
+    type=click.IntRange(1),
+    help="GPUs of the job: exactly so many are used.",
+)
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @click.option(
     "--proposals",

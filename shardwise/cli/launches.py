@@ -18,6 +18,11 @@ EXIT = {"done": 0, "failed": 1, "lost": 1, "stopped": 1}
 """Exit codes by a launch's last state."""
 
 
+def asked_options(command: Command) -> Command:
+    """`--server` and `--key-file`, of commands that are nothing without a service."""
+    return server_options(command, "The service, http://HOST:PORT.")
+
+
 @contextmanager
 def _asked(server: str | None, key_file: str | None) -> Iterator[Any]:
     if not server:
@@ -34,7 +39,7 @@ def agents() -> None:
 
 
 @agents.command(name="list")
-@server_options
+@asked_options
 @json_option
 def list_agents(server: str | None, key_file: str | None, as_json: bool) -> None:
     """All agents: their state and how many ranks they may run."""
@@ -71,7 +76,7 @@ def _devices(inventory: dict[str, Any]) -> str:
 @agents.command()
 @click.argument("agent_id")
 @click.option("--reason", default="", help="What is shown beside it.")
-@server_options
+@asked_options
 @json_option
 def drain(
     agent_id: str, reason: str, server: str | None, key_file: str | None, as_json: bool
@@ -83,7 +88,7 @@ def drain(
 
 @agents.command()
 @click.argument("agent_id")
-@server_options
+@asked_options
 @json_option
 def undrain(agent_id: str, server: str | None, key_file: str | None, as_json: bool) -> None:
     """Give an agent work again."""
@@ -100,8 +105,10 @@ def _show_agent(agent: dict[str, Any], as_json: bool) -> None:
 
 @agents.command()
 @click.option("--name", default="", help="What the agent is called, if it does not say.")
-@click.option("--expires", "expires_s", type=float, default=3600.0, show_default=True, help="In s.")
-@server_options
+@click.option(
+    "--expires", "expires_s", type=float, default=3600.0, show_default=True, help="Seconds."
+)
+@asked_options
 @json_option
 def token(
     name: str, expires_s: float, server: str | None, key_file: str | None, as_json: bool
@@ -124,17 +131,20 @@ def token(
 )
 @click.option("--operators", help="With --measure: the graph whose operators are measured.")
 @click.option("--graph", "graph_file", help="The plan's graph, if the service may lack it.")
-@click.option("--agents", "count", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--agents", "count", type=click.IntRange(1), default=1, show_default=True,
+    help="On how many agents, which the service picks.",
+)  # fmt: skip
 @click.option("--on", "ids", multiple=True, help="An agent's id; rank 0 runs on the first.")
 @click.option("--ranks", type=click.IntRange(1), help="Ranks on each agent; else the plan's.")
 @click.option("--entry-point", help="A name of the agents' allow-list.")
 @click.option("--env", "environment", multiple=True, help="NAME=VALUE for the ranks.")
 @click.option("--device-kind", help="Part of the devices' name, or cpu.")
 @click.option("--memory", help="What one rank may use of the host, such as 14.5GB.")
-@click.option("--time-limit", "time_limit_s", type=float, help="In s.")
+@click.option("--time-limit", "time_limit_s", type=float, help="Seconds; else the agents' own.")
 @click.option("--follow", is_flag=True, help="Show the ranks' output.")
 @click.option("--detach", is_flag=True, help="Do not wait for its end.")
-@server_options
+@asked_options
 @json_option
 def launch(
     plan: str | None,
@@ -223,7 +233,7 @@ def launches() -> None:
 
 @launches.command(name="list")
 @click.option("--state", help="Only those in this state.")
-@server_options
+@asked_options
 @json_option
 def list_launches(
     state: str | None, server: str | None, key_file: str | None, as_json: bool
@@ -253,7 +263,7 @@ def list_launches(
 
 @launches.command()
 @click.argument("launch_id")
-@server_options
+@asked_options
 @json_option
 def show(launch_id: str, server: str | None, key_file: str | None, as_json: bool) -> None:
     """One launch: its state, its ranks, predicted against measured."""
@@ -286,7 +296,7 @@ def show(launch_id: str, server: str | None, key_file: str | None, as_json: bool
 @click.argument("launch_id")
 @click.option("--rank", type=click.IntRange(0), help="Only this rank's.")
 @click.option("--after", type=click.IntRange(0), default=0, help="Only lines behind this number.")
-@server_options
+@asked_options
 @json_option
 def logs(
     launch_id: str,
@@ -316,7 +326,7 @@ def logs(
 
 @launches.command()
 @click.argument("launch_id")
-@server_options
+@asked_options
 @json_option
 def stop(launch_id: str, server: str | None, key_file: str | None, as_json: bool) -> None:
     """Stop a launch; it has ended when its agents have said so."""

@@ -59,8 +59,9 @@ def show(name: str, as_json: bool) -> None:
 @hardware.command(name="import")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "--format", "format_name", required=True, type=click.Choice(["nccl-tests", "heterog"])
-)
+    "--format", "format_name", required=True, type=click.Choice(["nccl-tests", "heterog"]),
+    help="Whose files they are: nccl-tests' text or JSON, or HeteroG's fitted lines.",
+)  # fmt: skip
 @click.option("-o", "--output", required=True, help="The profile file to write.")
 @click.option("--base", help="The profile whose devices and links it has.")
 @click.option("--name", help="The profile's name.")

@@ -1,12 +1,10 @@
-"""The `shardwise` command.
-
-Exit codes: 0 done, 1 infeasible or not found, 2 bad input, 3 service unreachable.
-"""
+"""The `shardwise` command."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from types import TracebackType
 
 import click
@@ -25,6 +23,16 @@ from shardwise.cli import (
 )
 from shardwise.cli.apps import Commands
 from shardwise.errors import ShardwiseError
+
+EXIT_CODES: Mapping[int, str] = {
+    0: "done",
+    1: "infeasible or not found, with the reason; a launch, a run or a measurement that failed",
+    2: "bad input: one line with file, field and what was expected; also an agent whose key or "
+    "token is refused",
+    3: "the service, its database or its Redis cannot be reached or does not serve just now",
+    70: "a defect in Shardwise",
+    130: "interrupted by Ctrl-C or cancelled; a search that was ended gives what it has found",
+}
 
 
 @click.group(

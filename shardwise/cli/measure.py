@@ -50,8 +50,9 @@ REPORT = Path("report") / "profile.json"
     help="Seconds for all of it; the largest sizes are left out first.",
 )
 @click.option(
-    "--backend", type=click.Choice(["auto", "gloo", "nccl"]), default="auto", show_default=True
-)
+    "--backend", type=click.Choice(["auto", "gloo", "nccl"]), default="auto", show_default=True,
+    help="auto: nccl where there are GPUs.",
+)  # fmt: skip
 @click.option("--allow-busy", is_flag=True, help="Measure although others use the GPU.")
 @operator_options
 @click.option("--quiet", is_flag=True, help="No progress.")

@@ -44,8 +44,10 @@ class RunFailed(ShardwiseError):
 @click.option("--batch", type=click.IntRange(1), help="As for `shardwise capture`.")
 @click.option("--seq", type=click.IntRange(1), help="As for `shardwise capture`.")
 @click.option("--dtype", help="As for `shardwise capture`.")
-@click.option("--steps", type=click.IntRange(1), default=10, show_default=True)
-@click.option("--warm-up", type=click.IntRange(0), default=3, show_default=True)
+@click.option("--steps", type=click.IntRange(1), default=10, show_default=True, help="Timed steps.")
+@click.option(
+    "--warm-up", type=click.IntRange(0), default=3, show_default=True, help="Steps before them."
+)
 @click.option("-o", "--output", help="Write the shardwise.measurement/1 document to this file.")
 @json_option
 def run(

@@ -15,8 +15,13 @@ MOST_ROWS = 24
 
 @click.command()
 @click.argument("problem")
-@click.option("--epsilon", type=float, default=0.0, show_default=True)
-@click.option("--method", type=click.Choice(SOLVER_METHODS), default="auto", show_default=True)
+@click.option(
+    "--epsilon", type=float, default=0.0, show_default=True, help="Certified error; 0: exact."
+)
+@click.option(
+    "--method", type=click.Choice(SOLVER_METHODS), default="auto", show_default=True,
+    help="How it is searched (docs/methods.md).",
+)  # fmt: skip
 @click.option("--time-limit", type=float, help="Seconds.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option

@@ -313,18 +313,3 @@ def test_ctrl_c_cancels_the_job_and_progress_is_shown(keyed: Keyed) -> None:
         job = next(client.jobs(kind="curve"))
         assert job.document["question"]["graph"] == graph_id(read_graph(shipped_graph("gpt2")))
         wait_until(lambda: client.job(job.id).state == "cancelled", "the job is cancelled")
-
-
-def test_the_documentations_example_runs(
-    keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each python block of docs/client.md, in order, in one namespace."""
-    monkeypatch.chdir(tmp_path)
-    write_graph(graph(), "graph.json")
-    text = (ROOT / "docs" / "client.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) >= 3
-    namespace: dict[str, Any] = {"__name__": "docs"}
-    for block in blocks:
-        code = block.replace("http://127.0.0.1:8000", keyed.url)
-        exec(compile(code.replace('"sw_…"', repr(keyed.key)), "docs/client.md", "exec"), namespace)

@@ -1,0 +1,34 @@
+"""Which scope the key of a call must have: what the OpenAPI document says of it.
+
+The routes themselves ask the gate for their scopes (service/edge.py); a test calls every one of
+them with keys of each scope and compares.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_OPEN = {("get", "/healthz"), ("get", "/readyz"), ("get", "/metrics"), ("post", "/v1/agents")}
+"""Calls without a key; an enrolment's credential is its token."""
+
+
+def scope_of(method: str, path: str) -> str | None:
+    """The scope of a call by its method and template; None: it needs no key."""
+    if (method, path) in _OPEN:
+        return None
+    if path.startswith("/v1/agents"):
+        if path.endswith(("/heartbeat", "/assignments", "/reports")):
+            return "agent"
+        return "read" if method == "get" else "admin"
+    return "read" if method == "get" else "submit"
+
+
+def security_of(method: str, path: str) -> list[dict[str, Any]]:
+    """An operation's `security`: the key with its scope as its role, or none where none is needed.
+
+    A service on loopback without keys asks nobody but its agents for one.
+    """
+    scope = scope_of(method, path)
+    if scope is None:
+        return []
+    return [{"key": [scope]}] if scope == "agent" else [{"key": [scope]}, {}]

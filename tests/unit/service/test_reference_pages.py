@@ -1,0 +1,78 @@
+"""The pages of docs/reference are what the code says; nothing in it is without a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+pytest.importorskip("celery")
+pytest.importorskip("fastapi")
+
+from service.documentation import http, metrics
+from shardwise.cli import reference as cli_reference
+from shardwise.cli.main import EXIT_CODES
+from shardwise.errors import ShardwiseError
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_the_command_line_page_is_made_of_the_commands() -> None:
+    page = (DOCS / "reference" / "cli.md").read_text("utf-8")
+    assert page == cli_reference.page(), "run make reference"
+
+
+def test_every_command_argument_and_option_says_what_it_is() -> None:
+    found = dict(cli_reference.commands())
+    assert {"serve", "worker", "agent", "keys create", "hardware import", "run"} <= set(found)
+    for name, command in found.items():
+        assert command.help, name
+        flags = {flag for part in command.params for flag in part.opts}
+        assert "--json" in flags or name in ("agent", "worker"), name
+        for part in command.params:
+            if isinstance(part, click.Option):
+                assert part.help, f"{name} {part.opts}"
+            else:
+                assert part.name in cli_reference.ARGUMENTS, f"{name} {part.name}"
+
+
+def test_every_error_of_ours_has_an_exit_code_that_is_documented() -> None:
+    def kinds(base: type[ShardwiseError]) -> Iterator[type[ShardwiseError]]:
+        yield base
+        for kind in base.__subclasses__():
+            yield from kinds(kind)
+
+    assert dict(cli_reference.commands())  # the apps' own errors are known when they are loaded
+    for kind in kinds(ShardwiseError):
+        assert kind.exit_code in EXIT_CODES, kind
+
+
+def test_the_http_page_is_made_of_the_openapi_document() -> None:
+    page = (DOCS / "reference" / "http.md").read_text("utf-8")
+    assert page == http.page(http.openapi()), "run make reference"
+
+
+def test_the_metrics_page_is_made_of_the_definitions_and_their_readers() -> None:
+    page = (DOCS / "reference" / "metrics.md").read_text("utf-8")
+    assert page == metrics.page(metrics.readers()), "run make reference"
+
+
+def test_whatever_a_rule_or_panel_reads_of_ours_is_a_metric_or_a_rule() -> None:
+    every = metrics.readers()
+    rules = {reader.shown.strip("`") for reader in every if reader.shown.startswith("`")}
+    names = {
+        one.name.removesuffix("_total") + part
+        for one in (
+            *metrics.service_metrics(),
+            *metrics.worker_metrics(),
+            *metrics.watch_metrics(),
+        )
+        for part in ("", "_total", "_bucket", "_sum", "_count")
+    }
+    for reader in every:
+        for query in reader.queries:
+            for word in re.findall(r"shardwise[_:][\w:]+", query):
+                assert word in names | rules, f"{reader.shown}: {word}"

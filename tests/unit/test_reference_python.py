@@ -1,0 +1,35 @@
+"""docs/reference/python.md is what the source says, without importing it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+from shardwise.reference import MODULES, definition, page, public
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_is_made_of_the_source() -> None:
+    path = ROOT / "docs" / "reference" / "python.md"
+    assert path.read_text("utf-8") == page(), "run make reference"
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if "execute" not in m])
+def test_every_public_name_is_there_and_documented(module: str) -> None:
+    found = importlib.import_module(module)
+    assert set(public(module)) >= {n for n in found.__all__ if not n.startswith("_")}
+    for name in public(module):
+        node = definition(module, name).node
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            assert ast.get_docstring(node), f"{module}.{name}"
+
+
+def test_what_needs_torch_is_read_without_it() -> None:
+    assert {"parallelize", "Client", "AsyncClient", "BadInput"} <= set(public("shardwise"))
+    shown = page()
+    assert "example_inputs: Any," in shown and "### ParallelModule" in shown
+    assert "await client." not in shown and "self" not in shown.partition("### Client")[2][:400]
