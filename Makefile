@@ -40,12 +40,12 @@ demo: $(VENV)/.base
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/demo.sh out/demo
 
 # Tests that share nothing run on every core, those with servers and ranks one after another.
-APART = tests/unit tests/golden tests/property tests/fuzz tests/end_to_end
+APART = tests/unit tests/golden tests/property tests/fuzz tests/end_to_end tests/integration/models
 
 test: $(VENV)/.torch
 	cd solver && cargo test --release --package frontier
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(APART)
-	$(BIN)/python -m pytest tests/integration
+	$(BIN)/python -m pytest tests/integration --ignore=tests/integration/models
 
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .

@@ -23,7 +23,7 @@ from published.runs import Run, read_published  # noqa: E402
 from shardwise.graph.graph import Graph  # noqa: E402
 from shardwise.hardware import load_hardware  # noqa: E402
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PUBLISHED = read_published()
 RUNS = {run.name: run for run in PUBLISHED.runs}
 FAST = (

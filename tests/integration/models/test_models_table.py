@@ -53,7 +53,7 @@ def test_lines_of_other_families_are_kept() -> None:
 def test_the_table_has_every_family_of_the_list() -> None:
     from pathlib import Path
 
-    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "models.md").read_text("utf-8")
     for family in FAMILIES:
         assert f"| {family.name} |" in text
         assert family.source in text
