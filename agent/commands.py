@@ -29,7 +29,7 @@ from shardwise.errors import BadInput
 )
 @click.option("--config", "config_file", envvar="SHARDWISE_AGENT_CONFIG", help="agent.toml.")
 @click.option("--name", help="What it is called; the host's name otherwise.")
-@click.option("--token-file", help="Holds the one-time token, for the first start only.")
+@click.option("--token-file", help="Holds the token to enrol with, for the first start only.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
 )

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/agents", tags=["agents"])
 
 @router.post("/tokens", **doc.post_token)
 async def post_token(request: Request) -> Response:
-    """A token that enrols one agent, once. It is shown this once."""
+    """A token that enrols as many agents as it has uses. It is shown this once."""
     parse = handlers.parse_token
     return await change(
         request, handlers.post_token, "agents.token", "admin", parse=parse, secret=True
