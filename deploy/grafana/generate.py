@@ -183,7 +183,8 @@ ADVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Price of a million samples",
-                "Where the hardware's profile has prices.",
+                "Of whole instances at the cheapest on-demand offer of this profile's (`shardwise "
+                "offers list` has the prices and their dates); nothing where nobody offers it.",
                 "currencyUSD",
                 _of_watched("usd_per_million_samples"),
                 "curve",
@@ -214,8 +215,6 @@ ADVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
 )
-
-_RUNS = "shardwise_prediction_relative_error"
 
 SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
@@ -386,8 +385,7 @@ HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "percentunit",
                 (
                     (
-                        "histogram_quantile(0.5, sum by (le, quantity, device_kind) "
-                        f"(increase({_RUNS}_bucket[1d])))",
+                        "max by (quantity, device_kind) (shardwise_recent_prediction_error_ratio)",
                         "{{quantity}} on {{device_kind}}",
                     ),
                 ),
@@ -398,8 +396,7 @@ HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "none",
                 (
                     (
-                        "sum by (device_kind) "
-                        f'(increase({_RUNS}_count{{quantity="iteration"}}[1d]))',
+                        'max by (device_kind) (shardwise_recent_runs{quantity="iteration"})',
                         "{{device_kind}}",
                     ),
                 ),

@@ -1,4 +1,7 @@
-"""Enrolment tokens of several uses; agents know their token. Releases from 0003 on still work."""
+"""Enrolment tokens of several uses, agents know their token; the newest runs of all tenants.
+
+It only adds: releases from 0003 on still work.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,13 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("token_hash", sa.String(length=64), nullable=True))
         batch_op.add_column(sa.Column("once_hash", sa.String(length=64), nullable=True))
         batch_op.create_index("ix_agents_token", ["token_hash", "once_hash"], unique=False)
+    with op.batch_alter_table("runs", schema=None) as batch_op:
+        batch_op.create_index("ix_runs_created_at", ["created_at"], unique=False)
 
 
 def downgrade() -> None:
+    with op.batch_alter_table("runs", schema=None) as batch_op:
+        batch_op.drop_index("ix_runs_created_at")
     with op.batch_alter_table("agents", schema=None) as batch_op:
         batch_op.drop_index("ix_agents_token")
         batch_op.drop_column("once_hash")

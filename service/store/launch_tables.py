@@ -195,7 +195,7 @@ class Run(Base):
     launch_id: Mapped[str] = mapped_column(ForeignKey("launches.id"))
     assignment_id: Mapped[str] = mapped_column(String(64))
     name: Mapped[str] = mapped_column(String(200))
-    created_at: Mapped[float] = mapped_column(Double)
+    created_at: Mapped[float] = mapped_column(Double, index=True)
     graph_id: Mapped[str] = mapped_column(String(71))
     graph_name: Mapped[str] = mapped_column(Text)
     hardware_id: Mapped[str] = mapped_column(String(71))

@@ -419,6 +419,9 @@ def test_results_accuracy_and_refits(client: httpx.Client) -> None:
     assert errors["peak"] == pytest.approx(0.05) and errors["communication"] is None
     metrics = client.get("/metrics").text
     assert 'shardwise_prediction_relative_error_count{device_kind="cpu",quantity="peak"}' in metrics
+    recent = 'shardwise_recent_prediction_error_ratio{device_kind="cpu",quantity="iteration"} '
+    errors = [line.removeprefix(recent) for line in metrics.splitlines() if recent in line]
+    assert len(errors) == 1 and 0.2 <= float(errors[0]) <= 0.3
     assert 'shardwise_reports_total{outcome="refused"}' in metrics
     body = {"launches": [done["id"]]}
     refitted = client.post("/v1/hardware/l4/refits", json=body)
