@@ -21,7 +21,7 @@ from service.store.database import Database, StoreUnavailable, now
 from service.store.launches import count_launches
 from service.store.records import living_workers
 from service.store.runs import recent_errors
-from service.store.tables import ACTIVE, Job
+from service.store.tables import ACTIVE, STATES, Job
 
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SOLVE_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
@@ -198,8 +198,11 @@ class StoreCollector(Collector):
             up.add_metric((), 0)
             return [up]
         up.add_metric((), 1)
-        for kind, state, count in counts:
-            jobs.add_metric((kind, state), count)
+        # Zeros too: an autoscaler that finds no queue does not know that it is empty.
+        stored = {(kind, state): 0 for kind in KINDS for state in STATES}
+        stored |= {(kind, state): count for kind, state, count in counts}
+        for labels, count in stored.items():
+            jobs.add_metric(labels, count)
         age.add_metric((), max(oldest or 0.0, 0.0))
         workers.add_metric((), len(alive))
         slots.add_metric((), sum(worker.slots for worker in alive))
@@ -207,7 +210,7 @@ class StoreCollector(Collector):
         for family, found in ((agents, of_agents), (launches, of_launches)):
             for state, count in found.items():
                 family.add_metric((state,), count)
-        for labels, found_errors in recent.items():
-            runs.add_metric(labels, len(found_errors))
-            errors.add_metric(labels, median(found_errors))
+        for of_runs, found_errors in recent.items():
+            runs.add_metric(of_runs, len(found_errors))
+            errors.add_metric(of_runs, median(found_errors))
         return [up, jobs, age, workers, slots, agents, launches, runs, errors, asked]

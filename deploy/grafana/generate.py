@@ -100,16 +100,19 @@ def _built(panel: Panel) -> Any:
 
 
 def _variable(name: str, query: str) -> Any:
+    """One of the values."""
     return (
         dashboards.QueryVariable(name)
         .label(name)
         .query(query)
         .datasource(SOURCE)
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .multi(True)
-        .include_all(True)
-        .all_value(".*")
     )
+
+
+def _variable_of_several(name: str, query: str) -> Any:
+    """Any of the values, at first all."""
+    return _variable(name, query).multi(True).include_all(True).all_value(".*")
 
 
 def _dashboard(
@@ -317,7 +320,8 @@ SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     ),
 )
 
-_OPERATION = 'operation=~"$operation",hardware=~"$hardware"'
+# One of each: the largest of several operations or hosts would be no bandwidth of anything.
+_OPERATION = 'operation="$operation",hardware="$hardware"'
 
 HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
@@ -446,7 +450,7 @@ def all_dashboards() -> dict[str, str]:
             "shardwise-advice",
             "Curves of what is watched: time, throughput, memory and price against GPUs.",
             ADVICE,
-            _variable("watch", "label_values(shardwise_watch_info, watch)"),
+            _variable_of_several("watch", "label_values(shardwise_watch_info, watch)"),
         ),
         "service": _dashboard(
             "Service", "shardwise-service", "Requests, questions, workers, store.", SERVICE

@@ -28,14 +28,20 @@ class Asked:
     expr: str
     legend: str
 
-    def with_values(self, values: Mapping[str, list[str]]) -> str:
-        """The query as Grafana sends it with all of each variable's values chosen."""
-        text = self.expr
-        for name, chosen in values.items():
-            several = "(" + "|".join(re.escape(value) for value in chosen) + ")"
-            text = text.replace(f"${name}", several.replace("\\", "\\\\"))
-        assert "$" not in text, text
-        return text
+    def sent(self, values: Mapping[str, list[str]]) -> list[str]:
+        """The queries that Grafana sends: with all values of a variable that takes several, or
+        with one after the other."""
+        texts = [self.expr]
+        for name, query in variables()[self.dashboard].items():
+            if f"${name}" not in self.expr:
+                continue
+            given = values[name]
+            if query["multi"]:
+                several = "|".join(re.escape(value) for value in values[name])
+                given = ["(" + several.replace("\\", "\\\\") + ")"]
+            texts = [text.replace(f"${name}", value) for text in texts for value in given]
+        assert not any("$" in text for text in texts), texts
+        return texts
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
@@ -43,10 +49,10 @@ def dashboards() -> dict[str, dict[str, Any]]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(DASHBOARDS.iterdir())}
 
 
-def variables() -> dict[str, dict[str, str]]:
-    """Of each dashboard, its variables and the queries that give their values."""
+def variables() -> dict[str, dict[str, dict[str, Any]]]:
+    """Of each dashboard, the variables that have values by a query."""
     return {
-        name: {v["name"]: v["query"] for v in found["templating"]["list"] if v["type"] == "query"}
+        name: {v["name"]: v for v in found["templating"]["list"] if v["type"] == "query"}
         for name, found in dashboards().items()
     }
 
@@ -80,3 +86,19 @@ def selectors(formatted: str) -> set[str]:
         for match in found
         if outside[match.start()] != " " and match[1] not in _WORDS
     }
+
+
+def unit_of(expression: str) -> str:
+    """Grafana's name of the unit that an expression's metrics carry in their names."""
+    for pattern, unit in (
+        (r"bytes_per_second", "Bps"),
+        (r"_ratio\b|:ratio_", "percentunit"),
+        (r"_seconds", "s"),
+        (r"_bytes", "bytes"),
+        (r"usd_per", "currencyUSD"),
+        (r"requests:rate", "reqps"),
+        (r":rate|\brate\(", "ops"),
+    ):
+        if re.search(pattern, expression):
+            return unit
+    return "none"

@@ -23,6 +23,15 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 ASKED = list(promql.asked())
 RECORDED = promql.rules("record")
 ALERTS = promql.rules("alert")
+RANGES = {
+    "s": (0, 3600), "bytes": (1e4, 1e12), "Bps": (1e3, 1e12), "currencyUSD": (1e-6, 1e6),
+    "percentunit": (0, 1e3), "reqps": (0, 1e4), "ops": (0, 1e4), "none": (0, 1e6),
+}  # fmt: skip
+"""What a number of a unit can be in what runs here; a factor of 1000 too many is outside."""
+
+
+def panel_of(asked: Asked) -> str:
+    return f"{asked.dashboard}: {asked.panel['title']}"
 
 
 @dataclass
@@ -45,8 +54,8 @@ class Scraped:
         return found
 
     def of(self, asked: Asked) -> list[dict[str, Any]]:
-        """What a panel's query gives with all values of the variables."""
-        return self.data(asked.with_values(self.values[asked.dashboard]))
+        """What a panel's query gives, with every value of the variables."""
+        return [row for text in asked.sent(self.values[asked.dashboard]) for row in self.data(text)]
 
 
 def number_of(row: dict[str, Any]) -> float:
@@ -70,7 +79,10 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
             system.watch()
             system.ask()
             values = {
-                dashboard: {name: values_of(prometheus, query) for name, query in found.items()}
+                dashboard: {
+                    name: values_of(prometheus, variable["query"])
+                    for name, variable in found.items()
+                }
                 for dashboard, found in promql.variables().items()
             }
             yield Scraped(system, prometheus, values)
@@ -115,9 +127,17 @@ def test_variables_offer_what_is_there(scraped: Scraped) -> None:
     assert "all_reduce" in scraped.values["hardware"]["operation"]
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=lambda a: f"{a.dashboard}: {a.panel['title']}")
+@pytest.mark.parametrize("asked", ASKED, ids=panel_of)
 def test_every_panel_has_data(scraped: Scraped, asked: Asked) -> None:
-    rows = scraped.of(asked)
+    for expression in asked.sent(scraped.values[asked.dashboard]):
+        fits_the_panel(asked, scraped.data(expression))
+
+
+def fits_the_panel(asked: Asked, rows: list[dict[str, Any]]) -> None:
+    """Labels of axes and legends are there, and no two lines have one legend."""
+    for option in (step["options"] for step in asked.panel.get("transformations", ())):
+        for name in {option.get("rowField"), option.get("columnField")} - {None}:
+            assert all(row["metric"].get(name) for row in rows), f"no {name}, which is an axis"
     names = re.findall(r"\{\{(\w+)\}\}", asked.legend)
     for row in rows:
         missing = [name for name in names if not row["metric"].get(name)]
@@ -125,6 +145,16 @@ def test_every_panel_has_data(scraped: Scraped, asked: Asked) -> None:
     legends = [tuple(row["metric"].get(name) for name in names) for row in rows]
     if asked.legend:
         assert len(set(legends)) == len(rows), f"lines of one legend: {legends}"
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=panel_of)
+def test_units_are_those_of_the_numbers(scraped: Scraped, asked: Asked) -> None:
+    """By the names of the metrics, which carry their units, and by what such a number can be."""
+    unit = asked.panel["fieldConfig"]["defaults"]["unit"]
+    assert unit == promql.unit_of(asked.expr), asked.expr
+    numbers = [number_of(row) for row in scraped.of(asked)]
+    low, high = RANGES[unit]
+    assert all(low <= number <= high for number in numbers if not math.isnan(number)), numbers
 
 
 @pytest.mark.parametrize("name", RECORDED)

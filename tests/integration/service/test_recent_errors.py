@@ -71,3 +71,4 @@ def test_the_first_run_is_seen(store: Store) -> None:
     for outcome in ("accepted", "refused"):
         assert samples["shardwise_reports_total", outcome] == 0
     assert samples["shardwise_answers_total", "curve", "memory"] == 0
+    assert samples["shardwise_jobs", "curve", "queued"] == 0
