@@ -35,9 +35,13 @@ $(VENV)/.torch: $(VENV)/.dev
 demo: $(VENV)/.base
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/demo.sh out/demo
 
+# Tests that share nothing run on every core, those with servers and ranks one after another.
+APART = tests/unit tests/golden tests/property tests/fuzz tests/end_to_end
+
 test: $(VENV)/.torch
 	cd solver && cargo test --release --package frontier
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(APART)
+	$(BIN)/python -m pytest tests/integration
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

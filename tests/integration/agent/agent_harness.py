@@ -83,8 +83,13 @@ class FakeService:
 
     def stop(self) -> None:
         assert self._server is not None
-        self._server.shutdown()
-        self._server.server_close()
+        server, self._server = self._server, None
+        server.shutdown()
+        server.server_close()
+
+    def serves(self, server: object) -> bool:
+        """Whether it is up: connections outlive the listening socket that they came by."""
+        return server is self._server
 
     def enrol(self, document: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if document["token"] != self.token:
@@ -189,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        if self.fake.fault == "drop":
+        if self.fake.fault == "drop" or not self.fake.serves(self.server):
             self._cut()
             return
         if self.fake.fault == "error":

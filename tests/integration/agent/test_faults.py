@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
 import stat
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -259,19 +262,18 @@ def test_a_full_disk_is_said_and_jobs_are_still_stopped(
     with agent_of(service, small_disk / "a", config) as agent:
         given = service.give("program", "deserter")
         service.says(given, "deserted")
-        _fill(small_disk / "filler")
-        service.stop_ids.add(given["id"])
-        # Its end cannot be written, but it is reported from memory.
-        assert service.end_of(given)["state"] == "stopped"
-        agent.assert_no_orphan()
-        wait_for(lambda: service.heartbeats[-1]["draining"], "a draining agent")
-        assert "no space left" in service.heartbeats[-1]["reason"]
-        assert not list((agent.data / "spool").glob(".*"))
-        again = service.give("program", "arguments", "x")
-        beats = len(service.heartbeats)
-        wait_for(lambda: len(service.heartbeats) > beats + 3, "more heartbeats")
-        assert service.work.qsize() == 1, "a draining agent takes no work"
-        (small_disk / "filler").unlink()
+        with _filled(small_disk / "filler"):
+            service.stop_ids.add(given["id"])
+            # Its end cannot be written, but it is reported from memory.
+            assert service.end_of(given)["state"] == "stopped"
+            agent.assert_no_orphan()
+            wait_for(lambda: service.heartbeats[-1]["draining"], "a draining agent")
+            assert "no space left" in service.heartbeats[-1]["reason"]
+            assert not list((agent.data / "spool").glob(".*"))
+            again = service.give("program", "arguments", "x")
+            beats = len(service.heartbeats)
+            wait_for(lambda: len(service.heartbeats) > beats + 3, "more heartbeats")
+            assert service.work.qsize() == 1, "a draining agent takes no work"
         wait_for(lambda: not service.heartbeats[-1]["draining"], "recovery")
         assert service.end_of(again)["state"] == "done"
 
@@ -279,25 +281,40 @@ def test_a_full_disk_is_said_and_jobs_are_still_stopped(
 def test_nothing_is_started_that_cannot_be_recorded(
     service: FakeService, small_disk: Path, config: str
 ) -> None:
-    with agent_of(service, small_disk / "a", config) as agent:
-        _fill(small_disk / "filler")
+    with agent_of(service, small_disk / "a", config) as agent, _filled(small_disk / "filler"):
         given = service.give("program", "wait")
         end = service.end_of(given)
         assert end["state"] == "failed"
         assert "no space left" in end["reason"]
         assert service.states(given) == ["failed"]
         assert not agent.processes()
-        (small_disk / "filler").unlink()
 
 
-def _fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as stream:
+@contextlib.contextmanager
+def _filled(path: Path) -> Iterator[None]:
+    """The disk stays full, whatever is freed on it meanwhile; empty again at the end."""
+    over = threading.Event()
+
+    def fill(stream: io.FileIO) -> None:
         for size in (2**16, 2**12, 1):
-            while True:
-                try:
+            with contextlib.suppress(OSError):
+                while True:
                     stream.write(bytes(size))
-                except OSError:
-                    break
+
+    def keep_full(stream: io.FileIO) -> None:
+        while not over.wait(0.002):
+            fill(stream)
+
+    with path.open("wb", buffering=0) as stream:
+        fill(stream)
+        keeper = threading.Thread(target=keep_full, args=(stream,), daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            over.set()
+            keeper.join()
+            path.unlink()
 
 
 def test_files_of_ranks_are_bounded_where_the_host_says_so(
