@@ -159,8 +159,8 @@ ELSEWHERE = {
     ("GET", "/v1/watches"),
     ("POST", "/v1/watches"),
     ("GET", "/v1/watches/metrics"),
-    ("GET", "/v1/watches/{name}"),
-    ("DELETE", "/v1/watches/{name}"),
+    ("GET", "/v1/watches/{watch}"),
+    ("DELETE", "/v1/watches/{watch}"),
 }
 """Enrolment names nothing of anybody's (test_agents.py); alpha has a watch in test_tenancy.py."""
 
