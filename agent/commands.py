@@ -36,7 +36,10 @@ from shardwise.errors import BadInput
     help="agent.toml; without it only the built-in programs may be run.",
 )  # fmt: skip
 @click.option("--name", help="What it is called; the host's name otherwise.")
-@click.option("--token-file", help="Holds the one-time token; else SHARDWISE_ENROL_TOKEN.")
+@click.option(
+    "--token-file",
+    help="Holds the token to enrol with, for the first start only; else SHARDWISE_ENROL_TOKEN.",
+)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
     show_default=True, help="The least that is logged.",

@@ -179,10 +179,10 @@ class Agent:
                     "state": job.state,
                 }
                 jobs.append(entry if job.pid is None else {**entry, "pid": job.pid})
-        # An end that is not acknowledged yet keeps its lease, or it would be recorded as lost.
+        # An end that is not acknowledged yet keeps its lease, or it would be recorded as lost for
+        # another reason than the report's.
         for assignment, token, state in self.host.spool.ended():
-            if state != "lost":
-                jobs.append({"assignment": assignment, "token": token, "state": state})
+            jobs.append({"assignment": assignment, "token": token, "state": state})
         reason = self._trouble()
         document: dict[str, Any] = {
             "schema": "shardwise.heartbeat/1",

@@ -1,4 +1,4 @@
-"""Who the agent is to its service: enrolled once with a one-time token, then known by its key."""
+"""Who the agent is to its service: enrolled once with a token, then known by its key."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def stored_identity(path: Path) -> Identity | None:
 
 
 def read_token(file: str | None, environment: Mapping[str, str]) -> str:
-    """The one-time token, from a file or the environment; never from a flag, which `ps` shows."""
+    """The token, from a file or the environment; never from a flag, which `ps` shows."""
     if file is None:
         token = environment.get(TOKEN_VARIABLE, "").strip()
         if not token:
@@ -120,7 +120,7 @@ def _ask(service: Service, token: str, name: str, inventory: dict[str, Any]) -> 
         try:
             return service.enrol(token, name, inventory, once)
         except Refusal as error:
-            expected = "a fresh token: each is good for one enrolment, and not for ever"
+            expected = "a fresh token: each is good for so many enrolments, for a while"
             raise BadInput(
                 f"the service refuses the enrolment: {error}", field="token", expected=expected
             ) from None

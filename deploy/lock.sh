@@ -10,7 +10,7 @@ for target in service worker agent; do
     case $target in
         service) extras="--extra service --extra otel" ;;
         worker) extras="--extra worker --extra otel" ;;
-        agent) extras="--extra client --extra torch" ;;
+        agent) extras="--extra agent --extra torch" ;;
     esac
     # shellcheck disable=SC2086  # the extras are several words
     pin pyproject.toml $extras -o "deploy/requirements/$target.txt"

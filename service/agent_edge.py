@@ -122,7 +122,9 @@ def _enrolment(body: bytes, settings: Settings) -> EnrolRequest:
 
 
 def _refused() -> Problem:
-    return Problem("enrolment-refused", "the token is unknown, used or expired", headers=CHALLENGE)
+    return Problem(
+        "enrolment-refused", "the token is unknown, used up or expired", headers=CHALLENGE
+    )
 
 
 async def from_agent(

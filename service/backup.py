@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, func, insert, select
 
 from service.schema import current_revision
+from service.store import launch_tables  # noqa: F401  (its tables are Base's too)
 from service.store.database import Database
 from service.store.tables import Base, SchemaFloor
 from shardwise.errors import BadInput

@@ -133,13 +133,14 @@ def create(
 @click.option(
     "--expires", "expires_s", type=float, default=3600.0, show_default=True, help="Seconds."
 )
+@click.option("--uses", type=int, default=1, show_default=True, help="How many agents it enrols.")
 @settings_options
 @json_option
-def enrol(tenant: str, name: str, expires_s: float, as_json: bool, **flags: Any) -> None:
-    """A token with which one agent may enrol, once; it is shown this once."""
+def enrol(tenant: str, name: str, expires_s: float, uses: int, as_json: bool, **flags: Any) -> None:
+    """A token with which an agent, or as many as --uses, may enrol; it is shown this once."""
 
     with _database(**flags).write() as session:
-        token, expires_at = make_token(session, tenant, name, expires_s)
+        token, expires_at = make_token(session, tenant, name, expires_s, uses=uses)
     if as_json:
         emit(
             {
@@ -147,12 +148,13 @@ def enrol(tenant: str, name: str, expires_s: float, as_json: bool, **flags: Any)
                 "token": token,
                 "tenant": tenant,
                 "name": name,
+                "uses": uses,
                 "expires_at": iso(expires_at),
             }
         )
     else:
         say(token)
-        note(f"it enrols one agent, until {iso(expires_at)}")
+        note(f"it enrols {'1 agent' if uses == 1 else f'{uses} agents'}, until {iso(expires_at)}")
 
 
 @keys.command("list")

@@ -23,8 +23,8 @@ ASSIGNMENT_HELD = ("assigned", "running")
 """Those that an agent has a lease on."""
 
 ASSIGNMENT_ENDED = ("done", "failed", "stopped", "lost")
-REPORTED = ("running", "done", "failed", "stopped")
-"""What an agent may report of an assignment that it has claimed."""
+REPORTED = ("running", "done", "failed", "stopped", "lost")
+"""What an agent may report of an assignment that it has claimed; `lost`: it was itself killed."""
 
 _RANK = {"waiting": 0, "assigned": 1, "running": 2, "done": 3, "failed": 3, "stopped": 3, "lost": 3}
 

@@ -32,7 +32,7 @@ _ASSIGNMENT_STATE: Shape = {"type": "string", "enum": list(ASSIGNMENT_STATES)}
 
 LAUNCH_SHAPES: dict[str, Shape] = {
     "EnrolmentToken": of(
-        schema=schema("enrolment-token"), token=TEXT, name=TEXT, expires_at=TEXT,
+        schema=schema("enrolment-token"), token=TEXT, name=TEXT, uses=WHOLE, expires_at=TEXT,
     ),
     "Enrolled": of(
         schema=schema("enrolled"), id=TEXT, key=TEXT, lease_s=NUMBER, heartbeat_s=NUMBER,
@@ -113,7 +113,7 @@ LAUNCH_SHAPES["HardwareVersionPage"] = of(
 )  # fmt: skip
 
 LAUNCH_EXAMPLES: dict[str, Any] = {
-    "TokenRequest": {"name": "node-17", "expires_s": 3600.0},
+    "TokenRequest": {"name": "nodes", "expires_s": 3600.0, "uses": 8},
     "EnrolRequest": {
         "token": "swe_0000000000000000000000000000000000000000000",
         "name": "node-17",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 from time import monotonic
 
 from msgspec.structs import asdict
@@ -14,17 +15,23 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
 from service.measurements import Errors
+from service.questions import KINDS
 from service.store.agents import count_agents
 from service.store.database import Database, StoreUnavailable, now
 from service.store.launches import count_launches
 from service.store.records import living_workers
-from service.store.tables import ACTIVE, Job
+from service.store.runs import recent_errors
+from service.store.tables import ACTIVE, STATES, Job
 
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SOLVE_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 LAG_S = (0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0, 86400.0)
 ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 MOST_KINDS = 32
+SOURCES = ("memory", "store", "joined", "computed")
+OUTCOMES = ("done", "failed", "cancelled")
+"""Of a solve; rarer ones (crashed, returned, lost) have a series from their first on."""
+
 QUEUE_FRESH_S = 1.0
 
 
@@ -50,14 +57,20 @@ class Metrics:
         )
         self.answers = Counter(
             "shardwise_answers",
-            "Questions by where their answer came from: memory, store, joined (a job that runs "
-            "already), or computed.",
+            "Questions by where their answer came from: memory, store, a running job (joined), or "
+            "computed anew.",
             ("kind", "source"),
             registry=self.registry,
         )
         self.rings = Counter(
             "shardwise_rings", "Messages to the broker.", ("outcome",), registry=self.registry
         )
+        # A series that begins at its first event hides it: increase and rate see no step.
+        for kind in KINDS:
+            for source in SOURCES:
+                self.answers.labels(kind, source)
+        for outcome in ("sent", "failed"):
+            self.rings.labels(outcome)
         self.agents = AgentMetrics(self.registry)
         self.registry.register(StoreCollector(database, silent_s))
 
@@ -83,6 +96,8 @@ class AgentMetrics:
             registry=registry,
         )
         self._kinds: set[str] = set()
+        for outcome in ("accepted", "refused"):
+            self.reports.labels(outcome)
 
     def observe(self, device_kind: str, errors: Errors) -> None:
         """Count a run's errors. Agents name their devices: beyond so many kinds it is `other`."""
@@ -114,6 +129,10 @@ class WorkerMetrics:
         self.rung_again = Counter(
             "shardwise_rings_repeated", "Jobs rung for again.", registry=self.registry
         )
+        for kind in KINDS:
+            self.duration.labels(kind)
+            for outcome in OUTCOMES:
+                self.solves.labels(kind, outcome)
 
 
 def store_families() -> dict[str, GaugeMetricFamily]:
@@ -126,6 +145,16 @@ def store_families() -> dict[str, GaugeMetricFamily]:
         ("worker_slots", "Solves that they may run at once.", ()),
         ("agents", "Enrolled agents.", ("state",)),
         ("launches", "Launches that are stored.", ("state",)),
+        (
+            "recent_runs",
+            "Runs of the last day that were compared in this quantity.",
+            ("quantity", "device_kind"),
+        ),
+        (
+            "recent_prediction_error_ratio",
+            "Median of their relative errors, without sign.",
+            ("quantity", "device_kind"),
+        ),
         ("database_query_seconds", "Time that these figures took to read.", ()),
     )
     return {
@@ -167,12 +196,16 @@ class StoreCollector(Collector):
                 )
                 alive = living_workers(session, self._silent_s)
                 of_agents, of_launches = count_agents(session), count_launches(session)
+                recent = recent_errors(session, MOST_KINDS)
         except StoreUnavailable:
             families["database_up"].add_metric((), 0)
             return [families["database_up"]]
         families["database_up"].add_metric((), 1)
-        for kind, state, count in counts:
-            families["jobs"].add_metric((kind, state), count)
+        # Zeros too: an autoscaler that finds no queue does not know that it is empty.
+        stored = {(kind, state): 0 for kind in KINDS for state in STATES}
+        stored |= {(kind, state): count for kind, state, count in counts}
+        for labels, count in stored.items():
+            families["jobs"].add_metric(labels, count)
         families["queue_oldest_age_seconds"].add_metric((), max(oldest or 0.0, 0.0))
         families["workers"].add_metric((), len(alive))
         families["worker_slots"].add_metric((), sum(worker.slots for worker in alive))
@@ -180,4 +213,7 @@ class StoreCollector(Collector):
         for name, found in (("agents", of_agents), ("launches", of_launches)):
             for state, count in found.items():
                 families[name].add_metric((state,), count)
+        for of_runs, found_errors in recent.items():
+            families["recent_runs"].add_metric(of_runs, len(found_errors))
+            families["recent_prediction_error_ratio"].add_metric(of_runs, median(found_errors))
         return list(families.values())

@@ -24,7 +24,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "bad-encoding": (400, "The body is not what its encoding says"),
     "rejected": (400, "The policy does not take this task"),
     "unauthenticated": (401, "A valid key is needed"),
-    "enrolment-refused": (401, "The enrolment token is unknown, used or expired"),
+    "enrolment-refused": (401, "The enrolment token is unknown, used up or expired"),
     "forbidden": (403, "The key's scopes do not allow this"),
     "foreign-origin": (403, "Without keys only this host's own pages and clients are served"),
     "not-found": (404, "There is no such thing"),

@@ -26,6 +26,7 @@ class TokenRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     name: str = ""
     expires_s: float = 3600.0
+    uses: int = 1
 
 
 class EnrolRequest(msgspec.Struct):

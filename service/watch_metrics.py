@@ -3,7 +3,7 @@
     shardwise_watch_iteration_time_seconds{watch, gpus}     the shortest step on so many GPUs
     shardwise_watch_samples_per_second{watch, gpus}
     shardwise_watch_peak_memory_bytes{watch, gpus}          on one GPU, replayed
-    shardwise_watch_usd_per_million_samples{watch, gpus}    where the hardware has prices
+    shardwise_watch_usd_per_million_samples{watch, gpus}    on demand, where the profile is offered
     shardwise_watch_fewest_gpus{watch}                      the smallest count that fits
     shardwise_watch_knee_gpus{watch}                        where more GPUs begin to pay badly
     shardwise_watch_info{watch, graph, hardware}            1
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -28,14 +29,13 @@ from sqlalchemy.orm import Session
 
 from service.store.results import result_of
 from shardwise.advise.turning_point import turning_point
-from shardwise.hardware import Hardware
+from shardwise.hardware import Hardware, Offer, on_demand_usd_per_hour, read_offers
 from shardwise.hardware.bandwidth import bus_bandwidth
 
 CURVES = (
     ("iteration_time_seconds", "time_s", "The shortest step on so many GPUs."),
     ("samples_per_second", "samples_per_s", "Throughput on so many GPUs."),
     ("peak_memory_bytes", "peak_bytes", "Replayed peak memory of one GPU."),
-    ("usd_per_million_samples", "usd_per_million_samples", "Price, where offers are known."),
 )
 SIZES_BYTES = tuple(2**power for power in (10, 14, 18, 20, 22, 24, 26, 28, 30))
 """At which sizes bandwidths are given: those of a table that are nearest, each once."""
@@ -73,12 +73,17 @@ class _Curves(Collector):
         families = watch_families()
         info, fewest, knee = (families[name] for name in ("info", "fewest_gpus", "knee_gpus"))
         curves = [families[name] for name, _, _ in CURVES]
+        prices = families["usd_per_million_samples"]
         for watch, points in self._watched:
             info.add_metric((watch.name, watch.graph_name, watch.hardware.name), 1)
             for family, (_, key, _) in zip(curves, CURVES, strict=True):
                 for point in points:
                     if point.get(key) is not None:
                         family.add_metric((watch.name, str(point["gpus"])), point[key])
+            for point in points:
+                usd = usd_per_million_samples(watch.hardware, point)
+                if usd is not None:
+                    prices.add_metric((watch.name, str(point["gpus"])), usd)
             if points:
                 fewest.add_metric((watch.name,), min(point["gpus"] for point in points))
             at = knee_of(points)
@@ -110,6 +115,7 @@ def watch_families() -> dict[str, GaugeMetricFamily]:
         ("fewest_gpus", "The smallest count that fits.", ("watch",)),
         ("knee_gpus", "The turning point of the curve.", ("watch",)),
         *((name, text, ("watch", "gpus")) for name, _, text in CURVES),
+        ("usd_per_million_samples", "Price on demand.", ("watch", "gpus")),
         (
             "bus_bandwidth_bytes_per_second",
             "Measured bus bandwidth of a collective.",
@@ -120,6 +126,19 @@ def watch_families() -> dict[str, GaugeMetricFamily]:
         name: GaugeMetricFamily(f"shardwise_watch_{name}", text, labels=labels)
         for name, text, labels in told
     }
+
+
+def usd_per_million_samples(hardware: Hardware, point: dict[str, Any]) -> float | None:
+    """The price on a curve's point by the shipped offers; None without offers or a batch size."""
+    usd_per_hour = on_demand_usd_per_hour(hardware, point["gpus"], _offers())
+    if usd_per_hour is None or not point["samples_per_s"]:
+        return None
+    return usd_per_hour / 3600 / float(point["samples_per_s"]) * 1e6
+
+
+@cache
+def _offers() -> tuple[Offer, ...]:
+    return tuple(read_offers())
 
 
 def knee_of(points: list[dict[str, Any]]) -> int | None:

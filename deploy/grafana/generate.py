@@ -100,16 +100,19 @@ def _built(panel: Panel) -> Any:
 
 
 def _variable(name: str, query: str) -> Any:
+    """One of the values."""
     return (
         dashboards.QueryVariable(name)
         .label(name)
         .query(query)
         .datasource(SOURCE)
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .multi(True)
-        .include_all(True)
-        .all_value(".*")
     )
+
+
+def _variable_of_several(name: str, query: str) -> Any:
+    """Any of the values, at first all."""
+    return _variable(name, query).multi(True).include_all(True).all_value(".*")
 
 
 def _dashboard(
@@ -183,7 +186,8 @@ ADVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Price of a million samples",
-                "Where the hardware's profile has prices.",
+                "Of whole instances at the cheapest on-demand offer of this profile's (`shardwise "
+                "offers list` has the prices and their dates); nothing where nobody offers it.",
                 "currencyUSD",
                 _of_watched("usd_per_million_samples"),
                 "curve",
@@ -214,8 +218,6 @@ ADVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
 )
-
-_RUNS = "shardwise_prediction_relative_error"
 
 SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
@@ -318,7 +320,8 @@ SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     ),
 )
 
-_OPERATION = 'operation=~"$operation",hardware=~"$hardware"'
+# One of each: the largest of several operations or hosts would be no bandwidth of anything.
+_OPERATION = 'operation="$operation",hardware="$hardware"'
 
 HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
@@ -386,8 +389,7 @@ HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "percentunit",
                 (
                     (
-                        "histogram_quantile(0.5, sum by (le, quantity, device_kind) "
-                        f"(increase({_RUNS}_bucket[1d])))",
+                        "max by (quantity, device_kind) (shardwise_recent_prediction_error_ratio)",
                         "{{quantity}} on {{device_kind}}",
                     ),
                 ),
@@ -398,8 +400,7 @@ HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "none",
                 (
                     (
-                        "sum by (device_kind) "
-                        f'(increase({_RUNS}_count{{quantity="iteration"}}[1d]))',
+                        'max by (device_kind) (shardwise_recent_runs{quantity="iteration"})',
                         "{{device_kind}}",
                     ),
                 ),
@@ -449,7 +450,7 @@ def all_dashboards() -> dict[str, str]:
             "shardwise-advice",
             "Curves of what is watched: time, throughput, memory and price against GPUs.",
             ADVICE,
-            _variable("watch", "label_values(shardwise_watch_info, watch)"),
+            _variable_of_several("watch", "label_values(shardwise_watch_info, watch)"),
         ),
         "service": _dashboard(
             "Service", "shardwise-service", "Requests, questions, workers, store.", SERVICE

@@ -69,15 +69,16 @@ def parse_token(call: Call) -> TokenRequest:
 
 
 def post_token(call: Call) -> Answer:
-    """201 with a token that enrols one agent; it is shown this once."""
+    """201 with a token that enrols so many agents; it is shown this once."""
     ask: TokenRequest = call.parsed
     token, expires_at = make_token(
-        call.session, call.tenant, ask.name, ask.expires_s, call.idempotency_key
+        call.session, call.tenant, ask.name, ask.expires_s, call.idempotency_key, ask.uses
     )
     document = {
         "schema": "shardwise.enrolment-token/1",
         "token": token,
         "name": ask.name,
+        "uses": ask.uses,
         "expires_at": iso(expires_at),
     }
     return Answer(201, document)

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/agents", tags=["agents"])
 
 @router.post("/tokens", **doc.post_token)
 async def post_token(request: Request) -> Response:
-    """A token that enrols one agent, once. It is shown this once.
+    """A token that enrols as many agents as it has uses. It is shown this once.
 
     A repeat with the same Idempotency-Key gets another token and makes the first worthless.
     """

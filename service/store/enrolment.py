@@ -1,4 +1,4 @@
-"""Enrolment: a one-time token becomes an agent with a key of its own. Only hashes are stored."""
+"""Enrolment: each use of a token becomes an agent with a key of its own. Only hashes are stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from service.problems import Problem
@@ -19,6 +19,7 @@ from service.store.launch_tables import Agent, Enrolment
 from shardwise.errors import BadInput, NotFound
 
 MAX_EXPIRES_S = 30 * 86400.0
+MAX_USES = 1000
 _TOKEN = re.compile(r"^swe_[0-9A-Za-z_-]{43}$")
 
 
@@ -41,15 +42,23 @@ class Unenrolled:
 
 
 def make_token(
-    session: Session, tenant: str, name: str, expires_s: float, once: str | None = None
+    session: Session,
+    tenant: str,
+    name: str,
+    expires_s: float,
+    once: str | None = None,
+    uses: int = 1,
 ) -> tuple[str, float]:
-    """A new token and when it expires. `once`: an Idempotency-Key, whose token it replaces.
+    """A new token for `uses` agents and when it expires. `once`: an Idempotency-Key, whose token
+    it replaces.
 
     The token itself is not kept, so that a repeat cannot get the same; it gets one that is as good,
-    and the first, if it was not used, is worthless.
+    and the first, if it was not used up, is worthless.
     """
     if not 1.0 <= expires_s <= MAX_EXPIRES_S:
         raise BadInput(f"{expires_s:g}", field="expires_s", expected=f"1 to {MAX_EXPIRES_S:g}")
+    if not 1 <= uses <= MAX_USES:
+        raise BadInput(f"{uses}", field="uses", expected=f"1 to {MAX_USES}")
     make_tenant(session, tenant)
     once_hash = None if once is None else _hash(once)
     if once_hash is not None:
@@ -68,6 +77,8 @@ def make_token(
         created_at=now(),
         expires_at=now() + expires_s,
         made_once_hash=once_hash,
+        uses=uses,
+        used=0,
     )
     session.add(row)
     session.flush()
@@ -85,36 +96,49 @@ def enrol(
     lease_s: float,
     max_agents: int,
 ) -> Enrolled | Unenrolled:
-    """Use a token up: an agent with a key bound to it, or why not.
+    """Take one use of a token: an agent with a key bound to it, or why not.
 
-    Of two who use a token at once one gets an agent. A repeat with the same `once`
-    (Idempotency-Key and body) before the agent's first heartbeat gets a new key of the same agent:
-    its first answer was lost. A problem `quota` when the tenant has too many agents.
+    Of two who take the last use at once one gets an agent. A repeat with the same `once`
+    (Idempotency-Key and body) takes no further use: before the agent's first heartbeat it gets a
+    new key of the same agent, since its first answer was lost. A problem `quota` when the tenant
+    has too many agents.
     """
     if not _TOKEN.match(token):
         return Unenrolled("unknown", "", "")
     mine = Enrolment.token_hash == _hash(token)
-    once_hash = None if once is None else _hash(once)
-    agent_id = new_id("agent")
-    used = session.execute(
-        update(Enrolment)
-        .where(mine, Enrolment.used_at.is_(None), Enrolment.expires_at > now())
-        .values(used_at=now(), agent_id=agent_id, once_hash=once_hash)
-        .returning(Enrolment.tenant_id, Enrolment.name)
+    # The lock makes all that enrol with one token take turns.
+    found = session.execute(
+        select(Enrolment, Enrolment.expires_at <= now()).where(mine).with_for_update()
     ).first()
-    if used is None:
-        return _again(session, mine, once_hash)
-    tenant, token_name = used
+    if found is None:
+        return Unenrolled("unknown", "", "")
+    row, expired = found
+    once_hash = None if once is None else _hash(once)
+    agent = _agent_of(session, row, once_hash)
+    if agent is not None:
+        return _again(session, row, agent)
+    if row.used_at is not None:
+        return Unenrolled("replayed", row.tenant_id, row.name)
+    if expired:
+        return Unenrolled("expired", row.tenant_id, row.name)
+    tenant = row.tenant_id
     count = session.scalar(select(func.count()).where(Agent.tenant_id == tenant)) or 0
     if count >= max_agents:
         raise Problem("quota", f"{count} agents are enrolled; delete some")
-    key = create_key(session, tenant, ("agent",), f"agent {name or token_name}", agent_id=agent_id)
+    agent_id, name = new_id("agent"), name or row.name
+    row.agent_id, row.once_hash = agent_id, once_hash
+    row.used += 1
+    if row.used >= row.uses:
+        row.used_at = now()
+    key = create_key(session, tenant, ("agent",), f"agent {name}", agent_id=agent_id)
     session.add(
         Agent(
             id=agent_id,
             tenant_id=tenant,
-            name=(name or token_name)[:200],
+            name=name[:200],
             key_id=key.split("_")[1],
+            token_hash=row.token_hash,
+            once_hash=once_hash,
             created_at=now(),
             seen_at=now(),
             lease_expires_at=now() + lease_s,
@@ -127,15 +151,20 @@ def enrol(
     return Enrolled(agent_id, key, tenant)
 
 
-def _again(session: Session, mine: Any, once_hash: str | None) -> Enrolled | Unenrolled:
-    row = session.scalar(select(Enrolment).where(mine).with_for_update())
-    if row is None:
-        return Unenrolled("unknown", "", "")
-    if row.used_at is None:
-        return Unenrolled("expired", row.tenant_id, row.name)
-    agent = None if row.agent_id is None else session.get(Agent, row.agent_id)
-    same = once_hash is not None and once_hash == row.once_hash
-    if agent is None or not same or agent.boot_id:
+def _agent_of(session: Session, row: Enrolment, once_hash: str | None) -> Agent | None:
+    """The agent that the same call has made before."""
+    if once_hash is None:
+        return None
+    if once_hash == row.once_hash and row.agent_id is not None:
+        return session.get(Agent, row.agent_id)
+    return session.scalar(
+        select(Agent).where(Agent.token_hash == row.token_hash, Agent.once_hash == once_hash)
+    )
+
+
+def _again(session: Session, row: Enrolment, agent: Agent) -> Enrolled | Unenrolled:
+    """A new key instead of the one that did not arrive."""
+    if agent.boot_id:
         return Unenrolled("replayed", row.tenant_id, row.name)
     try:
         revoke_key(session, agent.key_id)

@@ -22,10 +22,11 @@ from service.store.tables import Base
 
 
 class Enrolment(Base):
-    """A one-time token with which one agent may enrol; `token_hash` is all that is kept of it.
+    """A token with which `uses` agents may enrol; `token_hash` is all that is kept of it.
 
-    `once_hash`: of the Idempotency-Key and body that made the agent, so that an agent whose answer
-    was lost may ask again, and nobody else.
+    `used` counts them; `used_at` is when the last did, None while there are uses left. A release
+    that knows no more than schema 0003 sets `used_at` with the use that it admits: never too many.
+    `agent_id` and `once_hash` are of the newest use (see `Agent`), as such a release left them.
     """
 
     __tablename__ = "enrolments"
@@ -37,6 +38,8 @@ class Enrolment(Base):
     created_at: Mapped[float] = mapped_column(Double)
     expires_at: Mapped[float] = mapped_column(Double, index=True)
     made_once_hash: Mapped[str | None] = mapped_column(String(64))
+    uses: Mapped[int] = mapped_column(Integer, server_default="1")
+    used: Mapped[int] = mapped_column(Integer, server_default="0")
     used_at: Mapped[float | None] = mapped_column(Double)
     agent_id: Mapped[str | None] = mapped_column(String(64))
     once_hash: Mapped[str | None] = mapped_column(String(64))
@@ -46,11 +49,14 @@ class Agent(Base):
     """A node agent. It is alive while its lease is; `state` is live, or lost once that was seen.
 
     `drained` is the administrator's word, `draining` the agent's own; either keeps work away.
+    `token_hash` is of the token that it enrolled with, `once_hash` of the Idempotency-Key and body
+    of that call, so that an agent whose answer was lost may ask again, and nobody else.
     """
 
     __tablename__ = "agents"
     __table_args__ = (
         Index("ix_agents_listed", "tenant_id", "created_at", "id"),
+        Index("ix_agents_token", "token_hash", "once_hash"),
         Index("ix_agents_swept", "state", "lease_expires_at"),
     )
 
@@ -58,6 +64,8 @@ class Agent(Base):
     tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"))
     name: Mapped[str] = mapped_column(String(200))
     key_id: Mapped[str] = mapped_column(String(32))
+    token_hash: Mapped[str | None] = mapped_column(String(64))
+    once_hash: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[float] = mapped_column(Double)
     seen_at: Mapped[float] = mapped_column(Double)
     lease_expires_at: Mapped[float] = mapped_column(Double)
@@ -187,7 +195,7 @@ class Run(Base):
     launch_id: Mapped[str] = mapped_column(ForeignKey("launches.id"))
     assignment_id: Mapped[str] = mapped_column(String(64))
     name: Mapped[str] = mapped_column(String(200))
-    created_at: Mapped[float] = mapped_column(Double)
+    created_at: Mapped[float] = mapped_column(Double, index=True)
     graph_id: Mapped[str] = mapped_column(String(71))
     graph_name: Mapped[str] = mapped_column(Text)
     hardware_id: Mapped[str] = mapped_column(String(71))

@@ -5,7 +5,7 @@ Errors are relative and signed, measured over predicted less 1, as the measuring
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from statistics import median
 from typing import Any
 
@@ -24,6 +24,8 @@ MOST_RUNS = 10_000
 """The newest runs that an answer is made from."""
 
 LAST_RUNS = 20
+RECENT_S = 86400.0
+"""Of runs whose errors are metrics."""
 
 
 def add_run(
@@ -80,6 +82,26 @@ def accuracy(
         "runs": sum(len(runs) for runs in groups.values()),
         "most_runs": MOST_RUNS,
     }
+
+
+def recent_errors(session: Session, most_kinds: int) -> dict[tuple[str, str], list[float]]:
+    """The relative errors, without sign, of all tenants' runs of the last day, by quantity and
+    device kind. Agents name their devices: beyond the `most_kinds` of most runs it is `other`.
+
+    Not a counter's increase: the first run on a device kind would not be in it, since a counter's
+    series begins with it, and on most there are few runs a day.
+    """
+    errors = [getattr(Run, f"{quantity}_error") for quantity in QUANTITIES]
+    query = select(Run.device_kind, *errors).where(Run.created_at > now() - RECENT_S)
+    rows = session.execute(query.order_by(Run.created_at.desc()).limit(MOST_RUNS)).all()
+    named = {kind for kind, _ in Counter(row[0] for row in rows).most_common(most_kinds)}
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for kind, *values in rows:
+        label = (kind or "unknown") if kind in named else "other"
+        for quantity, value in zip(QUANTITIES, values, strict=True):
+            if value is not None:
+                found[quantity, label].append(abs(value))
+    return dict(found)
 
 
 def measurements_for(

@@ -108,19 +108,26 @@ def _show_agent(agent: dict[str, Any], as_json: bool) -> None:
 @click.option(
     "--expires", "expires_s", type=float, default=3600.0, show_default=True, help="Seconds."
 )
+@click.option("--uses", type=int, default=1, show_default=True, help="How many agents it enrols.")
 @asked_options
 @json_option
 def token(
-    name: str, expires_s: float, server: str | None, key_file: str | None, as_json: bool
+    name: str,
+    expires_s: float,
+    uses: int,
+    server: str | None,
+    key_file: str | None,
+    as_json: bool,
 ) -> None:
-    """A token with which one agent may enrol, once; it is shown this once."""
+    """A token with which an agent, or as many as --uses, may enrol; it is shown this once."""
     with _asked(server, key_file) as client:
-        made = client.enrolment_token(name, expires_s)
+        made = client.enrolment_token(name, expires_s, uses)
     if as_json:
         emit(made)
     else:
         say(made["token"])
-        note(f"it enrols one agent, until {made['expires_at']}")
+        agents = "1 agent" if uses == 1 else f"{uses} agents"
+        note(f"it enrols {agents}, until {made['expires_at']}")
 
 
 @click.command()

@@ -31,9 +31,11 @@ class LaunchMethods:
         """One agent: its state, inventory and jobs."""
         return self._run(self._one(path_of("agents", agent_id)))
 
-    def enrolment_token(self, name: str = "", expires_s: float = 3600.0) -> Document:
-        """A `token` with which one agent may enrol, once (scope admin)."""
-        body = {"name": name, "expires_s": expires_s}
+    def enrolment_token(self, name: str = "", expires_s: float = 3600.0, uses: int = 1) -> Document:
+        """A `token` with which as many agents as it has uses may enrol (scope admin)."""
+        body: Document = {"name": name, "expires_s": expires_s}
+        if uses != 1:  # An older service knows no uses.
+            body["uses"] = uses
         return self._run(self._launches.post(path_of("agents", "tokens"), body))
 
     def drain_agent(self, agent_id: str, reason: str = "") -> Document:

@@ -16,7 +16,13 @@ from shardwise.hardware.hardware import (
     hardware_document,
 )
 from shardwise.hardware.mesh import GroupShape, Mesh, MeshAxis, TooFewDevices
-from shardwise.hardware.offers import Offer, parse_offers, read_offers, stale
+from shardwise.hardware.offers import (
+    Offer,
+    on_demand_usd_per_hour,
+    parse_offers,
+    read_offers,
+    stale,
+)
 from shardwise.hardware.profiles import list_builtin, load_hardware
 
 __all__ = [
@@ -40,6 +46,7 @@ __all__ = [
     "hardware_from_document",
     "list_builtin",
     "load_hardware",
+    "on_demand_usd_per_hour",
     "parse_offers",
     "read_offers",
     "stale",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -81,6 +82,23 @@ def stale(offer: Offer, today: datetime.date, max_age_days: int = 90) -> bool:
     except ValueError:
         return True
     return (today - as_of).days > max_age_days
+
+
+def on_demand_usd_per_hour(hardware: Hardware, gpus: int, offers: Iterable[Offer]) -> float | None:
+    """What the whole instances that hold `gpus` devices of a profile cost, in USD per hour: the
+    cheapest on demand of those that are offered as this profile, with as many devices in a node.
+
+    None where nobody offers it. Between instances an offer may have another network than the
+    profile: `quote` counts that in.
+    """
+    prices = [
+        -(-gpus // offer.gpus_per_instance) * offer.usd_per_hour
+        for offer in offers
+        if offer.hardware == hardware.name
+        and offer.gpus_per_instance == hardware.per_node
+        and not offer.spot
+    ]
+    return min(prices, default=None)
 
 
 def parse_offers(text: str, file: str) -> list[Offer]:

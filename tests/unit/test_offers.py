@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardwise.errors import BadInput
-from shardwise.hardware import read_offers, stale
+from shardwise.hardware import load_hardware, on_demand_usd_per_hour, read_offers, stale
 
 HEADER = (
     "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice"
@@ -71,3 +71,15 @@ def test_old_and_undated_prices_are_stale(tmp_path: Path) -> None:
     as_of = datetime.date.fromisoformat(dated.price_as_of)
     assert not stale(dated, as_of + datetime.timedelta(days=90))
     assert stale(dated, as_of + datetime.timedelta(days=91))
+
+
+def test_the_price_of_whole_instances(tmp_path: Path) -> None:
+    """The cheapest on demand of those that hold a profile's node; spot prices are no promise."""
+    path = tmp_path / "offers.csv"
+    rows = ("dear,H100,8,90,,a", "cheap,H100,8,40,10,a", "small,H100,1,1,,a", "other,L4,8,5,,a")
+    header = "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region"
+    path.write_text("\n".join((header, *rows)) + "\n")
+    offers, h100 = read_offers(path), load_hardware("dgx-h100")
+    found = [on_demand_usd_per_hour(h100, gpus, offers) for gpus in (1, 8, 9, 24)]
+    assert found == [40.0, 40.0, 80.0, 120.0]
+    assert on_demand_usd_per_hour(load_hardware("p2.8xlarge"), 1, offers) is None

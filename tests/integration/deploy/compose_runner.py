@@ -27,6 +27,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import compose_file
+import container_names
 from compose_file import ROOT, Container
 from service_harness import _folder_of
 
@@ -58,6 +59,10 @@ class Composed:
         hosts = self.folder / "hosts"
         hosts.write_text("".join(f"127.0.0.1 {name}\n" for name in ("localhost", *self.containers)))
         _bind(hosts, Path("/etc/hosts"))
+        resolver = self.folder / "resolv.conf"
+        resolver.write_text(f"nameserver {container_names.ADDRESS}\n")
+        _bind(resolver, Path("/etc/resolv.conf").resolve())
+        container_names.serve_names(self.containers)
         volumes = compose_file.compose()["volumes"]
         for container in self.containers.values():
             if container.name in LEFT_OUT:

@@ -121,10 +121,21 @@ def test_pods_are_restricted_and_found() -> None:
         if d["kind"] in ("Deployment", "DaemonSet", "Job")
     }
     assert {"shardwise-service", "shardwise-worker", "shardwise-agent"} <= pods.keys()
+    namespace = next(d for d in documents if d["kind"] == "Namespace")
+    enforced = namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
     for name, template in pods.items():
         assert template["spec"]["securityContext"]["runAsNonRoot"], name
-        for container in template["spec"]["containers"]:
+        spec = template["spec"]
+        for volume in spec.get("volumes", ()):
+            if "hostPath" in volume:
+                assert enforced == "privileged", "the others admit none"
+                first = spec["initContainers"][0]
+                place = {"name": volume["name"], "mountPath": first["command"][-1]}
+                assert first["command"][:2] == ["chown", "10001:10001"], "else it is root's alone"
+                assert place in first["volumeMounts"]
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
             context = container["securityContext"]
+            assert context["capabilities"]["drop"] == ["ALL"]
             assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"]
             assert container["resources"]["limits"]["memory"]
     labels = [t["metadata"]["labels"].items() for t in pods.values()]

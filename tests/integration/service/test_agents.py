@@ -125,6 +125,21 @@ def test_enrolment_is_by_token_once(own_system: System) -> None:
     assert stored is not None and agent["key"].split("_")[2] not in stored
 
 
+def test_a_token_of_several_uses(client: httpx.Client) -> None:
+    made = client.post("/v1/agents/tokens", json={"uses": 2})
+    assert made.status_code == 201 and made.json()["uses"] == 2
+    token = made.json()["token"]
+    agents = [FakeAgent(client, f"node-{n}", token=token) for n in range(2)]
+    assert agents[0].id != agents[1].id and agents[0].key != agents[1].key
+    for agent in agents:
+        agent.beat()
+    third = client.post("/v1/agents", json={"token": token, "inventory": inventory()})
+    assert third.status_code == 401 and third.json()["type"].endswith("enrolment-refused")
+    for bad in (0, 1001, 1.5, "2"):
+        answer = client.post("/v1/agents/tokens", json={"uses": bad})
+        assert (answer.status_code, answer.json()["field"]) == (422, "uses"), answer.text
+
+
 def test_a_bad_inventory_does_not_use_the_token_up(client: httpx.Client) -> None:
     token = new_token(client)
     for bad in ({}, {"slots": -1}, {"slots": 1, "schema": "shardwise.inventory/2"}):
@@ -333,6 +348,20 @@ def test_events_tell_a_launchs_course(own_system: System) -> None:
     assert heard[-1][1]["reason"] == "agent fake: failed: exit code 1"
 
 
+def test_a_restarted_agent_reports_what_it_has_lost(client: httpx.Client) -> None:
+    agent = FakeAgent(client)
+    location = launch(client, [agent.id])
+    part = agent.must_claim()
+    agent.beat()
+    agent.say(part, "running")
+    agent.boot_id = "boot-2"
+    assert agent.beat()["stop"] == []
+    assert agent.say(part, "lost", reason="the agent was killed")["refused"] == []
+    document = ended(client, location)
+    assert document["state"] == "lost"
+    assert document["reason"] == "agent fake: lost: the agent was killed"
+
+
 def measurement(ratio: float = 1.2, **more: Any) -> dict[str, Any]:
     l4 = load_hardware("l4")
     return {
@@ -390,6 +419,9 @@ def test_results_accuracy_and_refits(client: httpx.Client) -> None:
     assert errors["peak"] == pytest.approx(0.05) and errors["communication"] is None
     metrics = client.get("/metrics").text
     assert 'shardwise_prediction_relative_error_count{device_kind="cpu",quantity="peak"}' in metrics
+    recent = 'shardwise_recent_prediction_error_ratio{device_kind="cpu",quantity="iteration"} '
+    errors = [line.removeprefix(recent) for line in metrics.splitlines() if recent in line]
+    assert len(errors) == 1 and 0.2 <= float(errors[0]) <= 0.3
     assert 'shardwise_reports_total{outcome="refused"}' in metrics
     body = {"launches": [done["id"]]}
     refitted = client.post("/v1/hardware/l4/refits", json=body)

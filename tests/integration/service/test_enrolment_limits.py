@@ -10,6 +10,19 @@ from service_harness import Service
 from test_tenants import keys
 
 
+def test_a_token_of_the_command_line_for_two(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    try:
+        made = json.loads(keys(tmp_path, "enrol", "--json", "--uses", "2"))
+        assert made["uses"] == 2
+        agents = {FakeAgent(service.client, f"n{n}", token=made["token"]).id for n in range(2)}
+        assert len(agents) == 2
+        body = {"token": made["token"], "inventory": inventory()}
+        assert service.client.post("/v1/agents", json=body).status_code == 401
+    finally:
+        service.stop()
+
+
 def test_a_token_of_the_command_line_and_a_limit_on_tries(tmp_path: Path) -> None:
     service = Service(tmp_path, enrol_rate_per_s="0.01", max_agents="1")
     try:

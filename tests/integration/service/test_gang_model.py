@@ -17,6 +17,7 @@ from service.gang import (
     ASSIGNMENT_STATES,
     LAUNCH_ENDED,
     LAUNCH_STATES,
+    REPORTED,
     launch_state,
     may_become,
 )
@@ -66,7 +67,7 @@ class Gangs(RuleBasedStateMachine):
             self.claimed.append(part)
 
     @precondition(lambda self: self.claimed)
-    @rule(data=st.data(), state=st.sampled_from(["running", "done", "failed", "stopped"]))
+    @rule(data=st.data(), state=st.sampled_from(REPORTED))
     def tell(self, data: st.DataObject, state: str) -> None:
         part = data.draw(st.sampled_from(self.claimed))
         with self.store.database.read() as session:

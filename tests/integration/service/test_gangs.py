@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,10 +18,10 @@ from service.schema import migrate
 from service.settings import Settings
 from service.store.agents import Beat, Held, find_agent, heartbeat, set_drained
 from service.store.database import Database
-from service.store.enrolment import Enrolled, Unenrolled, enrol, make_token
+from service.store.enrolment import Enrolled, enrol, make_token
 from service.store.gang_sweep import place_all, sweep
 from service.store.gangs import Rules, Told, claim, lock_agent, lock_launches, rules_of, tell
-from service.store.keys import make_tenant, principal_of
+from service.store.keys import make_tenant
 from service.store.launch_logs import add_lines, read_lines
 from service.store.launch_tables import Agent, Assignment, Launch
 from service.store.launches import make_launch, stop_launch
@@ -310,6 +309,23 @@ def test_a_restarted_agent_has_lost_what_it_does_not_list(store: Store) -> None:
     assert store.states(launch) == ["lost", "running"]
 
 
+def test_a_restarted_agent_says_why_its_job_is_lost(store: Store) -> None:
+    """Its first heartbeat lists what it will report as lost, so that the reason is its own."""
+    launch, parts = running(store)
+    agent = parts[0].agent_id
+    store.beat(agent, parts[0])
+    assert store.beat(agent, parts[0], boot="b2") == []
+    assert store.tell(parts[0], "lost", why="the agent was killed") is None
+    assert store.tell(parts[0], "lost", why="once more") is None
+    assert store.tell(parts[0], "done") == "the assignment has ended: lost"
+    assert store.parts(launch)[0].reason == "the agent was killed"
+    seen = store.see(launch)
+    assert (seen.ending, seen.reason) == ("lost", "agent n0: lost: the agent was killed")
+    assert parts[1].id in store.beat(parts[1].agent_id, parts[1])
+    store.tell(parts[1], "stopped")
+    assert store.see(launch).state == "lost"
+
+
 def test_a_gang_that_is_not_claimed_in_time_is_put_back(store: Store) -> None:
     first, second = store.agent("n0"), store.agent("n1")
     launch = store.launch(2, 2)
@@ -429,38 +445,3 @@ def test_old_output_is_thrown_away(store: Store) -> None:
     store.do(throw_away, Settings())
     with store.database.read() as session:
         assert read_lines(session, store.see(launch), 0, None, 10)["lines"] == []
-
-
-def test_a_token_enrols_once(store: Store) -> None:
-    token, _ = store.do(make_token, "t", "n", 60.0)
-    names = {"name": "n", "inventory": inventory(), "lease_s": 30.0, "max_agents": 10}
-    with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: store.do(enrol, token, None, **names), range(8)))
-    enrolled = [found for found in made if isinstance(found, Enrolled)]
-    refused = [found for found in made if isinstance(found, Unenrolled)]
-    assert len(enrolled) == 1 and {found.why for found in refused} == {"replayed"}
-    assert {found.tenant for found in refused} == {"t"}
-    old, _ = store.do(make_token, "t", "n", 1.0)
-    with store.database.write() as session:
-        from service.store.launch_tables import Enrolment
-
-        session.execute(update(Enrolment).where(Enrolment.used_at.is_(None)).values(expires_at=1.0))
-    assert store.do(enrol, old, None, **names).why == "expired"
-    assert store.do(enrol, "swe_" + "x" * 43, None, **names).why == "unknown"
-
-
-def test_an_enrolment_whose_answer_was_lost(store: Store) -> None:
-    """The same agent, a new key; until it has been heard of."""
-    token, _ = store.do(make_token, "t", "n", 60.0)
-    names = {"name": "n", "inventory": inventory(), "lease_s": 30.0, "max_agents": 10}
-    first = store.do(enrol, token, "once", **names)
-    assert store.do(enrol, token, "another", **names).why == "replayed"
-    again = store.do(enrol, token, "once", **names)
-    assert again.agent_id == first.agent_id and again.key != first.key
-    with store.database.read() as session:
-        assert principal_of(session, first.key) is None
-        found = principal_of(session, again.key)
-    assert found is not None and found.agent_id == first.agent_id
-    assert replace(found, agent_id=None).scopes == {"agent"}
-    store.beat(first.agent_id)
-    assert store.do(enrol, token, "once", **names).why == "replayed"

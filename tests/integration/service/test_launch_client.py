@@ -64,7 +64,8 @@ def run(system: System, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_client_launches_and_waits(system: System, client: Client) -> None:
     token = client.enrolment_token("by-the-client", expires_s=60.0)
-    assert token["token"].startswith("swe_")
+    assert token["token"].startswith("swe_") and token["uses"] == 1
+    assert client.enrolment_token(uses=3)["uses"] == 3
     states: list[str] = []
     lines: list[str] = []
     with at_work(system, "done", "one", "two", exit_code=0) as agent:
@@ -122,7 +123,8 @@ def test_the_commands(system: System) -> None:
         drained = run(system, "agents", "drain", agent.id, "--reason", "why")
         assert drained.stdout.strip().endswith("drained")
         assert "drained" in run(system, "agents", "list").stdout
-    made = json.loads(run(system, "agents", "token", "--json").stdout)
+    made = json.loads(run(system, "agents", "token", "--uses", "2", "--json").stdout)
+    assert made["uses"] == 2
     assert made["token"].startswith("swe_")
     with at_work(system, "failed", "oh", reason="exit code 7", exit_code=7) as agent:
         done = run(system, "launch", "--measure", "m", "--on", agent.id, "--json")

@@ -29,6 +29,26 @@ def test_up_check_down_up(database: Database) -> None:
     require_schema(database)
 
 
+def test_tokens_that_were_used_stay_so(database: Database) -> None:
+    """Over 0004, which counts uses, and back, where there are none."""
+    config = alembic_config(database)
+    command.upgrade(config, "0003")
+    columns = "token_hash, tenant_id, name, created_at, expires_at, used_at"
+    with database.write() as session:
+        session.execute(text("INSERT INTO tenants (id, created_at, limits) VALUES ('t', 1, '{}')"))
+        for row in ("('a', 't', '', 1, 9e9, NULL)", "('b', 't', '', 1, 9e9, 5)"):
+            session.execute(text(f"INSERT INTO enrolments ({columns}) VALUES {row}"))
+    uses = text("SELECT uses, used, used_at FROM enrolments ORDER BY token_hash")
+    migrate(database)
+    with database.write() as session:
+        assert session.execute(uses).all() == [(1, 0, None), (1, 1, 5.0)]
+        session.execute(text("UPDATE enrolments SET uses = 3, used = 1 WHERE token_hash = 'a'"))
+    command.downgrade(config, "0003")
+    with database.read() as session:
+        left = session.scalars(text("SELECT used_at IS NULL FROM enrolments")).all()
+    assert not any(left), "a token that was used at all is used up: never too many"
+
+
 def test_a_newer_schema_is_refused(database: Database) -> None:
     migrate(database)
     with database.write() as session:

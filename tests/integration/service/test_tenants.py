@@ -153,8 +153,16 @@ REFUSED = {"/v1/skypilot/policy": 400}
 """What says that there is none with another status than 404: SkyPilot shows only a 400."""
 LISTS = ["/v1/graphs", "/v1/hardware", "/v1/jobs", "/v1/frontiers", "/v1/plans", "/v1/quotes",
          "/v1/agents", "/v1/launches", "/v1/accuracy"]  # fmt: skip
-ELSEWHERE = {("POST", "/v1/agents"), ("POST", "/v1/agents/tokens")}
-"""Enrolment names nothing of anybody's (test_agents.py)."""
+ELSEWHERE = {
+    ("POST", "/v1/agents"),
+    ("POST", "/v1/agents/tokens"),
+    ("GET", "/v1/watches"),
+    ("POST", "/v1/watches"),
+    ("GET", "/v1/watches/metrics"),
+    ("GET", "/v1/watches/{watch}"),
+    ("DELETE", "/v1/watches/{watch}"),
+}
+"""Enrolment names nothing of anybody's (test_agents.py); alpha has a watch in test_tenancy.py."""
 
 ID_NAMES = {
     "graphs": "graph_id",

@@ -9,6 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from service_harness import Service, wait_until
 
+from shardwise.hardware import read_offers
+
 CURVE = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 4}
 
 
@@ -43,6 +45,11 @@ def test_a_watched_curve_becomes_series(service: Service) -> None:
     assert found[name] == {(str(p["gpus"]), "vgg"): p["time_s"] for p in feasible}
     assert found["shardwise_watch_peak_memory_bytes"][("4", "vgg")] == feasible[-1]["peak_bytes"]
     assert found["shardwise_watch_info"] == {("vgg16", "dgx-v100-16gb", "vgg"): 1}
+    usd = found["shardwise_watch_usd_per_million_samples"]
+    assert usd.keys() == found[name].keys()
+    whole_node = min(o.usd_per_hour for o in read_offers() if o.hardware == CURVE["hardware"])
+    fastest = feasible[-1]["samples_per_s"]
+    assert usd[("4", "vgg")] == pytest.approx(whole_node / 3600 / fastest * 1e6)
     assert found["shardwise_watch_knee_gpus"][("vgg",)] in range(1, 5)
 
 

@@ -1,0 +1,74 @@
+"""The prediction errors of the last day as metrics: exact, from the first run on, few labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from test_gangs import Store
+
+from service.metrics import Metrics
+from service.store.database import Database, now
+from service.store.launch_tables import Run
+from service.store.runs import RECENT_S, recent_errors
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    return Store(database)
+
+
+def ran(store: Store, kind: str, iteration: float, age_s: float = 1.0, **errors: Any) -> None:
+    launch = store.launch()
+    with store.database.write() as session:
+        session.add(
+            Run(
+                id=f"run_{launch}", tenant_id="t", launch_id=launch, assignment_id="a", name="r",
+                created_at=now() - age_s, graph_id="g", graph_name="g", hardware_id="h",
+                hardware_name="h", device_kind=kind, iteration_error=iteration, document={},
+                **errors,
+            )
+        )  # fmt: skip
+
+
+def test_of_the_last_day_without_sign(store: Store) -> None:
+    ran(store, "V100", -0.5, peak_error=0.1)
+    ran(store, "V100", 0.2)
+    ran(store, "V100", 0.9, age_s=RECENT_S + 60)
+    ran(store, "", 0.3)
+    with store.database.read() as session:
+        found = recent_errors(session, 32)
+    assert {labels: sorted(errors) for labels, errors in found.items()} == {
+        ("iteration", "V100"): [0.2, 0.5],
+        ("peak", "V100"): [0.1],
+        ("iteration", "unknown"): [0.3],
+    }
+
+
+def test_only_so_many_kinds_have_a_name(store: Store) -> None:
+    for n, kind in enumerate(("A", "A", "B", "C", "D")):
+        ran(store, kind, n / 10)
+    with store.database.read() as session:
+        found = recent_errors(session, 2)
+    assert len(found) == 3 and found["iteration", "A"] == [0.1, 0.0]
+    assert len(found["iteration", "other"]) == 2
+
+
+def test_the_first_run_is_seen(store: Store) -> None:
+    """And every bounded series of a counter is there before its first event."""
+    metrics = Metrics(store.database, 30.0)
+    ran(store, "L4", -0.4)
+    ran(store, "L4", 0.1)
+    samples = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())
+        for sample in family.samples
+    }
+    assert samples["shardwise_recent_runs", "L4", "iteration"] == 2
+    assert samples["shardwise_recent_prediction_error_ratio", "L4", "iteration"] == 0.25
+    for outcome in ("accepted", "refused"):
+        assert samples["shardwise_reports_total", outcome] == 0
+    assert samples["shardwise_answers_total", "curve", "memory"] == 0
+    assert samples["shardwise_jobs", "curve", "queued"] == 0
