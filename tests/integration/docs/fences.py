@@ -50,9 +50,10 @@ class Block:
         for line in self.text.splitlines():
             if line.startswith("$ "):
                 taken.append(line[2:])
-            elif goes_on:
+            elif taken and (goes_on or line.startswith("> ")):
                 taken.append(line.removeprefix("> "))
             else:
+                goes_on = False
                 continue
             goes_on = taken[-1].endswith("\\")
         return "".join(f"{line}\n" for line in taken)

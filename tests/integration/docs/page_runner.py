@@ -85,6 +85,9 @@ class Page:
             "COLUMNS": "88",
             "PAGE_STATE": str(folder / "state.sh"),
             "SHARDWISE_PORT": str(port),
+            # A process that gets no turn for half a minute on a busy machine is not dead.
+            **dict.fromkeys(("SHARDWISE_LEASE_S", "SHARDWISE_AGENT_LEASE_S"), "600"),
+            "SHARDWISE_CLAIM_S": "600",
             "SHARDWISE_DATA_DIR": str(folder / "data"),
             **variables,
         }

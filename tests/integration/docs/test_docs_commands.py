@@ -173,11 +173,15 @@ def sample(text: str) -> list[Block]:
 
 def test_fences_and_marks_are_read() -> None:
     text = (
-        "# A\n\n<!-- exit code: 2 -->\n\n```console\n$ a \\\n>   b\nsaid\n$ c\n```\n\n"
+        "# A\n\n<!-- exit code: 2 -->\n\n```console\n$ a \\\n>   b\nsaid\n$ 'c\n> d'\n```\n\n"
         "- item\n\n  ```python\n  x = 1\n  ```\n\n<!-- not run: a cluster -->\n```sh\nd\n```\n"
     )
     first, second, third = sample(text)
-    assert (first.line, first.mark, first.commands) == (5, ("exit code", "2"), "a \\\n  b\nc\n")
+    assert (first.line, first.mark, first.commands) == (
+        5,
+        ("exit code", "2"),
+        "a \\\n  b\n'c\nd'\n",
+    )
     assert (second.language, second.text, second.mark) == ("python", "x = 1\n", None)
     assert (third.mark, third.commands) == (("not run", "a cluster"), "d\n")
     with pytest.raises(AssertionError, match="no block"):
