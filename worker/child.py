@@ -20,6 +20,7 @@ from time import monotonic
 from typing import Any, BinaryIO
 
 TELL_EVERY_S = 0.2
+STACK_BYTES = 2**26
 _PR_SET_PDEATHSIG = 1
 
 
@@ -70,7 +71,6 @@ def die_with_parent(parent: int) -> None:
 
 def main() -> int:
     """Compute one answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, out = sys.stdin.buffer, sys.stdout.buffer
     request = json.loads(source.readline())
     die_with_parent(request["parent"])
@@ -111,7 +111,14 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # The listener is inside a read of standard input, which an orderly exit would wait for.
-    status = main()
+    # The first thread's stack grows on demand, and growth beyond the memory limit is a SIGSEGV that
+    # nobody can explain; a further thread's stack is there in full before the limit is.
+    threading.stack_size(STACK_BYTES)
+    statuses: list[int] = []
+    computing = threading.Thread(target=lambda: statuses.append(main()))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    computing.start()
+    computing.join()
     sys.stdout.flush()
-    os._exit(status)
+    # The listener is inside a read of standard input, which an orderly exit would wait for.
+    os._exit(statuses[0] if statuses else 1)
