@@ -20,6 +20,7 @@ ERRORS_KEPT = 4000
 _OUT_OF_MEMORY = (
     "memory allocation of",
     "failed to spawn thread",
+    "ThreadPoolBuildError",  # no room for the stack of a thread
     "MemoryError",
     "Cannot allocate memory",
 )
