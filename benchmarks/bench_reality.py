@@ -22,9 +22,9 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "integration" / "execute"))
 
-STRATEGIES, REPEATS = 20, 10
-WARM_UP, STEPS = 2, 8
-OPERATORS_S, COLLECTIVES_S = 40.0, 60.0
+STRATEGIES, REPEATS = 20, 6
+WARM_UP, STEPS = 2, 6
+OPERATORS_S, COLLECTIVES_S = 40.0, 45.0
 QUANTITIES = ("iteration", "compute", "communication", "peak")
 MODELS = {
     "mlp": ("zoo:mlp:layers=4,inputs=1024,hidden=2048,classes=16,batch=512", None, None),
