@@ -19,7 +19,7 @@ from service_harness import Service, System
 pytest.importorskip("schemathesis")
 pytestmark = pytest.mark.slow
 
-SECONDS = os.environ.get("SHARDWISE_OPENAPI_SECONDS", "60")
+SECONDS = os.environ.get("SHARDWISE_OPENAPI_SECONDS", "90")
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",

@@ -136,7 +136,7 @@ class Two:
             )["key"]
             for tenant in ("alpha-corp", "beta-corp")
         }
-        # A lease for all of the tests: an agent that turns up lost meanwhile is a change of alpha's.
+        # A lease for all of the tests: an agent that is lost meanwhile is a change of alpha's.
         self.service = Service(folder, auth_cache_s="0", agent_lease_s="3600")
         graph = mlp(28, name="alphas-secret-model")
         self.graph_text = canonical_json(graph)
