@@ -29,6 +29,7 @@ from shardwise.graph import Graph, graph_id
 from shardwise.measure.cores import bind_cores
 from shardwise.measure.device import cpu_kind
 from shardwise.measure.measurement import measurement_document
+from shardwise.measure.memory import keep_freed_memory
 from shardwise.measure.world import World
 
 JOIN_S = 300.0
@@ -55,6 +56,7 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
     """
     device = _device(world)
     if device.type == "cpu":
+        keep_freed_memory()
         cores = bind_cores(world.local_rank, world.ranks_per_node)
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(cores)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.measure.cores import bind_cores
+from shardwise.measure.memory import keep_freed_memory
 
 
 def _free_port() -> int:
@@ -26,6 +27,7 @@ def _free_port() -> int:
 
 def _serve(rank: int, world: int, port: int, pipe: Any) -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()
     bind_cores(rank, world)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=120))
