@@ -17,9 +17,9 @@ _PAD = 2**26
 
 
 def keep_freed_memory() -> bool:
-    """Keep what is freed, in blocks up to 1 GiB, until the process ends; False where that is unknown.
+    """Keep what is freed, in blocks up to 1 GiB, until the process ends.
 
-    Only glibc's allocator is told (`mallopt`); others do as they do.
+    Only glibc's allocator is told (`mallopt`); False where there is another.
     """
     if sys.platform != "linux":
         return False
