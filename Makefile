@@ -25,7 +25,7 @@ $(VENV)/.service: $(VENV)/.base
 
 $(VENV)/.dev: $(VENV)/.base
 	$(BIN)/pip install --quiet --editable '.[dev]'
-	touch $@
+	touch $@ $(VENV)/.docs
 
 $(VENV)/.docs: $(VENV)/.base
 	$(BIN)/pip install --quiet --editable '.[docs]'
