@@ -29,6 +29,7 @@ for _power, _letter in enumerate("KMGTP", start=1):
 
 PIPE_COLUMNS = 100
 LEFT_ALIGNED = ("split", "note", "instance", "region", "forward")
+IN_ONE_LINE = ("id", "operation")
 PROGRESS_PERIOD_S = 5.0
 ASKED_RECENTLY_S = 0.3
 INTERRUPTED = 130
@@ -132,9 +133,9 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for position, name in enumerate(columns):
         left = position == 0 or name in LEFT_ALIGNED
-        # An id is there to be copied: it stands in one line, whatever the others must do.
+        # What is there to be copied stands in one line, whatever the others must do.
         justify: Literal["left", "right"] = "left" if left else "right"
-        shown.add_column(name, justify=justify, overflow="fold", no_wrap=name == "id")
+        shown.add_column(name, justify=justify, overflow="fold", no_wrap=name in IN_ONE_LINE)
     for row in rows:
         shown.add_row(*(str(cell) for cell in row))
     console().print(shown)
