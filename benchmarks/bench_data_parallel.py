@@ -24,8 +24,7 @@ from torch.nn import functional
 from shardwise.advise.layout import PARTIAL, REPLICATE
 from shardwise.execute.parameters import ParameterSpec, ParameterStore
 from shardwise.execute.rank_mesh import RankMesh
-from shardwise.measure.cores import bind_cores
-from shardwise.measure.memory import keep_freed_memory
+from shardwise.measure.cores import settle_on_cpu
 
 CASES = {
     "4 layers of 1024, batch 64": (4, 1024, 64),
@@ -88,8 +87,7 @@ def with_store(layers: int, width: int, x: torch.Tensor) -> Callable[[], None]:
 
 def _rank(rank: int, ranks: int, port: int) -> None:
     torch.set_num_threads(1)
-    keep_freed_memory()
-    bind_cores(rank, ranks)
+    settle_on_cpu(rank, ranks)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     for name, (layers, width, batch) in CASES.items():

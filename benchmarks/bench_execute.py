@@ -18,8 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shardwise.measure.cores import bind_cores
-from shardwise.measure.memory import keep_freed_memory
+from shardwise.measure.cores import settle_on_cpu
 
 WARM_UP = 5
 STEPS = 40
@@ -84,8 +83,7 @@ def _rank(rank: int, world: int, port: int, answers: Any) -> None:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    keep_freed_memory()
-    bind_cores(rank, world)
+    settle_on_cpu(rank, world)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world)
     rows = [_against_ddp(name, world) for name in MODELS]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import text
 
-from service.store import launch_tables  # noqa: F401  (its tables are Base's too)
-from service.store.tables import Base
+from service.store.metadata import METADATA
 
 LOCK = 7_306_001
 """PostgreSQL's advisory lock of a migration: two at once run one after the other."""
@@ -15,7 +14,7 @@ engine = context.config.attributes["engine"]
 with engine.connect() as connection:
     context.configure(
         connection=connection,
-        target_metadata=Base.metadata,
+        target_metadata=METADATA,
         # SQLite alters a table by copying it.
         render_as_batch=connection.dialect.name == "sqlite",
         compare_type=True,

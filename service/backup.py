@@ -19,9 +19,9 @@ from typing import Any
 from sqlalchemy import Connection, Table, func, insert, select
 
 from service.schema import current_revision
-from service.store import launch_tables  # noqa: F401  (its tables are Base's too)
 from service.store.database import Database
-from service.store.tables import Base, SchemaFloor
+from service.store.metadata import METADATA
+from service.store.tables import SchemaFloor
 from shardwise.errors import BadInput
 
 SCHEMA = "shardwise.backup/1"
@@ -31,7 +31,7 @@ AT_ONCE = 200
 
 def tables() -> list[Table]:
     """What is kept, parents first; the floor is the schema's, not the store's."""
-    return [t for t in Base.metadata.sorted_tables if t.name != SchemaFloor.__tablename__]
+    return [t for t in METADATA.sorted_tables if t.name != SchemaFloor.__tablename__]
 
 
 def write_backup(database: Database, path: Path) -> dict[str, int]:
@@ -91,7 +91,7 @@ def read_backup(database: Database, path: Path) -> dict[str, int]:
     with database.errors(), database.engine.begin() as connection:
         _require_empty(connection)
         for name, values in _batches(lines, path, counts):
-            table = Base.metadata.tables[name]
+            table = METADATA.tables[name]
             connection.execute(insert(table), values)
             counts[name] += len(values)
     return counts

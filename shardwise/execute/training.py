@@ -26,10 +26,9 @@ from shardwise.execute.parallel import ParallelModule, mesh_of
 from shardwise.execute.synthetic import captured_from_graph
 from shardwise.execute.timing import time_steps
 from shardwise.graph import Graph, graph_id
-from shardwise.measure.cores import bind_cores
+from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.device import cpu_kind
 from shardwise.measure.measurement import measurement_document
-from shardwise.measure.memory import keep_freed_memory
 from shardwise.measure.world import World
 
 JOIN_S = 300.0
@@ -56,8 +55,7 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
     """
     device = _device(world)
     if device.type == "cpu":
-        keep_freed_memory()
-        cores = bind_cores(world.local_rank, world.ranks_per_node)
+        cores = settle_on_cpu(world.local_rank, world.ranks_per_node)
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(cores)
     backend = "nccl" if device.type == "cuda" else "gloo"

@@ -11,10 +11,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from shardwise.measure.memory import keep_freed_memory
+
 SET_BY_OTHERS = ("SLURM_CPU_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Who sets one of these has decided where ranks run."""
 SWITCH = "SHARDWISE_BIND_CORES"
 """`no` leaves the ranks to the scheduler of the system."""
+
+
+def allowed_cores() -> list[int]:
+    """The cores that this process may use, in order."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def share_of(cores: Sequence[int], rank: int, ranks: int) -> tuple[int, ...]:
@@ -35,10 +44,8 @@ def bind_cores(rank: int, ranks: int, environment: Mapping[str, str] = os.enviro
     Does nothing where the cores are bound already, where `SHARDWISE_BIND_CORES` is `no`, and on
     systems that bind no cores.
     """
-    if not hasattr(os, "sched_setaffinity"):
-        return max((os.cpu_count() or 1) // ranks, 1)
-    allowed = sorted(os.sched_getaffinity(0))
-    if environment.get(SWITCH) == "no":
+    allowed = allowed_cores()
+    if not hasattr(os, "sched_setaffinity") or environment.get(SWITCH) == "no":
         return max(len(allowed) // ranks, 1)
     if any(environment.get(name) for name in SET_BY_OTHERS):
         return len(allowed)
@@ -47,3 +54,9 @@ def bind_cores(rank: int, ranks: int, environment: Mapping[str, str] = os.enviro
         with suppress(ProcessLookupError):  # a thread that has ended meanwhile
             os.sched_setaffinity(int(thread.name), mine)
     return len(mine)
+
+
+def settle_on_cpu(rank: int, ranks: int) -> int:
+    """Keep freed memory and bind local rank `rank` of `ranks`; how many cores it has."""
+    keep_freed_memory()
+    return bind_cores(rank, ranks)

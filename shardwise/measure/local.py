@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 
 from shardwise.errors import ShardwiseError
+from shardwise.measure.cores import allowed_cores
 from shardwise.measure.rank import SLACK_S
 from shardwise.measure.world import STORE_VARIABLE
 
@@ -54,7 +55,7 @@ def _started(
     command: Sequence[str], ranks: int, place: Path
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     processes: list[subprocess.Popen[bytes]] = []
-    cores = os.cpu_count() or 1
+    cores = len(allowed_cores())
     with _terminated_like_interrupted():
         try:
             for rank in range(ranks):

@@ -14,8 +14,7 @@ import numpy as np
 from shardwise.errors import BadInput, ShardwiseError
 from shardwise.hardware.hardware import Floats
 from shardwise.measure.busy import OVERRIDE, DeviceBusy, busy_gpus
-from shardwise.measure.cores import bind_cores
-from shardwise.measure.memory import keep_freed_memory
+from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.options import MeasureOptions
 from shardwise.measure.world import World
 
@@ -119,8 +118,7 @@ def joined(world: World, options: MeasureOptions) -> Iterator[Rank]:
             torch.cuda.set_device(world.local_rank)
             yield Rank(torch, world, "nccl", torch.device("cuda", world.local_rank), alone.control)
         else:
-            keep_freed_memory()
-            bind_cores(world.local_rank, world.ranks_per_node)
+            settle_on_cpu(world.local_rank, world.ranks_per_node)
             yield alone
     except RuntimeError as error:
         if "out of memory" in str(error):

@@ -12,6 +12,7 @@ are counted once, by the first of the ranks that are summed over.
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ class Slot:
         return size
 
 
-class Bucket:
+class Bucket(ABC):
     """The gradients of `slots`; `each`: reduced in every micro-batch, not once a step."""
 
     each = False
@@ -73,24 +74,25 @@ class Bucket:
             for slot in self.slots:
                 slot.arrived = False
 
+    @abstractmethod
     def take(self, slot: Slot, gradient: torch.Tensor) -> None:
         """A parameter's gradient of this pass, whole on this rank."""
-        raise NotImplementedError
 
+    @abstractmethod
     def launch(self, last: bool) -> None:
         """Begins the reduction, if this pass (`last`: of the step) is to have one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self, last: bool) -> None:
         """Ends the reduction over the ZeRO axes and begins that beyond them."""
 
+    @abstractmethod
     def deliver(self, last: bool) -> None:
         """Ends everything; after the last pass the parameters have their gradients."""
-        raise NotImplementedError
 
+    @abstractmethod
     def abandon(self) -> None:
         """Forgets a pass that failed."""
-        raise NotImplementedError
 
 
 class SummedBucket(Bucket):
@@ -144,6 +146,9 @@ class SummedBucket(Bucket):
                 view.zero_()
         if self._group is not None:
             self._work = dist.all_reduce(self._buffer, group=self._group, async_op=True)
+
+    def settle(self, last: bool) -> None:
+        """Nothing: there are no ZeRO axes."""
 
     def deliver(self, last: bool) -> None:
         if self._buffer is None or not last:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from shardwise.measure.cores import allowed_cores
 from shardwise.measure.operators.calls import NotMeasurable, engine_overhead, prepare
 from shardwise.measure.operators.clock import Clock, Timing, timing
 from shardwise.measure.operators.effort import Effort
@@ -87,8 +87,7 @@ def threads_of(effort: Effort) -> int:
     """Threads of one rank: those asked for, else its share of the cores; 0 on GPUs."""
     if effort.device != "cpu":
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return effort.threads or max((cores or 1) // effort.ranks, 1)
+    return effort.threads or max(len(allowed_cores()) // effort.ranks, 1)
 
 
 class Alone:

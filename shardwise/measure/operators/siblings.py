@@ -14,8 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from shardwise.errors import ShardwiseError
-from shardwise.measure.cores import bind_cores
-from shardwise.measure.memory import keep_freed_memory
+from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.operators.bench import Bench, threads_of
 from shardwise.measure.operators.clock import Timing, timing
 from shardwise.measure.operators.effort import Effort
@@ -58,8 +57,7 @@ def _serve(
     torch = load_torch()
     torch.set_num_threads(threads_of(effort))
     if effort.device == "cpu":
-        keep_freed_memory()
-        bind_cores(number, effort.ranks)
+        settle_on_cpu(number, effort.ranks)
     bench = Bench(torch, effort)
     peers = _Together(barrier, finished, effort.ranks)
     connection.send("ready")

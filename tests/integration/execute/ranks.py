@@ -14,8 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from shardwise.measure.cores import bind_cores
-from shardwise.measure.memory import keep_freed_memory
+from shardwise.measure.cores import settle_on_cpu
 
 
 def _free_port() -> int:
@@ -27,8 +26,7 @@ def _free_port() -> int:
 
 def _serve(rank: int, world: int, port: int, pipe: Any) -> None:
     torch.set_num_threads(1)
-    keep_freed_memory()
-    bind_cores(rank, world)
+    settle_on_cpu(rank, world)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=120))
     while (asked := pipe.recv()) is not None:
