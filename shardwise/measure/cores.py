@@ -1,7 +1,12 @@
-"""Which cores a rank of a CPU computes on: the ranks of a host share its cores out.
+"""Which cores a rank of a CPU computes on, and how its threads share them.
 
 Ranks that may run anywhere meet on one core while another is idle, and every collective then waits
 for the later one: bound ranks trained a tenth to a third faster on two cores, and more evenly.
+
+On one core a thread that wakes runs before the one that woke it. gloo's event loop then meets a
+lock that the interrupted thread holds, and asks for it again and again until the scheduler's next
+tick. As batch work a thread that wakes waits for its turn: an all_reduce of 1 KiB over two ranks
+took 0.2 instead of 1.8 ms on average, one of 4 MiB 1.9 instead of 5.5 ms.
 """
 
 from __future__ import annotations
@@ -50,13 +55,32 @@ def bind_cores(rank: int, ranks: int, environment: Mapping[str, str] = os.enviro
     if any(environment.get(name) for name in SET_BY_OTHERS):
         return len(allowed)
     mine = share_of(allowed, rank, ranks)
-    for thread in Path("/proc/self/task").iterdir():
+    for thread in _threads():
         with suppress(ProcessLookupError):  # a thread that has ended meanwhile
-            os.sched_setaffinity(int(thread.name), mine)
+            os.sched_setaffinity(thread, mine)
     return len(mine)
 
 
+def run_as_batch() -> bool:
+    """Let threads of this process, later ones too, not interrupt each other when they wake.
+
+    Their share of the cores stays the same (sched(7), SCHED_BATCH). False, and nothing is done,
+    where there is no such policy or another one than the ordinary one was chosen already.
+    """
+    if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        return False
+    for thread in _threads():
+        with suppress(ProcessLookupError):
+            os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+    return True
+
+
+def _threads() -> list[int]:
+    return [int(thread.name) for thread in Path("/proc/self/task").iterdir()]
+
+
 def settle_on_cpu(rank: int, ranks: int) -> int:
-    """Keep freed memory and bind local rank `rank` of `ranks`; how many cores it has."""
+    """Keep freed memory, bind local rank `rank` of `ranks`, run as batch work; how many cores."""
     keep_freed_memory()
+    run_as_batch()
     return bind_cores(rank, ranks)

@@ -71,3 +71,35 @@ def test_who_binds_the_cores_themselves_is_let_be(named: str) -> None:
 @NEEDS
 def test_binding_can_be_switched_off() -> None:
     assert _bound(1, SHARDWISE_BIND_CORES="no") == sorted(os.sched_getaffinity(0))
+
+
+NO_BATCH = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="no batch policy")
+
+
+def _policies(before: str = "") -> list[int]:
+    """The policies of the main thread, of one that lived before, and of one begun after."""
+    code = (
+        "import os, threading\n"
+        "from shardwise.measure.cores import run_as_batch\n"
+        f"{before}\n"
+        "go, seen = threading.Event(), []\n"
+        "def look():\n    go.wait(); seen.append(os.sched_getscheduler(0))\n"
+        "early = threading.Thread(target=look); early.start()\n"
+        "run_as_batch(); go.set(); early.join()\n"
+        "late = threading.Thread(target=look); late.start(); late.join()\n"
+        "print(os.sched_getscheduler(0), *seen)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+@NO_BATCH
+def test_all_threads_run_as_batch_work() -> None:
+    if os.sched_getscheduler(0) == os.SCHED_OTHER:
+        assert _policies() == [os.SCHED_BATCH] * 3
+
+
+@NO_BATCH
+def test_a_policy_that_somebody_chose_stays() -> None:
+    chosen = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
+    assert _policies(chosen) == [os.SCHED_IDLE] * 3
