@@ -1,32 +1,17 @@
-"""Normalisations whose mean and variance are of shares: summed first, then read by every share.
-
-mean = Σ x / n,  var = Σ (x - mean)² / n,  y = (x - mean) / √(var + ε) · w + b
-"""
+"""Normalisations whose mean and variance are of shares (`moments.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import torch
 
-from shardwise.execute.exchange import Exchange
 from shardwise.execute.local.calling import Run, bind
+from shardwise.execute.local.moments import Moments
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import NotLocal, Share
-
-Axes = tuple[int, ...]
-
-
-def moments(
-    x: Any, dims: Sequence[int], axes: Axes, count: int, exchange: Exchange
-) -> tuple[Any, Any]:
-    """Mean and (biased) variance over `dims` of all shares, `count` numbers each; dims are kept."""
-    mean = exchange.sum(x.sum(dims, keepdim=True), axes) / count
-    square = (x - mean).square().sum(dims, keepdim=True)
-    return mean, exchange.sum(square, axes) / count
 
 
 def _scaled(y: Any, weight: Any, bias: Any) -> Any:
@@ -53,6 +38,7 @@ def layer_norm(share: Share) -> Run:
         return plain(share, {"normalized_shape": local})
     axes, count = tuple(sorted(axes)), prod(shape[d] for d in dims)
     exchange, arguments = share.exchange, share.arguments
+    measure = Moments.of if "rms" not in share.op.kind else Moments.square
     centred, several = "rms" not in share.op.kind, len(share.outputs) > 1
     eps = share.attributes["eps"]
     if eps is None:
@@ -61,19 +47,12 @@ def layer_norm(share: Share) -> Run:
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
         x = _accumulating(given["input"])
-        if centred:
-            mean, variance = moments(x, dims, axes, count, exchange)
-            factor = torch.rsqrt(variance + eps)
-            y = (x - mean) * factor
-        else:
-            square = exchange.sum(x.square().sum(dims, keepdim=True), axes) / count
-            factor = torch.rsqrt(square + eps)
-            y = x * factor
-        y = _scaled(y, given.get("weight"), given.get("bias")).to(given["input"].dtype)
+        found = measure(x, exchange.mesh, axes, dims, count)
+        y = found.normalise(x, given.get("weight"), given.get("bias"), eps)
+        y = y.to(given["input"].dtype)
         if not several:
             return [y]
-        kept = (mean, factor) if centred else (factor,)
-        return [y, *(exchange.shared(s, axes) for s in kept)]
+        return [y, found.mean, found.factor(eps)] if centred else [y, found.factor_of(x, eps)]
 
     return run
 
@@ -149,33 +128,31 @@ def batch_norm(share: Share) -> Run:
         return _in_place(share)
     count = prod(shape[d] for d in dims)
     exchange, arguments = share.exchange, share.arguments
-    eps = attributes.get("eps", attributes.get("epsilon"))
+    eps: Any = attributes.get("eps", attributes.get("epsilon"))
     momentum = attributes.get("momentum", attributes.get("exponential_average_factor"))
     several = len(share.outputs) > 1
     if several and len(share.outputs) != 3:
         raise NotLocal("a batch normalisation that reserves memory")
     beside = (1, -1, *[1] * (len(shape) - 2))
-    replicated = share.replicated_axes(1) if several else ()
 
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
         x = _accumulating(given["input"])
-        mean, variance = moments(x, dims, axes, count, exchange)
-        factor = torch.rsqrt(variance + eps)
+        found = Moments.of(x, exchange.mesh, axes, dims, count)
         weight, bias = (
             None if t is None else t.view(beside) for t in (given.get("weight"), given.get("bias"))
         )
-        y = _scaled((x - mean) * factor, weight, bias).to(given["input"].dtype)
+        y = found.normalise(x, weight, bias, eps).to(given["input"].dtype)
         with torch.no_grad():
-            kept = ((given.get("running_mean"), mean), (given.get("running_var"), variance))
+            moments = (found.mean, found.variance)
+            kept = zip((given.get("running_mean"), given.get("running_var")), moments, strict=True)
             unbiased = (1.0, count / max(count - 1, 1))
-            for (running, found), scale in zip(kept, unbiased, strict=True):
+            for (running, moment), scale in zip(kept, unbiased, strict=True):
                 if running is not None:
-                    value = (found * scale).view(-1).to(running.dtype)
-                    running.lerp_(value, momentum)
+                    running.lerp_((moment * scale).view(-1).to(running.dtype), momentum)
         if not several:
             return [y]
-        return [y, *(exchange.shared(s.reshape(-1), replicated) for s in (mean, factor))]
+        return [y, found.mean.reshape(-1), found.factor(eps).reshape(-1)]
 
     return run
 
@@ -205,12 +182,11 @@ def instance_norm(share: Share) -> Run:
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
         x = _accumulating(given["input"])
-        mean, variance = moments(x, dims, axes, count, exchange)
+        found = Moments.of(x, exchange.mesh, axes, dims, count)
         weight, bias = (
             None if t is None else t.view(beside) for t in (given.get("weight"), given.get("bias"))
         )
-        y = _scaled((x - mean) * torch.rsqrt(variance + eps), weight, bias)
-        return [y.to(given["input"].dtype)]
+        return [found.normalise(x, weight, bias, eps).to(given["input"].dtype)]
 
     return run
 
