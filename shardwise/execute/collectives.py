@@ -104,23 +104,26 @@ def all_gather(
 ) -> torch.Tensor:
     """The shares of `dim` (together `extent` elements) of all ranks along the axes, in order."""
     lengths = mesh.shares(extent, axes)
-    parts = len(lengths)
-    x = _front(x, dim)
     step = max(lengths)
-    own = _padded(x, step)
-    flat = own.new_empty((parts * step, *own.shape[1:]))
-    dist.all_gather_into_tensor(flat, own, group=mesh.group(axes))
-    return _back(_without_padding(flat, lengths, step), dim)
+    own = _padded(x, dim, step)
+    blocks = own.new_empty((len(lengths), *own.shape))
+    dist.all_gather_into_tensor(blocks.view(-1), own.view(-1), group=mesh.group(axes))
+    if _outermost(x.shape, dim) and lengths.count(step) == len(lengths):
+        return blocks.view(_with(x.shape, dim, extent))
+    return torch.cat([b.narrow(dim, 0, n) for b, n in zip(blocks, lengths, strict=True)], dim)
 
 
 def reduce_scatter(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int]) -> torch.Tensor:
     """This rank's share of `dim` of the sum over the axes."""
     lengths = mesh.shares(x.shape[dim], axes)
     step = max(lengths)
-    given = _with_padding(_front(x, dim), lengths, step)
-    made = given.new_empty((step, *given.shape[1:]))
-    dist.reduce_scatter_tensor(made, given, group=mesh.group(axes))
-    return _back(made[: lengths[mesh.index(axes)]], dim)
+    if _outermost(x.shape, dim) and lengths.count(step) == len(lengths):
+        given = x.contiguous()
+    else:
+        given = torch.stack([_padded(piece, dim, step) for piece in x.split(lengths, dim)])
+    made = x.new_empty(_with(x.shape, dim, step))
+    dist.reduce_scatter_tensor(made.view(-1), given.view(-1), group=mesh.group(axes))
+    return made.narrow(dim, 0, lengths[mesh.index(axes)]).contiguous()
 
 
 def all_to_all(
@@ -129,51 +132,46 @@ def all_to_all(
     """From shares of dimension `state` (together `extent`) to shares of dimension `target`."""
     sent = mesh.shares(x.shape[target], axes)
     got = mesh.shares(extent, axes)
-    mine = mesh.index(axes)
-    pieces = [piece.contiguous().view(-1) for piece in x.split(sent, dim=target)]
-    shape = list(x.shape)
-    shape[target] = sent[mine]
-    others = []
-    for length in got:
-        shape[state] = length
-        others.append(tuple(shape))
-    counts = [torch.Size(s).numel() for s in others]
-    flat = x.new_empty(sum(counts))
+    pieces = x.split(sent, dim=target)
+    own = _with(x.shape, target, sent[mesh.index(axes)])
+    others = [_with(own, state, length) for length in got]
+    counts = [other.numel() for other in others]
+    made = x.new_empty(sum(counts))
     dist.all_to_all_single(
-        flat,
-        torch.cat(pieces),
+        made,
+        x.contiguous().view(-1) if _outermost(x.shape, target) else _packed(pieces),
         counts,
         [piece.numel() for piece in pieces],
         group=mesh.group(axes),
     )
-    received = [part.view(s) for part, s in zip(flat.split(counts), others, strict=True)]
-    return torch.cat(received, dim=state)
+    if _outermost(own, state):
+        return made.view(_with(own, state, extent))
+    received = zip(made.split(counts), others, strict=True)
+    return torch.cat([part.view(shape) for part, shape in received], dim=state)
 
 
-def _front(x: torch.Tensor, dim: int) -> torch.Tensor:
-    return x.movedim(dim, 0).contiguous()
+def _outermost(shape: Sequence[int], dim: int) -> bool:
+    """Whether shares of a dimension lie behind each other in memory: nothing has to be packed."""
+    return all(extent == 1 for extent in shape[:dim])
 
 
-def _back(x: torch.Tensor, dim: int) -> torch.Tensor:
-    return x.movedim(0, dim).contiguous()
+def _with(shape: Sequence[int], dim: int, extent: int) -> torch.Size:
+    return torch.Size((*shape[:dim], extent, *shape[dim + 1 :]))
 
 
-def _padded(x: torch.Tensor, length: int) -> torch.Tensor:
-    if x.shape[0] == length:
-        return x
-    whole = x.new_zeros((length, *x.shape[1:]))
-    whole[: x.shape[0]] = x
+def _packed(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The pieces behind each other, each copied once."""
+    packed = pieces[0].new_empty(sum(piece.numel() for piece in pieces))
+    places = packed.split([piece.numel() for piece in pieces])
+    for place, piece in zip(places, pieces, strict=True):
+        place.view(piece.shape).copy_(piece)
+    return packed
+
+
+def _padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
+    """A contiguous tensor whose `dim` has `length` elements, zeros behind those of x."""
+    if x.shape[dim] == length:
+        return x.contiguous()
+    whole = x.new_zeros(_with(x.shape, dim, length))
+    whole.narrow(dim, 0, x.shape[dim]).copy_(x)
     return whole
-
-
-def _with_padding(x: torch.Tensor, lengths: Sequence[int], step: int) -> torch.Tensor:
-    if all(length == step for length in lengths):
-        return x
-    return torch.cat([_padded(piece, step) for piece in x.split(list(lengths))])
-
-
-def _without_padding(flat: torch.Tensor, lengths: Sequence[int], step: int) -> torch.Tensor:
-    if all(length == step for length in lengths):
-        return flat
-    pieces = [flat[p * step : p * step + length] for p, length in enumerate(lengths)]
-    return torch.cat(pieces)
