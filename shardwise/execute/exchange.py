@@ -65,13 +65,22 @@ class Exchange:
         """The whole dimension (`extent` elements) of which every rank has its share."""
         return _Gather.apply(x, dim, self.mesh, tuple(axes), extent) if axes else x
 
-    def rows(self, x: Any, dim: int, wanted: Sequence[range], extent: int, axes: Axes) -> Any:
+    def rows(
+        self,
+        x: Any,
+        dim: int,
+        wanted: Sequence[range],
+        extent: int,
+        axes: Axes,
+        zeros: tuple[int, int] = (0, 0),
+    ) -> Any:
         """The rows `wanted[index]` of a dimension of `extent` that is cut along the axes.
 
-        `wanted` is of all ranks along the axes, in the order of `RankMesh.index`.
+        `wanted` is of all ranks along the axes, in the order of `RankMesh.index`. Before and after
+        them lie so many rows of zeros as `zeros` says.
         """
-        moves = _Moves(self.mesh, tuple(axes), extent, wanted)
-        return moves.bring(x, dim)
+        moves = _Moves(self.mesh, tuple(axes), dim, extent, wanted, zeros)
+        return moves.bring(x)
 
     def halo(self, x: Any, dim: int, before: int, after: int, extent: int, axes: Axes) -> Any:
         """x with so many rows of its neighbours; at the borders there are none."""
@@ -83,43 +92,97 @@ class Exchange:
 
 
 class _Moves:
-    """Which rows go from which rank to which, known to all before anything is sent."""
+    """Which rows of `dim` go from which rank to which, known to all before anything is sent.
 
-    def __init__(self, mesh: RankMesh, axes: Axes, extent: int, wanted: Sequence[range]) -> None:
-        self.mesh, self.axes = mesh, axes
+    Only what others have or want is sent; a rank's own rows are copied once, to their place.
+    """
+
+    def __init__(
+        self,
+        mesh: RankMesh,
+        axes: Axes,
+        dim: int,
+        extent: int,
+        wanted: Sequence[range],
+        zeros: tuple[int, int],
+    ) -> None:
+        self.mesh, self.axes, self.dim, self.zeros = mesh, axes, dim, zeros
         have = _starts(mesh.shares(extent, axes))
-        me = mesh.index(axes)
-        self.own = have[me]
+        self.me = mesh.index(axes)
+        self.own = have[self.me]
         self.sent = [_common(self.own, w) for w in wanted]
-        self.got = [_common(h, wanted[me]) for h in have]
+        self.got = [_common(h, wanted[self.me]) for h in have]
         self.inside = all(
             h.start <= w.start and w.stop <= h.stop for h, w in zip(have, wanted, strict=True)
         )
 
-    def bring(self, x: Any, dim: int) -> Any:
-        if self.inside:
-            mine = self.got[self.mesh.index(self.axes)]
-            return x.narrow(dim, mine.start - self.own.start, len(mine))
-        return _Rows.apply(x, dim, self)
+    def bring(self, x: Any) -> Any:
+        if not self.inside:
+            return _Rows.apply(x, self)
+        mine = self._own(x)
+        if not any(self.zeros):
+            return mine
+        return torch.nn.functional.pad(mine, (*[0, 0] * (x.dim() - self.dim - 1), *self.zeros))
+
+    def _own(self, x: Any) -> Any:
+        mine = self.sent[self.me]
+        return x.narrow(self.dim, mine.start - self.own.start, len(mine))
 
     def forth(self, x: Any) -> Any:
-        pieces = [x[r.start - self.own.start : r.stop - self.own.start] for r in self.sent]
-        return self._swap(torch.cat(pieces), self.sent, self.got)
+        """The wanted rows with zeros around them, in a new tensor."""
+        pieces = [
+            x.narrow(self.dim, r.start - self.own.start, len(r)) for r in self._others(self.sent)
+        ]
+        parts = self._swap(x, pieces, self._others(self.got))
+        parts.insert(self.me, self._own(x))
+        before, after = (self._zeros(x, rows) for rows in self.zeros)
+        return torch.cat([*before, *parts, *after], self.dim)
 
     def back(self, grad: Any) -> Any:
-        made = self._swap(grad.contiguous(), self.got, self.sent)
-        total = grad.new_zeros((len(self.own), *grad.shape[1:]))
-        for r, piece in zip(self.sent, made.split([len(r) for r in self.sent]), strict=True):
-            total[r.start - self.own.start : r.stop - self.own.start] += piece
+        """The gradient of the own rows: what this rank and others used of them, added up."""
+        starts = _starts([self.zeros[0], *map(len, self.got)])[1:]
+        places = [grad.narrow(self.dim, r.start, len(r)) for r in starts]
+        mine = places.pop(self.me)
+        sent = self._others(self.sent)
+        made = self._swap(grad, places, sent)
+        used = self.sent[self.me]
+        if len(used) == len(self.own):
+            total = mine.clone(memory_format=torch.contiguous_format)
+        else:
+            total = grad.new_zeros(self._shape(grad, len(self.own)))
+            self._own(total).copy_(mine)
+        for r, piece in zip(sent, made, strict=True):
+            total.narrow(self.dim, r.start - self.own.start, len(r)).add_(piece)
         return total
 
-    def _swap(self, x: Any, out: Sequence[range], into: Sequence[range]) -> Any:
-        wire = _to_wire(x)
-        counts = [len(r) for r in into]
-        made = wire.new_empty((sum(counts), *wire.shape[1:]))
+    def _others(self, rows: Sequence[range]) -> list[range]:
+        return [r for rank, r in enumerate(rows) if rank != self.me]
+
+    def _zeros(self, x: Any, rows: int) -> list[Any]:
+        return [x.new_zeros(self._shape(x, rows))] if rows else []
+
+    def _shape(self, x: Any, rows: int) -> tuple[int, ...]:
+        return (*x.shape[: self.dim], rows, *x.shape[self.dim + 1 :])
+
+    def _swap(self, x: Any, pieces: Sequence[Any], into: Sequence[range]) -> list[Any]:
+        """Send the others `pieces`; what they sent, `into` rows of each."""
+        wires = [_to_wire(piece).reshape(-1) for piece in pieces]
+        counts = [wire.numel() for wire in wires]
+        whole = _to_wire(x.new_empty(0))
+        shapes = [self._shape(x, len(r)) for r in into]
+        per_element = 2 if x.is_complex() else 1
+        expected = [torch.Size(shape).numel() * per_element for shape in shapes]
+        counts.insert(self.me, 0)
+        sizes = [*expected[: self.me], 0, *expected[self.me :]]
+        made = whole.new_empty(sum(sizes))
         group = self.mesh.group(self.axes)
-        dist.all_to_all_single(made, wire, counts, [len(r) for r in out], group=group)
-        return _from_wire(made, x.dtype)
+        dist.all_to_all_single(made, torch.cat(wires), sizes, counts, group=group)
+        parts = made.split(expected)
+        if x.is_complex():
+            parts = [part.view(-1, 2) for part in parts]
+        return [
+            _from_wire(part, x.dtype).view(shape) for part, shape in zip(parts, shapes, strict=True)
+        ]
 
 
 class _Sum(torch.autograd.Function):  # type: ignore[misc]
@@ -179,13 +242,13 @@ class _Gather(torch.autograd.Function):  # type: ignore[misc]
 
 class _Rows(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, x: Any, dim: int, moves: _Moves) -> Any:
-        ctx.dim, ctx.moves = dim, moves
-        return moves.forth(x.movedim(dim, 0)).movedim(0, dim).contiguous()
+    def forward(ctx: Any, x: Any, moves: _Moves) -> Any:
+        ctx.moves = moves
+        return moves.forth(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return ctx.moves.back(grad.movedim(ctx.dim, 0)).movedim(0, ctx.dim), None, None
+        return ctx.moves.back(grad), None
 
 
 def _reduced(x: Any, mesh: RankMesh, axes: Axes, operation: Any) -> Any:
@@ -215,5 +278,5 @@ def _starts(lengths: Sequence[int]) -> list[range]:
 
 
 def _common(a: range, b: range) -> range:
-    start = max(a.start, b.start)
-    return range(start, max(min(a.stop, b.stop), start))
+    start, stop = max(a.start, b.start), min(a.stop, b.stop)
+    return range(start, stop) if start < stop else range(a.start, a.start)

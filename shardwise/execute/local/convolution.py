@@ -17,7 +17,7 @@ from shardwise.execute.local.calling import Run
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import NotLocal, Share
-from shardwise.execute.local.windows import bring_rows, bring_window
+from shardwise.execute.local.windows import bring_padded, bring_rows
 from shardwise.tdl.descriptions.arguments import per_spatial_dim
 
 
@@ -89,7 +89,7 @@ def _channels_inside(share: Share, groups: int) -> Callable[[Any], Any] | None:
 def _windows(
     share: Share, steps: list[int], gaps: list[int]
 ) -> tuple[list[Callable[[Any], Any]], list[tuple[int, int]]]:
-    """Functions that bring the rows, and the zeros before and after each spatial dimension."""
+    """Functions that bring rows with their zeros, and how much of other dimensions is padded."""
     kernel = share.inputs[1].shape[2:]
     given = share.attributes["padding"]
     brings, pads = [], []
@@ -114,9 +114,8 @@ def _windows(
                 (r.stop - 1) * steps[s] + (t.stop - 1) * gaps[s] - before + 1,
             )
 
-        bring, low, high = bring_window(share, 2 + s, wanted)
-        brings.append(bring)
-        pads.append((low, high))
+        brings.append(bring_padded(share, 2 + s, wanted))
+        pads.append((0, 0))
     return brings, pads
 
 

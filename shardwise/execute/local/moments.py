@@ -41,7 +41,11 @@ class Moments:
         cls, x: Any, mesh: RankMesh, axes: Sequence[int], dims: Sequence[int], count: int
     ) -> Moments:
         """Mean and variance of a local part `x`."""
-        variance, mean = torch.var_mean(x.detach(), tuple(dims), correction=0, keepdim=True)
+        # torch.var_mean takes ten times as long as these four on a CPU.
+        mean = x.detach().mean(tuple(dims), keepdim=True)
+        off = x.detach() - mean
+        variance = off.square_().mean(tuple(dims), keepdim=True)
+        del off
         # Sums of squares cancel: in double what single precision has is left over.
         both = torch.stack([mean, variance]).double()
         both[1].addcmul_(both[0], both[0])

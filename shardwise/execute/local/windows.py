@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch.nn.functional import pad
+
 from shardwise.execute.local.share import Share
 
 Wanted = Callable[[range], range]
@@ -23,19 +25,39 @@ def bring_rows(share: Share, i: int, dim: int, wanted: Wanted) -> Callable[[Any]
     return bring_rows_at(share, i, dim, lambda at: wanted(share.mesh.share(extent, axes, at)))
 
 
-def bring_rows_at(share: Share, i: int, dim: int, wanted: WantedAt) -> Callable[[Any], Any]:
-    """As `bring_rows`, where what a rank reads depends on more than its rows of the output."""
+def bring_rows_at(
+    share: Share, i: int, dim: int, wanted: WantedAt, zeros: tuple[int, int] = (0, 0)
+) -> Callable[[Any], Any]:
+    """As `bring_rows`, where what a rank reads depends on more than its rows of the output.
+
+    With so many rows of zeros before and after them.
+    """
     mesh, have = share.mesh, share.input_axes(i, dim)
     mine = wanted(mesh.coordinates)
     if not have:
-        return lambda x: x.narrow(dim, mine.start, len(mine))
+        behind = [0, 0] * (len(share.inputs[i].shape) - dim - 1)
+        if not any(zeros):
+            return lambda x: x.narrow(dim, mine.start, len(mine))
+        return lambda x: pad(x.narrow(dim, mine.start, len(mine)), (*behind, *zeros))
     every = [wanted(mesh.coordinates_of(rank)) for rank in mesh.members(have)]
     exchange, extent = share.exchange, share.inputs[i].shape[dim]
-    return lambda x: exchange.rows(x, dim, every, extent, have)
+    return lambda x: exchange.rows(x, dim, every, extent, have, zeros)
+
+
+def bring_padded(share: Share, dim: int, wanted: WantedAt) -> Callable[[Any], Any]:
+    """As `bring_rows_at` of the first input, with zeros for the rows that there are not."""
+    there, before, after = _window(share, dim, wanted)
+    return bring_rows_at(share, 0, dim, there, (before, after))
 
 
 def bring_window(share: Share, dim: int, wanted: WantedAt) -> tuple[Callable[[Any], Any], int, int]:
     """As `bring_rows_at` of the first input, and how many rows there are not before and after."""
+    there, before, after = _window(share, dim, wanted)
+    return bring_rows_at(share, 0, dim, there), before, after
+
+
+def _window(share: Share, dim: int, wanted: WantedAt) -> tuple[WantedAt, int, int]:
+    """The rows that there are, and on this rank how many there are not before and after."""
     extent = share.inputs[0].shape[dim]
 
     def there(at: Sequence[int]) -> range:
@@ -44,7 +66,6 @@ def bring_window(share: Share, dim: int, wanted: WantedAt) -> tuple[Callable[[An
         return range(start, max(min(asked.stop, extent), start))
 
     asked, given = wanted(share.mesh.coordinates), there(share.mesh.coordinates)
-    bring = bring_rows_at(share, 0, dim, there)
     if not given:
-        return bring, 0, len(asked)
-    return bring, given.start - asked.start, asked.stop - given.stop
+        return there, 0, len(asked)
+    return there, given.start - asked.start, asked.stop - given.stop
