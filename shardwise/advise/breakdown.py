@@ -67,6 +67,8 @@ def operator_costs(problem: SearchProblem, group: int, choice: int) -> list[Oper
     for name in pattern.loaded if again else pattern.kept:
         owner = maker.get(name, reader.get(name, 0))
         found[owner].activation_bytes += float(np.sum(work.kept_bytes((name,))))
+    for m, port in () if again else work.kept_windows():
+        found[m].activation_bytes += float(work.window_bytes(m, port)[0])
     return found
 
 

@@ -89,7 +89,7 @@ def group_costs(work: GroupWork) -> GroupCosts:
     )
     rerun_compute_s = batches * compute.forward_s.sum(axis=1)
     rerun_communication_s = batches * communication.forward_s.sum(axis=1)
-    activations = work.kept_bytes(pattern.kept)
+    activations = work.kept_bytes(pattern.kept) + work.kept_window_bytes()
     entering = work.kept_bytes(pattern.loaded)
     stage = np.array([variant.stage for variant in variants], dtype=np.int8)
     axes = np.stack([variant.axes for variant in variants])[which, base]

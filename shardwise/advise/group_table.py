@@ -195,6 +195,15 @@ class GroupTable:
 
         return self._column(("size", position, size, again), values)
 
+    def window_bytes(self, position: int, port: int, *, again: bool = False) -> int:
+        """An input with its neighbours' rows, as `GroupWork.window_bytes`."""
+
+        def values() -> Floats:
+            result = self.work.window_bytes(position, port)
+            return result * self._costs.recompute if again else result
+
+        return self._column(("window", position, port, again), values)
+
     def _span(self, position: int, span: Dims) -> Floats:
         op = self.pattern.members[position].operator
         name = (op.outputs if span.output else op.inputs)[span.position]

@@ -155,6 +155,39 @@ class GroupWork:
             total += self.local_bytes(name, (self.made.get(name) or self.read[name])[0])
         return total
 
+    def window_bytes(self, position: int, port: int) -> Floats:
+        """An input together with its neighbours' rows, a copy, where these are on other devices."""
+        member = self.pattern.members[position]
+        name, layouts = member.operator.inputs[port], self.inputs[position][port][0]
+        local = self.local_bytes(name, layouts)
+        split, factor = np.zeros(self.count, dtype=bool), np.ones(self.count)
+        for v, access in member.semantics.inputs[port].items():
+            rows = access.halo_before + access.halo_after
+            parts = self._parts(member.variables[v])
+            if rows:
+                split |= parts > 1
+                share = np.ceil(self.tensors[name].shape[access.dim] / parts)
+                factor *= np.where(parts > 1, 1.0 + rows / share, 1.0)
+        return np.where(split, local * factor, 0.0)
+
+    def kept_window_bytes(self) -> Floats:
+        """The copies with neighbours' rows that backward needs, of all members."""
+        return np.asarray(
+            sum(
+                (self.window_bytes(position, port) for position, port in self.kept_windows()),
+                np.zeros(self.count),
+            )
+        )
+
+    def kept_windows(self) -> list[tuple[int, int]]:
+        """Members and their inputs that they read with neighbours' rows, again in backward."""
+        return [
+            (position, port)
+            for position, member in enumerate(self.pattern.members)
+            for port, kept in enumerate(self.context.patterns.saves_inputs(member))
+            if kept and has_halo(member, port)
+        ]
+
     def compute(self) -> Passes:
         """Times of the members on their local shapes: measured, interpolated or of the roofline."""
         passes = Passes.none(self.count, len(self.pattern.members))
@@ -307,6 +340,7 @@ class GroupWork:
                 parts = self._parts(member.variables[v])
                 share = np.ceil(self.tensors[name].shape[access.dim] / parts)
                 time = self.collective_s("send_receive", split, local / share * rows)
+                time += self.context.hardware.copy_times(np.where(split > 0, 2.0 * local, 0.0))
                 passes.forward_s[:, position] += time
                 if self.context.patterns.carries_gradient(name):
                     passes.backward_s[:, position] += time
@@ -340,6 +374,12 @@ class GroupWork:
         return self.tensors[name].role in ("parameter", "buffer", "input") or (
             name not in self.made and name not in self.pattern.entries
         )
+
+
+def has_halo(member: Member, port: int) -> bool:
+    """Whether shares of an input also read rows of their neighbours."""
+    accesses = member.semantics.inputs[port].values()
+    return any(a.halo_before + a.halo_after > 0 for a in accesses)
 
 
 def _looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:

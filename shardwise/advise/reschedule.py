@@ -11,6 +11,11 @@ the cheapest sequence is a shortest path. Arcs, on a set D of axes that all chan
     replicate → shard(d)   slice           free
     replicate → partial    mask            free: all ranks but the first hold zero
 
+Where the profile prices packing (`Hardware.packing`), each arc costs the copies it takes besides:
+shares of the outermost dimension lie behind each other in memory, those of any other are packed
+before they are sent and unpacked when they have come; all_reduce, slice and mask write a new
+tensor.
+
 A dimension is split by its axes in mesh order, so one collective can only take away or add the
 innermost axes of a dimension; an arc that would need more is left out, and the path goes round.
 """
@@ -103,7 +108,7 @@ class Reschedulers:
     def __init__(self, hardware: Hardware, mesh: SearchMesh) -> None:
         self._hardware = hardware
         self._mesh = mesh
-        self._paths: dict[tuple[tuple[int, ...], int, str | None], Paths] = {}
+        self._paths: dict[tuple[tuple[int, ...], int, str | None, int], Paths] = {}
         self._known: dict[tuple[tuple[int, ...], int, str | None], Rescheduler] = {}
 
     def of(
@@ -112,15 +117,25 @@ class Reschedulers:
         """The rescheduler of tensors of this shape; partial sums never end by `forbidden`."""
         known = self._known.get((shape, item_bytes, forbidden))
         if known is None:
-            key = (tuple(sorted(shape)), item_bytes, forbidden)
+            outermost = _outermost(shape) if self._hardware.packing else 0
+            key = (tuple(sorted(shape)), item_bytes, forbidden, outermost)
             if key not in self._paths:
                 self._paths[key] = Paths(self._hardware, self._mesh, *key)
             known = self._known[shape, item_bytes, forbidden] = Rescheduler(self._paths[key], shape)
         return known
 
 
+def _outermost(shape: tuple[int, ...]) -> int:
+    """Which of the sorted dimensions comes first in memory, leaving out those of one element."""
+    first = next((d for d, extent in enumerate(shape) if extent > 1), 0)
+    return sorted(range(len(shape)), key=lambda d: shape[d]).index(first) if shape else 0
+
+
 class Paths:
-    """All registered layouts of tensors of one shape, and the shortest paths between them."""
+    """All registered layouts of tensors of one shape, and the shortest paths between them.
+
+    `outermost` is the dimension whose shares lie behind each other in memory.
+    """
 
     def __init__(
         self,
@@ -129,9 +144,11 @@ class Paths:
         shape: tuple[int, ...],
         item_bytes: int,
         forbidden: str | None = None,
+        outermost: int = 0,
     ) -> None:
         self._hardware = hardware
         self._mesh = mesh
+        self._outermost = outermost
         self._forbidden = forbidden
         self._shape = shape
         self._item_bytes = item_bytes
@@ -194,7 +211,8 @@ class Paths:
             return
         layouts = np.array(self._rows, dtype=np.int8)
         local = local_elements(self._shape, layouts, self._mesh.sizes) * self._item_bytes
-        self._arcs = _arcs(self._hardware, self._mesh, layouts, local, self._forbidden)
+        arcs = _arcs(self._hardware, self._mesh, layouts, local, self._forbidden)
+        self._arcs = _packed(arcs, self._hardware, local, self._outermost)
         self._distance, self._predecessor = _core.shortest_paths(
             len(layouts),
             self._arcs.source.astype(np.uint32),
@@ -246,6 +264,26 @@ def _arcs(
         size_bytes,
         _arc_times(hardware, mesh, before, after, axes, size_bytes),
     )
+
+
+def _packed(arcs: _Arcs, hardware: Hardware, local: Floats, outermost: int) -> _Arcs:
+    """The arcs with the copies that they take beside their collectives.
+
+    Read and written is, of the part before and of the part after,
+
+        all_gather       after, unless it is the outermost dimension
+        reduce_scatter   before, likewise
+        all_to_all       before, unless to the outermost; after, unless from it
+        all_reduce, slice, mask    after
+    """
+    if not hardware.packing:
+        return arcs
+    before, after = arcs.before, arcs.after
+    free = (before < 0) & ((before == REPLICATE) | (after == REPLICATE))
+    brought = (before >= 0) & (before != outermost)
+    sent = (before != REPLICATE) & (after >= 0) & (after != outermost)
+    moved = 2.0 * (local[arcs.target] * (free | brought) + local[arcs.source] * sent)
+    return replace(arcs, time_s=arcs.time_s + hardware.copy_times(moved))
 
 
 def _operation(before: int, after: int) -> str:

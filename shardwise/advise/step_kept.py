@@ -9,6 +9,7 @@ once more (Chen et al. 2016), and backward finds what that run has left.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from shardwise.advise.group_table import FORWARD
 from shardwise.advise.step_forward import Forward
@@ -60,12 +61,17 @@ class Kept:
         """What the member keeps beside tensors of the graph, until its backward `task`."""
         step, tape, table = self._step, self._tape, self._step.table(group)
         op = step.member(group, position).operator
-        for size in step.footprints[op.name].kept:
-            cell = step.cell(group, table.size(position, size))
+        sizes: list[Callable[..., int]] = [
+            partial(table.size, position, s) for s in step.footprints[op.name].kept
+        ]
+        windows = [port for member, port in table.work.kept_windows() if member == position]
+        sizes += [partial(table.window_bytes, position, port) for port in windows]
+        for size in sizes:
+            cell = step.cell(group, size())
             buffer = tape.buffer(f"kept by {op.name}", self._forward.task[op.name], cell)
             tape.use(buffer, task, self._not_again(group))
             if op.name in self._task_again:
-                cell = step.cell(group, table.size(position, size, again=True))
+                cell = step.cell(group, size(again=True))
                 again = self._task_again[op.name]
                 tape.use(tape.buffer(f"kept by {op.name}", again, cell), task)
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from shardwise.advise.layout import REPLICATE
 from shardwise.errors import ShardwiseError
+from shardwise.execute.communication import counted
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
 
 
@@ -55,6 +56,7 @@ def run(x: torch.Tensor, path: Sequence[Change], mesh: RankMesh, shape: Sequence
     return x
 
 
+@counted
 def change(x: torch.Tensor, step: Change, mesh: RankMesh, shape: Sequence[int]) -> torch.Tensor:
     """The local part after one step."""
     state = step.before[step.axes[0]]

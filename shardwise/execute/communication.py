@@ -3,14 +3,16 @@
 While a `CommunicationClock` is on, each collective of torch.distributed starts with a barrier of
 its group, is waited for, and its seconds are added up. What is asked for asynchronously is done at
 once: nothing overlaps, so the rest of the step is computation. That is what the cost model adds up
-(TensorOpt Eq. 2 and 3); what overlaps in an ordinary step is seen in its time.
+(TensorOpt Eq. 2 and 3); what overlaps in an ordinary step is seen in its time. Copies that pack and
+unpack belong to what they move (`counted`), as in the cost of re-scheduling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,8 +26,27 @@ COLLECTIVES = (
 )
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def counted(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, all of which is communication: its collectives and the copies around them."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        clock = CommunicationClock.running
+        if clock is None:
+            return function(*args, **kwargs)
+        return clock.around(function, *args, **kwargs)
+
+    return call
+
+
 class CommunicationClock:
     """A context; afterwards `seconds` and `waited_s` (for other ranks), `calls` by collective."""
+
+    running: ClassVar[CommunicationClock | None] = None
 
     def __init__(self, device: torch.device) -> None:
         self.seconds = 0.0
@@ -38,11 +59,20 @@ class CommunicationClock:
         for name in COLLECTIVES:
             self._before[name] = getattr(dist, name)
             setattr(dist, name, self._timed(name, self._before[name]))
+        CommunicationClock.running = self
         return self
 
     def __exit__(self, *error: object) -> None:
+        CommunicationClock.running = None
         for name, function in self._before.items():
             setattr(dist, name, function)
+
+    def around(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `function` and count what it takes beside the collectives that it calls."""
+        began, known = self._now(), self.seconds + self.waited_s
+        result = function(*args, **kwargs)
+        self.seconds += self._now() - began - (self.seconds + self.waited_s - known)
+        return result
 
     def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.execute.collectives import all_gather, all_reduce, reduce_scatter
+from shardwise.execute.communication import counted
 from shardwise.execute.rank_mesh import RankMesh
 
 Axes = Sequence[int]
@@ -128,6 +129,7 @@ class _Moves:
         mine = self.sent[self.me]
         return x.narrow(self.dim, mine.start - self.own.start, len(mine))
 
+    @counted
     def forth(self, x: Any) -> Any:
         """The wanted rows with zeros around them, in a new tensor."""
         pieces = [
@@ -138,6 +140,7 @@ class _Moves:
         before, after = (self._zeros(x, rows) for rows in self.zeros)
         return torch.cat([*before, *parts, *after], self.dim)
 
+    @counted
     def back(self, grad: Any) -> Any:
         """The gradient of the own rows: what this rank and others used of them, added up."""
         starts = _starts([self.zeros[0], *map(len, self.got)])[1:]

@@ -74,6 +74,7 @@ class _HardwareFile(msgspec.Struct):
     two_node_trees: bool = True
     overlap: _OverlapFile | None = None
     measurement: dict[str, Any] = {}
+    packing: bool = False
 
 
 def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
@@ -116,6 +117,7 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
         parsed.two_node_trees,
         None if parsed.overlap is None else Overlap(**msgspec.structs.asdict(parsed.overlap)),
         parsed.measurement,
+        parsed.packing,
     )
 
 

@@ -136,8 +136,10 @@ class Hardware:
     """A profile. `nodes` is fixed by `NAME*NODES`; otherwise any number up to the outer level's.
 
     `two_node_trees`: whether the communication library reduces over two nodes along a tree, which
-    halves the bytes between them. `overlap` and `measurement` (when, where and with what the
-    profile was measured) are there only where something was measured.
+    halves the bytes between them. `packing`: whether the copies that pack what a collective sends
+    and unpack what it brings are priced beside it; else a level's `efficiency` has them in it.
+    `overlap` and `measurement` (when, where and with what the profile was measured) are there only
+    where something was measured.
     """
 
     name: str
@@ -151,6 +153,7 @@ class Hardware:
     two_node_trees: bool = True
     overlap: Overlap | None = None
     measurement: Mapping[str, Any] = field(default_factory=dict)
+    packing: bool = False
 
     @property
     def per_node(self) -> int:
@@ -185,6 +188,16 @@ class Hardware:
     def operator_times(self) -> OperatorTimes:
         """The measured times of operators on the first kind of device."""
         return OperatorTimes(self.operators, self.devices[0])
+
+    def copy_times(self, moved_bytes: Floats) -> Floats:
+        """Seconds of copies that read and write so many bytes together, 0 for none.
+
+        All 0 where `packing` is not priced.
+        """
+        if not self.packing:
+            return np.zeros_like(moved_bytes)
+        times = self.devices[0].roofline_times(np.zeros_like(moved_bytes), moved_bytes, "float32")
+        return np.where(moved_bytes > 0, times, 0.0)
 
     def with_nodes(self, nodes: int) -> Hardware:
         """Exactly so many nodes."""
@@ -225,6 +238,8 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
     )
     if hardware.nodes is not None:
         document["nodes"] = hardware.nodes
+    if hardware.packing:
+        document["packing"] = True
     if hardware.overlap is not None:
         document["overlap"] = msgspec.to_builtins(hardware.overlap)
     if hardware.measurement:

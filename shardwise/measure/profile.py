@@ -57,6 +57,7 @@ def assemble(
         },
         nodes=world.nodes,
         overlap=overlap,
+        packing=True,
         measurement={
             "when": now,
             "shardwise": __version__,
