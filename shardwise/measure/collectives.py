@@ -43,7 +43,8 @@ def measure_collectives(
     groups = {siblings.label: _own_group(rank, siblings) for siblings in shapes}
     largest = min(memory_bytes / BUFFERS, options.max_bytes or float("inf"))
     visited = [
-        Visited(operation, siblings, *groups[siblings.label]) for operation, siblings in todo
+        Visited(operation, siblings, *groups[siblings.label], memory_bytes)
+        for operation, siblings in todo
     ]
     for number in range(PASSES * len(visited)):
         pass_number, place = divmod(number, len(visited))
@@ -62,14 +63,15 @@ def measure_collectives(
 class Visited:
     """One table in the making: repeats by real size, (repeats,) each, of the slowest rank.
 
-    `group` is the one that this rank is in, `ranks` its members; `cut` says where the table ended
-    for want of time.
+    `group` is the one that this rank is in, `ranks` its members; `memory_bytes` may be taken by
+    buffers; `cut` says where the table ended for want of time.
     """
 
     operation: str
     siblings: Siblings
     group: Any
     ranks: tuple[int, ...]
+    memory_bytes: float
     repeats_s: dict[int, list[float]] = field(default_factory=dict)
     cut: str = ""
 
@@ -143,7 +145,7 @@ def _left(rank: Rank, began: float, limit_s: float) -> float:
 
 def _repeat(rank: Rank, one: Visited, real: int, share: float) -> tuple[float, float]:
     """Time a size for about `share` seconds; (seconds of a call, seconds that meeting takes)."""
-    call = prepare(rank, one.operation, real, one.group, one.ranks)
+    call = prepare(rank, one.operation, real, one.group, one.ranks, one.memory_bytes)
     warm_s, pause_s = _warmed(rank, call)
     much = effort(share - WARM_UPS * (warm_s + pause_s), warm_s, pause_s)
     seconds = []

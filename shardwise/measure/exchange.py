@@ -1,8 +1,15 @@
-"""The six collectives as calls on buffers of a size (sizes as in `hardware/collectives.py`)."""
+"""The six collectives as calls on buffers of a size (sizes as in `hardware/collectives.py`).
+
+On CPUs the calls go round several sets of buffers, together larger than a cache: in a training
+step other tensors have passed through it since a buffer was last touched. Calls on one set of
+16 MiB took a fifth less time than in a step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
+from math import ceil
 from typing import Any
 
 from shardwise.hardware.bandwidth import UnknownCollective
@@ -14,6 +21,10 @@ ITEM_BYTES = 4
 BUFFERS = 3
 """Times the size that a call may hold: input, output, and what the library copies meanwhile."""
 
+CACHE_BYTES = 2**26
+"""What the sets of buffers on a CPU take together, at least, if there may be so many."""
+MOST_SETS = 32
+
 
 def real_size(operation: str, size_bytes: int, ranks: int) -> int:
     """The size nearest below that divides evenly where the operation divides it."""
@@ -23,12 +34,34 @@ def real_size(operation: str, size_bytes: int, ranks: int) -> int:
 
 
 def prepare(
+    rank: Rank,
+    operation: str,
+    size_bytes: int,
+    group: Any,
+    ranks: tuple[int, ...],
+    memory_bytes: float,
+) -> Callable[[], None]:
+    """A call of the operation in `group` (its ranks in the world: `ranks`), buffers made.
+
+    The buffers take no more than `memory_bytes`, but at least those of one call.
+    """
+    may = int(memory_bytes // (BUFFERS * size_bytes))
+    sets = 1 if rank.on_gpu else max(min(ceil(CACHE_BYTES / size_bytes), MOST_SETS, may), 1)
+    calls = cycle([_prepared(rank, operation, size_bytes, group, ranks) for _ in range(sets)])
+
+    def call() -> None:
+        next(calls)()
+
+    return call
+
+
+def _prepared(
     rank: Rank, operation: str, size_bytes: int, group: Any, ranks: tuple[int, ...]
 ) -> Callable[[], None]:
-    """A call of the operation in `group` (its ranks in the world: `ranks`), buffers made."""
     torch, distributed = rank.torch, rank.torch.distributed
     elements = size_bytes // ITEM_BYTES
-    whole = torch.zeros(elements, device=rank.device)
+    # Zeros that are written: `torch.zeros` may leave the pages to whoever touches them first.
+    whole = torch.empty(elements, device=rank.device).zero_()
 
     def all_reduce() -> None:
         distributed.all_reduce(whole, group=group)
@@ -41,7 +74,7 @@ def prepare(
     if operation == "broadcast":
         return broadcast
     if operation in ("all_gather", "reduce_scatter"):
-        part = torch.zeros(elements // len(ranks), device=rank.device)
+        part = torch.empty(elements // len(ranks), device=rank.device).zero_()
 
         def all_gather() -> None:
             distributed.all_gather_into_tensor(whole, part, group=group)
@@ -50,7 +83,7 @@ def prepare(
             distributed.reduce_scatter_tensor(part, whole, group=group)
 
         return all_gather if operation == "all_gather" else reduce_scatter
-    other = torch.zeros_like(whole)
+    other = torch.empty_like(whole).zero_()
 
     def all_to_all() -> None:
         distributed.all_to_all_single(other, whole, group=group)

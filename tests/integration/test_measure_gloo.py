@@ -255,7 +255,7 @@ with joined(world, MeasureOptions(backend="gloo")) as rank:
         "send_receive": [("irecv", 64), ("isend", 64)],
     }.items():
         called.clear()
-        prepare(rank, operation, real_size(operation, 256, 2), group, (0, 1))()
+        prepare(rank, operation, real_size(operation, 256, 2), group, (0, 1), 1e6)()
         assert sorted(called) == expected, (operation, called)
     assert real_size("all_gather", 1000, 3) == 996
     assert real_size("all_to_all", 4, 8) == 32
