@@ -1,22 +1,21 @@
-"""Agents and launches over HTTP, on both back ends: a fake agent that knows only the calls."""
+"""Agents over HTTP, on both back ends: a fake agent that knows only the calls."""
 
 from __future__ import annotations
 
 import signal
 import threading
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 from fake_agent import FakeAgent, inventory, new_token
-from service_harness import Service, System, wait_until
+from launch_calls import ended, launch, state_of
+from service_harness import System, wait_until
 from sqlalchemy import select, update
 
 from service.store.launch_tables import Agent, Assignment
 from service.store.tables import Audit, Key
-from shardwise.hardware import hardware_document, load_hardware
 
 CHALLENGE = "Bearer"
 
@@ -26,70 +25,9 @@ def client(own_system: System) -> httpx.Client:
     return own_system.client
 
 
-def launch(client: httpx.Client, agents: Any = 1, ranks: int = 1, **more: Any) -> str:
-    body = {"kind": "measure", "agents": agents, "ranks_per_agent": ranks, **more}
-    answer = client.post("/v1/launches", json=body)
-    assert answer.status_code == 201, answer.text
-    assert answer.headers["Location"] == answer.json()["location"]
-    return str(answer.json()["location"])
-
-
-def state_of(client: httpx.Client, location: str) -> str:
-    return str(client.get(location).json()["state"])
-
-
-def ended(client: httpx.Client, location: str) -> dict[str, Any]:
-    def look() -> dict[str, Any] | None:
-        document: dict[str, Any] = client.get(location).json()
-        return document if document["state"] in ("done", "failed", "stopped", "lost") else None
-
-    found: dict[str, Any] = wait_until(look, f"{location} has ended")
-    return found
-
-
 def stale_id(agent: FakeAgent, assignment: dict[str, Any]) -> dict[str, Any]:
     """A report under a token that is not the assignment's."""
     return {**agent.of(assignment, "state", state="done"), "token": "0" * 32}
-
-
-def test_a_gang_of_two_from_token_to_logs(client: httpx.Client) -> None:
-    agents = [FakeAgent(client, f"gang-{n}") for n in range(2)]
-    for agent in agents:
-        assert agent.beat()["inventory_wanted"] is True
-        assert agent.beat(inventory=inventory(2))["inventory_wanted"] is False
-    location = launch(client, [agent.id for agent in agents], 2, arguments=["; rm -rf /", "$(x)"])
-    parts = [agent.must_claim() for agent in agents]
-    assert [part["node_rank"] for part in parts] == [0, 1]
-    assert parts[0]["rendezvous"] == parts[1]["rendezvous"]
-    assert parts[0]["rendezvous"]["host"] == "10.1.1.7"
-    assert parts[0]["arguments"] == ["; rm -rf /", "$(x)"], "a list, untouched"
-    assert parts[0]["token"] != parts[1]["token"]
-    assert state_of(client, location) == "starting"
-    shown = client.get(location)
-    assert parts[0]["token"] not in shown.text, "a token is its agent's alone"
-    for agent, part in zip(agents, parts, strict=True):
-        agent.say(part, "running")
-    assert state_of(client, location) == "running"
-    held = client.get(f"/v1/agents/{agents[0].id}").json()
-    assert held["slots_free"] == 0
-    assert held["jobs"] == [
-        {"assignment": parts[0]["id"], "launch": parts[0]["launch"], "state": "running"}
-    ]
-    agents[0].report(
-        agents[0].of(parts[0], "log", rank=0, stream="stdout", first_line=1, lines=["one", "two"]),
-        agents[0].of(parts[0], "log", rank=1, stream="stderr", first_line=1, lines=["drei"]),
-    )
-    logs = client.get(f"{location}/logs?limit=2").json()
-    assert [line["text"] for line in logs["lines"]] == ["one", "two"] and logs["more"]
-    rest = client.get(f"{location}/logs?after={logs['next']}").json()
-    assert [(line["rank"], line["text"]) for line in rest["lines"]] == [(1, "drei")]
-    assert client.get(f"{location}/logs?rank=1").json()["lines"] == rest["lines"]
-    for agent, part in zip(agents, parts, strict=True):
-        agent.say(part, "done", exit_code=0, peak_rss_bytes=1e6)
-    done = ended(client, location)
-    assert done["state"] == "done"
-    assert [part["exit_code"] for part in done["assignments"]] == [0, 0]
-    assert client.get(f"/v1/agents/{agents[0].id}").json()["slots_free"] == 2
 
 
 def test_enrolment_is_by_token_once(own_system: System) -> None:
@@ -335,19 +273,6 @@ def test_stop_drain_delete(client: httpx.Client) -> None:
     wait_until(gone, "its key is revoked")
 
 
-def test_events_tell_a_launchs_course(own_system: System) -> None:
-    client = own_system.client
-    agent = FakeAgent(client)
-    location = launch(client, [agent.id])
-    heard: list[tuple[str, dict[str, Any]]] = []
-    thread = threading.Thread(target=lambda: heard.extend(own_system.service.events(location)))
-    thread.start()
-    agent.say(agent.must_claim(), "failed", reason="exit code 1", exit_code=1)
-    thread.join(30)
-    assert heard[-1][0] == "failed"
-    assert heard[-1][1]["reason"] == "agent fake: failed: exit code 1"
-
-
 def test_a_restarted_agent_reports_what_it_has_lost(client: httpx.Client) -> None:
     agent = FakeAgent(client)
     location = launch(client, [agent.id])
@@ -360,124 +285,6 @@ def test_a_restarted_agent_reports_what_it_has_lost(client: httpx.Client) -> Non
     document = ended(client, location)
     assert document["state"] == "lost"
     assert document["reason"] == "agent fake: lost: the agent was killed"
-
-
-def measurement(ratio: float = 1.2, **more: Any) -> dict[str, Any]:
-    l4 = load_hardware("l4")
-    return {
-        "schema": "shardwise.measurement/1",
-        "plan": "sha256:p",
-        "graph": "sha256:g",
-        "graph_name": "toy",
-        "hardware": "l4",
-        "hardware_id": l4.id,
-        "gpus": 1,
-        "nodes": 1,
-        "steps": 10,
-        "iteration_s": {"median": ratio, "p10": ratio, "p90": ratio, "all": [ratio] * 10},
-        "compute_s": ratio,
-        "communication_s": None,
-        "peak_bytes": {"max": 1e9, "per_rank": [1e9]},
-        "predicted": {"compute_s": 1.0, "communication_s": 0.0, "replayed_time_s": 1.0},
-        "errors": {"iteration": ratio - 1, "compute": ratio - 1, "communication": None,
-                   "peak": -0.05},
-        "backend": "gloo",
-        "device_kind": "cpu",
-        "versions": {},
-        **more,
-    }  # fmt: skip
-
-
-def test_results_accuracy_and_refits(client: httpx.Client) -> None:
-    agent = FakeAgent(client)
-    name = f"measured-{uuid.uuid4().hex[:6]}"
-    location = launch(client, [agent.id], hardware=name)
-    part = agent.must_claim()
-    profile = {**hardware_document(load_hardware("l4")), "provenance": "measured just now"}
-    taken = agent.report(
-        agent.of(part, "result", name="profile.json", document=profile),
-        agent.of(part, "result", name="run.json", document=measurement(1.2)),
-        agent.of(part, "result", name="run2.json", document=measurement(1.3)),
-        agent.of(part, "result", name="bad.json", document=measurement(graph=7)),
-        agent.of(part, "result", name="other.json", document={"schema": "theirs/1"}),
-    )
-    assert len(taken["accepted"]) == 3
-    anew = agent.of(part, "result", name="run2.json", document=measurement(1.3, steps=11))
-    assert agent.report(anew)["accepted"] == [anew["id"]], "written anew: the newest counts"
-    assert "document.graph" in taken["refused"][0]["reason"]
-    assert "unknown schema 'theirs/1'" in taken["refused"][1]["reason"]
-    agent.say(part, "done")
-    done = ended(client, location)
-    assert [run["errors"]["iteration"] for run in done["runs"]] == pytest.approx([0.2, 0.3])
-    assert [run["measurement"]["steps"] for run in done["runs"]] == [10, 11]
-    stored = [h for h in client.get("/v1/hardware").json()["items"] if h["name"] == name]
-    assert stored[0]["provenance"] == "measured just now"
-    found = client.get("/v1/accuracy?hardware=l4&graph=sha256:g").json()["items"]
-    assert found[0]["count"] >= 2 and found[0]["hardware_name"] == "l4"
-    errors = found[0]["median_absolute_error"]
-    assert 0.2 <= errors["iteration"] <= 0.3
-    assert errors["peak"] == pytest.approx(0.05) and errors["communication"] is None
-    metrics = client.get("/metrics").text
-    assert 'shardwise_prediction_relative_error_count{device_kind="cpu",quantity="peak"}' in metrics
-    recent = 'shardwise_recent_prediction_error_ratio{device_kind="cpu",quantity="iteration"} '
-    errors = [line.removeprefix(recent) for line in metrics.splitlines() if recent in line]
-    assert len(errors) == 1 and 0.2 <= float(errors[0]) <= 0.3
-    assert 'shardwise_reports_total{outcome="refused"}' in metrics
-    body = {"launches": [done["id"]]}
-    refitted = client.post("/v1/hardware/l4/refits", json=body)
-    assert refitted.status_code == 201, refitted.text
-    version = refitted.json()
-    assert version["previous_id"] == load_hardware("l4").id
-    assert "from 2 runs" in version["provenance"]
-    assert client.post("/v1/hardware/l4/refits", json=body).status_code == 200, "known already"
-    nothing = client.post(f"/v1/hardware/{version['id']}/refits")
-    assert nothing.status_code == 422 and "no runs" in nothing.json()["detail"]
-    versions = client.get(f"/v1/hardware/{version['id']}/versions").json()
-    assert version["id"] in [item["id"] for item in versions["items"]]
-    assert versions["builtin"][0]["name"] == "l4"
-
-
-def test_launches_that_make_no_sense_are_refused(client: httpx.Client) -> None:
-    plan = {"schema": "shardwise.plan/1", "id": "sha256:x", "graph": "sha256:none",
-            "hardware": "l4", "gpus": 4, "predicted": {}}  # fmt: skip
-    for body, status, field in (
-        ({}, 422, "plan"),
-        ({"kind": "dance"}, 422, "kind"),
-        ({"plan": {"schema": "other/1"}}, 422, "plan.schema"),
-        ({"plan": plan, "agents": 3}, 422, "agents"),
-        ({"plan": plan, "agents": 2, "ranks_per_agent": 1}, 422, "ranks_per_agent"),
-        ({"plan": plan}, 404, None),
-        ({"plan_id": "sha256:none"}, 404, None),
-        ({"kind": "measure", "agents": 0}, 422, "agents"),
-        ({"kind": "measure", "agents": ["a", "a"]}, 422, "agents"),
-        ({"kind": "measure", "agents": ["nobody"]}, 404, None),
-        ({"kind": "measure", "entry_point": "../../bin/sh"}, 422, "entry_point"),
-        ({"kind": "measure", "environment": {"A=B": "c"}}, 422, "environment.A=B"),
-        ({"kind": "measure", "arguments": ["x" * 5000]}, 422, "arguments[0]"),
-        ({"kind": "measure", "master_port": 22}, 422, "master_port"),
-        ({"kind": "measure", "time_limit_s": -1}, 422, "time_limit_s"),
-        ({"kind": "measure", "plan": plan}, 422, "plan"),
-    ):
-        answer = client.post("/v1/launches", json=body)
-        assert (answer.status_code, answer.json().get("field")) == (status, field), answer.text
-
-
-def test_a_launch_is_made_once_for_its_key(client: httpx.Client) -> None:
-    headers = {"Idempotency-Key": uuid.uuid4().hex}
-    body = {"kind": "measure", "agents": 900}
-    first, again = (client.post("/v1/launches", json=body, headers=headers) for _ in range(2))
-    assert first.json() == again.json()
-    assert again.headers["Idempotency-Replayed"] == "true"
-    client.delete(first.json()["location"])
-    tokens = [
-        client.post("/v1/agents/tokens", json={}, headers=headers).json()["token"] for _ in "12"
-    ]
-    inventories = {"inventory": inventory()}
-    statuses = [
-        client.post("/v1/agents", json={"token": token, **inventories}).status_code
-        for token in tokens
-    ]
-    assert statuses == [401, 201], "a repeat makes the first token worthless"
 
 
 @pytest.mark.slow
@@ -533,23 +340,3 @@ def test_five_hundred_agents_wait(own_system: System) -> None:
         database.close()
     assert sum(assignment is not None for assignment in found) == 50
     assert seconds < 10
-
-
-def test_a_second_service_places_and_answers_too(own_system: System) -> None:
-    """Two processes on one database: the launch is made at one, the agent waits at the other."""
-    if own_system.kind == "embedded":
-        pytest.skip("an embedded service is one process; test_gangs.py races two on SQLite")
-    other = Service(own_system.folder, **own_system.variables)
-    try:
-        agent = FakeAgent(own_system.client, "at-the-first")
-        found: list[Any] = []
-        thread = threading.Thread(target=lambda: found.append(agent.claim(wait_s=20)))
-        thread.start()
-        location = launch(other.client, [agent.id])
-        thread.join(30)
-        assert found[0] is not None
-        agent.client = other.client
-        agent.say(found[0], "done")
-        assert ended(own_system.client, location)["state"] == "done"
-    finally:
-        other.stop()

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 from fake_agent import FakeAgent
+from launch_calls import measurement
 from service_harness import ROOT, System
-from test_agents import measurement
 
 from shardwise.client import AsyncClient, Client, Missing, Refused
 from shardwise.hardware import load_hardware
