@@ -16,7 +16,7 @@ from time import monotonic
 from shardwise.errors import ShardwiseError
 from shardwise.measure.cores import allowed_cores
 from shardwise.measure.rank import SLACK_S
-from shardwise.measure.world import STORE_VARIABLE
+from shardwise.measure.world import JOIN_S, STORE_VARIABLE
 
 PARENT_VARIABLE = "SHARDWISE_MEASURE_PARENT"
 POLL_S = 0.05
@@ -37,16 +37,18 @@ def run_ranks(
 ) -> bytes:
     """Run `python -m shardwise.measure` as `ranks` local ranks; the profile that rank 0 wrote.
 
-    `heard` gets each line that rank 0 says. Raises `RankFailed` with the first failed rank's last
-    line, `TimeoutError` when the ranks are far beyond the time limit. No process is left behind,
-    whatever ends this one.
+    `heard` gets each line that rank 0 says, the first when all have joined: the time limit counts
+    from there, so that a machine on which processes start slowly measures as any other. Raises
+    `RankFailed` with the first failed rank's last line, `TimeoutError` when the ranks do not join
+    within `JOIN_S` or are far beyond the time limit. No process is left behind, whatever ends this
+    one.
     """
     with tempfile.TemporaryDirectory(prefix="shardwise-measure-") as folder:
         place = Path(folder)
         profile = place / "profile.json"
         command = [sys.executable, "-m", "shardwise.measure", "-o", str(profile), *arguments]
         with _started(command, ranks, place) as processes:
-            _await(processes, place, monotonic() + limit_s + SLACK_S, limit_s, heard)
+            _await(processes, place, limit_s, heard)
         return profile.read_bytes()
 
 
@@ -90,13 +92,19 @@ def _started(
 def _await(
     processes: Sequence[subprocess.Popen[bytes]],
     place: Path,
-    deadline: float,
     limit_s: float,
     heard: Callable[[str], None],
 ) -> None:
+    deadline = monotonic() + JOIN_S
+    late = f"the ranks did not start and find each other within {JOIN_S:g} s"
+    joined = False
     with (place / "out-0").open(encoding="utf-8", errors="replace") as said:
         while True:
             for line in said:
+                if not joined:
+                    joined = True
+                    deadline = monotonic() + limit_s + SLACK_S
+                    late = f"the ranks did not end within {limit_s:g} s and {SLACK_S:g} s"
                 heard(line.rstrip())
             codes = [process.poll() for process in processes]
             if any(codes):
@@ -104,7 +112,7 @@ def _await(
             if all(code == 0 for code in codes):
                 return
             if monotonic() > deadline:
-                raise TimeoutError(f"the ranks did not end within {limit_s:g} s and {SLACK_S:g} s")
+                raise TimeoutError(late)
             still = next(p for p, code in zip(processes, codes, strict=True) if code is None)
             with suppress(subprocess.TimeoutExpired):
                 still.wait(POLL_S)

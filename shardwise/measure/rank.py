@@ -16,10 +16,10 @@ from shardwise.hardware.hardware import Floats
 from shardwise.measure.busy import OVERRIDE, DeviceBusy, busy_gpus
 from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.options import MeasureOptions
-from shardwise.measure.world import World
+from shardwise.measure.world import JOIN_S, World
 
-SLACK_S = 60.0
-"""How much longer than the time limit a rank waits for the others before it gives up."""
+SLACK_S = 300.0
+"""How much longer than the time limit a rank that has joined waits for the others."""
 
 
 class PeersLost(ShardwiseError):
@@ -90,15 +90,20 @@ def joined(world: World, options: MeasureOptions) -> Iterator[Rank]:
     gpus = torch.cuda.device_count()
     backend = options.backend
     distributed = torch.distributed
-    limit = timedelta(seconds=options.time_limit_s + SLACK_S)
+    joining, limit = (timedelta(seconds=s) for s in (JOIN_S, options.time_limit_s + SLACK_S))
     try:
         distributed.init_process_group(
-            "gloo", init_method=world.meeting, rank=world.rank, world_size=world.size, timeout=limit
+            "gloo",
+            init_method=world.meeting,
+            rank=world.rank,
+            world_size=world.size,
+            timeout=joining,
         )
     except RuntimeError as error:
         raise PeersLost(f"rank {world.rank} found no others: {_line(error)}") from None
     try:
-        alone = Rank(torch, world, "gloo", torch.device("cpu"), distributed.group.WORLD)
+        control = distributed.new_group(backend="gloo", timeout=limit)
+        alone = Rank(torch, world, "gloo", torch.device("cpu"), control)
         enough = not alone.worst([float(gpus < world.ranks_per_node)])[0]
         if backend == "nccl" and not enough:
             raise BadInput(

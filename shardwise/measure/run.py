@@ -40,6 +40,7 @@ def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | Non
         began = perf_counter()
         load = os.getloadavg()[0]
         memory = _memory(rank, options)
+        # The first word: `local.py` takes it for the sign that all have joined.
         tell("the device", 0.0)
         device = measure_device(rank, memory, options.time_limit_s * DEVICE_SHARE)
         links = _links(rank, device.memory_bandwidth_bytes_per_s)

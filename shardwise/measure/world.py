@@ -12,6 +12,10 @@ from shardwise.errors import BadInput
 STORE_VARIABLE = "SHARDWISE_MEASURE_STORE"
 """The file over which processes that `local.py` started find each other."""
 
+JOIN_S = 600.0
+"""How long the ranks may take to start and find each other: importing torch takes a loaded machine
+minutes, and the ranks of a job do not start together."""
+
 PORT_BASE, PORT_RANGE = 20000, 20000
 
 

@@ -100,7 +100,7 @@ def test_four_ranks_have_consecutive_and_strided_groups(tmp_path: Path) -> None:
 
 
 def test_time_and_memory_are_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
-    bounded = _measured(tmp_path, "--ranks", "2", "--memory", "96KiB", "--time-limit", "20")
+    bounded = _measured(tmp_path, "--ranks", "2", "--memory", "96KiB", "--time-limit", "120")
     assert max(size for t in bounded.collectives for size in t.sizes_bytes) == 2**15
     assert bounded.measurement["left_out"] == []
     hurried = _measured(tmp_path, "--ranks", "2", "--collectives", "--time-limit", "5")
@@ -290,3 +290,27 @@ def test_one_rank_measures_its_device_alone(tmp_path: Path) -> None:
     assert hardware.overlap is None
     assert json.loads((tmp_path / "profile.json").read_text())["measurement"]["ranks"] == 1
     assert frontier(read_graph(shipped_graph("vgg16")), hardware, 1)["points"]
+
+
+ALONE = """
+from shardwise.measure import rank
+from shardwise.measure.options import MeasureOptions
+from shardwise.measure.world import World
+rank.JOIN_S = 1.0
+try:
+    with rank.joined(World(0, 2, 0, 2, "file://{store}"), MeasureOptions(time_limit_s=9000.0)):
+        raise SystemExit("joined nobody")
+except rank.PeersLost as error:
+    assert "rank 0 found no others" in str(error), error
+"""
+
+
+def test_how_long_a_rank_waits_for_others_to_start_is_not_the_time_limit(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE.format(store=tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

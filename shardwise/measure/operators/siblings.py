@@ -20,9 +20,10 @@ from shardwise.measure.operators.clock import Timing, timing
 from shardwise.measure.operators.effort import Effort
 from shardwise.measure.operators.needed import OperatorItem
 from shardwise.measure.torch_operator import load_torch
+from shardwise.measure.world import JOIN_S
 
 PATIENCE_S = 300.0
-"""How long siblings wait for each other before they take one of them for lost."""
+"""How long siblings that have started wait for each other before they take one for lost."""
 
 
 class SiblingLost(ShardwiseError):
@@ -99,7 +100,7 @@ class Siblings:
                 process.start()
                 theirs.close()
             for end in self._ends:
-                self._hear(end)
+                self._hear(end, JOIN_S)
         except BaseException:
             self._end(0.0)
             raise
@@ -141,10 +142,10 @@ class Siblings:
             return False
         return True
 
-    def _hear(self, end: Connection) -> Any:
+    def _hear(self, end: Connection, patience_s: float = PATIENCE_S) -> Any:
         try:
-            if not end.poll(PATIENCE_S):
-                raise SiblingLost(f"a process that measured does not answer for {PATIENCE_S:g} s")
+            if not end.poll(patience_s):
+                raise SiblingLost(f"a process that measures does not answer for {patience_s:g} s")
             return end.recv()
         except (EOFError, ConnectionError):
             raise SiblingLost("a process that measured has ended") from None
