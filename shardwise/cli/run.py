@@ -21,7 +21,7 @@ from shardwise.cli.arguments import json_option, load_graph
 from shardwise.cli.outfiles import check_output, write_json
 from shardwise.cli.output import emit, note, say, table
 from shardwise.errors import BadInput, ShardwiseError
-from shardwise.measure.world import World, find_world
+from shardwise.measure.world import JOIN_S, World, find_world
 
 RUN_DIR_VARIABLE = "SHARDWISE_RUN_DIR"
 GRACE_S = 30.0
@@ -209,7 +209,7 @@ def _launched(
     with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
         found = Path(folder) / "measurement.json"
         command = [
-            sys.executable, "-m", "shardwise.execute.torchrun", *_torchrun(plan, launcher),
+            sys.executable, "-m", "shardwise.execute.torchrun", *launcher_arguments(plan, launcher),
             "-m", "shardwise.execute", *arguments, "--output", str(found),
         ]  # fmt: skip
         with _started(command) as process:
@@ -222,7 +222,7 @@ def _launched(
         return document
 
 
-def _torchrun(plan: Mapping[str, Any], launcher: list[str]) -> list[str]:
+def launcher_arguments(plan: Mapping[str, Any], launcher: list[str]) -> list[str]:
     """The user's arguments, with what the plan knows where they say nothing."""
     words = {argument.partition("=")[0].replace("_", "-").lstrip("-") for argument in launcher}
     added = []
@@ -230,6 +230,9 @@ def _torchrun(plan: Mapping[str, Any], launcher: list[str]) -> list[str]:
         added.append(f"--nproc-per-node={int(plan['gpus']) // max(int(plan.get('nodes') or 1), 1)}")
     if not words & {"nnodes", "standalone", "rdzv-endpoint", "master-addr"}:
         added = ["--standalone", f"--nproc-per-node={plan['gpus']}"]
+        if not words & {"rdzv-conf"}:
+            # The store is torchrun's own thread. When it does not answer, the host is busy.
+            added.append(f"--rdzv-conf=read_timeout={JOIN_S:.0f}")
     return [*added, *launcher]
 
 

@@ -10,11 +10,15 @@ import sys
 from collections.abc import Sequence
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.run import parse_args, run
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run torchrun with these arguments; the exit status of the first rank that failed, or 0."""
+    """Run torchrun with these arguments; the exit status of the first rank that failed, or 0.
+
+    1 where launchers do not reach the store over which they meet; a line on stderr says why.
+    """
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     try:
         run(parse_args(list(arguments)))
@@ -23,6 +27,10 @@ def main(arguments: Sequence[str]) -> int:
         code = int(first.exitcode)
         # A negative one is the signal that ended the rank.
         return code if code > 0 else 128 - code
+    except RendezvousError as error:
+        reason = str(error.__cause__ or error).partition("\n")[0]
+        print(f"shardwise: error: torchrun lost its store: {reason}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -29,10 +29,7 @@ from shardwise.graph import Graph, graph_id
 from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.device import cpu_kind
 from shardwise.measure.measurement import measurement_document
-from shardwise.measure.world import World
-
-JOIN_S = 300.0
-"""How long ranks wait for each other, at the start and in a collective."""
+from shardwise.measure.world import JOIN_S, World
 
 
 @dataclass(frozen=True)
@@ -64,6 +61,7 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
         init_method=world.meeting,
         rank=world.rank,
         world_size=world.size,
+        # Later too: what one rank waits for in a collective may be another that has no turn.
         timeout=timedelta(seconds=JOIN_S),
     )
     try:

@@ -139,3 +139,11 @@ def test_what_is_refused(folder: Path) -> None:
         RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port(),
     )  # fmt: skip
     assert "the plan is for 2 devices, there are 1 ranks" in lone.stderr
+
+
+def test_launchers_that_do_not_meet_are_one_line(folder: Path) -> None:
+    launcher = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+                "--rdzv-conf=is_host=0,read_timeout=1")  # fmt: skip
+    arguments = ("run", "plan.json", "--graph", "graph.json", "--", *launcher)
+    alone = call(*arguments, cwd=folder, code=1)
+    assert "shardwise: error: torchrun lost its store" in alone.stderr

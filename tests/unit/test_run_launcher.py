@@ -1,0 +1,27 @@
+"""What `shardwise run` tells torchrun beside the user's own arguments."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardwise.cli.run import launcher_arguments
+
+PLAN = {"gpus": 4, "nodes": 2}
+
+
+def test_on_one_host_a_store_that_is_slow_to_answer_is_waited_for() -> None:
+    """torchrun's own minute is over where other processes take all cores."""
+    added = launcher_arguments(PLAN, [])
+    assert added == ["--standalone", "--nproc-per-node=4", "--rdzv-conf=read_timeout=600"]
+
+
+@pytest.mark.parametrize(
+    ("given", "added"),
+    [
+        (["--rdzv-conf", "read_timeout=5"], ["--standalone", "--nproc-per-node=4"]),
+        (["--nnodes=2"], ["--nproc-per-node=2"]),
+        (["--nnodes=2", "--nproc_per_node", "8"], []),
+    ],
+)
+def test_what_the_user_says_stands(given: list[str], added: list[str]) -> None:
+    assert launcher_arguments(PLAN, given) == [*added, *given]
