@@ -37,13 +37,8 @@ for word in sys.argv[2:]:
 PY
 """
 _SHARDWISE = """#!/bin/sh
-shardwise() {{ "{python}" -P -m shardwise.cli.main "$@"; }}
-if [ "$1" = measure ]; then
-  # Where others take all cores, ranks can miss the time that starting them is given: once more.
-  shardwise "$@" --time-limit 5 || shardwise "$@" --time-limit 30
-else
-  exec "{python}" -P -m shardwise.cli.main "$@"
-fi
+if [ "$1" = measure ]; then set -- "$@" --time-limit 5; fi
+exec "{python}" -P -m shardwise.cli.main "$@"
 """
 _STATE = """set -a
 if [ -f "$PAGE_STATE" ]; then . "$PAGE_STATE"; fi

@@ -106,18 +106,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
 @pytest.mark.torch
 @pytest.mark.parametrize("name", run_pages())
 def test_commands_of(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A wrong command fails twice; ranks that start late on a busy machine fail once."""
-    for folder in (tmp_path / "first", tmp_path / "second"):
-        folder.mkdir()
-        try:
-            return _run_page(name, folder, request)
-        except AssertionError as error:
-            failed = error
-            print(f"{name} failed once: {error}")
-    raise failed
-
-
-def _run_page(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     prepared = PREPARED.get(name, Prepared())
     if "model.onnx" in prepared.files:
         request.getfixturevalue("onnx_file")()
