@@ -6,7 +6,6 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,8 @@ from shardwise.graph import Graph, graph_id
 from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.device import cpu_kind
 from shardwise.measure.measurement import measurement_document
-from shardwise.measure.world import JOIN_S, World
+from shardwise.measure.rank import meet
+from shardwise.measure.world import World
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class RunOptions:
 def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[str, Any] | None:
     """Take part in a run of the plan; rank 0 gets the `shardwise.measurement/1` document.
 
-    Raises `BadInput` when the plan is for another number of ranks or another graph.
+    Raises `BadInput` when the plan is for another number of ranks or another graph, `PeersLost`
+    when the others do not come.
     """
     device = _device(world)
     if device.type == "cpu":
@@ -56,14 +57,7 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(cores)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(
-        backend,
-        init_method=world.meeting,
-        rank=world.rank,
-        world_size=world.size,
-        # Later too: what one rank waits for in a collective may be another that has no turn.
-        timeout=timedelta(seconds=JOIN_S),
-    )
+    meet(dist, world, backend)
     try:
         mesh = mesh_of(plan, world.rank)
         captured = _captured(plan, options)

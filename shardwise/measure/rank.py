@@ -90,17 +90,8 @@ def joined(world: World, options: MeasureOptions) -> Iterator[Rank]:
     gpus = torch.cuda.device_count()
     backend = options.backend
     distributed = torch.distributed
-    joining, limit = (timedelta(seconds=s) for s in (JOIN_S, options.time_limit_s + SLACK_S))
-    try:
-        distributed.init_process_group(
-            "gloo",
-            init_method=world.meeting,
-            rank=world.rank,
-            world_size=world.size,
-            timeout=joining,
-        )
-    except RuntimeError as error:
-        raise PeersLost(f"rank {world.rank} found no others: {_line(error)}") from None
+    limit = timedelta(seconds=options.time_limit_s + SLACK_S)
+    meet(distributed, world, "gloo")
     try:
         control = distributed.new_group(backend="gloo", timeout=limit)
         alone = Rank(torch, world, "gloo", torch.device("cpu"), control)
@@ -131,6 +122,23 @@ def joined(world: World, options: MeasureOptions) -> Iterator[Rank]:
         raise PeersLost(f"rank {world.rank} lost another rank: {_line(error)}") from None
     finally:
         distributed.destroy_process_group()
+
+
+def meet(distributed: Any, world: World, backend: str) -> None:
+    """Make this process a rank of torch's default group, whose collectives wait for `JOIN_S`, too.
+
+    Raises `PeersLost` when not all others have come within `JOIN_S`.
+    """
+    try:
+        distributed.init_process_group(
+            backend,
+            init_method=world.meeting,
+            rank=world.rank,
+            world_size=world.size,
+            timeout=timedelta(seconds=JOIN_S),
+        )
+    except RuntimeError as error:
+        raise PeersLost(f"rank {world.rank} found no others: {_line(error)}") from None
 
 
 def load_torch() -> Any:

@@ -141,6 +141,27 @@ def test_what_is_refused(folder: Path) -> None:
     assert "the plan is for 2 devices, there are 1 ranks" in lone.stderr
 
 
+IMPATIENT = """
+import sys
+from shardwise.cli.main import main
+from shardwise.measure import rank
+rank.JOIN_S = 1.0
+sys.argv[1:1] = ["run"]
+main()
+"""
+
+
+def test_a_rank_that_nobody_joins_says_so(folder: Path) -> None:
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", IMPATIENT, "plan.json", "--graph", "graph.json"],
+        cwd=folder, env={**os.environ, **alone}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("shardwise: error: rank 0 found no others")
+
+
 def test_launchers_that_do_not_meet_are_one_line(folder: Path) -> None:
     launcher = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
                 "--rdzv-conf=is_host=0,read_timeout=1")  # fmt: skip
