@@ -50,8 +50,7 @@ def measure_collectives(
         pass_number, place = divmod(number, len(visited))
         one = visited[place]
         tell(f"{one.operation}, {one.siblings.label}", number / (PASSES * len(visited)))
-        left = -float(rank.worst([-(limit_s - (perf_counter() - began))])[0])
-        share = share_s(left, PASSES * len(visited) - number)
+        share = share_s(rank.left_s(limit_s, began), PASSES * len(visited) - number)
         if pass_number == 0:
             _first_pass(rank, one, options, largest, share)
         else:
@@ -115,7 +114,7 @@ def _first_pass(
     step = options.step
     size, last_s, pause_s = float(options.min_bytes), 0.0, 0.0
     while size <= largest or len(one.repeats_s) < FEWEST_SIZES:
-        left = _left(rank, began, limit_s)
+        left = rank.left_s(limit_s, began)
         if len(one.repeats_s) >= FEWEST_SIZES and not fits(left, step * last_s, pause_s):
             reached = max(one.repeats_s)
             where = f"{one.operation} on {one.siblings.label}"
@@ -132,15 +131,10 @@ def _further_pass(rank: Rank, one: Visited, limit_s: float) -> None:
     began = perf_counter()
     pause_s = 0.0
     for number, real in enumerate(list(one.repeats_s)):
-        left = _left(rank, began, limit_s)
+        left = rank.left_s(limit_s, began)
         if not fits(left, float(np.median(one.repeats_s[real])), pause_s):
             break
         pause_s = _repeat(rank, one, real, share_s(left, len(one.repeats_s) - number))[1]
-
-
-def _left(rank: Rank, began: float, limit_s: float) -> float:
-    """Seconds left on the rank that has the least: all decide alike."""
-    return -float(rank.worst([-(limit_s - (perf_counter() - began))])[0])
 
 
 def _repeat(rank: Rank, one: Visited, real: int, share: float) -> tuple[float, float]:

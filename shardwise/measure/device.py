@@ -41,7 +41,7 @@ def measure_device(rank: Rank, memory_bytes: float, limit_s: float) -> Device:
     bandwidth, copies = _copies(rank, memory_bytes, limit_s / (len(dtypes) + 1))
     latency = _latency(rank)
     for number, dtype in enumerate(dtypes):
-        left = (limit_s - (perf_counter() - began)) / (len(dtypes) - number)
+        left = rank.left_s(limit_s, began) / (len(dtypes) - number)
         if found := _products(rank, dtype, memory_bytes, left):
             peaks[dtype], reached[dtype] = found
     return Device(

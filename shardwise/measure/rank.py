@@ -50,6 +50,14 @@ class Rank:
         distributed.all_reduce(shared, op=distributed.ReduceOp.MAX, group=self.control)
         return np.asarray(shared.numpy())
 
+    def left_s(self, limit_s: float, began: float) -> float:
+        """Seconds left of `limit_s` since `began`, on the rank that has the least.
+
+        Clocks are read at slightly other moments, much other ones where a rank waits for a core:
+        ranks that decided by their own would call different collectives, and wait for ever.
+        """
+        return -float(self.worst([perf_counter() - began - limit_s])[0])
+
     def barrier(self) -> None:
         """Wait for everybody, and for the device."""
         if self.on_gpu:

@@ -263,23 +263,24 @@ with joined(world, MeasureOptions(backend="gloo")) as rank:
 """
 
 
+def _rank(program: str, number: int, place: Path) -> subprocess.Popen[str]:
+    """One of two ranks that run this program and meet in this folder."""
+    environment = {
+        **os.environ,
+        "RANK": str(number),
+        "LOCAL_RANK": str(number),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        STORE_VARIABLE: str(place / "store"),
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True
+    )
+
+
 def test_ranks_agree_on_the_slowest_and_call_what_is_asked(tmp_path: Path) -> None:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", TWO_RANKS],
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "LOCAL_WORLD_SIZE": "2",
-                STORE_VARIABLE: str(tmp_path / "store"),
-            },
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    ranks = [_rank(TWO_RANKS, number, tmp_path) for number in range(2)]
     said = [rank.communicate(timeout=PATIENCE_S)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], said
 
@@ -314,3 +315,29 @@ def test_how_long_a_rank_waits_for_others_to_start_is_not_the_time_limit(tmp_pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+SUSPENDED = """
+import time
+from shardwise.measure import device, rank
+from shardwise.measure.options import MeasureOptions
+from shardwise.measure.world import find_world
+world = find_world()
+rank.SLACK_S = 30.0
+latency = device._latency
+def without_a_turn(*arguments):
+    found = latency(*arguments)
+    if world.rank:
+        time.sleep(4.0)
+    return found
+device._latency = without_a_turn
+with rank.joined(world, MeasureOptions(backend="gloo", time_limit_s=0.1)) as one:
+    device.measure_device(one, 2.0**20, 3.0)
+"""
+
+
+def test_a_rank_that_had_no_turn_decides_as_the_others_do(tmp_path: Path) -> None:
+    """By its own clock no time is left: it would measure no larger product, the others would."""
+    ranks = [_rank(SUSPENDED, number, tmp_path) for number in range(2)]
+    said = [rank.communicate(timeout=PATIENCE_S)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
