@@ -208,8 +208,10 @@ def _launched(
     """What rank 0 measured under torchrun; None when it was not on this host."""
     with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
         found = Path(folder) / "measurement.json"
+        # torchrun would leave an empty folder for logs among the temporary ones.
+        launched = [f"--log-dir={folder}/logs", *launcher_arguments(plan, launcher)]
         command = [
-            sys.executable, "-m", "shardwise.execute.torchrun", *launcher_arguments(plan, launcher),
+            sys.executable, "-m", "shardwise.execute.torchrun", *launched,
             "-m", "shardwise.execute", *arguments, "--output", str(found),
         ]  # fmt: skip
         with _started(command) as process:

@@ -19,6 +19,8 @@ from shardwise.errors import ShardwiseError
 from shardwise.execute.communication import counted
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
 
+CONTIGUOUS = torch.contiguous_format
+
 
 @dataclass(frozen=True)
 class Change:
@@ -89,14 +91,14 @@ def narrow(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int]) -> to
     share = mesh.share(x.shape[dim], axes)
     if len(share) == x.shape[dim]:
         return x
-    return x.narrow(dim, share.start, len(share)).clone(memory_format=torch.contiguous_format)
+    return x.narrow(dim, share.start, len(share)).clone(memory_format=CONTIGUOUS)
 
 
 def all_reduce(
     x: torch.Tensor, mesh: RankMesh, axes: Sequence[int], operation: Any = None
 ) -> torch.Tensor:
     """The sum (or `operation`, a `dist.ReduceOp`) over the axes, in a new tensor."""
-    whole = x.clone(memory_format=torch.contiguous_format)
+    whole = x.clone(memory_format=CONTIGUOUS)
     dist.all_reduce(whole, operation or dist.ReduceOp.SUM, group=mesh.group(axes))
     return whole
 
@@ -125,7 +127,9 @@ def reduce_scatter(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int
         given = torch.stack([_padded(piece, dim, step) for piece in x.split(lengths, dim)])
     made = x.new_empty(_with(x.shape, dim, step))
     dist.reduce_scatter_tensor(made.view(-1), given.view(-1), group=mesh.group(axes))
-    return made.narrow(dim, 0, lengths[mesh.index(axes)]).contiguous()
+    own = lengths[mesh.index(axes)]
+    # A part of a larger storage is no tensor of its own (`saved.py`).
+    return made if own == step else made.narrow(dim, 0, own).clone(memory_format=CONTIGUOUS)
 
 
 def all_to_all(

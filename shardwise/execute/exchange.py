@@ -73,12 +73,12 @@ class Exchange:
         wanted: Sequence[range],
         extent: int,
         axes: Axes,
-        zeros: tuple[int, int] = (0, 0),
+        zeros: tuple[int, int] | None = None,
     ) -> Any:
         """The rows `wanted[index]` of a dimension of `extent` that is cut along the axes.
 
         `wanted` is of all ranks along the axes, in the order of `RankMesh.index`. Before and after
-        them lie so many rows of zeros as `zeros` says.
+        them lie so many rows of zeros as `zeros` says; then the result is a tensor of its own.
         """
         moves = _Moves(self.mesh, tuple(axes), dim, extent, wanted, zeros)
         return moves.bring(x)
@@ -105,9 +105,10 @@ class _Moves:
         dim: int,
         extent: int,
         wanted: Sequence[range],
-        zeros: tuple[int, int],
+        zeros: tuple[int, int] | None,
     ) -> None:
-        self.mesh, self.axes, self.dim, self.zeros = mesh, axes, dim, zeros
+        self.mesh, self.axes, self.dim = mesh, axes, dim
+        self.zeros, self.padded = zeros or (0, 0), zeros is not None
         have = _starts(mesh.shares(extent, axes))
         self.me = mesh.index(axes)
         self.own = have[self.me]
@@ -121,7 +122,7 @@ class _Moves:
         if not self.inside:
             return _Rows.apply(x, self)
         mine = self._own(x)
-        if not any(self.zeros):
+        if not self.padded:
             return mine
         return torch.nn.functional.pad(mine, (*[0, 0] * (x.dim() - self.dim - 1), *self.zeros))
 

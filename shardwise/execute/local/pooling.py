@@ -11,7 +11,7 @@ from shardwise.execute.local.calling import Run, bind
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import NotLocal, Share
-from shardwise.execute.local.windows import bring_window
+from shardwise.execute.local.windows import bring_window, everybody
 from shardwise.tdl.descriptions.arguments import per_spatial_dim
 
 
@@ -84,6 +84,8 @@ class _Windows:
         gaps = per_spatial_dim(attributes.get("dilation"), spatial, 1)
         self.brings: list[Callable[[Any], Any]] = []
         self.widths = [0] * (2 * spatial)
+        # As in `bring_rows_at`: all ranks pad, or none.
+        self.padded = False
         for s in range(spatial):
             if not share.output_axes(0, 2 + s):
                 continue
@@ -95,9 +97,10 @@ class _Windows:
                 low = r.start * steps[s] - pads[s]
                 return range(low, (r.stop - 1) * steps[s] - pads[s] + reach + 1)
 
-            bring, low, high = bring_window(share, 2 + s, wanted)
+            bring, beyond = bring_window(share, 2 + s, wanted)
             place = 2 * (spatial - 1 - s)
-            self.widths[place], self.widths[place + 1] = low, high
+            self.widths[place : place + 2] = beyond(share.mesh.coordinates)
+            self.padded |= any(any(beyond(at)) for at in everybody(share.mesh))
             self.brings.append(bring)
         if self.brings:
             # What lies beyond dimensions that are whole is put in place with the others'.
@@ -105,6 +108,7 @@ class _Windows:
                 if not share.output_axes(0, 2 + s):
                     place = 2 * (spatial - 1 - s)
                     self.widths[place : place + 2] = [pads[s], self._after(share, s)]
+            self.padded |= any(self.widths)
         self.attributes = {"padding": [0] * spatial, "stride": steps, "ceil_mode": False}
 
     def _after(self, share: Share, s: int) -> int:
@@ -120,7 +124,7 @@ class _Windows:
         """The rows of all windows of this share."""
         for bring in self.brings:
             x = bring(x)
-        if any(self.widths):
+        if self.padded:
             x = torch.nn.functional.pad(x, self.widths, value=fill)
         return x
 

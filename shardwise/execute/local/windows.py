@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 from torch.nn.functional import pad
 
 from shardwise.execute.local.share import Share
+from shardwise.execute.rank_mesh import RankMesh
 
 Wanted = Callable[[range], range]
 """The rows of the input that so many rows of the output read."""
+
+ZerosAt = Callable[[Sequence[int]], tuple[int, int]]
+"""Rows of zeros before and after what the rank at these coordinates reads."""
 
 WantedAt = Callable[[Sequence[int]], range]
 """The rows of the input that the rank at these coordinates reads."""
@@ -26,38 +31,42 @@ def bring_rows(share: Share, i: int, dim: int, wanted: Wanted) -> Callable[[Any]
 
 
 def bring_rows_at(
-    share: Share, i: int, dim: int, wanted: WantedAt, zeros: tuple[int, int] = (0, 0)
+    share: Share, i: int, dim: int, wanted: WantedAt, zeros: ZerosAt | None = None
 ) -> Callable[[Any], Any]:
     """As `bring_rows`, where what a rank reads depends on more than its rows of the output.
 
-    With so many rows of zeros before and after them.
+    With so many rows of zeros before and after them. Where one rank has any, all ranks make a
+    tensor of their own: what autograd saves is then of the same kind on every rank, and is made
+    again, which may need all of them, on all or on none.
     """
     mesh, have = share.mesh, share.input_axes(i, dim)
     mine = wanted(mesh.coordinates)
+    around = (0, 0) if zeros is None else zeros(mesh.coordinates)
+    padded = zeros is not None and any(any(zeros(at)) for at in everybody(mesh))
+    behind = [0, 0] * (len(share.inputs[i].shape) - dim - 1)
     if not have:
-        behind = [0, 0] * (len(share.inputs[i].shape) - dim - 1)
-        if not any(zeros):
+        if not padded:
             return lambda x: x.narrow(dim, mine.start, len(mine))
-        return lambda x: pad(x.narrow(dim, mine.start, len(mine)), (*behind, *zeros))
+        return lambda x: pad(x.narrow(dim, mine.start, len(mine)), (*behind, *around))
     every = [wanted(mesh.coordinates_of(rank)) for rank in mesh.members(have)]
     exchange, extent = share.exchange, share.inputs[i].shape[dim]
-    return lambda x: exchange.rows(x, dim, every, extent, have, zeros)
+    return lambda x: exchange.rows(x, dim, every, extent, have, around if padded else None)
 
 
 def bring_padded(share: Share, dim: int, wanted: WantedAt) -> Callable[[Any], Any]:
     """As `bring_rows_at` of the first input, with zeros for the rows that there are not."""
-    there, before, after = _window(share, dim, wanted)
-    return bring_rows_at(share, 0, dim, there, (before, after))
+    there, beyond = _window(share, dim, wanted)
+    return bring_rows_at(share, 0, dim, there, beyond)
 
 
-def bring_window(share: Share, dim: int, wanted: WantedAt) -> tuple[Callable[[Any], Any], int, int]:
+def bring_window(share: Share, dim: int, wanted: WantedAt) -> tuple[Callable[[Any], Any], ZerosAt]:
     """As `bring_rows_at` of the first input, and how many rows there are not before and after."""
-    there, before, after = _window(share, dim, wanted)
-    return bring_rows_at(share, 0, dim, there), before, after
+    there, beyond = _window(share, dim, wanted)
+    return bring_rows_at(share, 0, dim, there), beyond
 
 
-def _window(share: Share, dim: int, wanted: WantedAt) -> tuple[WantedAt, int, int]:
-    """The rows that there are, and on this rank how many there are not before and after."""
+def _window(share: Share, dim: int, wanted: WantedAt) -> tuple[WantedAt, ZerosAt]:
+    """The rows that there are, and how many there are not before and after."""
     extent = share.inputs[0].shape[dim]
 
     def there(at: Sequence[int]) -> range:
@@ -65,7 +74,15 @@ def _window(share: Share, dim: int, wanted: WantedAt) -> tuple[WantedAt, int, in
         start = min(max(asked.start, 0), extent)
         return range(start, max(min(asked.stop, extent), start))
 
-    asked, given = wanted(share.mesh.coordinates), there(share.mesh.coordinates)
-    if not given:
-        return there, 0, len(asked)
-    return there, given.start - asked.start, asked.stop - given.stop
+    def beyond(at: Sequence[int]) -> tuple[int, int]:
+        asked, given = wanted(at), there(at)
+        if not given:
+            return 0, len(asked)
+        return given.start - asked.start, asked.stop - given.stop
+
+    return there, beyond
+
+
+def everybody(mesh: RankMesh) -> list[tuple[int, ...]]:
+    """The coordinates of all ranks."""
+    return list(product(*(range(size) for size in mesh.sizes)))

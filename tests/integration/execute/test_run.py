@@ -73,8 +73,12 @@ def test_on_this_host(folder: Path, what: tuple[str, str]) -> None:
     document = json.loads(done.stdout)
     assert document == json.loads((folder / "m.json").read_text())
     check(document, folder, 4)
-    shown = call("run", "plan.json", *what, "--steps", "2", cwd=folder).stdout
+    temporary = folder / f"temporary-{what[0]}"
+    temporary.mkdir()
+    more = ("run", "plan.json", *what, "--steps", "2")
+    shown = call(*more, cwd=folder, TMPDIR=str(temporary)).stdout
     assert "predicted" in shown and "measured" in shown and "peak memory" in shown
+    assert [left.name for left in temporary.iterdir()] == []
 
 
 def free_port() -> str:
