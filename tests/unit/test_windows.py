@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from shardwise.execute.local.windows import bring_padded  # noqa: E402
-from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
+from shardwise.execute.local.windows import bring_padded
+from shardwise.execute.rank_mesh import RankMesh
 
 pytestmark = pytest.mark.torch
 
