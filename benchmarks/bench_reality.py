@@ -23,7 +23,8 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "integration" / "execute"))
 
 STRATEGIES, REPEATS = 20, 6
-WARM_UP, STEPS = 2, 6
+WARM_UP, STEPS = 6, 6
+"""After some five steps no step touches memory for the first time any more."""
 OPERATORS_S, COLLECTIVES_S = 40.0, 45.0
 QUANTITIES = ("iteration", "compute", "communication", "peak")
 MODELS = {
