@@ -67,7 +67,8 @@ def change(x: torch.Tensor, step: Change, mesh: RankMesh, shape: Sequence[int]) 
         case "slice":
             return narrow(x, target, mesh, step.axes)
         case "mask":
-            return x if mesh.index(step.axes) == 0 else torch.zeros_like(x)
+            # A tensor of its own on every rank: what is made again goes by storages (`saved.py`).
+            return x.clone() if mesh.index(step.axes) == 0 else torch.zeros_like(x)
         case "all_reduce":
             return all_reduce(x, mesh, step.axes)
         case "all_gather":
@@ -89,8 +90,6 @@ def _gathered(mesh: RankMesh, shape: Sequence[int], step: Change, dim: int) -> i
 def narrow(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int]) -> torch.Tensor:
     """This rank's share of `dim`, in memory of its own, so that it keeps no more than itself."""
     share = mesh.share(x.shape[dim], axes)
-    if len(share) == x.shape[dim]:
-        return x
     return x.narrow(dim, share.start, len(share)).clone(memory_format=CONTIGUOUS)
 
 
