@@ -1,4 +1,4 @@
-"""All tables of the service's database as one: schema, migrations, backup."""
+"""All tables of the service's database as one, for migrations and backups."""
 
 from __future__ import annotations
 

@@ -161,23 +161,19 @@ class GroupWork:
         name, layouts = member.operator.inputs[port], self.inputs[position][port][0]
         local = self.local_bytes(name, layouts)
         split, factor = np.zeros(self.count, dtype=bool), np.ones(self.count)
-        for v, access in member.semantics.inputs[port].items():
-            rows = access.halo_before + access.halo_after
-            parts = self._parts(member.variables[v])
-            if rows:
-                split |= parts > 1
-                share = np.ceil(self.tensors[name].shape[access.dim] / parts)
-                factor *= np.where(parts > 1, 1.0 + rows / share, 1.0)
+        for variable, dim, rows in _halos(member, port):
+            parts = self._parts(variable)
+            split |= parts > 1
+            share = np.ceil(self.tensors[name].shape[dim] / parts)
+            factor *= np.where(parts > 1, 1.0 + rows / share, 1.0)
         return np.where(split, local * factor, 0.0)
 
     def kept_window_bytes(self) -> Floats:
         """The copies with neighbours' rows that backward needs, of all members."""
-        return np.asarray(
-            sum(
-                (self.window_bytes(position, port) for position, port in self.kept_windows()),
-                np.zeros(self.count),
-            )
-        )
+        total = np.zeros(self.count)
+        for position, port in self.kept_windows():
+            total += self.window_bytes(position, port)
+        return total
 
     def kept_windows(self) -> list[tuple[int, int]]:
         """Members and their inputs that they read with neighbours' rows, again in backward."""
@@ -185,7 +181,7 @@ class GroupWork:
             (position, port)
             for position, member in enumerate(self.pattern.members)
             for port, kept in enumerate(self.context.patterns.saves_inputs(member))
-            if kept and has_halo(member, port)
+            if kept and _halos(member, port)
         ]
 
     def compute(self) -> Passes:
@@ -331,14 +327,10 @@ class GroupWork:
     def _halos(self, position: int, member: Member, passes: Passes) -> None:
         """Rows beyond a share come from the neighbours, and their gradients go back."""
         for i, name in enumerate(member.operator.inputs):
-            for v, access in member.semantics.inputs[i].items():
-                rows = access.halo_before + access.halo_after
-                if not rows:
-                    continue
-                split = self.masks(self.assignment == member.variables[v])
+            for variable, dim, rows in _halos(member, i):
+                split = self.masks(self.assignment == variable)
                 local = self.local_bytes(name, self.inputs[position][i][0])
-                parts = self._parts(member.variables[v])
-                share = np.ceil(self.tensors[name].shape[access.dim] / parts)
+                share = np.ceil(self.tensors[name].shape[dim] / self._parts(variable))
                 time = self.collective_s("send_receive", split, local / share * rows)
                 time += self.context.hardware.copy_times(np.where(split > 0, 2.0 * local, 0.0))
                 passes.forward_s[:, position] += time
@@ -376,10 +368,13 @@ class GroupWork:
         )
 
 
-def has_halo(member: Member, port: int) -> bool:
-    """Whether shares of an input also read rows of their neighbours."""
-    accesses = member.semantics.inputs[port].values()
-    return any(a.halo_before + a.halo_after > 0 for a in accesses)
+def _halos(member: Member, port: int) -> list[tuple[int, int, int]]:
+    """Variables whose shares of an input also read neighbours' rows: variable, dimension, rows."""
+    return [
+        (member.variables[v], access.dim, access.halo_before + access.halo_after)
+        for v, access in member.semantics.inputs[port].items()
+        if access.halo_before + access.halo_after
+    ]
 
 
 def _looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:

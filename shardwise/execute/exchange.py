@@ -83,14 +83,6 @@ class Exchange:
         moves = _Moves(self.mesh, tuple(axes), dim, extent, wanted, zeros)
         return moves.bring(x)
 
-    def halo(self, x: Any, dim: int, before: int, after: int, extent: int, axes: Axes) -> Any:
-        """x with so many rows of its neighbours; at the borders there are none."""
-        starts = _starts(self.mesh.shares(extent, axes))
-        wanted = [
-            range(max(own.start - before, 0), min(own.stop + after, extent)) for own in starts
-        ]
-        return self.rows(x, dim, wanted, extent, axes)
-
 
 class _Moves:
     """Which rows of `dim` go from which rank to which, known to all before anything is sent.

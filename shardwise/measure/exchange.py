@@ -1,8 +1,7 @@
 """The six collectives as calls on buffers of a size (sizes as in `hardware/collectives.py`).
 
 On CPUs the calls go round several sets of buffers, together larger than a cache: in a training
-step other tensors have passed through it since a buffer was last touched. Calls on one set of
-16 MiB took a fifth less time than in a step.
+step other tensors have passed through it since a buffer was last touched.
 """
 
 from __future__ import annotations

@@ -107,11 +107,11 @@ class _Normalised(torch.autograd.Function):  # type: ignore[misc]
         if weight is not None:
             work.mul_(weight)
         sums = [work.sum(moments.dims, keepdim=True)]
-        work = work.copy_(dy) if weight is None else torch.mul(dy, weight, out=work)
+        g = dy if weight is None else torch.mul(dy, weight, out=work)
         if moments.mean is not None:
-            sums.append(work.sum(moments.dims, keepdim=True))
+            sums.append(g.sum(moments.dims, keepdim=True))
         means = all_reduce(torch.stack(sums), moments.mesh, moments.axes).div_(-moments.count)
-        dx = unit.mul_(means[0]).add_(work)
+        dx = unit.mul_(means[0]).add_(g)
         if moments.mean is not None:
             dx.add_(means[1])
         return dx.mul_(moments.factor(ctx.eps)), dweight, dbias, None, None

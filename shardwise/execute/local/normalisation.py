@@ -38,8 +38,8 @@ def layer_norm(share: Share) -> Run:
         return plain(share, {"normalized_shape": local})
     axes, count = tuple(sorted(axes)), prod(shape[d] for d in dims)
     exchange, arguments = share.exchange, share.arguments
-    measure = Moments.of if "rms" not in share.op.kind else Moments.square
     centred, several = "rms" not in share.op.kind, len(share.outputs) > 1
+    measure = Moments.of if centred else Moments.square
     eps = share.attributes["eps"]
     if eps is None:
         eps = torch.finfo(getattr(torch, share.inputs[0].dtype)).eps

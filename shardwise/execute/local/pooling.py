@@ -11,7 +11,7 @@ from shardwise.execute.local.calling import Run, bind
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import NotLocal, Share
-from shardwise.execute.local.windows import bring_window, everybody
+from shardwise.execute.local.windows import bring_window, pads_anywhere
 from shardwise.tdl.descriptions.arguments import per_spatial_dim
 
 
@@ -100,7 +100,7 @@ class _Windows:
             bring, beyond = bring_window(share, 2 + s, wanted)
             place = 2 * (spatial - 1 - s)
             self.widths[place : place + 2] = beyond(share.mesh.coordinates)
-            self.padded |= any(any(beyond(at)) for at in everybody(share.mesh))
+            self.padded |= pads_anywhere(share.mesh, beyond)
             self.brings.append(bring)
         if self.brings:
             # What lies beyond dimensions that are whole is put in place with the others'.

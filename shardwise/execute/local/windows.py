@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any
 
 from torch.nn.functional import pad
@@ -42,7 +41,7 @@ def bring_rows_at(
     mesh, have = share.mesh, share.input_axes(i, dim)
     mine = wanted(mesh.coordinates)
     around = (0, 0) if zeros is None else zeros(mesh.coordinates)
-    padded = zeros is not None and any(any(zeros(at)) for at in everybody(mesh))
+    padded = zeros is not None and pads_anywhere(mesh, zeros)
     behind = [0, 0] * (len(share.inputs[i].shape) - dim - 1)
     if not have:
         if not padded:
@@ -83,6 +82,7 @@ def _window(share: Share, dim: int, wanted: WantedAt) -> tuple[WantedAt, ZerosAt
     return there, beyond
 
 
-def everybody(mesh: RankMesh) -> list[tuple[int, ...]]:
-    """The coordinates of all ranks."""
-    return list(product(*(range(size) for size in mesh.sizes)))
+def pads_anywhere(mesh: RankMesh, zeros: ZerosAt) -> bool:
+    """Whether any rank has rows of zeros."""
+    ranks = mesh.members(range(len(mesh.sizes)))
+    return any(any(zeros(mesh.coordinates_of(rank))) for rank in ranks)
