@@ -123,9 +123,14 @@ class RankMesh:
             lengths = [n for length in lengths for n in _cut(length, self.sizes[a])]
         return lengths
 
-    def local_shape(self, shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
-        """The shape of this rank's part of a tensor of global `shape`."""
-        return tuple(len(self.share(n, axes_of(layout, d))) for d, n in enumerate(shape))
+    def local_shape(
+        self, shape: Sequence[int], layout: Layout, at: Sequence[int] | None = None
+    ) -> tuple[int, ...]:
+        """The shape of a part of a tensor of global `shape`: this rank's, or that of coordinates.
+
+        No part is larger in any dimension than that at the origin.
+        """
+        return tuple(len(self.share(n, axes_of(layout, d), at)) for d, n in enumerate(shape))
 
     def local_slices(self, shape: Sequence[int], layout: Layout) -> tuple[slice, ...]:
         """Where this rank's part lies in the tensor of global `shape`."""

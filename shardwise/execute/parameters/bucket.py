@@ -3,7 +3,8 @@
 A bucket's buffer is made when the first gradient of a backward pass arrives. Under ZeRO 0 the
 gradients that the optimizer sees are views of it, so that it lives exactly as long as they do;
 `zero_grad(set_to_none=True)` frees it. Under ZeRO 1 to 3 it has one row per rank along the ZeRO
-axes and lives until it is scattered.
+axes and lives until it is scattered, which is waited for when the next bucket is on its way: of all
+whole gradients those of two buckets are there at once.
 
 Gradients of an earlier backward pass that the optimizer has not taken yet are sums already: they
 are counted once, by the first of the ranks that are summed over.
@@ -43,8 +44,8 @@ class Slot:
 
     @property
     def bytes(self) -> int:
-        """Of the local part's gradient."""
-        size: int = self.placement.elements * self.placement.dtype.itemsize
+        """Of the largest part's gradient: the same on all ranks, whose buckets must be the same."""
+        size: int = self.placement.most_elements * self.placement.dtype.itemsize
         return size
 
 
@@ -83,8 +84,12 @@ class Bucket(ABC):
         """Begins the reduction, if this pass (`last`: of the step) is to have one."""
 
     @abstractmethod
+    def release(self) -> None:
+        """Ends the reduction over the ZeRO axes that was begun, and lets whole gradients go."""
+
+    @abstractmethod
     def settle(self, last: bool) -> None:
-        """Ends the reduction over the ZeRO axes and begins that beyond them."""
+        """Begins the reduction beyond the ZeRO axes."""
 
     @abstractmethod
     def deliver(self, last: bool) -> None:
@@ -147,6 +152,9 @@ class SummedBucket(Bucket):
         if self._group is not None:
             self._work = dist.all_reduce(self._buffer, group=self._group, async_op=True)
 
+    def release(self) -> None:
+        """Nothing: there are no ZeRO axes."""
+
     def settle(self, last: bool) -> None:
         """Nothing: there are no ZeRO axes."""
 
@@ -190,6 +198,12 @@ class ScatteredBucket(Bucket):
         self.waiting -= 1
         if self._buffer is None:
             width = sum(self._widths)
+            alone = len(self.slots) == 1 and gradient.is_contiguous()
+            if alone and gradient.numel() == self._parts * width:
+                self._buffer = gradient.view(self._parts, width)
+                self._columns = (self._buffer,)
+                slot.arrived = slot.filled = True
+                return
             self._buffer = torch.empty((self._parts, width), dtype=self._dtype, device=self._device)
             self._columns = self._buffer.split(self._widths, dim=1)
             for each in self.slots:
@@ -208,13 +222,16 @@ class ScatteredBucket(Bucket):
             self._made, self._buffer.view(-1), group=self._group, async_op=True
         )
 
+    def release(self) -> None:
+        if self._work is None:
+            return
+        self._work.wait()
+        self._buffer, self._columns, self._work = None, (), None
+        assert self._made is not None
+        self._sum = self._made if self._sum is None else self._sum.add_(self._made)
+        self._made = None
+
     def settle(self, last: bool) -> None:
-        if self._work is not None:
-            self._work.wait()
-            self._buffer, self._columns, self._work = None, (), None
-            assert self._made is not None
-            self._sum = self._made if self._sum is None else self._sum.add_(self._made)
-            self._made = None
         if last and self._sum is not None and self._beyond is not None:
             self._work = dist.all_reduce(self._sum, group=self._beyond, async_op=True)
 
@@ -267,14 +284,15 @@ def buckets_of(
     """Slots, in the order in which their gradients arrive, in buckets, in the order of readiness.
 
     The first bucket of each kind is small, so that communication begins early. A gradient with
-    nothing to be summed with, or of `lone_bytes` and all-reduced, has a bucket of its own: it is
-    summed where autograd left it.
+    nothing to be summed with, or of `lone_bytes`, has a bucket of its own: it is summed, or
+    scattered from, where autograd left it.
     """
     closed: list[tuple[int, list[Slot]]] = []
     filling: dict[tuple[Any, ...], list[Slot]] = {}
     begun: set[tuple[Any, ...]] = set()
     for number, slot in enumerate(slots):
-        if not slot.placement.stage and (not slot.placement.repeated or slot.bytes >= lone_bytes):
+        alone = not slot.placement.stage and not slot.placement.repeated
+        if alone or slot.bytes >= lone_bytes:
             closed.append((number, [slot]))
             continue
         group = filling.setdefault(slot.key, [])

@@ -2,7 +2,8 @@
 
 Each leaf that the graph differentiates calls `arrive` once per backward pass. A bucket that is full
 is reduced asynchronously, buckets always in one order, so that all ranks call the same collectives
-in the same order; what is left is reduced when the pass ends, before `backward` returns. After the
+in the same order; when the next one is on its way, its whole gradients are let go. What is left is
+reduced when the pass ends, before `backward` returns. After the
 first step the order of buckets is that in which gradients came, as rank 0 saw it.
 """
 
@@ -104,6 +105,8 @@ class Reducer:
     def _advance(self) -> None:
         while self._next < len(self._ordered) and not self._ordered[self._next].waiting:
             self._ordered[self._next].launch(self._last)
+            if self._next:
+                self._ordered[self._next - 1].release()
             self._next += 1
 
     def _close(self) -> None:
@@ -118,6 +121,8 @@ class Reducer:
     def _finish(self) -> None:
         for bucket in self._ordered[self._next :]:
             bucket.launch(self._last)
+        for bucket in self._ordered:
+            bucket.release()
         for bucket in self._ordered:
             bucket.settle(self._last)
         for bucket in self._buckets:

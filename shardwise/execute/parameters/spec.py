@@ -52,6 +52,8 @@ class Placement:
         self.dtype = _dtype(spec)
         self.local_shape = mesh.local_shape(spec.shape, spec.layout)
         self.elements = prod(self.local_shape)
+        origin = (0,) * len(mesh.sizes)
+        self.most_elements = prod(mesh.local_shape(spec.shape, spec.layout, origin))
         gradient = spec.gradient or ()
         self.repeated = tuple(
             a for a, state in enumerate(gradient) if state == PARTIAL and mesh.sizes[a] > 1

@@ -156,6 +156,38 @@ def test_under_zero_3_parameters_are_whole_only_while_used(four: Ranks) -> None:
     assert min(most for most, _ in four(kept_whole, False)) == LAYERS
 
 
+def whole_gradients(rank: int, zero: int, micro: int) -> int:
+    """The most buffers of whole gradients at once, when a reduction of one begins."""
+    _, step = made(rank, zero, micro, 0)
+    step()
+    scattered: list[Any] = []
+    most = 0
+    real = dist.reduce_scatter_tensor
+
+    def scatter(shard: Any, whole: Any, **options: Any) -> Any:
+        nonlocal most
+        scattered.append(StorageWeakRef(whole.untyped_storage()))
+        most = max(most, sum(not memory.expired() for memory in scattered))
+        return real(shard, whole, **options)
+
+    dist.reduce_scatter_tensor = scatter
+    try:
+        step()
+    finally:
+        dist.reduce_scatter_tensor = real
+    assert len(scattered) == LAYERS * (micro if zero >= 2 else 1)
+    return most
+
+
+@pytest.mark.parametrize("micro", [1, 3])
+@pytest.mark.parametrize("zero", [2, 3])
+def test_whole_gradients_go_when_the_next_are_on_their_way(
+    four: Ranks, zero: int, micro: int
+) -> None:
+    # One begins, one is on its way, one that a communication thread has not let go of yet.
+    assert max(four(whole_gradients, zero, micro)) <= 3
+
+
 def held_gradients(rank: int) -> list[int]:
     """Bytes in gradients' storages under ZeRO 0 after backward and after zero_grad."""
     store, step = made(rank, 0, 1, 2**20)

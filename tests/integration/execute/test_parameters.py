@@ -230,11 +230,12 @@ def test_bfloat16(four: Ranks, stage: int) -> None:
     near(four(run_store, specs, partial(torch.optim.SGD, lr=1e-3)), 2**-5)
 
 
-def large_alone(rank: int, to_none: bool) -> bool:
+def large_alone(rank: int, to_none: bool, stage: int, columns: int) -> bool:
     """A gradient over a MiB is summed where autograd left it; two backward calls add up."""
-    mesh = RankMesh(("data",), (4,), rank)
-    store = ParameterStore([ParameterSpec("w", (512, 513), "float32", (R,), (P,))], mesh)
-    store.load({"w": torch.ones(512, 513)})
+    mesh, zero = RankMesh(("data",), (4,), rank), (stage, (0,) if stage else ())
+    shape = (512, columns)
+    store = ParameterStore([ParameterSpec("w", shape, "float32", (R,), (P,), *zero)], mesh)
+    store.load({"w": torch.ones(shape)})
     weight = store.parameters()["w"]
     well = True
     for _ in range(3):
@@ -249,8 +250,11 @@ def large_alone(rank: int, to_none: bool) -> bool:
 
 
 @pytest.mark.parametrize("to_none", [True, False])
-def test_a_large_gradient_goes_alone(four: Ranks, to_none: bool) -> None:
-    assert all(four(large_alone, to_none))
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+# With 1025 columns four ranks have shards of another size than the last.
+@pytest.mark.parametrize("columns", [513, 1025])
+def test_a_large_gradient_goes_alone(four: Ranks, to_none: bool, stage: int, columns: int) -> None:
+    assert all(four(large_alone, to_none, stage, columns))
 
 
 def after_a_failure(rank: int) -> list[float]:
