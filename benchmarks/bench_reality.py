@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "integration" / "execu
 STRATEGIES, REPEATS = 20, 6
 WARM_UP, STEPS = 6, 6
 """After some five steps no step touches memory for the first time any more."""
-OPERATORS_S, COLLECTIVES_S = 40.0, 45.0
+OPERATORS_S, COLLECTIVES_S = 120.0, 120.0
 QUANTITIES = ("iteration", "compute", "communication", "peak")
 MODELS = {
     "mlp": ("zoo:mlp:layers=4,inputs=1024,hidden=2048,classes=16,batch=512", None, None),

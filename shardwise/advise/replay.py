@@ -31,7 +31,8 @@ Choices = NDArray[np.unsignedinteger]
 class Replayed:
     """Of P strategies, arrays of shape (P,), bytes and seconds.
 
-    `time_s` has communication overlapped, and what that costs where the profile says it.
+    `time_s` has communication overlapped, and what that costs where the profile says it, and the
+    waiting for the latest rank at each communication where that was measured (`Hardware.waiting`).
     `compute_s` and `communication_s` are how long the two streams were busy (their sum is the time
     that the search adds up), `exposed_s` how much longer the step is than its computation.
     """
@@ -62,11 +63,13 @@ class Replayer:
     def __init__(self, problem: SearchProblem, settings: StepSettings) -> None:
         self._settings = settings
         self._overlap = problem.context.hardware.overlap
+        self._waiting = problem.context.hardware.waiting
         written = step_program(problem, settings)
         step, tape = written.structure, written.structure.tape
         self._repeat = written.repeat
         self._labels, self._buffers = tape.labels, tape.buffer_labels
         self._streams = tape.streams
+        self._communicating = np.flatnonzero(np.array(tape.streams) != COMPUTE)
         self._program = tape.program([] if self._repeat is None else self._repeat.marks)
         self._durations = Gather(tape.durations)
         self._sizes = Gather(tape.sizes)
@@ -109,9 +112,20 @@ class Replayer:
             compute = compute + times * period[:, streams == COMPUTE].sum(axis=1)
             communication = communication + times * period[:, streams != COMPUTE].sum(axis=1)
         time = contended_time(time, compute, communication, self._overlap)
+        if self._waiting is not None:
+            time = time + self._waiting.per_step(compute, self._collectives(durations))
         return Replayed(
             found.peak_bytes, time, compute, communication, np.maximum(time - compute, 0.0)
         )
+
+    def _collectives(self, durations: Floats) -> Floats:
+        """Of each strategy, how often ranks communicate in one step: (P,)."""
+        tasks = self._communicating
+        times = np.ones(len(tasks))
+        if self._repeat is not None:
+            stretch = self._repeat.tasks
+            times += ((stretch.start <= tasks) & (tasks < stretch.stop)) * self._repeat.times
+        return np.asarray((durations[:, tasks] > 0.0) @ times)
 
     def moment(self, choices: Choices, edge_choices: Choices) -> Moment:
         """The peak of one strategy: (groups,) and (edges,)."""

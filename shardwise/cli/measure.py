@@ -1,4 +1,4 @@
-"""measure: this host's (or this job's) collectives, devices and overlap as a profile file."""
+"""measure: this host's (or this job's) collectives, devices, overlap, waiting as a profile file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPORT = Path("report") / "profile.json"
 @click.option("-o", "--output", help="The profile file to write.")
 @click.option("--name", default="", help="The profile's name.")
 @click.option("--collectives", is_flag=True, help="Only collectives (and what a device can do).")
-@click.option("--overlap", is_flag=True, help="Only overlap (and what a device can do).")
+@click.option("--overlap", is_flag=True, help="Only overlap, waiting and what a device can do.")
 @click.option(
     "--operations",
     default=",".join(OPERATIONS),

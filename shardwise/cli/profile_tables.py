@@ -27,6 +27,10 @@ def show_profile(profile: Hardware) -> None:
             f"{found.computation_slowdown:.2f} times as long beside {found.operation}, which takes "
             f"{found.communication_slowdown:.2f} times"
         )
+    if profile.waiting is not None:
+        waits = zip(profile.waiting.wait_s, profile.waiting.compute_s, strict=True)
+        said = ", ".join(f"{seconds(w)} after {seconds(c)}" for w, c in waits)
+        out.print(f"waiting for the latest rank at a collective: {said} of computation")
     for figure, source in profile.sources.items():
         out.print(f"  {figure}: {source}")
     if profile.collectives:

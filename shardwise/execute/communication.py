@@ -1,10 +1,11 @@
 """How long a step communicates: every collective timed alone, apart from waiting for others.
 
-While a `CommunicationClock` is on, each collective of torch.distributed starts with a barrier of
-its group, is waited for, and its seconds are added up. What is asked for asynchronously is done at
-once: nothing overlaps, so the rest of the step is computation. That is what the cost model adds up
-(TensorOpt Eq. 2 and 3); what overlaps in an ordinary step is seen in its time. Copies that pack and
-unpack belong to what they move (`counted`), as in the cost of re-scheduling.
+While a `CommunicationClock` is on, each collective of torch.distributed starts and ends with a
+barrier of everybody, is waited for, and its seconds are added up. So the step must be one program
+for all ranks. What is asked for asynchronously is done at once: nothing overlaps, and the rest of
+the step is computation. That is what the cost model adds up (TensorOpt Eq. 2 and 3); what overlaps
+in an ordinary step is seen in its time. Copies that pack and unpack belong to what they move
+(`counted`), as in the cost of re-scheduling.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ class CommunicationClock:
         def timed(*args: Any, **kwargs: Any) -> Any:
             wanted = kwargs.pop("async_op", False)
             began = self._now()
-            dist.barrier(group=kwargs.get("group"))
+            dist.barrier()
             ready = self._now()
             function(*args, **kwargs)
             ended = self._now()
-            self.waited_s += ready - began
+            # Else who is done computes, and on shared cores slows the others' collective down.
+            dist.barrier()
+            self.waited_s += ready - began + self._now() - ended
             self.seconds += ended - ready
             self.calls[name] = self.calls.get(name, 0) + 1
             return _Done() if wanted else None

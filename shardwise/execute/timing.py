@@ -23,6 +23,9 @@ from torch.utils._pytree import tree_leaves
 from shardwise.execute.allocation import AllocationTracker
 from shardwise.execute.communication import CommunicationClock
 
+LEAST_TIMED = 5
+"""Steps timed alone: of fewer one that was interrupted shows."""
+
 Step = Callable[[], None]
 
 
@@ -48,7 +51,7 @@ def time_steps(
     for _ in range(warm_up):
         step()
     ordinary = [_seconds(step, device) for _ in range(steps)]
-    parts = [_parts(step, device) for _ in range(max(steps // 3, 3))]
+    parts = [_parts(step, device) for _ in range(max(steps // 2, LEAST_TIMED))]
     peak = _peak(step, held, device)
     everybody: list[Any] = [None] * dist.get_world_size()
     mine = (

@@ -13,6 +13,7 @@ from shardwise.hardware.hardware import (
     Hardware,
     Level,
     Overlap,
+    Waiting,
     hardware_document,
 )
 from shardwise.hardware.mesh import GroupShape, Mesh, MeshAxis, TooFewDevices
@@ -38,6 +39,7 @@ __all__ = [
     "Offer",
     "Overlap",
     "TooFewDevices",
+    "Waiting",
     "bus_bandwidth",
     "bus_factor",
     "collective_time",

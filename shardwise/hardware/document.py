@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from shardwise.hardware.hardware import (
     Hardware,
     Level,
     Overlap,
+    Waiting,
 )
 from shardwise.hardware.operator_tables import OperatorTableFile, operator_tables
 
@@ -61,6 +63,11 @@ class _OverlapFile(msgspec.Struct):
     size_bytes: float
 
 
+class _WaitingFile(msgspec.Struct):
+    compute_s: list[float]
+    wait_s: list[float]
+
+
 class _HardwareFile(msgspec.Struct):
     schema: str
     name: str
@@ -75,6 +82,7 @@ class _HardwareFile(msgspec.Struct):
     overlap: _OverlapFile | None = None
     measurement: dict[str, Any] = {}
     packing: bool = False
+    waiting: _WaitingFile | None = None
 
 
 def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
@@ -118,6 +126,9 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
         None if parsed.overlap is None else Overlap(**msgspec.structs.asdict(parsed.overlap)),
         parsed.measurement,
         parsed.packing,
+        None
+        if parsed.waiting is None
+        else Waiting(tuple(parsed.waiting.compute_s), tuple(parsed.waiting.wait_s)),
     )
 
 
@@ -201,4 +212,18 @@ def _check(parsed: _HardwareFile, file: str | None) -> None:
     if parsed.overlap is not None:
         hidden = parsed.overlap.hidden_fraction
         demand(0 <= hidden <= 1, "overlap.hidden_fraction", f"{hidden}", "a fraction in [0, 1]")
+    if parsed.waiting is not None:
+        apart, waits = parsed.waiting.compute_s, parsed.waiting.wait_s
+        demand(
+            bool(apart) and apart[0] >= 0 and all(a < b for a, b in pairwise(apart)),
+            "waiting.compute_s",
+            f"{apart}",
+            "ascending seconds from 0 on, at least one",
+        )
+        demand(
+            len(waits) == len(apart) and min(waits) >= 0,
+            "waiting.wait_s",
+            f"{waits}",
+            "as many as compute_s, each at least 0",
+        )
     demand(parsed.nodes is None or parsed.nodes >= 1, "nodes", f"{parsed.nodes}", "at least 1")

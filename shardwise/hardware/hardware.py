@@ -122,6 +122,27 @@ class Overlap:
     size_bytes: float
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """How long a collective waits for the latest rank, by what ranks have computed since the last.
+
+    `compute_s` ascending, `wait_s` as many, seconds at least 0: the mean of all ranks, measured
+    with as many as the profile was.
+    """
+
+    compute_s: tuple[float, ...]
+    wait_s: tuple[float, ...]
+
+    def per_step(self, compute_s: Floats, collectives: Floats) -> Floats:
+        """Seconds of waiting in a step of so much computation and so many collectives, like (P,).
+
+        Collectives are taken to lie evenly in it. Between measured times along lines, outside them
+        as at the nearest one.
+        """
+        apart = compute_s / np.maximum(collectives, 1.0)
+        return np.asarray(collectives * np.interp(apart, self.compute_s, self.wait_s))
+
+
 TableKey = tuple[str, int, int, bool]
 """Operation, nodes spanned, ranks per node, whether ranks are consecutive."""
 
@@ -138,8 +159,8 @@ class Hardware:
     `two_node_trees`: whether the communication library reduces over two nodes along a tree, which
     halves the bytes between them. `packing`: whether the copies that pack what a collective sends
     and unpack what it brings are priced beside it; else a level's `efficiency` has them in it.
-    `overlap` and `measurement` (when, where and with what the profile was measured) are there only
-    where something was measured.
+    `overlap`, `waiting` and `measurement` (when, where and with what the profile was measured) are
+    there only where something was measured.
     """
 
     name: str
@@ -154,6 +175,7 @@ class Hardware:
     overlap: Overlap | None = None
     measurement: Mapping[str, Any] = field(default_factory=dict)
     packing: bool = False
+    waiting: Waiting | None = None
 
     @property
     def per_node(self) -> int:
@@ -242,6 +264,8 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
         document["packing"] = True
     if hardware.overlap is not None:
         document["overlap"] = msgspec.to_builtins(hardware.overlap)
+    if hardware.waiting is not None:
+        document["waiting"] = msgspec.to_builtins(hardware.waiting)
     if hardware.measurement:
         document["measurement"] = msgspec.to_builtins(hardware.measurement)
     return document

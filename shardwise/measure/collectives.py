@@ -40,7 +40,7 @@ def measure_collectives(
     began = perf_counter()
     shapes = group_shapes(rank.world.size, rank.world.ranks_per_node)
     todo = [(operation, siblings) for siblings in shapes for operation in options.operations]
-    groups = {siblings.label: _own_group(rank, siblings) for siblings in shapes}
+    groups = {siblings.label: own_group(rank, siblings) for siblings in shapes}
     largest = min(memory_bytes / BUFFERS, options.max_bytes or float("inf"))
     visited = [
         Visited(operation, siblings, *groups[siblings.label], memory_bytes)
@@ -95,7 +95,7 @@ class Visited:
         )
 
 
-def _own_group(rank: Rank, siblings: Siblings) -> tuple[Any, tuple[int, ...]]:
+def own_group(rank: Rank, siblings: Siblings) -> tuple[Any, tuple[int, ...]]:
     """The group that this rank is in; every rank has to make every group, in one order."""
     mine = None
     for ranks in siblings.groups:

@@ -13,7 +13,7 @@ GPU_MEMORY_SHARE = 0.25
 """Of the free memory of a host (shared by its ranks) and of a device (one rank's): the default."""
 
 SMALLEST_BYTES = 1024
-COLLECTIVES_SHARE, DEVICE_SHARE, OVERLAP_SHARE = 0.75, 0.15, 0.10
+COLLECTIVES_SHARE, DEVICE_SHARE, OVERLAP_SHARE, WAITING_SHARE = 0.70, 0.10, 0.10, 0.10
 """How the time limit is split."""
 
 

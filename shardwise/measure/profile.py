@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise import __version__
-from shardwise.hardware.hardware import CollectiveTable, Device, Hardware, Level, Overlap
+from shardwise.hardware.hardware import CollectiveTable, Device, Hardware, Level, Overlap, Waiting
 from shardwise.hardware.verdict import verdict
 from shardwise.measure.links import Link
 from shardwise.measure.rank import Rank
@@ -27,6 +27,7 @@ def assemble(
     links: Mapping[str, Link | None],
     tables: Sequence[CollectiveTable],
     overlap: Overlap | None,
+    waiting: Waiting | None,
     notes: Sequence[str],
     facts: Mapping[str, Any],
 ) -> Hardware:
@@ -37,7 +38,8 @@ def assemble(
     """
     world = rank.world
     now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
-    what = "collectives, " * bool(tables) + "overlap, " * (overlap is not None) + "device"
+    what = "collectives, " * bool(tables) + "overlap, " * (overlap is not None)
+    what += "waiting, " * (waiting is not None) + "device"
     inside, between = links.get("inside"), links.get("between")
     versions = f"{rank.backend} of torch {rank.torch.__version__}"
     hardware = Hardware(
@@ -57,6 +59,7 @@ def assemble(
         },
         nodes=world.nodes,
         overlap=overlap,
+        waiting=waiting,
         packing=True,
         measurement={
             "when": now,

@@ -1,4 +1,4 @@
-"""A whole measurement on one rank: device, collectives, overlap, the profile of all."""
+"""A whole measurement on one rank: device, overlap, waiting, collectives, the profile of all."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from shardwise.measure.options import (
     DEVICE_SHARE,
     GPU_MEMORY_SHARE,
     OVERLAP_SHARE,
+    WAITING_SHARE,
     MeasureOptions,
 )
 from shardwise.measure.overlap import measure_overlap
 from shardwise.measure.profile import assemble
 from shardwise.measure.rank import Rank, joined
+from shardwise.measure.waiting import measure_waiting
 from shardwise.measure.world import World
 
 Tell = Callable[[str, float], None]
@@ -44,11 +46,13 @@ def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | Non
         tell("the device", 0.0)
         device = measure_device(rank, memory, options.time_limit_s * DEVICE_SHARE)
         links = _links(rank, device.memory_bandwidth_bytes_per_s)
-        overlap = None
-        share = OVERLAP_SHARE
+        overlap = waiting = None
+        share = OVERLAP_SHARE + WAITING_SHARE
         if options.overlap and world.size > 1:
             tell("overlap", 0.0)
             overlap = measure_overlap(rank, memory, options.time_limit_s * OVERLAP_SHARE)
+            tell("waiting", 0.0)
+            waiting = measure_waiting(rank, memory, options.time_limit_s * WAITING_SHARE)
             share = 0.0
         spent = float(rank.worst([perf_counter() - began])[0])
         left = min(options.time_limit_s * (COLLECTIVES_SHARE + share), options.time_limit_s - spent)
@@ -70,7 +74,7 @@ def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | Non
             "seconds": round(perf_counter() - began, 2),
         }
         name = options.name or f"measured-{hosts[0]}-{world.size}"
-        return assemble(rank, name, device, links, tables, overlap, notes, facts)
+        return assemble(rank, name, device, links, tables, overlap, waiting, notes, facts)
 
 
 def _silent(stage: str, fraction: float) -> None:

@@ -73,6 +73,11 @@ def test_two_ranks_give_a_profile_that_every_command_reads(tmp_path: Path) -> No
     assert 1e-8 < device.kernel_latency_s < 1e-2
     assert hardware.overlap is not None
     assert hardware.overlap.computation_slowdown > 0.5
+    assert hardware.waiting is not None
+    assert len(hardware.waiting.compute_s) >= 1
+    # Aimed at 1 ms and more; on a loaded machine work takes longer than it did when it was sized.
+    assert 1e-4 < hardware.waiting.compute_s[0] < 0.1
+    assert all(0 <= wait < 0.1 for wait in hardware.waiting.wait_s)
     assert hardware.measurement["backend"] == "gloo"
     assert hardware.measurement["links"] == {"inside": "loopback"}
     found = frontier(read_graph(shipped_graph("vgg16")), hardware, 2)
@@ -87,6 +92,7 @@ def test_two_ranks_give_a_profile_that_every_command_reads(tmp_path: Path) -> No
     )
     assert "reduce_scatter" in shown.stdout
     assert "busbw" in shown.stdout
+    assert "waiting for the latest rank at a collective" in " ".join(shown.stdout.split())
 
 
 def test_four_ranks_have_consecutive_and_strided_groups(tmp_path: Path) -> None:
@@ -97,6 +103,7 @@ def test_four_ranks_have_consecutive_and_strided_groups(tmp_path: Path) -> None:
     assert _keys(hardware) == {(op, *s) for op in ("all_reduce", "all_gather") for s in shapes}
     assert {t.siblings for t in hardware.collectives if t.size == 2} == {2}
     assert hardware.overlap is None
+    assert hardware.waiting is None
 
 
 def test_time_and_memory_are_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from shardwise.advise import frontier
 from shardwise.advise.communication_basis import communication_basis, communication_shares
+from shardwise.advise.options import Options
 from shardwise.advise.overlap import contended_time
+from shardwise.advise.replay import Replayed
+from shardwise.advise.search import Subject, search
 from shardwise.capture import shipped_graph
 from shardwise.errors import BadInput
 from shardwise.graph import read_graph
@@ -23,6 +26,7 @@ from shardwise.hardware import (
     Hardware,
     Mesh,
     Overlap,
+    Waiting,
     bus_bandwidth,
     bus_factor,
     collective_time,
@@ -169,10 +173,11 @@ def test_what_is_optional_round_trips_and_is_absent_where_unknown() -> None:
     assert set(document["collectives"][0]) == {
         "operation", "nodes", "ranks_per_node", "consecutive", "sizes_bytes", "times_s"
     }  # fmt: skip
-    assert "overlap" not in document and "measurement" not in document
+    assert not {"overlap", "waiting", "measurement"} & {*document}
     full = replace(
         profile(table(p10_s=SIZES, p90_s=SIZES, repeats=(5,) * 11, siblings=4, derived="a rule")),
         overlap=Overlap(0.5, 1.2, 1.4, "all_reduce", 1e6),
+        waiting=Waiting((0.001, 0.004), (0.0003, 0.0)),
         measurement={"when": "today", "links": {"inside": "nvlink"}},
     )
     again = hardware_from_document(json.loads(json.dumps(hardware_document(full))))
@@ -187,13 +192,23 @@ def test_what_is_optional_round_trips_and_is_absent_where_unknown() -> None:
         (("collectives", 0, "repeats"), [0] * 11, "collectives[0].repeats"),
         (("overlap", "hidden_fraction"), 1.5, "overlap.hidden_fraction"),
         (("overlap", "operation"), None, "overlap.operation"),
+        (("waiting", "compute_s"), [], "waiting.compute_s"),
+        (("waiting", "compute_s"), [0.004, 0.001], "waiting.compute_s"),
+        (("waiting", "compute_s", 0), -1e-3, "waiting.compute_s"),
+        (("waiting", "wait_s"), [1e-3], "waiting.wait_s"),
+        (("waiting", "wait_s", 1), -1e-3, "waiting.wait_s"),
+        (("waiting", "wait_s", 1), "late", "waiting.wait_s[1]"),
     ],
 )
 def test_refused_fields_are_named(
     tmp_path: Path, where: tuple[str | int, ...], value: object, field: str
 ) -> None:
-    hardware = replace(profile(table()), overlap=Overlap(0.5, 1.2, 1.4, "all_reduce", 1e6))
-    document = hardware_document(hardware)
+    hardware = replace(
+        profile(table()),
+        overlap=Overlap(0.5, 1.2, 1.4, "all_reduce", 1e6),
+        waiting=Waiting((0.001, 0.004), (0.0003, 0.001)),
+    )
+    document = json.loads(json.dumps(hardware_document(hardware)))
     inner: object = document
     for key in where[:-1]:
         inner = inner[key]  # type: ignore[index]
@@ -241,3 +256,34 @@ def test_a_measured_overlap_lengthens_replayed_steps() -> None:
         middle = (bare["replayed_time_s"] + bare["time_s"]) / 2
         assert some["replayed_time_s"] == pytest.approx(middle)
         assert none["replayed_peak_bytes"] == bare["replayed_peak_bytes"]
+
+
+def test_waiting_goes_by_collectives_and_what_is_computed_between_them() -> None:
+    waiting = Waiting((0.001, 0.003), (0.0002, 0.0006))
+    compute = np.array([0.1, 0.1, 0.1, 0.1, 0.0])
+    collectives = np.array([0.0, 50.0, 10.0, 1000.0, 4.0])
+    found = waiting.per_step(compute, collectives)
+    assert found == pytest.approx([0.0, 50 * 0.0004, 10 * 0.0006, 1000 * 0.0002, 4 * 0.0002])
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 8])
+def test_measured_waiting_lengthens_replayed_steps_by_the_collectives_in_them(
+    micro_batches: int,
+) -> None:
+    """Waits that do not depend on what is computed: so much more a step as ranks communicate."""
+    subject = Subject.of(read_graph(shipped_graph("gpt2")))
+    base, wait = load_hardware("dgx-a100-80gb"), 1e-4
+
+    def replayed(waiting: Waiting | None) -> Replayed:
+        hardware = replace(base, waiting=waiting)
+        return search(subject, hardware, 4, Options(), micro_batches=micro_batches).replayed
+
+    before, after = replayed(None), replayed(Waiting((0.001,), (wait,)))
+    often = (after.time_s - before.time_s) / wait
+    assert often == pytest.approx(np.round(often), abs=1e-6)
+    assert after.exposed_s - before.exposed_s == pytest.approx(often * wait)
+    for part in ("peak_bytes", "compute_s", "communication_s"):
+        assert (getattr(after, part) == getattr(before, part)).all()
+    # Forward and backward of every micro-batch communicate alike; inputs and gradients add few.
+    assert often.max() > 20 * micro_batches
+    assert often.min() < often.max()

@@ -325,7 +325,7 @@ def main(folder: Path) -> None:
                 active = json.load(answer)["data"]["activeTargets"]
             up = sorted({t["labels"]["job"] for t in active if t["health"] == "up"})
             # A scrape of the service has two jobs: two that are up need not be the worker's.
-            return up if SCRAPED <= {*up} else None
+            return up if {*up} >= SCRAPED else None
 
         found["scraped"] = _wait(targets, "Prometheus scrapes the service and a worker")
         found["users"] = {

@@ -108,4 +108,4 @@ def moved(rank: int) -> tuple[tuple[float, float], tuple[float, float]]:
 
 def test_packing_counts_as_communication(two: Ranks) -> None:
     """Two ticks more: from the move's begin to its collective's, and from its end to the move's."""
-    assert two(moved) == [((3.0, 1.0), (1.0, 1.0))] * 2
+    assert two(moved) == [((3.0, 2.0), (1.0, 2.0))] * 2

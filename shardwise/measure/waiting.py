@@ -1,0 +1,110 @@
+"""How long ranks wait for the latest of them, beyond computing and communicating.
+
+Ranks that do the same work do not take the same time for it, and each collective waits for the
+latest. Products and elementwise operators in turn, as training has them, then an all_reduce, again
+and again, each time among other ranks: the groups of a mesh's axes take turns, as they do in a
+plan, and get out of step. Besides, the same work without the collective, and the collective alone:
+
+    wait = t_round - t_work - t_all_reduce      means of all ranks and rounds, median of repeats
+
+TensorOpt and HeteroG leave it out. It is little where every rank has a device of its own, and a
+tenth to a quarter of a step where ranks share noisy cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+from time import perf_counter
+
+import numpy as np
+
+from shardwise.hardware.hardware import Floats, Waiting
+from shardwise.measure.collectives import own_group
+from shardwise.measure.exchange import ITEM_BYTES
+from shardwise.measure.rank import Rank
+from shardwise.measure.shapes import group_shapes
+
+APART_S = (0.001, 0.004, 0.016)
+"""Computation between two collectives that is aimed at."""
+SIDE, ROWS = 256, 1024
+"""Of the product's factors, and of what the elementwise operator reads."""
+EXCHANGED_BYTES = 2**20
+REPEATS = 9
+LONG_ENOUGH_S, FEWEST, MOST = 0.12, 8, 60
+"""What one repeat computes, and within which numbers of rounds."""
+
+
+def measure_waiting(rank: Rank, memory_bytes: float, limit_s: float) -> Waiting | None:
+    """Waits after several lengths of computation; every rank gets the same.
+
+    `memory_bytes` is what this rank's buffers may take: below a few MB None. `limit_s` bounds the
+    time: there are fewer repeats then, and the longer lengths are left out.
+    """
+    if memory_bytes < EXCHANGED_BYTES + 4 * ITEM_BYTES * SIDE * (ROWS + SIDE):
+        return None
+    began = perf_counter()
+    torch = rank.torch
+    shapes = group_shapes(rank.world.size, rank.world.ranks_per_node)
+    groups = cycle([own_group(rank, siblings)[0] for siblings in shapes])
+    buffer = torch.zeros(EXCHANGED_BYTES // ITEM_BYTES, device=rank.device)
+    work = _work(rank)
+
+    def exchange() -> None:
+        torch.distributed.all_reduce(buffer, group=next(groups))
+
+    once = float(np.mean(rank.gather(rank.time(lambda: work(20)) / 20)))
+    waits: dict[float, float] = {}
+    for aimed in APART_S:
+        count = max(round(aimed / once), 1)
+        rounds = int(np.clip(LONG_ENOUGH_S / (count * once), FEWEST, MOST))
+        rounds = -(-rounds // len(shapes)) * len(shapes)
+        repeats: list[Floats] = []
+        while len(repeats) < REPEATS and (not repeats or rank.left_s(limit_s, began) > 0):
+            repeats.append(_repeat(rank, partial(work, count), exchange, rounds, len(shapes)))
+        working, talking, together = np.median(repeats, axis=0)
+        waits[float(working)] = max(float(together - working - talking), 0.0)
+        if rank.left_s(limit_s, began) <= 0:
+            break
+    return Waiting(*zip(*sorted(waits.items()), strict=True))
+
+
+def _work(rank: Rank) -> Callable[[int], None]:
+    """So many products, each with an operator that takes new memory."""
+    torch = rank.torch
+    left, right, out = (torch.ones(SIDE, SIDE, device=rank.device) for _ in range(3))
+    read = torch.ones(ROWS, SIDE, device=rank.device)
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            torch.mm(left, right, out=out)
+            torch.relu_(read + 1.0)
+
+    work(3)
+    return work
+
+
+def _repeat(
+    rank: Rank, work: Callable[[], None], exchange: Callable[[], None], rounds: int, shapes: int
+) -> Floats:
+    """Seconds of one round's work, its collective and both in turn: means of rounds and ranks.
+
+    `rounds` is a multiple of the number of `shapes`, which take turns from call to call.
+    """
+
+    def both() -> None:
+        work()
+        exchange()
+
+    rank.barrier()
+    working = rank.time(work, rounds)
+    rank.barrier()
+    together = rank.time(both, rounds)
+    talking = []
+    for _ in range(max(FEWEST // shapes, 2) * shapes):
+        rank.barrier()
+        talking.append(rank.time(exchange))
+    rank.barrier()
+    mine = [working, float(np.mean(talking)), together]
+    return np.asarray(np.mean(rank.gather(mine), axis=0))
