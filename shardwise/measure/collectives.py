@@ -10,7 +10,7 @@ part of each table's repeats and not in all repeats of one. The first pass finds
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import log
 from time import perf_counter
@@ -21,9 +21,10 @@ import numpy as np
 from shardwise.hardware.hardware import CollectiveTable
 from shardwise.measure.budget import WARM_UPS, effort, fits, share_s
 from shardwise.measure.exchange import BUFFERS, prepare, real_size
+from shardwise.measure.groups import OwnGroup
 from shardwise.measure.options import MeasureOptions
 from shardwise.measure.rank import Rank
-from shardwise.measure.shapes import Siblings, group_shapes
+from shardwise.measure.shapes import Siblings
 
 Tell = Callable[[str, float], None]
 FEWEST_SIZES = 2
@@ -31,20 +32,23 @@ PASSES = 3
 
 
 def measure_collectives(
-    rank: Rank, options: MeasureOptions, memory_bytes: float, limit_s: float, tell: Tell
+    rank: Rank,
+    options: MeasureOptions,
+    groups: Sequence[OwnGroup],
+    memory_bytes: float,
+    limit_s: float,
+    tell: Tell,
 ) -> tuple[list[CollectiveTable], list[str]]:
     """Every table, and what was left out; the same on all ranks.
 
     `memory_bytes` is what this rank's buffers may take, `limit_s` the time for all tables.
     """
     began = perf_counter()
-    shapes = group_shapes(rank.world.size, rank.world.ranks_per_node)
-    todo = [(operation, siblings) for siblings in shapes for operation in options.operations]
-    groups = {siblings.label: own_group(rank, siblings) for siblings in shapes}
     largest = min(memory_bytes / BUFFERS, options.max_bytes or float("inf"))
     visited = [
-        Visited(operation, siblings, *groups[siblings.label], memory_bytes)
-        for operation, siblings in todo
+        Visited(operation, own.siblings, own.group, own.ranks, memory_bytes)
+        for own in groups
+        for operation in options.operations
     ]
     for number in range(PASSES * len(visited)):
         pass_number, place = divmod(number, len(visited))
@@ -93,17 +97,6 @@ class Visited:
             tuple(len(repeats) for repeats in times),
             self.siblings.per_node,
         )
-
-
-def own_group(rank: Rank, siblings: Siblings) -> tuple[Any, tuple[int, ...]]:
-    """The group that this rank is in; every rank has to make every group, in one order."""
-    mine = None
-    for ranks in siblings.groups:
-        made = rank.torch.distributed.new_group(list(ranks), backend=rank.backend)
-        if rank.world.rank in ranks:
-            mine = (made, ranks)
-    assert mine is not None, "the sibling groups of a shape hold every rank"
-    return mine
 
 
 def _first_pass(

@@ -11,6 +11,7 @@ from typing import Any
 from shardwise.hardware.hardware import CollectiveTable, Hardware
 from shardwise.measure.collectives import measure_collectives
 from shardwise.measure.device import free_memory, measure_device
+from shardwise.measure.groups import own_groups
 from shardwise.measure.links import Link, gpu_link, network_link
 from shardwise.measure.options import (
     COLLECTIVES_SHARE,
@@ -46,20 +47,21 @@ def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | Non
         tell("the device", 0.0)
         device = measure_device(rank, memory, options.time_limit_s * DEVICE_SHARE)
         links = _links(rank, device.memory_bandwidth_bytes_per_s)
+        groups = own_groups(rank) if world.size > 1 else []
         overlap = waiting = None
         share = OVERLAP_SHARE + WAITING_SHARE
         if options.overlap and world.size > 1:
             tell("overlap", 0.0)
             overlap = measure_overlap(rank, memory, options.time_limit_s * OVERLAP_SHARE)
             tell("waiting", 0.0)
-            waiting = measure_waiting(rank, memory, options.time_limit_s * WAITING_SHARE)
+            waiting = measure_waiting(rank, groups, memory, options.time_limit_s * WAITING_SHARE)
             share = 0.0
         spent = float(rank.worst([perf_counter() - began])[0])
         left = min(options.time_limit_s * (COLLECTIVES_SHARE + share), options.time_limit_s - spent)
         tables: list[CollectiveTable] = []
         notes: list[str] = []
         if options.collectives and world.size > 1:
-            tables, notes = measure_collectives(rank, options, memory, max(left, 0.0), tell)
+            tables, notes = measure_collectives(rank, options, groups, memory, max(left, 0.0), tell)
         hosts = rank.gather(platform.node())
         if world.rank:
             return None

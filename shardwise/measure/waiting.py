@@ -13,7 +13,7 @@ tenth to a quarter of a step where ranks share noisy cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
 from time import perf_counter
@@ -21,10 +21,9 @@ from time import perf_counter
 import numpy as np
 
 from shardwise.hardware.hardware import Floats, Waiting
-from shardwise.measure.collectives import own_group
 from shardwise.measure.exchange import ITEM_BYTES
+from shardwise.measure.groups import OwnGroup
 from shardwise.measure.rank import Rank
-from shardwise.measure.shapes import group_shapes
 
 APART_S = (0.001, 0.004, 0.016)
 """Computation between two collectives that is aimed at."""
@@ -36,7 +35,9 @@ LONG_ENOUGH_S, FEWEST, MOST = 0.12, 8, 60
 """What one repeat computes, and within which numbers of rounds."""
 
 
-def measure_waiting(rank: Rank, memory_bytes: float, limit_s: float) -> Waiting | None:
+def measure_waiting(
+    rank: Rank, groups: Sequence[OwnGroup], memory_bytes: float, limit_s: float
+) -> Waiting | None:
     """Waits after several lengths of computation; every rank gets the same.
 
     `memory_bytes` is what this rank's buffers may take: below a few MB None. `limit_s` bounds the
@@ -46,23 +47,24 @@ def measure_waiting(rank: Rank, memory_bytes: float, limit_s: float) -> Waiting 
         return None
     began = perf_counter()
     torch = rank.torch
-    shapes = group_shapes(rank.world.size, rank.world.ranks_per_node)
-    groups = cycle([own_group(rank, siblings)[0] for siblings in shapes])
+    turns = cycle([own.group for own in groups])
     buffer = torch.zeros(EXCHANGED_BYTES // ITEM_BYTES, device=rank.device)
     work = _work(rank)
 
     def exchange() -> None:
-        torch.distributed.all_reduce(buffer, group=next(groups))
+        torch.distributed.all_reduce(buffer, group=next(turns))
 
+    for _ in groups:
+        exchange()
     once = float(np.mean(rank.gather(rank.time(lambda: work(20)) / 20)))
     waits: dict[float, float] = {}
     for aimed in APART_S:
         count = max(round(aimed / once), 1)
         rounds = int(np.clip(LONG_ENOUGH_S / (count * once), FEWEST, MOST))
-        rounds = -(-rounds // len(shapes)) * len(shapes)
+        rounds = -(-rounds // len(groups)) * len(groups)
         repeats: list[Floats] = []
         while len(repeats) < REPEATS and (not repeats or rank.left_s(limit_s, began) > 0):
-            repeats.append(_repeat(rank, partial(work, count), exchange, rounds, len(shapes)))
+            repeats.append(_repeat(rank, partial(work, count), exchange, rounds, len(groups)))
         working, talking, together = np.median(repeats, axis=0)
         waits[float(working)] = max(float(together - working - talking), 0.0)
         if rank.left_s(limit_s, began) <= 0:

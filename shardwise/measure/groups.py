@@ -1,0 +1,29 @@
+"""The process groups of a measurement: of every shape the one that this rank is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise.measure.rank import Rank
+from shardwise.measure.shapes import Siblings, group_shapes
+
+
+@dataclass(frozen=True)
+class OwnGroup:
+    """`group` of torch.distributed with `ranks`, this one among them."""
+
+    siblings: Siblings
+    group: Any
+    ranks: tuple[int, ...]
+
+
+def own_groups(rank: Rank) -> list[OwnGroup]:
+    """By shape, small groups first; every rank has to make every group, in one order."""
+    found = []
+    for siblings in group_shapes(rank.world.size, rank.world.ranks_per_node):
+        for ranks in siblings.groups:
+            made = rank.torch.distributed.new_group(list(ranks), backend=rank.backend)
+            if rank.world.rank in ranks:
+                found.append(OwnGroup(siblings, made, ranks))
+    return found
