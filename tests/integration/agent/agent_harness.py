@@ -220,9 +220,14 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, self.fake.take_reports(document)
         assert call == "assignments", call
         try:
-            return 200, {"assignment": self.fake.work.get(timeout=0.5)}
+            found = self.fake.work.get(timeout=0.5)
         except queue.Empty:
             return 200, {"assignment": None}
+        # As the service: a node that has said that it drains, after it asked too, gets nothing.
+        if self.fake.heartbeats and self.fake.heartbeats[-1]["draining"]:
+            self.fake.work.put(found)
+            found = None
+        return 200, {"assignment": found}
 
     def _cut(self) -> None:
         self.close_connection = True

@@ -115,7 +115,8 @@ def test_a_process_that_does_not_die_drains_the_node(
         (freezer / "freezer.state").write_text("THAWED")
         agent.assert_no_orphan()
         wait_for(lambda: not service.heartbeats[-1]["draining"], "recovery")
-        assert service.end_of(again)["state"] == "done"
+        end = service.end_of(again)
+        assert end["state"] == "done", end["reason"]
 
 
 def test_two_launches_share_the_slots_and_a_third_waits(
