@@ -19,7 +19,7 @@ class OwnGroup:
 
 
 def own_groups(rank: Rank) -> list[OwnGroup]:
-    """By shape, small groups first; every rank has to make every group, in one order."""
+    """By shape, small groups first, everybody last; all ranks make all groups, in one order."""
     found = []
     for siblings in group_shapes(rank.world.size, rank.world.ranks_per_node):
         for ranks in siblings.groups:

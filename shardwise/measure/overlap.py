@@ -28,14 +28,14 @@ REPEATS = 9
 MOST_PRODUCTS = 10_000
 
 
-def measure_overlap(rank: Rank, memory_bytes: float, limit_s: float) -> Overlap:
+def measure_overlap(rank: Rank, group: Any, memory_bytes: float, limit_s: float) -> Overlap:
     """An all_reduce of everybody beside matrix products; medians of the slowest rank's times.
 
-    `memory_bytes` is what this rank's buffers may take; `limit_s` bounds the time.
+    `group` is that of everybody; `memory_bytes` is what this rank's buffers may take; `limit_s`
+    bounds the time.
     """
     began = perf_counter()
     torch = rank.torch
-    group = torch.distributed.new_group(list(range(rank.world.size)), backend=rank.backend)
     size, buffer = SMALLEST_BYTES, torch.zeros(SMALLEST_BYTES // ITEM_BYTES, device=rank.device)
 
     def exchange() -> Any:
