@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from shardwise.advise.operator_layouts import LayoutPair
+from shardwise.execute.agreement import Agreement
 from shardwise.execute.builder import Built
 from shardwise.execute.instruction import Instruction, Slots
 from shardwise.execute.rank_mesh import RankMesh
@@ -52,6 +53,7 @@ class Program:
         saved.late = any(
             i.rebuild is not None and i.rebuild.dropped in i.inputs for i in built.instructions
         )
+        self._agreement = Agreement()
         self._template: Slots = []
         # When a parameter is first read: those of ZeRO 3 are gathered then, not before.
         self._first: dict[int, list[tuple[int, Use]]] = {}
@@ -90,9 +92,11 @@ class Program:
         for name, slot in self._built.arguments.items():
             slots[slot] = arguments[name]
         if self._hooks and torch.is_grad_enabled():
+            forward_pass = self._saved.forward_pass = self._agreement.begin()
             with self._saved.hooks():
                 self._run_hooked(slots, number, watch)
             self._saved.clear()
+            self._agreement.end(forward_pass)
         elif watch is not None:
             self._run_watched(slots, watch)
         else:
@@ -147,11 +151,14 @@ class Program:
 
     def _run_hooked(self, slots: Slots, number: int, watch: Watch | None) -> None:
         runs = SecondRuns(self._saved, self._built.instructions, self._again_at(number))
+        forward_pass = self._saved.forward_pass
         for position, instruction in enumerate(self._built.instructions):
+            forward_pass.now = position
             for slot, use in self._first.get(position, ()):
                 slots[slot] = use()
+            inputs = [slots[s] for s in instruction.inputs]
             with runs.of(instruction, slots):
-                made = instruction.run(*[slots[s] for s in instruction.inputs])
+                made = forward_pass.watch(inputs, instruction.run(*inputs))
             for slot, tensor in zip(instruction.outputs, made, strict=True):
                 slots[slot] = tensor
             if instruction.rebuild is not None:

@@ -2,7 +2,8 @@
 
 Tensors that a strategy rebuilds (TensorOpt §4.2, tensor reuse; ZeRO 3) are recognised by their
 storage, so that views of them are meant too. torch applies only the innermost pair of saved-tensor
-hooks, hence this one pair for all who want something made again.
+hooks, hence this one pair for all who want something made again. When that happens the ranks agree
+upon (`agreement.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any, Protocol
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+
+from shardwise.execute.agreement import ForwardPass
 
 Again = Callable[[], torch.Tensor]
 """Makes a tensor once more, of the same shape, strides and dtype."""
@@ -30,18 +33,25 @@ class Later(Protocol):
 class _Source:
     """A tensor that is made again: once for all who saved it, and freed with the last of them."""
 
-    def __init__(self, reference: StorageWeakRef, again: Again) -> None:
+    def __init__(self, reference: StorageWeakRef | None, again: Again) -> None:
         self.reference = reference
+        self.number = -1
         self._again = again
         self._made: torch.Tensor | None = None
         self.users = 0
         self._left = 0
 
+    def prepare(self) -> None:
+        if self._made is None:
+            made = self._again()
+            self._left = self.users
+            self._made = made if self.users else None
+
     def get(self) -> torch.Tensor:
         if self._made is None:
-            self._made = self._again()
-            self._left = self.users
+            self.prepare()
         found = self._made
+        assert found is not None
         self._left -= 1
         if self._left <= 0:
             self._made = None
@@ -51,8 +61,9 @@ class _Source:
 class Cell:
     """A saved tensor that may yet turn out to be made again."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, instruction: int) -> None:
         self.kept: Any = tensor
+        self.instruction = instruction
 
     def tensor(self) -> torch.Tensor:
         """The tensor, kept or made again."""
@@ -84,18 +95,21 @@ class SavedTensors:
         # A weak reference keeps the address of a storage from being used by another one.
         self._sources: dict[int, _Source] = {}
         self._cells: dict[int, list[Cell]] = {}
+        self.forward_pass = ForwardPass(None)
         self.other: Callable[[torch.Tensor], Any] | None = None
         self.late = False
 
-    def register(self, tensor: torch.Tensor, again: Again) -> None:
+    def register(self, tensor: torch.Tensor, again: Again) -> int:
         """Whatever autograd saves of this tensor's storage is made by `again` in backward.
 
         `again` gives a tensor of the same shape. Parts of larger storages are kept as they are.
+        Answers the thing's number in the forward pass.
         """
         size, stride = tensor.size(), tensor.stride()
         storage = tensor.untyped_storage()
         if storage.nbytes() != tensor.numel() * tensor.element_size():
-            return
+            # On other ranks it may be made again, with this one's help.
+            return self.forward_pass.add(_Source(None, again))
 
         def alike() -> torch.Tensor:
             made = again()
@@ -105,29 +119,38 @@ class SavedTensors:
 
         reference = StorageWeakRef(storage)
         source = self._sources[reference.cdata] = _Source(reference, alike)
+        source.number = self.forward_pass.add(source)
         for cell in self._cells.pop(reference.cdata, ()):
             kept = cell.kept
             source.users += 1
+            self.forward_pass.wanted.add((source.number, cell.instruction))
             cell.kept = Rebuilt(source, kept.size(), kept.stride(), kept.storage_offset())
+        return source.number
 
     def keep(self, tensor: torch.Tensor) -> Any:
-        """What is kept of a tensor: itself, or how to make it again."""
+        """What is kept of a tensor: itself, or (`Rebuilt`) how to make it again."""
         source = self._sources.get(tensor.untyped_storage()._cdata)
         if source is None:
             return tensor
         source.users += 1
         return Rebuilt(source, tensor.size(), tensor.stride(), tensor.storage_offset())
 
+    def need(self, kept: Any, by: int) -> None:
+        """A thing is made from what was kept of a tensor."""
+        if isinstance(kept, Rebuilt):
+            self.forward_pass.needed.add((kept.source.number, by))
+
     def pack(self, tensor: torch.Tensor) -> Any:
         """What is kept of a tensor that autograd saves."""
         kept = self.keep(tensor)
         if kept is not tensor:
+            self.forward_pass.wanted.add((kept.source.number, self.forward_pass.now))
             return kept
         if self.other is not None:
             return self.other(tensor)
         if not self.late:
             return tensor
-        cell = Cell(tensor)
+        cell = Cell(tensor, self.forward_pass.now)
         # The tensor lives as long as its cell, which lives at least as long as this forward pass.
         self._cells.setdefault(tensor.untyped_storage()._cdata, []).append(cell)
         return cell

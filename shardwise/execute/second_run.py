@@ -65,6 +65,8 @@ class SecondRun:
         self._saved: dict[tuple[int, int], torch.Tensor] | None = None
         self._wanted: dict[int, torch.Tensor | None] = {}
         self._now: int | None = None
+        self._pass = saved.forward_pass
+        self.number = self._pass.add(self)
 
     # First run
 
@@ -76,7 +78,9 @@ class SecondRun:
             if slot in self._made or slot in self._entering or tensor is None:
                 continue
             self._storages.add(tensor)
-            self._entering[slot] = (self._hooks.keep(tensor), tensor.requires_grad)
+            kept = self._hooks.keep(tensor)
+            self._hooks.need(kept, self.number)
+            self._entering[slot] = (kept, tensor.requires_grad)
         self._made.update(instruction.outputs)
         self._now = number
         self._counts[number] = 0
@@ -96,21 +100,25 @@ class SecondRun:
         assert self._now is not None
         place = self._counts[self._now]
         self._counts[self._now] = place + 1
+        self._pass.wanted.add((self.number, self._now))
         return Numbered(self, self._now, place)
 
     # Second run
 
-    def saved(self, number: int, place: int) -> torch.Tensor:
-        """A tensor that an instruction saved in the second run."""
+    def prepare(self) -> None:
+        """The second run, unless it is over."""
         if self._saved is None:
             self._run()
+
+    def saved(self, number: int, place: int) -> torch.Tensor:
+        """A tensor that an instruction saved in the second run."""
+        self.prepare()
         assert self._saved is not None
         return self._saved[number, place]
 
     def fetch(self, slot: int) -> torch.Tensor:
         """A tensor that the second run made, wanted by a crossing."""
-        if self._saved is None:
-            self._run()
+        self.prepare()
         found = self._wanted[slot]
         assert found is not None
         return found
@@ -198,8 +206,10 @@ class SecondRuns:
         if run is not None:
             run.want(slot)
             source = run.fetch
-            self._saved.register(slots[rebuild.dropped], lambda: again(source(slot)))
+            number = self._saved.register(slots[rebuild.dropped], lambda: again(source(slot)))
+            self._saved.forward_pass.needed.add((run.number, number))
             return
         kept = self._saved.keep(slots[slot].detach())
         unpack = self._saved.unpack
-        self._saved.register(slots[rebuild.dropped], lambda: again(unpack(kept)))
+        number = self._saved.register(slots[rebuild.dropped], lambda: again(unpack(kept)))
+        self._saved.need(kept, number)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from shardwise.capture.capture import build
@@ -102,15 +103,24 @@ TOYS = {
 @contextlib.contextmanager
 def computing(toy: Toy, dtype: torch.dtype = torch.float32) -> Iterator[None]:
     """The context in which a family's module runs as it was captured, all of it in `dtype`."""
-    narrow = torch.Tensor.float
-    if dtype == torch.float64:
-        # Losses are taken of `logits.float()`.
-        torch.Tensor.float = lambda self: self  # type: ignore[method-assign]
-    try:
-        with _form(toy):
-            yield
-    finally:
-        torch.Tensor.float = narrow  # type: ignore[method-assign]
+    with _form(toy), _InDouble() if dtype == torch.float64 else contextlib.nullcontext():
+        yield
+
+
+class _InDouble(TorchFunctionMode):
+    """Losses, normalisations and scans that ask for float32 get float64."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        args, kwargs = pytree.tree_map(_doubled, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _doubled(argument: Any) -> Any:
+    return torch.float64 if argument is torch.float32 else argument
 
 
 @contextlib.contextmanager
@@ -129,6 +139,8 @@ def make(name: str, dtype: torch.dtype = torch.float32) -> Model:
     toy = TOYS[name]
     model = build(parse_source(toy.source), toy.batch, toy.seq, str(dtype).removeprefix("torch."))
     random = torch.Generator().manual_seed(7)
+    if dtype == torch.float64:
+        model.module.double()  # buffers that are always float32, such as rotary frequencies
     module = _with_values(model.module, random)
     _without_chance(module)
     names = iter(model.input_names)

@@ -72,7 +72,7 @@ def _one(
 
 
 def _in_double(name: str, plan: dict[str, Any], steps: int, world: int) -> float | None:
-    """The largest error of the same strategy in float64; None where the module casts to float32.
+    """The largest error of the same strategy in float64; None where that is another graph.
 
     In float32 a unit may lie within rounding of the kink of its ReLU, or a maximum of another one:
     then gradients jump though nothing is wrong. In float64 nothing lies that near.
