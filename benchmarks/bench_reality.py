@@ -4,14 +4,18 @@ For 2 and 4 ranks of this machine: collectives and the device are measured, for 
 operators of all its configurations, and then random strategies are predicted with that profile and
 run. An error is |measured / predicted - 1|; noise is the same of one strategy that is run again and
 again, against its median. With more ranks than cores the noise is large: read it beside the errors.
+
+    python benchmarks/bench_reality.py [--ranks 2,4] [--strategies 20] [-o FILE] [MODEL…]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,7 +43,11 @@ MODELS = {
 }
 
 
-def run(worlds: tuple[int, ...] = (2, 4), strategies: int = STRATEGIES) -> dict[str, Any]:
+def run(
+    worlds: Sequence[int] = (2, 4),
+    strategies: int = STRATEGIES,
+    models: Sequence[str] = tuple(MODELS),
+) -> dict[str, Any]:
     """The table of this benchmark, printed and returned."""
     print(f"{'model':8} {'ranks':>5} " + " ".join(f"{name:>14}" for name in QUANTITIES))
     print(f"{'':14} " + " ".join(f"{'error (noise)':>14}" for _ in QUANTITIES))
@@ -49,7 +57,7 @@ def run(worlds: tuple[int, ...] = (2, 4), strategies: int = STRATEGIES) -> dict[
 
         profile = _profile(world)
         with_ranks = Ranks(world)
-        for name in MODELS:
+        for name in models:
             rows.append(_row(name, world, profile, with_ranks, strategies))
             cells = " ".join(
                 f"{rows[-1]['errors'][q]:>7.1%}{'(' + format(rows[-1]['noise'][q], '.1%') + ')':>7}"
@@ -83,10 +91,11 @@ class Drawn:
 
 def _row(name: str, world: int, profile: dict[str, Any], ranks: Any, count: int) -> dict[str, Any]:
     drawn = _draw(name, world, profile, count)
-    off = []
-    for strategy in drawn:
-        measured = _measured(ranks, name, strategy.plan)
-        off.append({q: _off(measured[q], strategy.predicted[q]) for q in QUANTITIES})
+    found = [_measured(ranks, name, strategy.plan) for strategy in drawn]
+    off = [
+        {q: _off(measured[q], strategy.predicted[q]) for q in QUANTITIES}
+        for strategy, measured in zip(drawn, found, strict=True)
+    ]
     again = [_measured(ranks, name, drawn[0].plan) for _ in range(REPEATS)]
     typical = {q: median(m[q] for m in again) for q in QUANTITIES}
     return {
@@ -94,6 +103,8 @@ def _row(name: str, world: int, profile: dict[str, Any], ranks: Any, count: int)
         "ranks": world,
         "errors": {q: _median(o[q] for o in off) for q in QUANTITIES},
         "signed": {q: [o[q] for o in off] for q in QUANTITIES},
+        "predicted": {q: [strategy.predicted[q] for strategy in drawn] for q in QUANTITIES},
+        "measured": {q: [measured[q] for measured in found] for q in QUANTITIES},
         "noise": {q: _median(_off(m[q], typical[q]) for m in again) for q in QUANTITIES},
     }
 
@@ -198,7 +209,7 @@ def _on_rank(rank: int, name: str, plan: dict[str, Any]) -> dict[str, float]:
     captured = _captured(name)
     model = ParallelModule(captured, plan, mesh_of(plan, rank), "cpu")
     optimizer = optimizer_of(model.parameters(), plan["optimizer"])
-    inputs = captured.model.args
+    inputs, _ = model.share(*captured.model.args)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -220,4 +231,13 @@ def _on_rank(rank: int, name: str, plan: dict[str, Any]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    run()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--strategies", type=int, default=STRATEGIES)
+    parser.add_argument("-o", "--output", type=Path)
+    given = parser.parse_args()
+    made = run([int(n) for n in given.ranks.split(",")], given.strategies, given.models)
+    if given.output is not None:
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        given.output.write_text(json.dumps(made, indent=1) + "\n")

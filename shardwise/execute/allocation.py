@@ -7,6 +7,7 @@ which says nothing about a GPU. On GPUs the allocator counts (`torch.cuda.max_me
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -29,6 +30,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[misc]
         self.held: list[tuple[int, str]] = []
         self.log: list[tuple[str, int]] = []
         self._sizes: dict[int, tuple[int, str]] = {}
+        # Threads of communication let tensors go, too.
+        self._lock = threading.RLock()
 
     def follow(self, tensors: Iterable[Any], why: str) -> None:
         """Count the storages of these tensors from now on, until they are freed."""
@@ -36,16 +39,19 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[misc]
             if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
                 continue
             storage = tensor.untyped_storage()
-            if storage._cdata not in self._sizes:
-                self._sizes[storage._cdata] = (storage.nbytes(), why)
-                self.now_bytes += storage.nbytes()
-                weakref.finalize(storage, self._freed, storage._cdata)
-        if self.now_bytes > self.peak_bytes:
-            self.peak_bytes = self.now_bytes
-            self.held = sorted(self._sizes.values(), reverse=True)
+            with self._lock:
+                if storage._cdata not in self._sizes:
+                    self._sizes[storage._cdata] = (storage.nbytes(), why)
+                    self.now_bytes += storage.nbytes()
+                    weakref.finalize(storage, self._freed, storage._cdata)
+        with self._lock:
+            if self.now_bytes > self.peak_bytes:
+                self.peak_bytes = self.now_bytes
+                self.held = sorted(self._sizes.values(), reverse=True)
 
     def _freed(self, key: int) -> None:
-        self.now_bytes -= self._sizes.pop(key)[0]
+        with self._lock:
+            self.now_bytes -= self._sizes.pop(key)[0]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.add.Tensor and _would_add_in_place(*args):

@@ -18,6 +18,7 @@ from shardwise.advise.layout import REPLICATE
 from shardwise.errors import ShardwiseError
 from shardwise.execute.communication import counted
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
+from shardwise.measure import scatter
 
 CONTIGUOUS = torch.contiguous_format
 
@@ -120,12 +121,14 @@ def reduce_scatter(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int
     """This rank's share of `dim` of the sum over the axes."""
     lengths = mesh.shares(x.shape[dim], axes)
     step = max(lengths)
-    if _outermost(x.shape, dim) and lengths.count(step) == len(lengths):
-        given = x.contiguous()
-    else:
+    packed = not _outermost(x.shape, dim) or lengths.count(step) != len(lengths)
+    if packed:
         given = torch.stack([_padded(piece, dim, step) for piece in x.split(lengths, dim)])
+    else:
+        given = x.contiguous()
     made = x.new_empty(_with(x.shape, dim, step))
-    dist.reduce_scatter_tensor(made.view(-1), given.view(-1), group=mesh.group(axes))
+    group = mesh.group(axes)
+    scatter.reduce_scatter(dist, made.view(-1), given.view(-1), group, spare=packed)
     own = lengths[mesh.index(axes)]
     # A part of a larger storage is no tensor of its own (`saved.py`).
     return made if own == step else made.narrow(dim, 0, own).clone(memory_format=CONTIGUOUS)

@@ -106,3 +106,8 @@ class _Done:
 
     def is_completed(self) -> bool:
         return True
+
+    def get_future(self) -> Any:
+        future: Any = torch.futures.Future()
+        future.set_result(None)
+        return future

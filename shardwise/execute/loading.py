@@ -59,6 +59,21 @@ class Loading:
                 part[name] = tensor
         return parts
 
+    def share(self, leaves: Sequence[Any]) -> list[Any]:
+        """The flattened arguments with this rank's share of each, in memory of its own.
+
+        What no operator reads stays as it is. Raises `BadInput` like `micro_batches`.
+        """
+        parts = self.micro_batches(leaves)
+        shares = list(leaves)
+        for place, name in enumerate(self._names):
+            if name is not None and name in self._arrivals:
+                dim = self._arrivals[name].tensor.batch_dim
+                mine = [part[name] for part in parts]
+                together = dim is not None and len(mine) > 1
+                shares[place] = torch.cat(mine, dim=dim) if together else mine[0].clone()
+        return shares
+
     def _of(self, arrival: Arrival, leaf: Any) -> list[torch.Tensor]:
         tensor, dim = arrival.tensor, arrival.tensor.batch_dim
         if not isinstance(leaf, torch.Tensor) or str(leaf.dtype) != f"torch.{tensor.dtype}":

@@ -165,6 +165,18 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         """
         return self.run(args, kwargs)
 
+    def share(self, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """This rank's share of a whole batch, on its device: what `forward` wants at the least.
+
+        Positional and keyword arguments, in memory of their own, as data parallelism would give
+        them. Raises `BadInput` for arguments unlike the example inputs.
+        """
+        leaves, form = pytree.tree_flatten((args, kwargs))
+        made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(
+            self._loading.share(leaves), form
+        )
+        return made
+
     def run(self, args: Any, kwargs: Any, watch: Watch | None = None) -> Any:
         """`forward`; `watch` sees every instruction."""
         if not self.training:

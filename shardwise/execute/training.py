@@ -62,8 +62,7 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
         mesh = mesh_of(plan, world.rank)
         captured = _captured(plan, options)
         model = ParallelModule(captured, plan, mesh, device)
-        inputs = pytree.tree_map(lambda t: t.to(device), captured.model.args)
-        named = pytree.tree_map(lambda t: t.to(device), dict(captured.model.kwargs))
+        inputs, named = model.share(*captured.model.args, **dict(captured.model.kwargs))
         optimizer = optimizer_of(model.parameters(), str(plan["optimizer"]))
 
         def step() -> None:

@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any
 
 from shardwise.hardware.bandwidth import UnknownCollective
+from shardwise.measure import scatter
 from shardwise.measure.rank import Rank
 
 ITEM_BYTES = 4
@@ -79,7 +80,7 @@ def _prepared(
             distributed.all_gather_into_tensor(whole, part, group=group)
 
         def reduce_scatter() -> None:
-            distributed.reduce_scatter_tensor(part, whole, group=group)
+            scatter.reduce_scatter(distributed, part, whole, group, spare=True)
 
         return all_gather if operation == "all_gather" else reduce_scatter
     other = torch.empty_like(whole).zero_()

@@ -4,7 +4,7 @@ A bucket's buffer is made when the first gradient of a backward pass arrives. Un
 gradients that the optimizer sees are views of it, so that it lives exactly as long as they do;
 `zero_grad(set_to_none=True)` frees it. Under ZeRO 1 to 3 it has one row per rank along the ZeRO
 axes and lives until it is scattered, which is waited for when the next bucket is on its way: of all
-whole gradients those of two buckets are there at once.
+whole gradients at most those of two buckets are there at once.
 
 Gradients of an earlier backward pass that the optimizer has not taken yet are sums already: they
 are counted once, by the first of the ranks that are summed over.
@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from shardwise.execute.parameters.spec import Placement
+from shardwise.measure import scatter
 
 
 class Slot:
@@ -85,7 +86,7 @@ class Bucket(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Ends the reduction over the ZeRO axes that was begun, and lets whole gradients go."""
+        """Ends the reduction over the ZeRO axes that was begun: whole gradients are gone."""
 
     @abstractmethod
     def settle(self, last: bool) -> None:
@@ -218,15 +219,18 @@ class ScatteredBucket(Bucket):
             if not slot.filled:
                 column.zero_()
         self._made = self._buffer.new_empty(self._buffer.shape[1])
-        self._work = dist.reduce_scatter_tensor(
-            self._made, self._buffer.view(-1), group=self._group, async_op=True
+        whole = self._buffer.view(-1)
+        self._work = scatter.reduce_scatter(
+            dist, self._made, whole, self._group, spare=True, async_op=True
         )
+        # From here on the collective alone holds it, as long as it needs it.
+        self._buffer, self._columns = None, ()
 
     def release(self) -> None:
         if self._work is None:
             return
         self._work.wait()
-        self._buffer, self._columns, self._work = None, (), None
+        self._work = None
         assert self._made is not None
         self._sum = self._made if self._sum is None else self._sum.add_(self._made)
         self._made = None

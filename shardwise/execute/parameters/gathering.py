@@ -1,8 +1,8 @@
 """ZeRO 3: a parameter is whole only while it is used (Rajbhandari et al. 2020, §5.3).
 
 A whole parameter is a fresh tensor that goes with its last user; beside them the store keeps the
-one that was gathered last, so that operators in a row share it. What backward needs of it is not
-kept but gathered again (`saved.py`).
+one that was gathered last, so that operators in a row share it, in backward until its gradient is
+there. What backward needs of it is not kept but gathered again (`saved.py`).
 
 Whether a collective is called must never hang on whether memory is still alive: communication
 threads let go of it at a time of their own, on each rank another.
@@ -53,6 +53,11 @@ class Gatherer:
             )
         return self.flat(owner)
 
+    def done(self, owner: GatheredParameter) -> None:
+        """The pass needs this parameter no more: its gradient is whole."""
+        if self._last is not None and self._last[0] is owner:
+            self.drop()
+
     def drop(self) -> None:
         """Keeps no parameter whole any more."""
         self._last = self._flat = None
@@ -71,6 +76,7 @@ class GatheredParameter:
         self.leaf = torch.empty(placement.local_shape, dtype=placement.dtype, device=device)
         self.leaf.untyped_storage().resize_(0)
         self.leaf.requires_grad_()
+        self.leaf.register_post_accumulate_grad_hook(lambda _: gatherer.done(self))
         self.steps = 0
         """Optimizer steps that may have written the shard."""
 

@@ -73,10 +73,14 @@ def _errors(rank: int, plan: dict[str, Any]) -> tuple[float, float]:
     loss.backward()
     model = shardwise.parallelize(module, (features, labels), plan)
     worst, off = 0.0, 0.0
-    share = slice(rank * BATCH // 4, (rank + 1) * BATCH // 4)
-    for batch in ((features, labels), (features[share], labels[share])):
-        if plan["micro_batches"] > 1 and len(batch[0]) < BATCH:
-            continue
+    share, named = model.share(features, labels=labels)
+    shares = (*share, named["labels"])
+    assert [len(t) for t in shares] == [BATCH // 4] * 2
+    assert all(t.untyped_storage().nbytes() == t.nbytes for t in shares)
+    if plan["micro_batches"] == 1:
+        rows = slice(rank * BATCH // 4, (rank + 1) * BATCH // 4)
+        assert torch.equal(shares[0], features[rows]) and torch.equal(shares[1], labels[rows])
+    for batch in ((features, labels), shares):
         model.zero_grad()
         found = model(*batch)
         (found * 3).backward()

@@ -20,6 +20,7 @@ from shardwise.execute.parameters import ParameterSpec, ParameterStore  # noqa: 
 from shardwise.execute.parameters.gathering import GatheredParameter  # noqa: E402
 from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
 from shardwise.execute.saved import SavedTensors  # noqa: E402
+from shardwise.measure import scatter  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -64,29 +65,38 @@ def counted(rank: int, zero: int, micro: int, bucket_bytes: int) -> dict[Any, tu
     """Calls and bytes of each collective in the third step, by operation and ranks."""
     calls: Counter[Any] = Counter()
     volume: Counter[Any] = Counter()
-    real = {n: getattr(dist, n) for n in ("all_reduce", "all_gather_into_tensor")}
-    real["reduce_scatter_tensor"] = dist.reduce_scatter_tensor
-
-    def counting(name: str) -> Any:
-        def call(first: Any, *others: Any, **options: Any) -> Any:
-            whole = others[0] if name == "reduce_scatter_tensor" else first
-            key = (name, dist.get_world_size(options["group"]))
-            calls[key] += 1
-            volume[key] += whole.numel() * whole.element_size()
-            return real[name](first, *others, **options)
-
-        return call
-
     _, step = made(rank, zero, micro, bucket_bytes)
     step()
     step()
-    try:
-        for name in real:
-            setattr(dist, name, counting(name))
+    with pytest.MonkeyPatch.context() as patch:
+
+        def count(name: str, group: Any, tensor: torch.Tensor) -> None:
+            key = (name, dist.get_world_size(group))
+            calls[key] += 1
+            volume[key] += tensor.numel() * tensor.element_size()
+
+        def counting(name: str) -> Any:
+            real = getattr(dist, name)
+
+            def call(first: Any, *others: Any, **options: Any) -> Any:
+                count(name, options["group"], first)
+                return real(first, *others, **options)
+
+            return call
+
+        # On gloo it ends in an all_reduce, which is not to be counted, too.
+        scattering, summing = scatter.reduce_scatter, dist.all_reduce
+
+        def reduce_scatter(_: Any, part: Any, whole: Any, group: Any, **options: Any) -> Any:
+            count("reduce_scatter", group, whole)
+            with pytest.MonkeyPatch.context() as uncounted:
+                uncounted.setattr(dist, "all_reduce", summing)
+                return scattering(dist, part, whole, group, **options)
+
+        for name in ("all_reduce", "all_gather_into_tensor"):
+            patch.setattr(dist, name, counting(name))
+        patch.setattr(scatter, "reduce_scatter", reduce_scatter)
         step()
-    finally:
-        for name, function in real.items():
-            setattr(dist, name, function)
     return {key: (calls[key], volume[key]) for key in calls}
 
 
@@ -99,7 +109,7 @@ def priced(zero: int, micro: int) -> dict[Any, tuple[int, int]]:
     # Under ZeRO 3 the parameter that forward read last is there when backward begins.
     gathers = micro * (2 * n - 1) if zero == 3 else n
     return {
-        ("reduce_scatter_tensor", 2): (times * n, times * whole),
+        ("reduce_scatter", 2): (times * n, times * whole),
         ("all_reduce", 2): (n, shard),
         ("all_gather_into_tensor", 2): (gathers, gathers * BYTES),
     }
@@ -162,19 +172,17 @@ def whole_gradients(rank: int, zero: int, micro: int) -> int:
     step()
     scattered: list[Any] = []
     most = 0
-    real = dist.reduce_scatter_tensor
+    real = scatter.reduce_scatter
 
-    def scatter(shard: Any, whole: Any, **options: Any) -> Any:
+    def reduce_scatter(_: Any, shard: Any, whole: Any, *others: Any, **options: Any) -> Any:
         nonlocal most
         scattered.append(StorageWeakRef(whole.untyped_storage()))
         most = max(most, sum(not memory.expired() for memory in scattered))
-        return real(shard, whole, **options)
+        return real(dist, shard, whole, *others, **options)
 
-    dist.reduce_scatter_tensor = scatter
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scatter, "reduce_scatter", reduce_scatter)
         step()
-    finally:
-        dist.reduce_scatter_tensor = real
     assert len(scattered) == LAYERS * (micro if zero >= 2 else 1)
     return most
 
