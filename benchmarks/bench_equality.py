@@ -2,8 +2,9 @@
 
     python benchmarks/bench_equality.py [--seeds 20] [--ranks 4,8] [-o FILE] [--resume] [FAMILY…]
 
-Takes hours on two cores, so each case is a line of FILE as soon as it is done, and `--resume` goes
-on where the last run ended. What an error is stands in tests/integration/execute/equality.py.
+Takes an hour and a half on two cores, so each case is a line of FILE as soon as it is done, and
+`--resume` goes on where the last run ended. What an error is stands in
+tests/integration/execute/equality.py.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 EXECUTE = Path(__file__).parents[1] / "tests" / "integration" / "execute"
-KINDS = ("loss", "gradient", "parameter", "buffer")
-TOLERANCE, DOUBLE_TOLERANCE = 1e-5, 1e-11
-"""The second of a strategy that float64 decides (test_equality.py)."""
+sys.path.append(str(EXECUTE))
+
+from bounds import KINDS, equal  # noqa: E402
 
 
 def run(
@@ -55,7 +56,6 @@ def run(
 
 
 def _families() -> list[str]:
-    sys.path.append(str(EXECUTE))
     from families import TOYS
 
     return list(TOYS)
@@ -93,7 +93,7 @@ def _add(worst: dict[str, dict[str, Any]], result: dict[str, Any]) -> None:
         },
     )
     decided = result.get("float64")
-    if "failed" in result or not _well(result):
+    if not equal(result):
         found["failed"].append([result["ranks"], result["seed"]])
         return
     found["strategies"] += 1
@@ -104,13 +104,6 @@ def _add(worst: dict[str, dict[str, Any]], result: dict[str, Any]) -> None:
         for kind in KINDS:
             found[kind] = max(found[kind], result[kind])
     found["fallbacks"] = sorted({*found["fallbacks"], *result["fallbacks"]})
-
-
-def _well(result: dict[str, Any]) -> bool:
-    decided = result.get("float64")
-    if decided is not None:
-        return bool(decided <= DOUBLE_TOLERANCE)
-    return max(result[kind] for kind in KINDS) <= TOLERANCE
 
 
 if __name__ == "__main__":

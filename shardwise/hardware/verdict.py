@@ -14,7 +14,7 @@ share is nccl-tests' bus bandwidth over the peak of the slowest link, sibling gr
     network    0.70          0.50               one EDR card 12.2 of 12.5 GB/s (NVIDIA/nccl-tests
                                                 issue 29); ACS left on halves it (issue 112)
     loopback   0.03          0.01               measured here: gloo over TCP with 2 and 4 ranks on 2
-                                                busy cores, 0.02 (reduce_scatter, which torch does
+                                                busy cores, 0.02 (reduce_scatter, which is done
                                                 as an all_reduce) to 0.36 (broadcast) of a copy
 
 Above 1.1 the figure is suspicious too, as no link carries more than its peak; but all_reduce inside

@@ -49,7 +49,23 @@ def bring_rows_at(
         return lambda x: pad(x.narrow(dim, mine.start, len(mine)), (*behind, *around))
     every = [wanted(mesh.coordinates_of(rank)) for rank in mesh.members(have)]
     exchange, extent = share.exchange, share.inputs[i].shape[dim]
-    return lambda x: exchange.rows(x, dim, every, extent, have, around if padded else None)
+    inside = _inside_everywhere(mesh, have, extent, wanted)
+    zeros_of_mine = around if padded else None
+    return lambda x: exchange.rows(x, dim, every, extent, have, zeros_of_mine, inside=inside)
+
+
+def _inside_everywhere(mesh: RankMesh, have: Sequence[int], extent: int, wanted: WantedAt) -> bool:
+    """Whether no rank of the mesh reads rows of another one.
+
+    Not of the ranks along `have` alone: what a rank reads may hang on its part of the kernel, too,
+    and all ranks run one program, in which collectives come in one order.
+    """
+    for rank in mesh.members(range(len(mesh.sizes))):
+        at = mesh.coordinates_of(rank)
+        own, asked = mesh.share(extent, have, at), wanted(at)
+        if asked.start < own.start or own.stop < asked.stop:
+            return False
+    return True
 
 
 def bring_padded(share: Share, dim: int, wanted: WantedAt) -> Callable[[Any], Any]:

@@ -10,6 +10,7 @@ threads let go of it at a time of their own, on each rank another.
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 from typing import Any
 
@@ -53,7 +54,7 @@ class Gatherer:
             )
         return self.flat(owner)
 
-    def done(self, owner: GatheredParameter) -> None:
+    def done(self, owner: GatheredParameter | None) -> None:
         """The pass needs this parameter no more: its gradient is whole."""
         if self._last is not None and self._last[0] is owner:
             self.drop()
@@ -76,7 +77,9 @@ class GatheredParameter:
         self.leaf = torch.empty(placement.local_shape, dtype=placement.dtype, device=device)
         self.leaf.untyped_storage().resize_(0)
         self.leaf.requires_grad_()
-        self.leaf.register_post_accumulate_grad_hook(lambda _: gatherer.done(self))
+        # The leaf must not keep its owner, whose shard would wait for the garbage collector.
+        me = weakref.ref(self)
+        self.leaf.register_post_accumulate_grad_hook(lambda _: gatherer.done(me()))
         self.steps = 0
         """Optimizer steps that may have written the shard."""
 

@@ -20,11 +20,10 @@ pytest.importorskip("transformers")
 pytest.importorskip("timm")
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
+from bounds import equal  # noqa: E402
 from families import TOYS  # noqa: E402
 
 HERE = Path(__file__).parent
-TOLERANCE = 1e-5
-DOUBLE_TOLERANCE = 1e-11
 SEEDS = {4: range(1), 8: range(2, 3)}
 """Per number of ranks the strategies that are run by default."""
 
@@ -89,7 +88,7 @@ def test_random_strategies_compute_what_one_device_computes(
     found = results.of(ranks, family)
     assert [result["seed"] for result in found] == list(SEEDS[ranks])
     for result in found:
-        _well(result)
+        assert equal(result), result
 
 
 @pytest.mark.parametrize(("ranks", "family", "seed"), RANKS_SAVED_OTHERWISE)
@@ -97,13 +96,4 @@ def test_ranks_make_again_at_one_place_what_they_saved_otherwise(
     ranks: int, family: str, seed: int
 ) -> None:
     (result,) = sweep(ranks, range(seed, seed + 1), [family])
-    _well(result)
-
-
-def _well(result: dict[str, Any]) -> None:
-    assert "failed" not in result, result
-    errors = (result[kind] for kind in ("loss", "gradient", "parameter", "buffer"))
-    # Where rounding crosses a kink the same strategy decides in float64 (sweep.py).
-    decided = result.get("float64")
-    exact = decided is not None and decided <= DOUBLE_TOLERANCE
-    assert max(errors) <= TOLERANCE or exact, result
+    assert equal(result), result
