@@ -17,12 +17,18 @@ pytestmark = pytest.mark.torch
 
 def asked(rank: int, stride: int, before: int) -> Any:
     """The zeros that rank `rank` of two asks for: 3 taps over 16 rows, cut in halves."""
-    mesh = RankMesh(("x",), (2,), rank)
+    return rows_asked(RankMesh(("x",), (2,), rank), stride, before)[0]
+
+
+def rows_asked(mesh: RankMesh, stride: int, before: int) -> tuple[Any, bool]:
+    """Zeros, and whether nothing is sent. Axis 0 cuts the rows, axis 1 (if any) the taps."""
     found: list[Any] = []
 
     class Rows:
-        def rows(self, x: Any, dim: int, wanted: Any, extent: int, axes: Any, zeros: Any) -> None:
-            found.append(zeros)
+        def rows(
+            self, x: Any, dim: int, wanted: Any, extent: int, axes: Any, zeros: Any, *, inside: bool
+        ) -> None:
+            found.append((zeros, inside))
 
     share: Any = SimpleNamespace(
         mesh=mesh,
@@ -33,10 +39,13 @@ def asked(rank: int, stride: int, before: int) -> Any:
 
     def wanted(at: Any) -> range:
         own = mesh.share(16 // stride, (0,), at)
-        return range(own.start * stride - before, (own.stop - 1) * stride - before + 3)
+        taps = mesh.share(3, range(1, len(mesh.sizes)), at)
+        first, last = own.start * stride - before, (own.stop - 1) * stride - before
+        return range(first + taps.start, last + taps.stop)
 
     bring_padded(share, 2, wanted)(None)
-    return found[0]
+    asked: tuple[Any, bool] = found[0]
+    return asked
 
 
 def test_where_one_rank_pads_all_do() -> None:
@@ -51,3 +60,15 @@ def test_where_one_rank_pads_all_do() -> None:
 
 def test_where_no_rank_pads_none_does() -> None:
     assert [asked(rank, 4, 0) for rank in (0, 1)] == [None, None]
+
+
+def test_where_one_rank_reads_its_neighbours_rows_all_exchange() -> None:
+    """Of taps cut in 2 and 1 at stride 2 the last one never reads the other half's rows.
+
+    Its ranks left the exchange out, and a step with a barrier of everybody around each collective
+    waited for ever.
+    """
+    inside = [rows_asked(RankMesh(("rows", "taps"), (2, 2), rank), 2, 1)[1] for rank in range(4)]
+    assert inside == [False] * 4
+    inside = [rows_asked(RankMesh(("rows", "taps"), (2, 2), rank), 4, 0)[1] for rank in range(4)]
+    assert inside == [True] * 4

@@ -78,7 +78,9 @@ def test_on_this_host(folder: Path, what: tuple[str, str]) -> None:
     more = ("run", "plan.json", *what, "--steps", "2")
     shown = call(*more, cwd=folder, TMPDIR=str(temporary)).stdout
     assert "predicted" in shown and "measured" in shown and "peak memory" in shown
-    assert [left.name for left in temporary.iterdir()] == []
+    left = {found.name for found in temporary.iterdir()}
+    # What torch leaves there by itself, from 2.15 on when it is imported.
+    assert {name for name in left if not name.startswith("torchinductor_")} == set()
 
 
 def free_port() -> str:
