@@ -164,9 +164,10 @@ class _Loss:
         places, inside = own_rows(safe, self.rows)
         inside = inside & counted
         places = places.unsqueeze(1)
-        chosen = logp.gather(1, places).squeeze(1)
+        # A share without classes has nothing to look up: zeros, with a gradient as anywhere.
+        chosen = logp.gather(1, places).squeeze(1) if len(self.rows) else logp.sum(1)
         each = inside.to(logp.dtype)
-        if weight is not None:
+        if weight is not None and len(self.rows):
             each = each * weight[places.squeeze(1)]
         rows = self._picked(-torch.where(inside, chosen, 0.0) * each)
         weights = self._picked(each.detach())

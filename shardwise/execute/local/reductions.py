@@ -6,11 +6,12 @@ numbers as many as the result has, and stands on the first rank with zeros on th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from shardwise.execute.local.calling import Run, bind
+from shardwise.execute.local.extremes import extreme
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import Share
@@ -29,7 +30,7 @@ def amin(share: Share) -> Run:
     return _extreme(share, "min")
 
 
-def _extreme(share: Share, which: str) -> Run:
+def _extreme(share: Share, which: Literal["max", "min"]) -> Run:
     if not share.reductions:
         return plain(share)
     axes, exchange = share.axes(*share.reductions), share.exchange
@@ -44,7 +45,7 @@ def _extreme(share: Share, which: str) -> Run:
     def run(x: Any) -> list[Any]:
         x = x != 0 if logical else x
         local = x.int() if logical else x
-        own = getattr(local.detach(), f"a{which}")(dims, keepdim=True)
+        own = extreme(local.detach(), dims, which)
         best = reduce(own, axes)
         if not floating or logical:
             y = best.to(torch.bool) if logical else best

@@ -12,6 +12,7 @@ import torch
 
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local.calling import Run
+from shardwise.execute.local.extremes import extreme
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
 from shardwise.execute.local.share import Share
@@ -22,7 +23,7 @@ Both = tuple[Any, Any]
 
 def shifted(x: Any, dims: Any, axes: tuple[int, ...], exchange: Exchange) -> Both:
     """x - m and m, the maximum over `dims` of all shares; m has no gradient."""
-    largest = exchange.max(x.detach().amax(dims, keepdim=True), axes)
+    largest = exchange.max(extreme(x.detach(), dims, "max"), axes)
     largest = torch.where(largest.isinf(), torch.zeros_like(largest), largest)
     return x - largest, largest
 
