@@ -48,8 +48,7 @@ class _Source:
             self._made = made if self.users else None
 
     def get(self) -> torch.Tensor:
-        if self._made is None:
-            self.prepare()
+        self.prepare()
         found = self._made
         assert found is not None
         self._left -= 1

@@ -65,8 +65,7 @@ class SecondRun:
         self._saved: dict[tuple[int, int], torch.Tensor] | None = None
         self._wanted: dict[int, torch.Tensor | None] = {}
         self._now: int | None = None
-        self._pass = saved.forward_pass
-        self.number = self._pass.add(self)
+        self.number = saved.forward_pass.add(self)
 
     # First run
 
@@ -100,7 +99,7 @@ class SecondRun:
         assert self._now is not None
         place = self._counts[self._now]
         self._counts[self._now] = place + 1
-        self._pass.wanted.add((self.number, self._now))
+        self._hooks.forward_pass.wanted.add((self.number, self._now))
         return Numbered(self, self._now, place)
 
     # Second run

@@ -60,12 +60,13 @@ def _inside_everywhere(mesh: RankMesh, have: Sequence[int], extent: int, wanted:
     Not of the ranks along `have` alone: what a rank reads may hang on its part of the kernel, too,
     and all ranks run one program, in which collectives come in one order.
     """
-    for rank in mesh.members(range(len(mesh.sizes))):
-        at = mesh.coordinates_of(rank)
-        own, asked = mesh.share(extent, have, at), wanted(at)
-        if asked.start < own.start or own.stop < asked.stop:
-            return False
-    return True
+    pairs = ((mesh.share(extent, have, at), wanted(at)) for at in _everywhere(mesh))
+    return all(own.start <= asked.start and asked.stop <= own.stop for own, asked in pairs)
+
+
+def _everywhere(mesh: RankMesh) -> list[Sequence[int]]:
+    """The coordinates of all ranks."""
+    return [mesh.coordinates_of(rank) for rank in mesh.members(range(len(mesh.sizes)))]
 
 
 def bring_padded(share: Share, dim: int, wanted: WantedAt) -> Callable[[Any], Any]:
@@ -100,5 +101,4 @@ def _window(share: Share, dim: int, wanted: WantedAt) -> tuple[WantedAt, ZerosAt
 
 def pads_anywhere(mesh: RankMesh, zeros: ZerosAt) -> bool:
     """Whether any rank has rows of zeros."""
-    ranks = mesh.members(range(len(mesh.sizes)))
-    return any(any(zeros(mesh.coordinates_of(rank))) for rank in ranks)
+    return any(any(zeros(at)) for at in _everywhere(mesh))
