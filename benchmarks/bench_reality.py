@@ -2,8 +2,9 @@
 
 For 2 and 4 ranks of this machine: collectives and the device are measured, for each model the
 operators of all its configurations, and then random strategies are predicted with that profile and
-run. An error is |measured / predicted - 1|; noise is the same of one strategy that is run again and
-again, against its median. With more ranks than cores the noise is large: read it beside the errors.
+run. An error is |measured / predicted - 1|; noise is the same of one strategy, run again after
+every third of them, against its median: the machine changes from minute to minute more than from
+step to step. With more ranks than cores the noise is large: read it beside the errors.
 
     python benchmarks/bench_reality.py [--ranks 2,4] [--strategies 20] [-o FILE] [MODEL…]
 """
@@ -26,7 +27,10 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "integration" / "execute"))
 
-STRATEGIES, REPEATS = 20, 6
+STRATEGIES = 20
+BETWEEN = 3
+"""Strategies from one run of the first to its next."""
+
 WARM_UP, STEPS = 6, 6
 """After some five steps no step touches memory for the first time any more."""
 OPERATORS_S, COLLECTIVES_S = 120.0, 120.0
@@ -47,11 +51,13 @@ def run(
     worlds: Sequence[int] = (2, 4),
     strategies: int = STRATEGIES,
     models: Sequence[str] = tuple(MODELS),
+    output: Path | None = None,
 ) -> dict[str, Any]:
-    """The table of this benchmark, printed and returned."""
+    """The table of this benchmark, printed and returned; `output` holds it after every row."""
     print(f"{'model':8} {'ranks':>5} " + " ".join(f"{name:>14}" for name in QUANTITIES))
     print(f"{'':14} " + " ".join(f"{'error (noise)':>14}" for _ in QUANTITIES))
-    rows = []
+    rows: list[dict[str, Any]] = []
+    made = {"rows": rows, "strategies": strategies, "steps": STEPS}
     for world in worlds:
         from ranks import Ranks
 
@@ -64,8 +70,11 @@ def run(
                 for q in QUANTITIES
             )
             print(f"{name:8} {world:5} {cells}", flush=True)
+            if output is not None:
+                output.parent.mkdir(parents=True, exist_ok=True)
+                output.write_text(json.dumps(made, indent=1) + "\n")
         with_ranks.stop()
-    return {"rows": rows, "strategies": strategies, "steps": STEPS}
+    return made
 
 
 def _profile(world: int) -> dict[str, Any]:
@@ -91,12 +100,18 @@ class Drawn:
 
 def _row(name: str, world: int, profile: dict[str, Any], ranks: Any, count: int) -> dict[str, Any]:
     drawn = _draw(name, world, profile, count)
-    found = [_measured(ranks, name, strategy.plan) for strategy in drawn]
+    found: list[dict[str, float]] = []
+    again: list[dict[str, float]] = []
+    for number, strategy in enumerate(drawn):
+        found.append(_measured(ranks, name, strategy.plan))
+        if number == 0:
+            again.append(found[0])
+        if number % BETWEEN == BETWEEN - 1:
+            again.append(_measured(ranks, name, drawn[0].plan))
     off = [
         {q: _off(measured[q], strategy.predicted[q]) for q in QUANTITIES}
         for strategy, measured in zip(drawn, found, strict=True)
     ]
-    again = [_measured(ranks, name, drawn[0].plan) for _ in range(REPEATS)]
     typical = {q: median(m[q] for m in again) for q in QUANTITIES}
     return {
         "model": name,
@@ -105,6 +120,7 @@ def _row(name: str, world: int, profile: dict[str, Any], ranks: Any, count: int)
         "signed": {q: [o[q] for o in off] for q in QUANTITIES},
         "predicted": {q: [strategy.predicted[q] for strategy in drawn] for q in QUANTITIES},
         "measured": {q: [measured[q] for measured in found] for q in QUANTITIES},
+        "again": {q: [measured[q] for measured in again] for q in QUANTITIES},
         "noise": {q: _median(_off(m[q], typical[q]) for m in again) for q in QUANTITIES},
     }
 
@@ -237,7 +253,4 @@ if __name__ == "__main__":
     parser.add_argument("--strategies", type=int, default=STRATEGIES)
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
-    made = run([int(n) for n in given.ranks.split(",")], given.strategies, given.models)
-    if given.output is not None:
-        given.output.parent.mkdir(parents=True, exist_ok=True)
-        given.output.write_text(json.dumps(made, indent=1) + "\n")
+    run([int(n) for n in given.ranks.split(",")], given.strategies, given.models, given.output)

@@ -43,6 +43,16 @@ def share_of(cores: Sequence[int], rank: int, ranks: int) -> tuple[int, ...]:
     return tuple(cores[first:last])
 
 
+def ranks_on_core(cores: Sequence[int], rank: int, ranks: int) -> int:
+    """How many of `ranks` local ranks compute on the cores of `rank`, itself one of them.
+
+    >>> [ranks_on_core([0, 1], rank, 3) for rank in range(3)], ranks_on_core([0, 1], 0, 2)
+    ([2, 1, 2], 1)
+    """
+    mine = share_of(cores, rank, ranks)
+    return sum(share_of(cores, other, ranks) == mine for other in range(ranks))
+
+
 def bind_cores(rank: int, ranks: int, environment: Mapping[str, str] = os.environ) -> int:
     """Bind this process, all its threads, to its share of the cores that it may use; their number.
 

@@ -40,12 +40,18 @@ class Nobody:
 
 
 class Bench:
-    """One process's device, ready to time calls."""
+    """One process's device, ready to time calls.
 
-    def __init__(self, torch: Any, effort: Effort) -> None:
+    Of `crowd` processes on each core that time the same calls at once each has a part of the core's
+    time. How long that takes by the wall clock depends on when the scheduler takes turns: a call
+    shorter than a turn seems to run alone. So its own time counts, as often as there are processes.
+    """
+
+    def __init__(self, torch: Any, effort: Effort, crowd: int = 1) -> None:
         self._torch = torch
         self._device = torch.device(effort.device)
-        own = effort.own_time
+        self._crowd = crowd
+        own = effort.own_time or crowd > 1
         self._clock = Clock(torch, self._device, flushed=effort.flushed, own_time=own)
         unflushed = Clock(torch, self._device, flushed=False, own_time=own)
         self._engine_s = engine_overhead(torch, self._device, unflushed.once)
@@ -65,7 +71,7 @@ class Bench:
             runs = self._clock.repeat(call.run, call.touched, budget_s)
             overhead = call.engine_starts * self._engine_s
             # At most half of a call is taken for overhead.
-            times = [max(run - overhead, run / 2) / call.count for run in runs]
+            times = [self._crowd * max(run - overhead, run / 2) / call.count for run in runs]
         peers.done()
         while call is not None and peers.busy():
             self._clock.once(call.run, call.touched)

@@ -1,7 +1,7 @@
 """Measuring calls of operators, within a time and a memory limit, alone or beside siblings.
 
-Calls are measured in the order given (dearest first), in up to three rounds of which the fastest
-median counts; what the time limit leaves of the first is not measured, and that is said. With
+Calls are measured in the order given (dearest first), in up to three rounds of which the middle
+one counts; what the time limit leaves of the first is not measured, and that is said. With
 `ranks` above 1 on CPUs so many processes measure the same call at once, as training ranks would:
 they share caches, memory and cores (`siblings.py`).
 """
@@ -105,7 +105,7 @@ def _measure(
     look: Callable[[], None] = _nobody_to_see,
 ) -> Measured:
     began = monotonic()
-    results: dict[OperatorItem, Timing] = {}
+    rounds: dict[OperatorItem, list[Timing]] = {}
     refused: dict[OperatorItem, str] = {
         item: TOO_LARGE
         for item in items
@@ -125,19 +125,22 @@ def _measure(
         if isinstance(outcome, str):
             refused[item] = outcome
         else:
-            results[item] = _better(results.get(item), outcome)
+            rounds.setdefault(item, []).append(outcome)
+    results = {item: _middle(timings) for item, timings in rounds.items()}
     left = tuple(item for item in items if item not in results and item not in refused)
     kept = [(item, timing) for item, timing in results.items() if item not in refused]
     tables = tables_of(kept, effort, threads_of(effort))
     return Measured(tables, left, tuple(refused.items()), monotonic() - began)
 
 
-def _better(known: Timing | None, new: Timing) -> Timing:
-    """The faster of two rounds: whoever else is on the machine can only slow a call."""
-    if known is None:
-        return new
-    best = min(known, new, key=lambda timing: timing.time_s)
-    return replace(best, repetitions=known.repetitions + new.repetitions)
+def _middle(rounds: Sequence[Timing]) -> Timing:
+    """The round in the middle, of two the faster: as typical as the steps that come later.
+
+    The fastest of three is what a machine does at its best: where neighbours slow it for seconds at
+    a time, steps took a tenth longer than the sum of such calls.
+    """
+    middle = sorted(rounds, key=lambda timing: timing.time_s)[(len(rounds) - 1) // 2]
+    return replace(middle, repetitions=sum(timing.repetitions for timing in rounds))
 
 
 def _words(item: OperatorItem) -> str:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from shardwise.errors import ShardwiseError
-from shardwise.measure.cores import settle_on_cpu
+from shardwise.measure.cores import allowed_cores, ranks_on_core, settle_on_cpu
 from shardwise.measure.operators.bench import Bench, threads_of
 from shardwise.measure.operators.clock import Timing, timing
 from shardwise.measure.operators.effort import Effort
@@ -57,9 +57,11 @@ def _serve(
     """One sibling: measure what comes over the connection until None comes."""
     torch = load_torch()
     torch.set_num_threads(threads_of(effort))
+    crowd = 1
     if effort.device == "cpu":
+        crowd = ranks_on_core(allowed_cores(), number, effort.ranks)
         settle_on_cpu(number, effort.ranks)
-    bench = Bench(torch, effort)
+    bench = Bench(torch, effort, crowd)
     peers = _Together(barrier, finished, effort.ranks)
     connection.send("ready")
     try:
