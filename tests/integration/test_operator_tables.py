@@ -27,6 +27,7 @@ from shardwise.measure.operators import (
     measure_operators,
     needed_operators,
 )
+from shardwise.measure.operators.bench import Bench, Nobody
 from shardwise.measure.operators.clock import Timing, cache_bytes, standard_error, timing
 from shardwise.measure.operators.local_call import local_attributes
 from shardwise.measure.operators.measuring import _measure
@@ -268,22 +269,45 @@ def test_ranks_are_for_cpus() -> None:
 
 
 class _Disturbed:
-    """A bench on which the first round is disturbed."""
+    """A bench whose first round is disturbed and whose second is lucky."""
 
-    def __init__(self) -> None:
+    def __init__(self, items: int) -> None:
         self.asked = 0
+        self.items = items
 
     def measure(self, item: OperatorItem, budget_s: float) -> Timing:
+        each_round = (9.0, 0.5, 1.0)[self.asked // self.items]
         self.asked += 1
-        return Timing(9.0 if self.asked <= 4 else 1.0 + self.asked / 100, 0.5, 5)
+        return Timing(each_round + self.asked / 100, 0.5, 5)
 
 
-def test_a_disturbance_does_not_stay() -> None:
+def test_the_middle_of_three_rounds_counts() -> None:
     items = needed_operators(graph(MLP), profile(), 2)[:4]
-    found = _measure(items, QUICK, _Disturbed(), None)
+    found = _measure(items, QUICK, _Disturbed(len(items)), None)
     times = [time for table in found.tables for time in table.times_s]
-    assert sorted(times) == [1.05, 1.06, 1.07, 1.08]
+    assert sorted(times) == [1.09, 1.10, 1.11, 1.12]
     assert {n for table in found.tables for n in table.repetitions} == {15}
+
+
+def test_of_two_rounds_the_faster_counts() -> None:
+    items = needed_operators(graph(MLP), profile(), 2)[:4]
+    bench = _Disturbed(len(items))
+    found = _measure(items, QUICK, bench, lambda *_: bench.asked < 2 * len(items))
+    times = [time for table in found.tables for time in table.times_s]
+    assert sorted(times) == [0.55, 0.56, 0.57, 0.58]
+
+
+@pytest.mark.slow
+def test_ranks_that_share_a_core_take_their_turns_into_account() -> None:
+    import torch
+
+    item = needed_operators(graph(MLP), profile(), 1)[0]
+    alone, crowded = (
+        Bench(torch, replace(QUICK, own_time=own), crowd).times(item, 0.5, Nobody())
+        for own, crowd in ((True, 1), (False, 8))
+    )
+    assert not isinstance(alone, str) and not isinstance(crowded, str)
+    assert timing(crowded).time_s > 3 * timing(alone).time_s
 
 
 def test_the_median_counts_and_overhead_is_taken_off() -> None:

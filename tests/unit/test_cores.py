@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from shardwise.measure.cores import share_of
+from shardwise.measure.cores import ranks_on_core, share_of
 
 NEEDS = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2,
@@ -25,6 +25,11 @@ def test_shares_are_disjoint_and_leave_no_core(cores: int, ranks: int) -> None:
 
 def test_more_ranks_than_cores_are_spread_evenly() -> None:
     assert [share_of([3, 5], rank, 4) for rank in range(4)] == [(3,), (5,), (3,), (5,)]
+
+
+def test_ranks_on_one_core_are_counted() -> None:
+    assert [ranks_on_core([3, 5], rank, 5) for rank in range(5)] == [3, 2, 3, 2, 3]
+    assert [ranks_on_core([3, 5, 7], rank, 2) for rank in range(2)] == [1, 1]
 
 
 def _bound(rank: int, **environment: str) -> list[int]:
