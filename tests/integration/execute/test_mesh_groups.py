@@ -1,0 +1,72 @@
+"""Process groups of meshes: one for the same ranks, whatever the mesh; gone with torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from ranks import Ranks  # noqa: E402
+
+from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Ranks]:
+    ranks = Ranks(4)
+    yield ranks
+    ranks.stop()
+
+
+def _threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def _shared(rank: int) -> tuple[bool, bool, list[int], int]:
+    first, second = RankMesh(("a", "b"), (2, 2), rank), RankMesh(("x", "y"), (2, 2), rank)
+    mine, other = first.group((0,)), first.group((1,))
+    before = _threads()
+    same = second.group((0,)) is mine and second.group((1,)) is other
+    return same, mine is not other, dist.get_process_group_ranks(mine), _threads() - before
+
+
+def test_meshes_share_groups(four: Ranks) -> None:
+    assert four(_shared) == [
+        (True, True, [0, 2], 0),
+        (True, True, [1, 3], 0),
+        (True, True, [0, 2], 0),
+        (True, True, [1, 3], 0),
+    ]
+
+
+def _sum(mesh: RankMesh) -> float:
+    x = torch.full((3,), float(mesh.rank))
+    dist.all_reduce(x, group=mesh.group((0,)))
+    return float(x[0])
+
+
+def _anew(rank: int, folder: str) -> tuple[float, float, bool]:
+    first = RankMesh(("a", "b"), (2, 2), rank)
+    before = _sum(first)
+    dist.destroy_process_group()
+    store: Any = dist.FileStore(f"{folder}/store", 4)
+    dist.init_process_group("gloo", rank=rank, world_size=4, store=store)
+    second = RankMesh(("a", "b"), (2, 2), rank)
+    after = _sum(second)
+    return before, after, second.group((0,)) is first.group((0,))
+
+
+def test_after_everything_ended_groups_are_new(four: Ranks, tmp_path: Path) -> None:
+    assert four(_anew, str(tmp_path)) == [
+        (2.0, 2.0, False),
+        (4.0, 4.0, False),
+        (2.0, 2.0, False),
+        (4.0, 4.0, False),
+    ]
