@@ -14,7 +14,7 @@ Gradients follow the conventions of advise/group_work.py. With shares r along so
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,19 @@ class Exchange:
     def total(self, x: Any, axes: Axes) -> Any:
         """The sum over the axes; the gradient, the same on every rank, passes as it is."""
         return _Total.apply(x, self.mesh, tuple(axes)) if axes else x
+
+    def begin_total(self, x: Any, axes: Axes) -> Callable[[], Any]:
+        """Begins the sum over the axes of x, which needs no gradient; a call waits and gives it."""
+        if not axes:
+            return lambda: x
+        whole = x.detach().clone()
+        work = dist.all_reduce(whole, group=self.mesh.group(axes), async_op=True)
+
+        def ended() -> Any:
+            work.wait()
+            return whole
+
+        return ended
 
     def max(self, x: Any, axes: Axes) -> Any:
         """The largest value over the axes; no gradient."""

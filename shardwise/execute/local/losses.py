@@ -126,7 +126,8 @@ class _Loss:
 
     def _of_whole_rows(self, x: Any, target: Any) -> list[Any]:
         """Samples with all their classes: torch's own kernel, over the count of all samples."""
-        count = (target != self.ignored).sum().to(x.dtype)
+        mine = (target != self.ignored).sum().to(x.dtype)
+        count = self.exchange.begin_total(mine, self.batch_axes)
         total = torch.nn.functional.cross_entropy(
             x,
             target,
@@ -134,7 +135,7 @@ class _Loss:
             reduction="sum",
             label_smoothing=self.smoothing,
         )
-        return [total / self.exchange.total(count, self.batch_axes)]
+        return [total / count()]
 
     def likelihood(self) -> Run:
         def run(logp: Any, target: Any, weight: Any = None) -> list[Any]:
