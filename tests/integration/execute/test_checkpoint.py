@@ -31,13 +31,6 @@ AXES = ("data", "model")
 
 
 @pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    ranks = Ranks(4)
-    yield ranks
-    ranks.stop()
-
-
-@pytest.fixture(scope="module")
 def two() -> Iterator[Ranks]:
     ranks = Ranks(2)
     yield ranks

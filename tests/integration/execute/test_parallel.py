@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,13 +21,6 @@ from shardwise.execute.captured import capture_module  # noqa: E402
 
 pytestmark = pytest.mark.torch
 BATCH = 16
-
-
-@pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    ranks = Ranks(4)
-    yield ranks
-    ranks.stop()
 
 
 def a_module() -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,13 +25,6 @@ pytestmark = pytest.mark.torch
 
 LAYERS, WIDTH = 8, 16
 BYTES = WIDTH * WIDTH * 4
-
-
-@pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    ranks = Ranks(4)
-    yield ranks
-    ranks.stop()
 
 
 def made(rank: int, zero: int, micro: int, bucket_bytes: int) -> tuple[ParameterStore, Any]:

@@ -44,13 +44,6 @@ SPECS = (
 STEPS = 5
 
 
-@pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    ranks = Ranks(4)
-    yield ranks
-    ranks.stop()
-
-
 def start(spec: ParameterSpec) -> Any:
     """The initial value of a parameter, the same on every rank."""
     made = torch.Generator().manual_seed(len(spec.name) * 100 + sum(map(ord, spec.name)))
