@@ -1,8 +1,8 @@
 """Predicted against measured, as TensorOpt's Table 2: random strategies that really run, on gloo.
 
-For 2 and 4 ranks of this machine: collectives and the device are measured, for each model the
-operators of all its configurations, and then random strategies are predicted with that profile and
-run. An error is |measured / predicted - 1|; noise is the same of one strategy, run again after
+For 2 and 4 ranks of this machine and each model: collectives, the device and the operators of all
+the model's configurations are measured, and then random strategies are predicted with that profile
+and run. An error is |measured / predicted - 1|; noise is the same of one strategy, run again after
 every third of them, against its median: the machine changes from minute to minute more than from
 step to step. With more ranks than cores the noise is large: read it beside the errors.
 
@@ -61,10 +61,9 @@ def run(
     for world in worlds:
         from ranks import Ranks
 
-        profile = _profile(world)
         with_ranks = Ranks(world)
         for name in models:
-            rows.append(_row(name, world, profile, with_ranks, strategies))
+            rows.append(_row(name, world, _profile(world), with_ranks, strategies))
             cells = " ".join(
                 f"{rows[-1]['errors'][q]:>7.1%}{'(' + format(rows[-1]['noise'][q], '.1%') + ')':>7}"
                 for q in QUANTITIES

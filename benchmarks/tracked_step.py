@@ -22,7 +22,7 @@ from shardwise.capture.capture import build
 from shardwise.capture.huggingface import training_form
 from shardwise.capture.source import parse_source
 from shardwise.execute.allocation import AllocationTracker
-from shardwise.execute.master_weights import MasterWeights
+from shardwise.execute.master_weights import optimizer_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def materialise(module: Any) -> None:
 
 def _optimizer(parameters: list[Any], kind: str, update: str) -> Any:
     if any(parameter.element_size() < 4 for parameter in parameters):
-        return MasterWeights(parameters, kind)
+        return optimizer_of(parameters, kind)
     how = {"foreach": update == "foreach", "fused": update == "fused"}
     if kind == "adam":
         return torch.optim.Adam(parameters, lr=1e-4, **how)

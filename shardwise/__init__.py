@@ -11,6 +11,7 @@ from shardwise.errors import BadInput, CaptureError, ShardwiseError
 if TYPE_CHECKING:
     from shardwise.client import AsyncClient as AsyncClient
     from shardwise.client import Client as Client
+    from shardwise.execute.master_weights import MasterWeights as MasterWeights
     from shardwise.execute.parallel import parallelize as parallelize
 
 __version__ = "0.1.0"
@@ -19,7 +20,7 @@ __all__ = ["BadInput", "CaptureError", "ShardwiseError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    # The clients need httpx and parallelize needs torch, which the base install has not.
+    # The clients need httpx, the others torch, which the base install has not.
     if name in ("AsyncClient", "Client"):
         from shardwise import client
 
@@ -28,4 +29,8 @@ def __getattr__(name: str) -> Any:
         from shardwise.execute.parallel import parallelize
 
         return parallelize
+    if name == "MasterWeights":
+        from shardwise.execute.master_weights import MasterWeights
+
+        return MasterWeights
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -78,6 +78,12 @@ def parse_pin(rule: str) -> Pin:
     if known is not None and not values <= set(known):
         wrong = ", ".join(sorted(values - set(known)))
         raise BadInput(f"{rule!r}: unknown {key} {wrong}", field="pin", expected=", ".join(known))
+    if key == "precision" and forbids:
+        raise BadInput(
+            f"{rule!r} forbids all that can be said",
+            field="pin",
+            expected="PATTERN:precision=captured",
+        )
     if key == "precision" and (pattern or "*") == "*":
         raise BadInput(
             f"{rule!r} is for the whole graph",

@@ -23,10 +23,16 @@ FULL_PRECISION = ("log_softmax", "nll_loss", "cross_entropy", "mse_loss", "binar
 
 def narrow(coarsened: Coarsened, precision: str, keeps: Callable[[Operator], bool]) -> Coarsened:
     """The same groups with float32 tensors in 16 bits; operators that `keeps` names stay."""
+    if PRECISIONS[precision] is None:
+        return coarsened
+    return replace(coarsened, graph=narrow_graph(coarsened.graph, precision, keeps))
+
+
+def narrow_graph(graph: Graph, precision: str, keeps: Callable[[Operator], bool]) -> Graph:
+    """The same operators on float32 tensors in 16 bits, but those that a kept one touches."""
     dtype = PRECISIONS[precision]
     if dtype is None:
-        return coarsened
-    graph = coarsened.graph
+        return graph
     wide = {name for name, t in graph.tensors.items() if t.role in ("input", "output")}
     for op in graph.operators:
         if keeps(op) or any(stem in op.kind for stem in FULL_PRECISION):
@@ -35,4 +41,4 @@ def narrow(coarsened: Coarsened, precision: str, keeps: Callable[[Operator], boo
         name: t if t.dtype != "float32" or name in wide else replace(t, dtype=dtype)
         for name, t in graph.tensors.items()
     }
-    return replace(coarsened, graph=Graph(graph.name, tensors, graph.operators))
+    return Graph(graph.name, tensors, graph.operators)

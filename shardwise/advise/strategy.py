@@ -95,7 +95,9 @@ class Strategy:
     def _operators(self, pattern: GroupPattern, cost: GroupCosts, choice: int) -> list[Any]:
         tensors = self._problem.context.graph.tensors
         row = cost.assignment[choice].tolist()
-        forbidden = forbidden_end(self._problem.context.pins, pattern.group)
+        pins = self._problem.context.pins
+        forbidden = forbidden_end(pins, pattern.group)
+        exempt = pins.of(pattern.group, "precision")
         there: dict[str, LayoutPair] = {}
         found = []
         for member in pattern.members:
@@ -112,7 +114,10 @@ class Strategy:
                 elif self._moves(pattern, name, source, wanted):
                     moves.append(self._move(port, name, source, wanted, forbidden))
             there.update(zip(member.operator.outputs, layouts.outputs, strict=True))
-            found.append(_operator(member, split, layouts, loads, moves))
+            entry = _operator(member, split, layouts, loads, moves)
+            if any(rule.binds(member.operator) for rule in exempt):
+                entry["precision"] = "captured"
+            found.append(entry)
         return found
 
     def _moves(

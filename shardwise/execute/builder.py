@@ -16,7 +16,7 @@ from shardwise.advise.operator_layouts import LayoutPair
 from shardwise.execute.bridge import bridge
 from shardwise.execute.collectives import Change, parse_path
 from shardwise.execute.crossing import Route, prepare_groups
-from shardwise.execute.instruction import Instruction, Rebuild, mark_dead
+from shardwise.execute.instruction import Instruction, Rebuild, mark_dead, written_ports
 from shardwise.execute.placement import CONSTANT, Placed, Placement
 from shardwise.graph.graph import Graph, Operator
 
@@ -132,7 +132,7 @@ class Builder:
             self._built.pairs[slot] = pair
         made = self._emit(op.name, self._local(placed), inputs, outputs)
         made.tensors = op.outputs
-        made.written = _written(op, self._graph)
+        made.written = written_ports(op, self._graph)
         if recomputed:
             segment = self._placement.groups[placed.group].segment
             for instruction in self._built.instructions[begin:]:
@@ -299,10 +299,3 @@ def _is_random(op: Operator) -> bool:
     from shardwise.measure.torch_operator import overload
 
     return torch.Tag.nondeterministic_seeded in overload(op.kind).tags
-
-
-def _written(op: Operator, graph: Graph) -> tuple[int, ...]:
-    """Ports whose buffers the operator updates: running statistics."""
-    if "batch_norm" not in op.kind and "instance_norm" not in op.kind:
-        return ()
-    return tuple(p for p, n in enumerate(op.inputs) if graph.tensors[n].role == "buffer")

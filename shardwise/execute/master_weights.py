@@ -1,61 +1,89 @@
-"""The optimizer of a plan: torch's own, or on float32 master copies where weights have 16 bits."""
+"""The optimizer of a plan: torch's own, or one on float32 copies of weights that have 16 bits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-MOMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
+from shardwise.execute.local.calling import HALVES
+
+MASTER = "master"
 
 
 def optimizer_of(parameters: Iterable[Any], kind: str, learning_rate: float = 1e-4) -> Any:
     """An optimizer of the plan's kind (`sgd`, `momentum`, `adam`) on these parameters."""
     chosen = list(parameters)
-    if any(parameter.element_size() < 4 for parameter in chosen):
-        return MasterWeights(chosen, kind, learning_rate)
-    if kind == "adam":
-        return torch.optim.Adam(chosen, lr=learning_rate)
-    return torch.optim.SGD(chosen, lr=learning_rate, momentum=0.9 if kind == "momentum" else 0.0)
+    make: type[torch.optim.Optimizer] = torch.optim.Adam if kind == "adam" else torch.optim.SGD
+    options: dict[str, Any] = {"lr": learning_rate}
+    if kind == "momentum":
+        options["momentum"] = 0.9
+    if any(parameter.dtype in HALVES for parameter in chosen):
+        return MasterWeights(chosen, make, **options)
+    return make(chosen, **options)
 
 
-class MasterWeights:
-    """Adam, momentum or SGD on float32 master copies of parameters in 16 bits, one by one."""
+class MasterWeights(torch.optim.Optimizer):  # type: ignore[misc]
+    """An element-wise optimizer of `torch.optim` for parameters in 16 bits.
 
-    def __init__(self, parameters: Iterable[Any], kind: str, learning_rate: float = 1e-4) -> None:
-        self.parameters = list(parameters)
-        self.kind = kind
-        self.learning_rate = learning_rate
-        self.state: dict[Any, dict[str, Any]] = {}
+    It keeps a float32 copy of each such parameter (`state[parameter]["master"]`) beside the
+    moments, which are float32 too, updates the copy and rounds it to the parameter: mixed-precision
+    training (Micikevicius et al. 2018, section 3.1). Parameters are updated one by one, so that
+    only one gradient at a time has 32 bits; those in 32 bits are updated as they are. Groups,
+    options and schedulers work as with the optimizer itself.
+    """
 
-    def zero_grad(self) -> None:
-        """Free the gradients."""
-        for parameter in self.parameters:
-            parameter.grad = None
+    def __init__(
+        self,
+        parameters: Any,
+        optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
+        **options: Any,
+    ) -> None:
+        whole = optimizer(parameters, **options)
+        super().__init__(whole.param_groups, whole.defaults)
+        # It has one parameter at a time, whose state is kept here.
+        self._one = whole
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def step(self) -> None:
-        """One update."""
-        for parameter in self.parameters:
-            if parameter.grad is not None:
-                self._update(parameter)
+    def step(self, closure: Any = None) -> Any:
+        """One update; answers what `closure` does, if there is one."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(group, parameter)
+        return loss
 
-    def _update(self, parameter: Any) -> None:
-        if parameter not in self.state:
-            master = parameter.detach().float()
-            moments = {f"m{i}": torch.zeros_like(master) for i in range(MOMENTS[self.kind])}
-            self.state[parameter] = {"master": master, **moments}
-        state = self.state[parameter]
-        gradient = parameter.grad.float()
-        if self.kind == "adam":
-            state["m0"].lerp_(gradient, 0.1)
-            state["m1"].mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-            denominator = (state["m1"].sqrt() / 0.5).add_(1e-8)
-            state["master"].addcdiv_(state["m0"], denominator, value=-self.learning_rate)
-        elif self.kind == "momentum":
-            state["m0"].mul_(0.9).add_(gradient)
-            state["master"].add_(state["m0"], alpha=-self.learning_rate)
-        else:
-            state["master"].add_(gradient, alpha=-self.learning_rate)
-        parameter.copy_(state["master"])
+    def _update(self, group: dict[str, Any], parameter: Any) -> None:
+        kept, target = self.state[parameter], parameter
+        if parameter.dtype in HALVES:
+            if MASTER not in kept:
+                kept[MASTER] = parameter.detach().float()
+            target = kept[MASTER]
+            target.grad = parameter.grad.float()
+        moments = {key: value for key, value in kept.items() if key != MASTER}
+        self._one.param_groups = [{**group, "params": [target]}]
+        self._one.state.clear()
+        self._one.state[target] = moments
+        self._one.step()
+        self._one.state.clear()
+        kept.update(moments)
+        if target is not parameter:
+            target.grad = None
+            parameter.copy_(target)
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """As any optimizer's, but float32 stays float32."""
+        super().load_state_dict(state_dict)
+        order = [parameter for group in self.param_groups for parameter in group["params"]]
+        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+        for number, parameter in zip(numbers, order, strict=True):
+            for key, value in state_dict["state"].get(number, {}).items():
+                if isinstance(value, torch.Tensor) and key != "step":
+                    self.state[parameter][key] = value.detach().to(
+                        parameter.device, copy=True, memory_format=torch.preserve_format
+                    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ from shardwise.execute.exchange import Exchange
 from shardwise.execute.loading import Arrival, Loading
 from shardwise.execute.local import local_operator
 from shardwise.execute.parameters import ParameterSpec, ParameterStore
-from shardwise.execute.placement import Placed, Placement
+from shardwise.execute.placement import CONSTANT, Placed, Placement
+from shardwise.execute.precision import with_casts
 from shardwise.execute.program import Program, Watch
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.execute.saved import SavedTensors
@@ -130,12 +132,16 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         self.program: Summary = summarise(built, plan)
 
     def _build(self, placement: Placement, kept: Parameters, exchange: Exchange) -> Built:
-        tensors = placement.graph.tensors
+        captured, planned = placement.captured, placement.graph
 
         def local(placed: Placed) -> Any:
-            return local_operator(
-                placed.operator, tensors, placed.semantics, placed.split, placement.mesh, exchange
+            op, graph = placed.operator, captured if placed.group == CONSTANT else planned
+            made = local_operator(
+                op, graph.tensors, placed.semantics, placed.split, placement.mesh, exchange
             )
+            if graph is captured:
+                return made
+            return replace(made, run=with_casts(made.run, op, captured, planned))
 
         outputs = [n for n in self._captured.converted.outputs if n in placement.made_in]
         return Builder(placement, local, kept).build([name for name in outputs if name])

@@ -17,6 +17,7 @@ from shardwise.advise.operator_layouts import (
 from shardwise.advise.pattern import differentiated
 from shardwise.errors import BadInput
 from shardwise.execute.collectives import Change, parse_layout, parse_path
+from shardwise.execute.precision import planned_graph
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.graph.graph import Graph, Operator
 from shardwise.tdl.registry import analyse
@@ -60,20 +61,15 @@ class Way:
 
 
 class Placement:
-    """A plan on a graph, for one rank.
+    """A plan on a graph, for one rank; `captured` is that graph, `graph` has the plan's dtypes.
 
     Raises `BadInput` where the plan does not fit the graph or itself.
     """
 
     def __init__(self, graph: Graph, plan: Mapping[str, Any], mesh: RankMesh) -> None:
-        self.graph = graph
+        self.captured = graph
+        self.graph = planned_graph(graph, plan)
         self.mesh = mesh
-        if plan.get("precision", "captured") != "captured":
-            raise BadInput(
-                f"the plan computes in {plan['precision']}",
-                field="precision",
-                expected="captured: a module whose own parameters have that type, and its graph",
-            )
         self.groups: list[PlacedGroup] = []
         entries: dict[str, tuple[int, Mapping[str, Any]]] = {}
         numbers: dict[str, int] = {}

@@ -12,6 +12,9 @@ from shardwise.errors import BadInput
 Run = Callable[..., list[Any]]
 """Local inputs, in the order of the operator, to local outputs."""
 
+HALVES = (torch.float16, torch.bfloat16)
+"""What sums and statistics are not computed in."""
+
 NUMBERS = frozenset({"inf", "-inf", "nan"})
 """Numbers that a graph file writes as words."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shardwise.execute.local.calling import Run, bind
+from shardwise.execute.local.calling import HALVES, Run, bind
 from shardwise.execute.local.lookup import own_rows
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
@@ -122,26 +122,41 @@ class _Loss:
                 return self._of_probabilities(logp, target, weight)
             return self._of_numbers(logp, target, weight)
 
-        return run
+        return self._in_float(run)
 
     def _of_whole_rows(self, x: Any, target: Any) -> list[Any]:
         """Samples with all their classes: torch's own kernel, over the count of all samples."""
-        mine = (target != self.ignored).sum().to(x.dtype)
+        half = x.dtype in HALVES
+        mine = (target != self.ignored).sum().to(torch.float32 if half else x.dtype)
         count = self.exchange.begin_total(mine, self.batch_axes)
         total = torch.nn.functional.cross_entropy(
             x,
             target,
             ignore_index=self.ignored,
-            reduction="sum",
+            reduction="none" if half else "sum",
             label_smoothing=self.smoothing,
         )
-        return [total / count()]
+        if half:
+            total = total.float().sum()
+        return [(total / count()).to(x.dtype)]
 
     def likelihood(self) -> Run:
         def run(logp: Any, target: Any, weight: Any = None) -> list[Any]:
             return self._of_numbers(logp, target, weight)
 
-        return run
+        return self._in_float(run)
+
+    def _in_float(self, run: Run) -> Run:
+        """Halves are summed and counted in float, as torch's kernels do."""
+
+        def wide(x: Any, target: Any, weight: Any = None) -> list[Any]:
+            if x.dtype not in HALVES:
+                return run(x, target, weight)
+            target = target.float() if target.dtype in HALVES else target
+            made = run(x.float(), target, None if weight is None else weight.float())
+            return [y.to(x.dtype) for y in made]
+
+        return wide
 
     def _over_classes(self, x: Any) -> Any:
         """A sum over the classes that is whole on every rank: [b, …]."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from shardwise.execute.local.calling import Run, bind
+from shardwise.execute.local.calling import HALVES, Run, bind
 from shardwise.execute.local.moments import Moments
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
@@ -21,7 +21,7 @@ def _scaled(y: Any, weight: Any, bias: Any) -> Any:
 
 def _accumulating(x: Any) -> Any:
     """Halves are normalised in float, as torch's kernels do."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return x.float() if x.dtype in HALVES else x
 
 
 @form("layer_norm.default", "rms_norm.default", "native_layer_norm.default")

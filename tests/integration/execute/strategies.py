@@ -13,6 +13,7 @@ import numpy as np
 
 from shardwise.advise.assemble import SearchProblem, assemble
 from shardwise.advise.options import Options, quiet
+from shardwise.advise.pins import parse_pin
 from shardwise.advise.search import Subject
 from shardwise.advise.strategy import Strategy
 from shardwise.graph import Graph
@@ -28,6 +29,8 @@ class Strategies:
 
     graph: Graph
     micro_batches: tuple[int, ...] = (1, 2)
+    precision: str = "captured"
+    pins: tuple[str, ...] = ()
     problems: dict[Any, SearchProblem] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,7 +70,13 @@ class Strategies:
     ) -> SearchProblem:
         key = (gpus, zero, recompute, micro_batches)
         if key not in self.problems:
-            options = Options(zero=zero, recompute=recompute, micro_batches=(micro_batches,))
+            options = Options(
+                zero=zero,
+                recompute=recompute,
+                micro_batches=(micro_batches,),
+                precision=self.precision,
+                pins=tuple(parse_pin(rule) for rule in self.pins),
+            )
             hardware = load_hardware(HARDWARE)
             self.problems[key] = assemble(
                 self._subject.variant(options, micro_batches),
@@ -92,7 +101,7 @@ class Strategies:
             "batch_size": self.graph.batch_size,
             "gpus": gpus,
             "mesh": {"axes": [{"name": a.name, "size": a.size, "level": a.level} for a in axes]},
-            "precision": "captured",
+            "precision": self.precision,
             "micro_batches": problem.context.micro_batches,
             "groups": strategy.groups(),
             "edges": strategy.edges(),

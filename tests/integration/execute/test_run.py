@@ -46,8 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def check(document: dict[str, Any], folder: Path, steps: int) -> None:
-    plan = json.loads((folder / "plan.json").read_text())
+def check(document: dict[str, Any], folder: Path, steps: int, planned: str = "plan.json") -> None:
+    plan = json.loads((folder / planned).read_text())
     assert document["schema"] == "shardwise.measurement/1"
     assert (document["plan"], document["graph"]) == (plan["id"], plan["graph"])
     assert document["steps"] == len(document["iteration_s"]["all"]) == steps
@@ -81,6 +81,14 @@ def test_on_this_host(folder: Path, what: tuple[str, str]) -> None:
     left = {found.name for found in temporary.iterdir()}
     # What torch leaves there by itself, from 2.15 on when it is imported.
     assert {name for name in left if not name.startswith("torchinductor_")} == set()
+
+
+def test_a_plan_in_16_bits_of_a_graph_in_32(folder: Path) -> None:
+    asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
+    call("plan", "graph.json", *asked, "--precision", "bf16", "-o", "narrow.json", cwd=folder)
+    arguments = ("run", "narrow.json", "--graph", "graph.json", "--steps", "2", "--json")
+    narrow = json.loads(call(*arguments, cwd=folder).stdout)
+    check(narrow, folder, 2, "narrow.json")
 
 
 def free_port() -> str:
