@@ -23,22 +23,28 @@ COLUMNS = (
     "moved_back",
     "same_back",
     "target_bytes",
+    "target_staged",
     "gradient_bytes",
+    "gradient_staged",
     "keep_target",
     "keep_source",
     "keep_same",
     "before",
     "before_s",
     "before_bytes",
+    "before_staged",
     "after",
     "after_s",
     "after_bytes",
+    "after_staged",
     "again_moved",
     "again_moved_s",
     "again_moved_bytes",
+    "again_moved_staged",
     "again_same",
 )
-"""Of one tensor. Seconds of its moves; flags; bytes of the copies that moves make (0: none).
+"""Of one tensor. Seconds of its moves; flags; bytes of the copies that moves make (0: none), and
+of what they hold besides (`staging.py`).
 
 `keep_target`: the reader's copy stays until backward; `keep_source`: so does the producer's own,
 as far as the producer needs it; `keep_same`: there is one copy, and it stays. `before`, `after`:
@@ -96,6 +102,7 @@ class EdgeValues:
         kept = self._table.kept[row, column, alternative]
         moved = here != there
         forward = self._paths.distance(here, there)
+        staged = self._paths.staged_bytes(here, there)
         at_source, at_target = self._at_source[row], self._at_target[column]
         before = moved & (kept == BEFORE)
         after = moved & (kept == AFTER) & self._owed[row]
@@ -109,19 +116,24 @@ class EdgeValues:
         fill("moved", moved)
         fill("same", ~moved)
         fill("target_bytes", np.where(moved, at_target, 0.0))
+        fill("target_staged", staged)
         fill("keep_target", moved & ((kept == AFTER) | (kept == BOTH)))
         fill("keep_source", ~after)
         fill("keep_same", ~moved & (kept != REBUILT))
         fill("before", before)
         fill("before_s", np.where(before, forward, 0.0))
         fill("before_bytes", np.where(before, at_target, 0.0))
+        fill("before_staged", np.where(before, staged, 0.0))
         fill("after", after)
         fill("after_bytes", np.where(after, at_source, 0.0))
         if after.any():
             fill("after_s", np.where(after, self._paths.distance(there, here), 0.0))
+            back = self._paths.staged_bytes(there, here)
+            fill("after_staged", np.where(after, back, 0.0))
         fill("again_moved", again)
         fill("again_moved_s", np.where(again, forward, 0.0))
         fill("again_moved_bytes", np.where(again, at_target, 0.0))
+        fill("again_moved_staged", np.where(again, staged, 0.0))
         fill("again_same", ~moved & (kept == REBUILT))
         self._fill_backward(result, row, column)
         return result
@@ -137,6 +149,7 @@ class EdgeValues:
         result[:, COLUMN["backward_s"]] = self._paths.distance(start, end)
         result[:, COLUMN["moved_back"]] = moved
         result[:, COLUMN["same_back"]] = ~moved
+        result[:, COLUMN["gradient_staged"]] = self._paths.staged_bytes(start, end)
         result[:, COLUMN["gradient_bytes"]] = np.where(moved, self._at_source[row], 0.0)
 
 

@@ -130,6 +130,15 @@ class GroupTable:
 
         return self._column(("moved bytes", position, port, direction, again), size)
 
+    def staged_bytes(self, position: int, *, again: bool = False) -> int:
+        """The most that a member's moves hold beside what they read and make (`staging.py`)."""
+
+        def most() -> Floats:
+            found = self.work.staged_bytes(position)
+            return found * self._costs.recompute if again else found
+
+        return self._column(("staged moves", position, again), most)
+
     def _differs(self, position: int, port: int, direction: int) -> NDArray[np.bool_]:
         source, wanted = self._move(position, port)
         return np.asarray(encode(source[direction]) != encode(wanted[direction]))
@@ -203,6 +212,12 @@ class GroupTable:
             return result * self._costs.recompute if again else result
 
         return self._column(("window", position, port, again), values)
+
+    def as_it_is(self, position: int, port: int) -> int:
+        """Flag: an input is read without `window_bytes`."""
+        return self._column(
+            ("as it is", position, port), lambda: self.work.window_bytes(position, port) == 0.0
+        )
 
     def _span(self, position: int, span: Dims) -> Floats:
         op = self.pattern.members[position].operator

@@ -156,17 +156,24 @@ class GroupWork:
         return total
 
     def window_bytes(self, position: int, port: int) -> Floats:
-        """An input together with its neighbours' rows, a copy, where these are on other devices."""
+        """An input together with its neighbours' rows or with zeros, where that is a copy."""
         member = self.pattern.members[position]
         name, layouts = member.operator.inputs[port], self.inputs[position][port][0]
         local = self.local_bytes(name, layouts)
-        split, factor = np.zeros(self.count, dtype=bool), np.ones(self.count)
+        split, factor = self._splits_taps(member, port), np.ones(self.count)
         for variable, dim, rows in _halos(member, port):
             parts = self._parts(variable)
             split |= parts > 1
             share = np.ceil(self.tensors[name].shape[dim] / parts)
             factor *= np.where(parts > 1, 1.0 + rows / share, 1.0)
         return np.where(split, local * factor, 0.0)
+
+    def _splits_taps(self, member: Member, port: int) -> NDArray[np.bool_]:
+        """Where a window's taps are split: then shares read other rows each, with their zeros."""
+        split = np.zeros(self.count, dtype=bool)
+        for variable in _taps(member, port):
+            split |= self._parts(variable) > 1
+        return split
 
     def kept_window_bytes(self) -> Floats:
         """The copies with neighbours' rows that backward needs, of all members."""
@@ -282,13 +289,23 @@ class GroupWork:
         passes = Passes.none(self.count, len(self.pattern.members))
         for position, member in enumerate(self.pattern.members):
             self._statistics(position, member, passes)
-            self._halos(position, member, passes)
+            self._windows(position, member, passes)
         for position, name, source, wanted in self.moves:
             paths = self._paths(name)
             passes.forward_s[:, position] += paths.between(source[0], wanted[0])
             if self.context.patterns.carries_gradient(name):
                 passes.backward_s[:, position] += paths.between(wanted[1], source[1])
         return passes
+
+    def staged_bytes(self, position: int) -> Floats:
+        """The most that moves of a member's inputs hold beside what they read and make."""
+        most = np.zeros(self.count)
+        for of, name, source, wanted in self.moves:
+            if of == position:
+                paths = self._paths(name)
+                ends = paths.register(source[0]), paths.register(wanted[0])
+                most = np.maximum(most, paths.staged_bytes(*ends))
+        return most
 
     def loading_s(self) -> Floats:
         """Inputs arrive split by the batch and are re-scheduled (TensorOpt §4.2); shape (n, M)."""
@@ -324,18 +341,25 @@ class GroupWork:
             passes.forward_s[:, position] += time
             passes.backward_s[:, position] += time
 
-    def _halos(self, position: int, member: Member, passes: Passes) -> None:
-        """Rows beyond a share come from the neighbours, and their gradients go back."""
+    def _windows(self, position: int, member: Member, passes: Passes) -> None:
+        """Rows beyond a share come from the neighbours, and their gradients go back.
+
+        They are copied, and so is what a share of a window's taps reads.
+        """
         for i, name in enumerate(member.operator.inputs):
+            if not _halos(member, i):
+                continue
+            local = self.local_bytes(name, self.inputs[position][i][0])
+            tapped = self._splits_taps(member, i)
+            time = self.context.hardware.copy_times(np.where(tapped, 2.0 * local, 0.0))
             for variable, dim, rows in _halos(member, i):
                 split = self.masks(self.assignment == variable)
-                local = self.local_bytes(name, self.inputs[position][i][0])
                 share = np.ceil(self.tensors[name].shape[dim] / self._parts(variable))
-                time = self.collective_s("send_receive", split, local / share * rows)
+                time = time + self.collective_s("send_receive", split, local / share * rows)
                 time += self.context.hardware.copy_times(np.where(split > 0, 2.0 * local, 0.0))
-                passes.forward_s[:, position] += time
-                if self.context.patterns.carries_gradient(name):
-                    passes.backward_s[:, position] += time
+            passes.forward_s[:, position] += time
+            if self.context.patterns.carries_gradient(name):
+                passes.backward_s[:, position] += time
 
     @cached_property
     def moves(self) -> list[tuple[int, str, Pair, Pair]]:
@@ -374,6 +398,18 @@ def _halos(member: Member, port: int) -> list[tuple[int, int, int]]:
         (member.variables[v], access.dim, access.halo_before + access.halo_after)
         for v, access in member.semantics.inputs[port].items()
         if access.halo_before + access.halo_after
+    ]
+
+
+def _taps(member: Member, port: int) -> list[int]:
+    """Variables of the windows through which an input is read, as far as they are summed over."""
+    if not _halos(member, port):
+        return []
+    sem = member.semantics
+    return [
+        member.variables[v]
+        for v, variable in enumerate(sem.variables)
+        if variable.is_reduction and v not in sem.inputs[port]
     ]
 
 

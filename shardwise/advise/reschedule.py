@@ -22,6 +22,7 @@ innermost axes of a dimension; an arc that would need more is left out, and the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,6 +38,7 @@ from shardwise.advise.layout import (
     local_elements,
 )
 from shardwise.advise.space import SearchMesh
+from shardwise.advise.staging import staged_elements
 from shardwise.errors import BadInput, ShardwiseError, SolverError
 from shardwise.hardware import Hardware, collective_times
 
@@ -72,6 +74,7 @@ class Rescheduler:
         self._to_shared = np.array(shared, dtype=np.int8)
         self._from_shared = np.zeros_like(self._to_shared)
         self._from_shared[self._to_shared + 2] = states
+        self._staging: dict[tuple[int, int], float] = {}
 
     def register(self, layouts: Layouts) -> NDArray[np.int64]:
         """Node numbers of the layouts, shape (K,)."""
@@ -88,6 +91,20 @@ class Rescheduler:
         """Seconds from each source layout to each target layout (row by row, or one to all)."""
         return self.distance(self.register(source), self.register(target))
 
+    def staged_bytes(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
+        """What each path holds beside its two ends (`staging.py`), of nodes of shapes (K,)."""
+        pairs, inverse = np.unique(np.stack((source, target)), axis=1, return_inverse=True)
+        found = [self._staged(int(a), int(b)) for a, b in pairs.T]
+        return np.array(found, dtype=np.float64)[inverse.reshape(-1)]
+
+    def _staged(self, source: int, target: int) -> float:
+        if (source, target) not in self._staging:
+            layouts = [self._own(self._paths.layout(source))]
+            layouts += [step.result for step in self.path(source, target)]
+            elements = staged_elements(self._shape, self._paths.sizes, layouts)
+            self._staging[source, target] = elements * self._paths.item_bytes
+        return self._staging[source, target]
+
     def path_between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[Step]:
         """The steps of the cheapest sequence from one layout to another."""
         ends = self.register(np.array([source, target], dtype=np.int8))
@@ -96,10 +113,11 @@ class Rescheduler:
     def path(self, source: int, target: int) -> list[Step]:
         """The steps of the cheapest sequence from node `source` to node `target`."""
         steps = self._paths.path(source, target)
-        return [
-            replace(step, result=tuple(int(self._from_shared[s + 2]) for s in step.result))
-            for step in steps
-        ]
+        return [replace(step, result=self._own(step.result)) for step in steps]
+
+    def _own(self, layout: Iterable[int]) -> tuple[int, ...]:
+        """A layout of the paths, in which dimensions are sorted, as one of this shape."""
+        return tuple(int(self._from_shared[state + 2]) for state in layout)
 
 
 class Reschedulers:
@@ -151,7 +169,7 @@ class Paths:
         self._outermost = outermost
         self._forbidden = forbidden
         self._shape = shape
-        self._item_bytes = item_bytes
+        self.item_bytes = item_bytes
         self._index: dict[int, int] = {}
         self._rows: list[NDArray[np.int8]] = []
         self._solved = 0
@@ -177,6 +195,15 @@ class Paths:
                 via = np.where(layout == state, np.int8(REPLICATE), layout)
                 self._add(int(encode(via[None, :])[0]), via)
         return self._index[code]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Of the mesh's axes."""
+        return self._mesh.sizes
+
+    def layout(self, node: int) -> NDArray[np.int8]:
+        """A registered layout, of sorted dimensions."""
+        return self._rows[node]
 
     def distance(self) -> Floats:
         """Seconds from every node (row) to every node (column), infinite without a path."""
@@ -210,7 +237,7 @@ class Paths:
         if self._solved == len(self._rows):
             return
         layouts = np.array(self._rows, dtype=np.int8)
-        local = local_elements(self._shape, layouts, self._mesh.sizes) * self._item_bytes
+        local = local_elements(self._shape, layouts, self._mesh.sizes) * self.item_bytes
         arcs = _arcs(self._hardware, self._mesh, layouts, local, self._forbidden)
         self._arcs = _packed(arcs, self._hardware, local, self._outermost)
         self._distance, self._predecessor = _core.shortest_paths(

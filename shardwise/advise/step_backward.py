@@ -58,6 +58,7 @@ class Backward:
             place = step.place.get(op.name)
             if place is not None and step.backward_runs(step.member(*place)):
                 self._member(*place)
+        self._kept.end()
 
     def _member(self, group: int, position: int) -> None:
         step, tape, table = self._step, self._tape, self._step.table(group)
@@ -188,6 +189,7 @@ class Backward:
             tape.use(copy.buffer, task, copy.flag)
         size = crossing.cell("gradient_bytes")
         buffer = tape.buffer(f"gradient of {crossing.tensor} moved", task, size)
+        tape.buffer(f"within {label}", task, crossing.cell("gradient_staged"))
         moved = tape.flag(crossing.cell("moved_back"))
         same = tape.flag(crossing.cell("same_back"))
         self._holders[buffer] += 1

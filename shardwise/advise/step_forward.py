@@ -71,6 +71,7 @@ class Forward:
             for copies in inputs:
                 for copy in copies:
                     tape.use(copy.buffer, task, copy.flag)
+            tape.buffer(f"within {op.name}", task, step.cell(group, table.staged_bytes(position)))
             after = {task}
         for port, copies in enumerate(inputs):
             if copies and table.moves(position, port):
@@ -124,6 +125,7 @@ class Forward:
         for copy in here:
             tape.use(copy.buffer, task, copy.flag)
         buffer = tape.buffer(f"{crossing.tensor} moved", task, crossing.cell("target_bytes"))
+        tape.buffer(f"within {label}", task, crossing.cell("target_staged"))
         moved, same = tape.flag(crossing.cell("moved")), tape.flag(crossing.cell("same"))
         stays = (c._replace(made=task, flag=tape.both(c.flag, same)) for c in here)
         return (Copy(buffer, task, moved), *stays)

@@ -30,6 +30,8 @@ class Kept:
         self._task_again: dict[str, int] = {}
         self._later: dict[tuple[str, int], Copies] = {}
         self._moved: dict[tuple[str, str, int], Copy] = {}
+        # Per move of a copy in backward the buffers that are there if somebody needs the copy.
+        self._of_moves: list[tuple[int, int]] = []
         self._run: set[int] = set()
         self._of_segment: dict[int, list[tuple[int, int]]] = {}
         for op in step.graph.operators:
@@ -50,12 +52,19 @@ class Kept:
         for port, keeps in enumerate(memory.saves_inputs):
             if keeps or described[port]:
                 copies = self._input(group, position, port)
-                found += copies if keeps else ()
+                found += self._flagged(copies, self._as_it_is(group, position, port)) * keeps
         for port, keeps in enumerate(memory.saves_outputs):
             if keeps or member.semantics.saves_outputs[port]:
                 copies = self._tensor(op.outputs[port], group)
                 found += copies if keeps else ()
         return tuple(dict.fromkeys(found))
+
+    def end(self) -> None:
+        """Backward is written: moves again that were priced and that nobody needed hold nothing."""
+        used = {buffer for buffer, _, _ in self._tape.uses}
+        for made, staged in self._of_moves:
+            if made not in used:
+                self._tape.sizes[made] = self._tape.sizes[staged] = 0.0
 
     def inner(self, group: int, position: int, task: int) -> None:
         """What the member keeps beside tensors of the graph, until its backward `task`."""
@@ -74,6 +83,13 @@ class Kept:
                 cell = step.cell(group, size(again=True))
                 again = self._task_again[op.name]
                 tape.use(tape.buffer(f"kept by {op.name}", again, cell), task)
+
+    def _as_it_is(self, group: int, position: int, port: int) -> int:
+        """Flag: what a member keeps of an input is the input itself, not a window of it."""
+        step, table = self._step, self._step.table(group)
+        if (position, port) not in table.work.kept_windows():
+            return ALWAYS
+        return self._tape.flag(step.cell(group, table.as_it_is(position, port)))
 
     def _is_again(self, group: int) -> int:
         table = self._step.table(group)
@@ -159,14 +175,16 @@ class Kept:
         if key not in self._moved:
             flag = tape.flag(crossing.cell(which))
             label = f"move {crossing.tensor} again"
-            made = [c.made for c in of]
             # Not before backward has come close.
-            made.append(tape.last_compute())
-            task = tape.task(label, COMMUNICATION, crossing.cell(f"{which}_s"), made)
+            after = [*(c.made for c in of), tape.last_compute()]
+            task = tape.task(label, COMMUNICATION, crossing.cell(f"{which}_s"), after)
             for copy in of:
                 tape.use(copy.buffer, task, tape.both(copy.flag, flag))
+            staged = tape.buffer(f"within {label}", task, crossing.cell(f"{which}_staged"))
             size = crossing.cell(f"{which}_bytes")
-            self._moved[key] = Copy(tape.buffer(f"{crossing.tensor} again", task, size), task, flag)
+            made = tape.buffer(f"{crossing.tensor} again", task, size)
+            self._of_moves.append((made, staged))
+            self._moved[key] = Copy(made, task, flag)
         return self._moved[key]
 
     # The second run
@@ -187,7 +205,10 @@ class Kept:
         after = {copy.made for copies in (*inputs, weights) for copy in copies}
         if table.communicates(position, FORWARD):
             seconds = step.cell(group, table.communication_s(position, FORWARD, again=True))
-            after = {tape.task(f"exchange for {op.name} again", COMMUNICATION, seconds, after)}
+            exchange = tape.task(f"exchange for {op.name} again", COMMUNICATION, seconds, after)
+            staged = step.cell(group, table.staged_bytes(position, again=True))
+            tape.buffer(f"within {op.name} again", exchange, staged)
+            after = {exchange}
         seconds = step.cell(group, table.compute_s(position, FORWARD, again=True))
         task = tape.task(f"{op.name} again", COMPUTE, seconds, after)
         self._task_again[op.name] = task

@@ -122,10 +122,7 @@ def reduce_scatter(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int
     lengths = mesh.shares(x.shape[dim], axes)
     step = max(lengths)
     packed = not _outermost(x.shape, dim) or lengths.count(step) != len(lengths)
-    if packed:
-        given = torch.stack([_padded(piece, dim, step) for piece in x.split(lengths, dim)])
-    else:
-        given = x.contiguous()
+    given = _blocks(x, dim, lengths, step) if packed else x.contiguous()
     made = x.new_empty(_with(x.shape, dim, step))
     group = mesh.group(axes)
     scatter.reduce_scatter(dist, made.view(-1), given.view(-1), group, spare=packed)
@@ -174,6 +171,15 @@ def _packed(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
     for place, piece in zip(places, pieces, strict=True):
         place.view(piece.shape).copy_(piece)
     return packed
+
+
+def _blocks(x: torch.Tensor, dim: int, lengths: Sequence[int], step: int) -> torch.Tensor:
+    """The shares of `dim` behind each other, each copied once; all `step` long, with zeros."""
+    shape = (len(lengths), *_with(x.shape, dim, step))
+    blocks = x.new_empty(shape) if lengths.count(step) == len(lengths) else x.new_zeros(shape)
+    for block, piece in zip(blocks, x.split(lengths, dim), strict=True):
+        block.narrow(dim, 0, piece.shape[dim]).copy_(piece)
+    return blocks
 
 
 def _padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:

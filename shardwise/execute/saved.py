@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -36,25 +36,21 @@ class _Source:
     def __init__(self, reference: StorageWeakRef | None, again: Again) -> None:
         self.reference = reference
         self.number = -1
-        self._again = again
-        self._made: torch.Tensor | None = None
-        self.users = 0
-        self._left = 0
+        self._again: Again | None = again
+        self._users: WeakSet[Rebuilt] = WeakSet()
+
+    def saved(self, tensor: torch.Tensor) -> Rebuilt:
+        """What is kept of a tensor of this storage."""
+        user = Rebuilt(self, tensor.size(), tensor.stride(), tensor.storage_offset())
+        self._users.add(user)
+        return user
 
     def prepare(self) -> None:
-        if self._made is None:
-            made = self._again()
-            self._left = self.users
-            self._made = made if self.users else None
-
-    def get(self) -> torch.Tensor:
-        self.prepare()
-        found = self._made
-        assert found is not None
-        self._left -= 1
-        if self._left <= 0:
-            self._made = None
-        return found
+        again, self._again = self._again, None
+        if again is not None:
+            made = again()
+            for user in self._users:
+                user.made = made
 
 
 class Cell:
@@ -69,18 +65,24 @@ class Cell:
         return self.kept if isinstance(self.kept, torch.Tensor) else self.kept.tensor()
 
 
-@dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """A saved tensor of which only the way to make it again is kept."""
+    """A saved tensor of which only the way to make it again is kept.
 
-    source: _Source
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
+    Once made it is kept until autograd lets go of this.
+    """
+
+    def __init__(
+        self, source: _Source, size: torch.Size, stride: tuple[int, ...], offset: int
+    ) -> None:
+        self.source = source
+        self.made: torch.Tensor | None = None
+        self._place = (size, stride, offset)
 
     def tensor(self) -> torch.Tensor:
         """The tensor, made again."""
-        return self.source.get().as_strided(self.size, self.stride, self.offset)
+        self.source.prepare()
+        assert self.made is not None
+        return self.made.as_strided(*self._place)
 
 
 class SavedTensors:
@@ -120,19 +122,14 @@ class SavedTensors:
         source = self._sources[reference.cdata] = _Source(reference, alike)
         source.number = self.forward_pass.add(source)
         for cell in self._cells.pop(reference.cdata, ()):
-            kept = cell.kept
-            source.users += 1
             self.forward_pass.wanted.add((source.number, cell.instruction))
-            cell.kept = Rebuilt(source, kept.size(), kept.stride(), kept.storage_offset())
+            cell.kept = source.saved(cell.kept)
         return source.number
 
     def keep(self, tensor: torch.Tensor) -> Any:
         """What is kept of a tensor: itself, or (`Rebuilt`) how to make it again."""
         source = self._sources.get(tensor.untyped_storage()._cdata)
-        if source is None:
-            return tensor
-        source.users += 1
-        return Rebuilt(source, tensor.size(), tensor.stride(), tensor.storage_offset())
+        return tensor if source is None else source.saved(tensor)
 
     def need(self, kept: Any, by: int) -> None:
         """A thing is made from what was kept of a tensor."""

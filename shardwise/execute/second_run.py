@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -33,17 +33,21 @@ class _Storages:
         return tensor.untyped_storage()._cdata in self._references
 
 
-@dataclass(frozen=True, slots=True)
 class Numbered:
-    """The `place`-th tensor that an instruction saves, to be had from the second run."""
+    """Stands for a tensor that an instruction saves; has it from the second run on.
 
-    run: SecondRun
-    instruction: int
-    place: int
+    Autograd lets go of it when the instruction's backward is over, and the tensor goes with it.
+    """
+
+    def __init__(self, run: SecondRun) -> None:
+        self._run = run
+        self.made: torch.Tensor | None = None
 
     def tensor(self) -> torch.Tensor:
         """The tensor as the second run left it."""
-        return self.run.saved(self.instruction, self.place)
+        self._run.prepare()
+        assert self.made is not None
+        return self.made
 
 
 class SecondRun:
@@ -62,8 +66,8 @@ class SecondRun:
         self._storages = _Storages()
         self._made: set[int] = set()
         self._counts: dict[int, int] = {}
-        self._saved: dict[tuple[int, int], torch.Tensor] | None = None
-        self._wanted: dict[int, torch.Tensor | None] = {}
+        self._stand_ins: WeakValueDictionary[tuple[int, int], Numbered] = WeakValueDictionary()
+        self._over = False
         self._now: int | None = None
         self.number = saved.forward_pass.add(self)
 
@@ -84,14 +88,6 @@ class SecondRun:
         self._now = number
         self._counts[number] = 0
 
-    def makes(self, slot: int) -> bool:
-        """Whether a slot is made by the recomputed part."""
-        return slot in self._made
-
-    def want(self, slot: int) -> None:
-        """The second run keeps this slot's tensor until it is fetched."""
-        self._wanted[slot] = None
-
     def pack(self, tensor: torch.Tensor) -> Any:
         """What the first run keeps of a tensor that the present instruction saves."""
         if tensor in self._storages:
@@ -100,43 +96,37 @@ class SecondRun:
         place = self._counts[self._now]
         self._counts[self._now] = place + 1
         self._hooks.forward_pass.wanted.add((self.number, self._now))
-        return Numbered(self, self._now, place)
+        stand_in = self._stand_ins[self._now, place] = Numbered(self)
+        return stand_in
 
     # Second run
 
     def prepare(self) -> None:
         """The second run, unless it is over."""
-        if self._saved is None:
+        if not self._over:
+            self._over = True
             self._run()
 
-    def saved(self, number: int, place: int) -> torch.Tensor:
-        """A tensor that an instruction saved in the second run."""
-        self.prepare()
-        assert self._saved is not None
-        return self._saved[number, place]
-
-    def fetch(self, slot: int) -> torch.Tensor:
-        """A tensor that the second run made, wanted by a crossing."""
-        self.prepare()
-        found = self._wanted[slot]
-        assert found is not None
-        return found
-
     def _run(self) -> None:
-        self._saved = {}
+        last = {s: n for n in self._counts for s in self._instructions[n].inputs}
         slots: dict[int, torch.Tensor] = {}
         storages = _Storages()
-        for slot, (kept, differentiable) in self._entering.items():
-            tensor = self._hooks.unpack(kept).detach()
-            storages.add(tensor)
-            slots[slot] = tensor.requires_grad_(differentiable)
-        last = {s: n for n in self._counts for s in self._instructions[n].inputs}
         with self._again(), torch.enable_grad():
             for number in self._counts:
+                instruction = self._instructions[number]
+                for slot in instruction.inputs:
+                    if slot in self._entering:
+                        slots[slot] = self._entered(slot, storages)
                 self._one(number, slots, storages)
-                for slot in self._instructions[number].inputs:
-                    if last[slot] == number and slot not in self._wanted:
+                for slot in (*instruction.inputs, *instruction.outputs):
+                    if last.get(slot, number) == number:
                         slots.pop(slot, None)
+
+    def _entered(self, slot: int, storages: _Storages) -> torch.Tensor:
+        kept, differentiable = self._entering.pop(slot)
+        tensor = self._hooks.unpack(kept).detach()
+        storages.add(tensor)
+        return tensor.requires_grad_(differentiable)
 
     def _one(self, number: int, slots: dict[int, torch.Tensor], storages: _Storages) -> None:
         instruction = self._instructions[number]
@@ -145,14 +135,14 @@ class SecondRun:
             # Running statistics count a batch once.
             inputs[port] = inputs[port].clone()
             storages.add(inputs[port])
-        kept = self._saved
-        assert kept is not None
         place = 0
 
         def pack(tensor: torch.Tensor) -> None:
             nonlocal place
             if tensor not in storages:
-                kept[number, place] = tensor.detach()
+                stand_in = self._stand_ins.get((number, place))
+                if stand_in is not None:
+                    stand_in.made = tensor.detach()
                 place += 1
 
         def unpack(_: None) -> torch.Tensor:
@@ -161,9 +151,8 @@ class SecondRun:
         with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
             made = instruction.run(*inputs)
         for slot, tensor in zip(instruction.outputs, made, strict=True):
-            slots[slot] = tensor
-            if slot in self._wanted:
-                self._wanted[slot] = tensor.detach()
+            # The graph would keep what the instruction has read.
+            slots[slot] = tensor.detach().requires_grad_(tensor.requires_grad)
 
 
 class SecondRuns:
@@ -200,15 +189,7 @@ class SecondRuns:
 
     def rebuild(self, rebuild: Rebuild, slots: Slots) -> None:
         """One copy of a crossing tensor is made again from the other one in backward."""
-        again, slot = rebuild.again, rebuild.kept
-        run = next((r for r in self._of.values() if r.makes(slot)), None)
-        if run is not None:
-            run.want(slot)
-            source = run.fetch
-            number = self._saved.register(slots[rebuild.dropped], lambda: again(source(slot)))
-            self._saved.forward_pass.needed.add((run.number, number))
-            return
-        kept = self._saved.keep(slots[slot].detach())
-        unpack = self._saved.unpack
+        again, unpack = rebuild.again, self._saved.unpack
+        kept = self._saved.keep(slots[rebuild.kept].detach())
         number = self._saved.register(slots[rebuild.dropped], lambda: again(unpack(kept)))
         self._saved.need(kept, number)

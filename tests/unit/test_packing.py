@@ -120,15 +120,22 @@ def test_a_window_with_neighbours_rows_is_copied_and_kept(hardware: Hardware) ->
     member = pattern.members[position]
     rows = {v for v, a in member.semantics.inputs[0].items() if a.halo_before + a.halo_after > 0}
     cut = np.isin(work[True].assignment, [member.variables[v] for v in rows]).any(axis=1)
+    sums = [v for v, variable in enumerate(member.semantics.variables) if variable.is_reduction]
+    taps = {member.variables[v] for v in sums if v not in member.semantics.inputs[0]}
+    tapped = np.isin(work[True].assignment, list(taps)).any(axis=1)
     assert cut.any()
-    assert not cut.all()
+    assert tapped.any()
+    assert not (cut | tapped).all()
     local = work[True].local_bytes("h", work[True].inputs[position][0][0])
     window = work[True].window_bytes(position, 0)
-    assert window[~cut].tolist() == [0.0] * int((~cut).sum())
+    assert not window[~(cut | tapped)].any()
     # 16 of 32 rows, and one more on either side.
     assert window[cut] == pytest.approx(local[cut] * 18 / 16)
+    # Each share of taps reads other rows of all the data, with zeros around them.
+    assert (window[tapped] == local[tapped]).all()
     times = {packing: w.communication().forward_s[:, position] for packing, w in work.items()}
     more = times[True] - times[False]
+    assert more[tapped] == pytest.approx(hardware.copy_times(2.0 * local[tapped]))
     assert (more[cut] >= hardware.copy_times(2.0 * local[cut]) * (1 - 1e-9)).all()
     costs = found[True].costs[number]
     chosen = GroupWork(work[True].context, pattern, costs.assignment)

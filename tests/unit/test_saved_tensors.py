@@ -38,6 +38,32 @@ def test_views_of_a_registered_tensor_are_made_again_once_and_not_kept() -> None
     torch.testing.assert_close(weight.grad, copy.view(4, 3) + copy.t() * 2)
 
 
+def test_what_was_made_again_goes_with_the_last_who_saved_it() -> None:
+    saved, made = SavedTensors(), []
+    weight = torch.randn(4, requires_grad=True)
+    x = torch.randn(4)
+    copy = x.clone()
+
+    def again() -> Any:
+        tensor = copy.clone()
+        made.append(weakref.ref(tensor.untyped_storage()))
+        return tensor
+
+    saved.register(x, again)
+    with saved.hooks():
+        loss = (weight * x).sum()
+    saved.clear()
+    del x
+    loss.backward(retain_graph=True)
+    gc.collect()
+    assert made[0]() is not None
+    loss.backward()
+    gc.collect()
+    assert made[0]() is None, "the loss is still there"
+    assert len(made) == 1
+    torch.testing.assert_close(weight.grad, copy * 2)
+
+
 def test_a_tensor_may_be_registered_after_it_was_saved() -> None:
     saved, made = SavedTensors(), []
     saved.late = True

@@ -14,7 +14,9 @@ import numpy as np
 from shardwise.advise.assemble import SearchProblem, assemble
 from shardwise.advise.options import Options, quiet
 from shardwise.advise.pins import parse_pin
+from shardwise.advise.replay import Replayer
 from shardwise.advise.search import Subject
+from shardwise.advise.step_settings import StepSettings
 from shardwise.advise.strategy import Strategy
 from shardwise.graph import Graph
 from shardwise.hardware import Mesh, load_hardware
@@ -50,13 +52,15 @@ class Strategies:
         if micro_batches is None:
             micro_batches = self.micro_batches[-1] if seed % 3 == 2 and self._halves() else 1
         problem = self._problem(gpus, zero, recompute, micro_batches)
-        random = np.random.default_rng((seed, gpus))
-        choices = [int(random.integers(len(cost.time_s))) for cost in problem.costs]
-        edges = []
-        for edge in problem.edges:
-            cell = edge.table.cell(choices[edge.source], choices[edge.target])
-            edges.append(int(random.integers(int(edge.table.count[cell]))))
-        return self._document(problem, gpus, seed, choices, edges)
+        return self._document(problem, gpus, seed, *_drawn(problem, gpus, seed))
+
+    def with_peak(self, gpus: int, seed: int, recompute: str) -> tuple[dict[str, Any], float]:
+        """A plan of any ZeRO stages, and the peak memory of a device as replayed, in bytes."""
+        problem = self._problem(gpus, ZERO[-1], recompute, 1)
+        choices, edges = _drawn(problem, gpus, seed)
+        replayer = Replayer(problem, problem.context.options.step)
+        found = replayer.replay(np.array([choices]), np.array([edges]))
+        return self._document(problem, gpus, seed, choices, edges), float(found.peak_bytes[0])
 
     def chosen(self, gpus: int, problem: SearchProblem, choices: list[int]) -> dict[str, Any]:
         """The plan of given configurations, each edge with its first alternative."""
@@ -76,6 +80,7 @@ class Strategies:
                 micro_batches=(micro_batches,),
                 precision=self.precision,
                 pins=tuple(parse_pin(rule) for rule in self.pins),
+                step=StepSettings("cpu", "for-loop", 64),
             )
             hardware = load_hardware(HARDWARE)
             self.problems[key] = assemble(
@@ -107,3 +112,14 @@ class Strategies:
             "edges": strategy.edges(),
             "order": [op.name for op in self.graph.operators],
         }
+
+
+def _drawn(problem: SearchProblem, gpus: int, seed: int) -> tuple[list[int], list[int]]:
+    """A random configuration of every group and alternative of every edge."""
+    random = np.random.default_rng((seed, gpus))
+    choices = [int(random.integers(len(cost.time_s))) for cost in problem.costs]
+    edges = []
+    for edge in problem.edges:
+        cell = edge.table.cell(choices[edge.source], choices[edge.target])
+        edges.append(int(random.integers(int(edge.table.count[cell]))))
+    return choices, edges

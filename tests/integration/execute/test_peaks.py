@@ -1,0 +1,90 @@
+"""Peak memory of random strategies, predicted by replay and measured on two ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ranks import Ranks  # noqa: E402
+from strategies import Strategies  # noqa: E402
+
+from shardwise.capture.capture import build  # noqa: E402
+from shardwise.capture.model import Model  # noqa: E402
+from shardwise.capture.source import parse_source  # noqa: E402
+from shardwise.execute.captured import capture_module  # noqa: E402
+from shardwise.execute.master_weights import optimizer_of  # noqa: E402
+from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
+from shardwise.execute.timing import time_steps  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.torch]
+
+SOURCES = {
+    "GPT-2": (
+        "hf:GPT2Config:n_layer=2,n_embd=128,n_head=4,vocab_size=512,resid_pdrop=0.0,"
+        "embd_pdrop=0.0,attn_pdrop=0.0",
+        8,
+        64,
+    ),
+    "Wide ResNet": ("zoo:wrn:depth=10,width=2,image=16,classes=10,batch=32", None, None),
+}
+SEEDS = 8
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Ranks]:
+    ranks = Ranks(2)
+    yield ranks
+    ranks.stop()
+
+
+@cache
+def _captured(name: str) -> Any:
+    source, batch, seq = SOURCES[name]
+    made = build(parse_source(source), batch, seq, "float32")
+    made.module.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in (*made.module.parameters(), *made.module.buffers()):
+            tensor.fill_(0.1 if tensor.is_floating_point() else 1)
+    inputs = tuple(torch.zeros(x.shape, dtype=x.dtype) for x in made.args)
+    return capture_module(
+        Model(made.module, inputs, made.kwargs, made.prefix, made.input_names), name
+    )
+
+
+def _peaks(rank: int, name: str, plan: dict[str, Any]) -> tuple[int, ...]:
+    captured = _captured(name)
+    model = ParallelModule(captured, plan, mesh_of(plan, rank), "cpu")
+    optimizer = optimizer_of(model.parameters(), "adam")
+    inputs, _ = model.share(*captured.model.args)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        made = model(*inputs)
+        (made if isinstance(made, torch.Tensor) else made[0]).backward()
+        optimizer.step()
+
+    def held() -> Any:
+        state = [v for s in optimizer.state.values() for v in s.values()]
+        return [list(model.parameters()), list(model.buffers()), state, inputs]
+
+    return time_steps(step, held, torch.device("cpu"), warm_up=1, steps=1).peak_bytes
+
+
+@pytest.mark.parametrize("recompute", ["never", "auto"])
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_no_random_strategy_needs_much_more_than_predicted(
+    two: Ranks, name: str, recompute: str
+) -> None:
+    strategies = Strategies(_captured(name).graph)
+    off = {}
+    for seed in range(SEEDS):
+        plan, predicted = strategies.with_peak(2, seed, recompute)
+        off[seed] = max(two(_peaks, name, plan)[0]) / predicted - 1
+    assert max(off.values()) < 0.1, off
+    assert min(off.values()) > -0.15, off
+    assert abs(sum(off.values())) / SEEDS < 0.06, off
