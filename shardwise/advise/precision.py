@@ -23,9 +23,8 @@ FULL_PRECISION = ("log_softmax", "nll_loss", "cross_entropy", "mse_loss", "binar
 
 def narrow(coarsened: Coarsened, precision: str, keeps: Callable[[Operator], bool]) -> Coarsened:
     """The same groups with float32 tensors in 16 bits; operators that `keeps` names stay."""
-    if PRECISIONS[precision] is None:
-        return coarsened
-    return replace(coarsened, graph=narrow_graph(coarsened.graph, precision, keeps))
+    graph = narrow_graph(coarsened.graph, precision, keeps)
+    return coarsened if graph is coarsened.graph else replace(coarsened, graph=graph)
 
 
 def narrow_graph(graph: Graph, precision: str, keeps: Callable[[Operator], bool]) -> Graph:

@@ -52,7 +52,8 @@ def with_casts(run: Run, op: Operator, captured: Graph, planned: Graph) -> Run:
         return run
     declared = [getattr(torch, planned.tensors[n].dtype) for n in op.outputs]
     inner: Any = getattr(torch, narrow.pop())
-    if _is_wide(op.outputs, planned) and _is_wide(op.inputs, planned, some=True):
+    made, read = _are_wide(op.outputs, planned), _are_wide(op.inputs, planned)
+    if made and all(made) and any(read):
         inner = torch.float32
     beside = torch.float32 if written_ports(op, planned) else inner
 
@@ -64,15 +65,14 @@ def with_casts(run: Run, op: Operator, captured: Graph, planned: Graph) -> Run:
     return cast
 
 
-def _is_wide(names: tuple[str, ...], graph: Graph, *, some: bool = False) -> bool:
-    """Whether all of these activations (or `some`) have 32 bits, as far as they are numbers."""
-    found = [
-        graph.tensors[n].dtype == "float32"
-        for n in names
-        if graph.tensors[n].dtype in ("float32", "bfloat16", "float16")
-        and graph.tensors[n].role in ("input", "activation", "output")
+def _are_wide(names: tuple[str, ...], graph: Graph) -> list[bool]:
+    """Of each of these activations, as far as they are numbers that are cast, if it has 32 bits."""
+    tensors = (graph.tensors[n] for n in names)
+    return [
+        t.dtype == "float32"
+        for t in tensors
+        if getattr(torch, t.dtype) in _CAST and t.role in ("input", "activation", "output")
     ]
-    return any(found) if some else all(found) and bool(found)
 
 
 _CAST = (torch.float32, *HALVES)

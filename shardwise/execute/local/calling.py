@@ -19,6 +19,11 @@ NUMBERS = frozenset({"inf", "-inf", "nan"})
 """Numbers that a graph file writes as words."""
 
 
+def in_float(x: Any) -> Any:
+    """A tensor to be summed over: halves in float32, as torch's kernels take them."""
+    return x.float() if isinstance(x, torch.Tensor) and x.dtype in HALVES else x
+
+
 def complete_attributes(
     target: Any, attributes: Mapping[str, Any], tensors: Sequence[str]
 ) -> dict[str, Any]:

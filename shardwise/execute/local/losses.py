@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shardwise.execute.local.calling import HALVES, Run, bind
+from shardwise.execute.local.calling import HALVES, Run, bind, in_float
 from shardwise.execute.local.lookup import own_rows
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
@@ -126,6 +126,7 @@ class _Loss:
 
     def _of_whole_rows(self, x: Any, target: Any) -> list[Any]:
         """Samples with all their classes: torch's own kernel, over the count of all samples."""
+        # Of halves each sample's term is rounded, not the sum: no copy of all logits in float.
         half = x.dtype in HALVES
         mine = (target != self.ignored).sum().to(torch.float32 if half else x.dtype)
         count = self.exchange.begin_total(mine, self.batch_axes)
@@ -150,11 +151,7 @@ class _Loss:
         """Halves are summed and counted in float, as torch's kernels do."""
 
         def wide(x: Any, target: Any, weight: Any = None) -> list[Any]:
-            if x.dtype not in HALVES:
-                return run(x, target, weight)
-            target = target.float() if target.dtype in HALVES else target
-            made = run(x.float(), target, None if weight is None else weight.float())
-            return [y.to(x.dtype) for y in made]
+            return [y.to(x.dtype) for y in run(in_float(x), in_float(target), in_float(weight))]
 
         return wide
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from shardwise.execute.local.calling import HALVES, Run, bind
+from shardwise.execute.local.calling import Run, bind, in_float
 from shardwise.execute.local.moments import Moments
 from shardwise.execute.local.plain import plain
 from shardwise.execute.local.registry import form
@@ -17,11 +17,6 @@ from shardwise.execute.local.share import NotLocal, Share
 def _scaled(y: Any, weight: Any, bias: Any) -> Any:
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
-
-
-def _accumulating(x: Any) -> Any:
-    """Halves are normalised in float, as torch's kernels do."""
-    return x.float() if x.dtype in HALVES else x
 
 
 @form("layer_norm.default", "rms_norm.default", "native_layer_norm.default")
@@ -46,7 +41,7 @@ def layer_norm(share: Share) -> Run:
 
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
-        x = _accumulating(given["input"])
+        x = in_float(given["input"])
         found = measure(x, exchange.mesh, axes, dims, count)
         y = found.normalise(x, given.get("weight"), given.get("bias"), eps)
         y = y.to(given["input"].dtype)
@@ -87,7 +82,7 @@ def group_norm(share: Share) -> Run:
 
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
-        x = _accumulating(given["input"])
+        x = in_float(given["input"])
         key = (x.device, x.dtype)
         if key not in cached:
             cached[key] = member.to(device=x.device, dtype=x.dtype)
@@ -137,7 +132,7 @@ def batch_norm(share: Share) -> Run:
 
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
-        x = _accumulating(given["input"])
+        x = in_float(given["input"])
         found = Moments.of(x, exchange.mesh, axes, dims, count)
         weight, bias = (
             None if t is None else t.view(beside) for t in (given.get("weight"), given.get("bias"))
@@ -181,7 +176,7 @@ def instance_norm(share: Share) -> Run:
 
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
-        x = _accumulating(given["input"])
+        x = in_float(given["input"])
         found = Moments.of(x, exchange.mesh, axes, dims, count)
         weight, bias = (
             None if t is None else t.view(beside) for t in (given.get("weight"), given.get("bias"))

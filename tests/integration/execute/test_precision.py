@@ -14,7 +14,6 @@ torch = pytest.importorskip("torch")
 
 import equality  # noqa: E402
 from equality import Case  # noqa: E402
-from families import make  # noqa: E402
 from ranks import Ranks  # noqa: E402
 from strategies import Strategies  # noqa: E402
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler  # noqa: E402
@@ -52,12 +51,7 @@ class Off:
         )
 
 
-@cache
-def case_of(name: str) -> Case:
-    model = make(name)
-    with equality.computing(equality.TOYS[name]):
-        captured = capture_module(model, name)
-    return Case(name, model, captured, Strategies(captured.graph, (1,)))
+case_of = cache(Case.of)
 
 
 def _off(case: Case, loss: Any, gradients: dict[str, Any]) -> Off:
