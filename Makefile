@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: demo test check docs reference serve bench soak accuracy paper fuzz clean
+.PHONY: demo packages test test-all test-of test-quarter check docs reference serve bench soak accuracy paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -39,13 +39,33 @@ $(VENV)/.torch: $(VENV)/.dev
 demo: $(VENV)/.base
 	PATH="$(abspath $(BIN)):$$PATH" sh examples/demo.sh out/demo
 
-# Tests that share nothing run on every core, those with servers and ranks one after another.
-APART = tests/unit tests/golden tests/property tests/fuzz tests/end_to_end tests/integration/models
+# Programs of the system that tests need: installed where that may be done, else their tests are
+# skipped and named. Quick when all is there.
+packages:
+	@$(PYTHON) tests/packages.py --install
 
-test: $(VENV)/.torch
+# pytest on every core; a module's tests stay together. FLAGS are pytest's own.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(FLAGS)
+
+# What guards each promise, and every unit, property and golden test.
+test: $(VENV)/.torch packages
 	cd solver && cargo test --release --package frontier
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(APART)
-	$(BIN)/python -m pytest tests/integration --ignore=tests/integration/models
+	$(PYTEST) -m "not full"
+
+# Everything.
+test-all: $(VENV)/.torch packages
+	cd solver && cargo test --release --package frontier
+	$(PYTEST)
+
+# One room's part of `make test`: make test-of ROOM=service (tests/rooms.py has their names).
+test-of: $(VENV)/.torch packages
+	@test -n "$(ROOM)" || { echo "make test-of ROOM=service; the rooms are in tests/rooms.py"; exit 2; }
+	test "$(ROOM)" != solver || (cd solver && cargo test --release --package frontier)
+	$(PYTEST) -m "$(ROOM) and not full"
+
+# One fourth of what `make test` leaves out: make test-quarter QUARTER=0, to 3.
+test-quarter: $(VENV)/.torch packages
+	$(PYTEST) -m full --quarter $(QUARTER)
 
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .

@@ -48,6 +48,7 @@ class Agent:
         self.told = False
         """What a signal handler sets: in a handler an Event's own lock may be held already."""
         self.exit_status = 0
+        self._removed = False
         self._boot = str(uuid.uuid4())
         self._lock = threading.Lock()
         self._jobs: dict[str, tuple[Job, list[int]]] = {}
@@ -128,7 +129,8 @@ class Agent:
             self._stop_jobs("stopped", "the agent was stopped")
             self._look_after_jobs()
             threading.Event().wait(0.05)
-        self._shipper.finish(LAST_SHIPPING_S)
+        # Of an agent that was removed nothing is taken any more.
+        self._shipper.finish(0.0 if self._removed else LAST_SHIPPING_S)
 
     # Heartbeats
 
@@ -221,6 +223,7 @@ class Agent:
             "the service does not know this agent any more: its jobs are stopped; to enrol again, "
             "remove identity.json from the data directory"
         )
+        self._removed = True
         self._stop_jobs("stopped", "the agent was removed from the service")
         self.stop(2)
 

@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "integration" / "execute"))
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path += [str(TESTS / "integration" / "execute"), str(TESTS)]
 
 STRATEGIES = 20
 BETWEEN = 3

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import commands
 
 BAD = 2
 INFEASIBLE = 1
@@ -21,15 +22,7 @@ def shardwise(
 ) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": str(columns)}
     environment.pop("SHARDWISE_DEBUG", None)
-    return subprocess.run(
-        [sys.executable, "-m", "shardwise.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-        timeout=300,
-        check=False,
-    )
+    return commands.shardwise(*arguments, cwd=cwd, env=environment)
 
 
 def interrupted(*arguments: str) -> tuple[int, str, str]:
@@ -407,7 +400,6 @@ def test_a_broken_plan_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.slow
 def test_a_captured_model_goes_all_the_way(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
@@ -424,7 +416,6 @@ def test_a_captured_model_goes_all_the_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.slow
 def test_a_failing_export_says_what_to_do(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "mymodel.py").write_text(

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.commands import shardwise
+from harness.tiers import some
 
 pytest.importorskip("torch")
 
@@ -23,7 +25,7 @@ from shardwise.hardware import OPERATIONS, Hardware, load_hardware
 from shardwise.measure.local import PARENT_VARIABLE
 from shardwise.measure.world import STORE_VARIABLE
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 PATIENCE_S = 300.0
 CLI = [sys.executable, "-m", "shardwise.cli.main"]
@@ -95,6 +97,7 @@ def test_two_ranks_give_a_profile_that_every_command_reads(tmp_path: Path) -> No
     assert "waiting for the latest rank at a collective" in " ".join(shown.stdout.split())
 
 
+@pytest.mark.full
 def test_four_ranks_have_consecutive_and_strided_groups(tmp_path: Path) -> None:
     hardware = _measured(
         tmp_path, "--ranks", "4", *SMALL, "--collectives", "--operations", "all_reduce,all_gather"
@@ -106,6 +109,7 @@ def test_four_ranks_have_consecutive_and_strided_groups(tmp_path: Path) -> None:
     assert hardware.waiting is None
 
 
+@pytest.mark.full
 def test_time_and_memory_are_bounded_and_what_is_left_out_is_said(tmp_path: Path) -> None:
     bounded = _measured(tmp_path, "--ranks", "2", "--memory", "96KiB", "--time-limit", "120")
     assert max(size for t in bounded.collectives for size in t.sizes_bytes) == 2**15
@@ -120,6 +124,7 @@ def test_time_and_memory_are_bounded_and_what_is_left_out_is_said(tmp_path: Path
         assert any(line.startswith(table.operation) for line in left_out), table.operation
 
 
+@pytest.mark.full
 def test_two_nodes_under_torchrun_as_an_agent_starts_it(tmp_path: Path) -> None:
     """Two launchers are two nodes; the profile goes to the run's own folder."""
     with socket.socket() as free:
@@ -174,7 +179,10 @@ def _wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes in /proc")
-@pytest.mark.parametrize("way", ["SIGINT", "SIGTERM", "SIGKILL", "a rank"])
+@pytest.mark.parametrize(
+    "way",
+    some(["SIGINT", "SIGTERM", "SIGKILL", "a rank"], lambda way: way in ("SIGINT", "SIGKILL")),
+)
 def test_an_end_in_the_middle_leaves_no_file_and_no_process(tmp_path: Path, way: str) -> None:
     target = tmp_path / "profile.json"
     running = subprocess.Popen(
@@ -217,7 +225,7 @@ def test_an_end_in_the_middle_leaves_no_file_and_no_process(tmp_path: Path, way:
     ],
 )
 def test_what_cannot_be_measured_is_one_line(arguments: list[str], told: str) -> None:
-    done = _run(*arguments, CUDA_VISIBLE_DEVICES="")
+    done = shardwise("measure", *arguments, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 2, done.stderr
     assert told in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
@@ -293,6 +301,7 @@ def test_ranks_agree_on_the_slowest_and_call_what_is_asked(tmp_path: Path) -> No
     assert [rank.returncode for rank in ranks] == [0, 0], said
 
 
+@pytest.mark.full
 def test_one_rank_measures_its_device_alone(tmp_path: Path) -> None:
     hardware = _measured(tmp_path, "--ranks", "1", "--time-limit", "10")
     assert not hardware.collectives

@@ -232,7 +232,6 @@ def test_what_cannot_be_made_is_said() -> None:
     assert "no_such" in " ".join(found.notes())
 
 
-@pytest.mark.slow
 def test_two_ranks_measure_at_once() -> None:
     items = needed_operators(graph(MLP), profile(), 2)[:4]
     found = measure_operators(items, replace(QUICK, ranks=2, own_time=False))
@@ -243,7 +242,6 @@ def test_two_ranks_measure_at_once() -> None:
         assert min(table.repetitions) >= 10
 
 
-@pytest.mark.slow
 def test_a_lost_sibling_is_an_error_and_leaves_nobody() -> None:
     items = needed_operators(graph(MLP), profile(), 2)
     with pytest.raises(SiblingLost), Siblings(replace(QUICK, ranks=2)) as siblings:
@@ -297,7 +295,6 @@ def test_of_two_rounds_the_faster_counts() -> None:
     assert sorted(times) == [0.55, 0.56, 0.57, 0.58]
 
 
-@pytest.mark.slow
 def test_ranks_that_share_a_core_take_their_turns_into_account() -> None:
     import torch
 

@@ -25,7 +25,7 @@ from shardwise.errors import ShardwiseError
 from shardwise.tdl import Example, Mismatch, NotCovered, verify
 from shardwise.tdl.registry import description
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 SAMPLES, CALLS = 5, 3
 """How many samples of an operator, and how many calls of one kind from them."""

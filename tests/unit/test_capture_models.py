@@ -201,7 +201,6 @@ def test_lstm_steps_share_their_weights() -> None:
     assert graph.tensors["tokens"].shape == (4, 3)
 
 
-@pytest.mark.slow
 def test_lstm_has_the_weights_of_the_papers() -> None:
     tofu = capture("zoo:lstm:vocab=1,steps=1,batch=1")
     assert weights_gib(tofu, copies=3) == pytest.approx(45.3, rel=0.01)  # Table 2, RNN-8-8K
@@ -259,7 +258,6 @@ def test_every_name_says_where_it_is() -> None:
     assert set(zoo_names()) >= {"mlp", "vgg16"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_shipped_graphs_can_be_made_again(name: str, tmp_path: object) -> None:
     from pathlib import Path
@@ -276,7 +274,6 @@ def test_shipped_graphs_can_be_made_again(name: str, tmp_path: object) -> None:
     assert kinds(made)["linear"] == kinds(shipped)["linear"]
 
 
-@pytest.mark.slow
 def test_bert_base() -> None:
     transformers = pytest.importorskip("transformers")
     graph = capture("hf:BertConfig", batch=2, seq=32)

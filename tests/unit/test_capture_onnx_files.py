@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("onnx")
+from harness.commands import shardwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -263,19 +264,14 @@ def test_capture_of_onnx_needs_no_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shardwise.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_the_command(tmp_path: Path) -> None:
     path, out = saved(tmp_path, linear()), str(tmp_path / "g.json")
-    done = run("capture", path, "-o", out)
+    done = shardwise("capture", path, "-o", out)
     assert done.returncode == 0, done.stderr
     assert "note: the file has no loss" in done.stderr
     assert read_graph(out).parameter_count == 144
     Path(path).write_bytes(WHOLE[: len(WHOLE) // 2])
-    failed = run("capture", path, "-o", out)
+    failed = shardwise("capture", path, "-o", out)
     assert failed.returncode == 2
     assert "Traceback" not in failed.stderr
     assert path in failed.stderr

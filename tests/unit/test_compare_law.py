@@ -229,7 +229,6 @@ def test_a_variable_has_a_whole_mesh_dimension_or_none() -> None:
 # What the paper says of others (TensorOpt §5.1)
 
 
-@pytest.mark.slow
 def test_ours_is_strictly_better_than_mesh_tensorflow_on_vgg16() -> None:
     """§4.2: convolutions by samples and large layers by channels, which one mesh cannot do."""
     found = solved(
@@ -245,7 +244,6 @@ def test_ours_is_strictly_better_than_mesh_tensorflow_on_vgg16() -> None:
     assert theirs[-1].time_s == pytest.approx(batch.time_s, rel=0.01)
 
 
-@pytest.mark.slow
 def test_tofu_takes_little_memory_and_data_parallelism_much() -> None:
     found = solved(
         shipped("vgg16"), load_hardware("dgx-v100-16gb"), 16, replace(SPLITS, epsilon=0.05)

@@ -315,7 +315,6 @@ def test_sequence_parallelism_saves_time_and_memory() -> None:
     assert set(split_of(found, sequence.choices, norm)) == {"d1"}
 
 
-@pytest.mark.slow
 def test_zero_3_shards_what_data_parallelism_repeats(vgg16: Graph) -> None:
     found = solved(vgg16, load_hardware("dgx-v100-16gb"), 16, splits(0.05))
     sharded, again = fsdp(found, "auto", quiet).points

@@ -15,13 +15,14 @@ from typing import Any
 
 import httpx
 from agent_harness import ROOT, free_port, wait_for
+from harness.commands import succeed
 from service_harness import Service, command_of
 
 from agent.processes import Process, marked
 from agent.sweep import AGENT_MARKER
 
 HOSTS = 3
-NET = 60 + os.getpid() % 150
+NETS = range(60, 250)
 PROGRAM = Path(__file__).with_name("rank_program.py")
 
 
@@ -48,55 +49,75 @@ class Network:
 
 
 class Namespaces(Network):
-    """A network namespace for each host, joined by a bridge that is the service's host."""
+    """A network namespace for each host, joined by a bridge in one of its own.
+
+    In the machine's own namespace a bridge may forward nothing: Docker's engine has bridges
+    filtered and drops what it did not connect.
+    """
 
     separate = True
-    service = f"10.77.{NET}.1"
 
     def __init__(self) -> None:
-        self._bridge = f"swb{NET}"
-        self._ip("link", "add", "name", self._bridge, "type", "bridge")
-        self._ip("addr", "add", f"{self.service}/24", "dev", self._bridge)
-        self._ip("link", "set", self._bridge, "up")
+        self._net = self._new_switch()
+        self.service = f"10.77.{self._net}.1"
+        self._in_switch("link", "add", "name", "switch", "type", "bridge")
+        self._in_switch("link", "set", "switch", "up")
+        self._plug("service", self._veth("s"))
+        self._ip("addr", "add", f"{self.service}/24", "dev", self._veth("s"))
+        self._ip("link", "set", self._veth("s"), "up")
         for host in range(HOSTS):
-            name, veth, inner = self._name(host), self._veth(host), f"swi{NET}x{host}"
+            name, veth = self._name(host), self._veth(host)
             self._ip("netns", "add", name)
-            self._ip("link", "add", "name", veth, "type", "veth", "peer", "name", inner)
-            self._ip("link", "set", inner, "netns", name)
-            self._ip("link", "set", veth, "master", self._bridge, "up")
-            inside = ["-n", name]
-            self._ip(*inside, "link", "set", "lo", "up")
-            self._ip(*inside, "addr", "add", f"{self.address(host)}/24", "dev", inner)
-            self._ip(*inside, "link", "set", inner, "up")
+            self._plug(f"host{host}", veth)
+            self._ip("link", "set", veth, "netns", name)
+            self._ip("-n", name, "link", "set", "lo", "up")
+            self._ip("-n", name, "addr", "add", f"{self.address(host)}/24", "dev", veth)
+            self._ip("-n", name, "link", "set", veth, "up")
 
-    def _name(self, host: int) -> str:
-        return f"swn{NET}x{host}"
+    def _new_switch(self) -> int:
+        """A namespace for the bridge, by the first number that nobody else has."""
+        for net in NETS:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self._ip("netns", "add", f"swn{net}xs")
+                return net
+        raise subprocess.CalledProcessError(1, "ip netns add")
 
-    def _veth(self, host: int) -> str:
-        return f"swv{NET}x{host}"
+    def _plug(self, port: str, veth: str) -> None:
+        """A cable from a port of the bridge to a device here."""
+        peer = ["peer", "name", port, "netns", self._name("s")]
+        self._ip("link", "add", "name", veth, "type", "veth", *peer)
+        self._in_switch("link", "set", port, "master", "switch", "up")
+
+    def _in_switch(self, *arguments: str) -> None:
+        self._ip("-n", self._name("s"), *arguments)
+
+    def _name(self, host: int | str) -> str:
+        return f"swn{self._net}x{host}"
+
+    def _veth(self, host: int | str) -> str:
+        return f"swv{self._net}x{host}"
 
     @staticmethod
     def _ip(*arguments: str) -> None:
         subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
     def address(self, host: int) -> str:
-        return f"10.77.{NET}.{host + 2}"
+        return f"10.77.{self._net}.{host + 2}"
 
     def prefix(self, host: int) -> list[str]:
         return ["nsenter", f"--net=/run/netns/{self._name(host)}"]
 
     def cut(self, host: int) -> None:
-        self._ip("link", "set", self._veth(host), "down")
+        self._in_switch("link", "set", f"host{host}", "down")
 
     def mend(self, host: int) -> None:
-        self._ip("link", "set", self._veth(host), "up")
+        self._in_switch("link", "set", f"host{host}", "up")
 
     def remove(self) -> None:
-        for host in range(HOSTS):
+        # Each veth goes with its peer's namespace.
+        for host in (*range(HOSTS), "s"):
             with contextlib.suppress(subprocess.CalledProcessError):
                 self._ip("netns", "del", self._name(host))
-        with contextlib.suppress(subprocess.CalledProcessError):
-            self._ip("link", "del", self._bridge)
 
 
 def make_network() -> Network:
@@ -133,18 +154,8 @@ class Cluster:
         return str(json.loads(done)["key"])
 
     def _shardwise(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "shardwise.cli.main", *arguments],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "SHARDWISE_DATA_DIR": str(self.folder / "data"),
-            },
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        environment = {**os.environ, "SHARDWISE_DATA_DIR": str(self.folder / "data")}
+        return succeed(*arguments, env=environment)
 
     def _serve(self) -> Service:
         if self.network.separate and not (self.folder / "key").exists():

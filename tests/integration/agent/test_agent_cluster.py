@@ -15,12 +15,12 @@ pytest.importorskip("service.routes.agents", reason="needs shardwise[service] wi
 from agent_harness import ROOT, wait_for
 from cluster import HOSTS, Cluster, running_cluster
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster"), lease_s=20) as found:
+    with running_cluster(tmp_path_factory.mktemp("cluster"), lease_s=10) as found:
         yield found
 
 
@@ -30,6 +30,7 @@ def nothing_stays(cluster: Cluster) -> Iterator[None]:
     cluster.assert_no_orphan()
 
 
+@pytest.mark.full
 def test_a_launch_on_two_hosts_runs_to_the_end(cluster: Cluster) -> None:
     launch = cluster.launch("ring", agents=2, ranks=2)
     document = cluster.wait_state(launch, "done")
@@ -38,6 +39,7 @@ def test_a_launch_on_two_hosts_runs_to_the_end(cluster: Cluster) -> None:
         assert f"rank {rank} of 4 says 10" in cluster.lines(launch, rank)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["wrong", "replayed"])
 def test_a_wrong_or_replayed_token_enrols_nobody(
     cluster: Cluster, tmp_path: Path, kind: str
@@ -63,6 +65,7 @@ def test_a_wrong_or_replayed_token_enrols_nobody(
     assert not (tmp_path / "data" / "identity.json").exists()
 
 
+@pytest.mark.full
 def test_a_killed_rank_fails_the_launch_on_every_host(cluster: Cluster, tmp_path: Path) -> None:
     launch = cluster.launch("hold", str(tmp_path / "go"), agents=2, ranks=2)
     pids = [cluster.joined(launch, rank) for rank in range(4)]
@@ -72,6 +75,7 @@ def test_a_killed_rank_fails_the_launch_on_every_host(cluster: Cluster, tmp_path
     assert all(part["state"] in ("failed", "stopped") for part in document["assignments"])
 
 
+@pytest.mark.full
 def test_a_killed_agent_loses_the_launch_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
     launch = cluster.launch("hold", str(tmp_path / "go"), agents=HOSTS)
     for rank in range(HOSTS):
@@ -86,11 +90,12 @@ def test_a_killed_agent_loses_the_launch_and_comes_back(cluster: Cluster, tmp_pa
     cluster.wait_state(again, "done")
 
 
+@pytest.mark.needs("iproute2")
 def test_a_cut_link_loses_the_launch_and_stops_it_on_both_sides(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     if not cluster.network.separate:
-        pytest.skip("a link can be cut only between network namespaces")
+        pytest.skip("a link can be cut only between network namespaces, which only root makes")
     launch = cluster.launch("hold", str(tmp_path / "go"), agents=HOSTS)
     pids = [cluster.joined(launch, rank) for rank in range(HOSTS)]
     assert len(set(pids)) == HOSTS
@@ -108,6 +113,7 @@ def test_a_cut_link_loses_the_launch_and_stops_it_on_both_sides(
     cluster.wait_state(again, "done")
 
 
+@pytest.mark.full
 def test_a_launch_is_stopped_on_every_host(cluster: Cluster, tmp_path: Path) -> None:
     launch = cluster.launch("hold", str(tmp_path / "go"), agents=HOSTS)
     for rank in range(HOSTS):

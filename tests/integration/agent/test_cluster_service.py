@@ -12,7 +12,7 @@ pytest.importorskip("service.routes.agents", reason="needs shardwise[service] wi
 from agent_harness import wait_for
 from cluster import HOSTS, Cluster, running_cluster
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,7 @@ def test_a_launch_outlives_a_killed_service(cluster: Cluster, tmp_path: Path) ->
         assert f"rank {rank} of 2 says 3" in cluster.lines(launch, rank)
 
 
+@pytest.mark.full
 def test_an_end_in_the_service_s_absence_is_reported_later(
     cluster: Cluster, tmp_path: Path
 ) -> None:

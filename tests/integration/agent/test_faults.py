@@ -19,7 +19,7 @@ from agent_harness import FakeService, RunningAgent, agent_of, wait_for
 
 from agent.processes import process_of, status_of
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 
 def _lives(pid: int) -> bool:

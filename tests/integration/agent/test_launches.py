@@ -8,7 +8,7 @@ import signal
 import pytest
 from agent_harness import RunningAgent, wait_for
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 NASTY = [
     "$(touch pwned)",
     "`id`",
@@ -35,6 +35,7 @@ def test_two_gloo_ranks_run_to_the_end(calm: RunningAgent) -> None:
     calm.assert_no_orphan()
 
 
+@pytest.mark.full
 def test_two_agents_worth_of_nodes_meet(calm: RunningAgent) -> None:
     """Two assignments of one launch on two loopback addresses: ranks follow the node's number."""
     service = calm.service

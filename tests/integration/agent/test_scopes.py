@@ -14,7 +14,7 @@ from agent_harness import FakeService, RunningAgent, agent_of, wait_for
 from agent.processes import status_of
 from agent.scope import parent_folder
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 FREEZER = Path("/sys/fs/cgroup/freezer")
 
 
@@ -23,7 +23,7 @@ def _lives(pid: int) -> bool:
     return status is not None and status.state not in "ZX"
 
 
-@pytest.fixture(params=["auto", "off"])
+@pytest.fixture(params=["auto", pytest.param("off", marks=pytest.mark.full)])
 def scoped(
     request: pytest.FixtureRequest, service: FakeService, tmp_path: Path, config: str
 ) -> Iterator[RunningAgent]:

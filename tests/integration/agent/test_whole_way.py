@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,11 @@ import pytest
 
 pytest.importorskip("service.routes.agents", reason="needs shardwise[service] with agents")
 
-from agent_harness import ROOT, wait_for
+from agent_harness import wait_for
 from cluster import Cluster, running_cluster
+from harness.commands import succeed
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 SOURCE = "zoo:mlp:layers=2,inputs=32,hidden=64,classes=8,batch=16"
 
@@ -36,12 +35,7 @@ def launch(cluster: Cluster, **request: Any) -> dict[str, Any]:
 
 def graph(cluster: Cluster) -> str:
     file = cluster.folder / "graph.json"
-    subprocess.run(
-        [sys.executable, "-P", "-m", "shardwise.cli.main", "capture", SOURCE, "-o", str(file)],
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(cluster.folder)},
-        check=True,
-        capture_output=True,
-    )
+    succeed("capture", SOURCE, "-o", str(file))
     answer = cluster.http.post("/v1/graphs", content=file.read_bytes())
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])

@@ -7,53 +7,23 @@ agent has run, an answer with a server error.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
+from harness.commands import succeed
 from prometheus_server import LOADED_S
-from service_harness import (
-    DATABASE_VARIABLE,
-    REDIS_VARIABLE,
-    ROOT,
-    App,
-    Postgres,
-    Service,
-    Valkey,
-    free_port,
-    new_database,
-    wait_until,
-)
+from service_harness import ROOT, App, Service, free_port, wait_until
 
 SOURCE = "zoo:mlp:layers=2,inputs=32,hidden=64,classes=8,batch=16"
 CURVE: dict[str, Any] = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 4}
 MEASURED = "measured-here"
 ENDED = ("done", "failed", "cancelled", "stopped", "lost")
-
-
-@contextlib.contextmanager
-def servers(folder: Path) -> Iterator[tuple[str, str]]:
-    """The URLs of an empty database on PostgreSQL and of a Valkey."""
-    with contextlib.ExitStack() as stack:
-        admin, redis = os.environ.get(DATABASE_VARIABLE), os.environ.get(REDIS_VARIABLE)
-        if not admin:
-            postgres = Postgres(folder / "postgres")
-            postgres.start()
-            stack.callback(postgres.stop)
-            admin = postgres.url()
-        if not redis:
-            valkey = Valkey()
-            valkey.start()
-            stack.callback(valkey.stop)
-            redis = valkey.url
-        yield stack.enter_context(new_database(admin)), redis
 
 
 class ScrapedSystem:
@@ -90,11 +60,8 @@ class ScrapedSystem:
 
     def _key(self, *scopes: str) -> str:
         flags = [f"--scope={scope}" for scope in scopes]
-        made = App(self.folder, "keys", "create", "--tenant", "default", *flags, **self._variables)
-        key = made.line().strip()
-        assert made.process.wait(LOADED_S) == 0
-        made.stop()
-        return key
+        environment = {f"SHARDWISE_{k.upper()}": value for k, value in self._variables.items()}
+        return succeed("keys", "create", "--tenant", "default", *flags, env=environment).strip()
 
     def start_worker(self) -> None:
         port = str(self._metrics_port)
@@ -187,11 +154,7 @@ class ScrapedSystem:
         """The id of the graph that the plan is for, which the agent can make a module of."""
         file = self.folder / "graph.json"
         if not file.exists():
-            subprocess.run(
-                [sys.executable, "-P", "-m", "shardwise.cli.main", "capture", SOURCE,
-                 "-o", str(file)],
-                env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True,
-            )  # fmt: skip
+            succeed("capture", SOURCE, "-o", str(file))
         answer = self.client.post("/v1/graphs", content=file.read_bytes())
         assert answer.status_code in (200, 201), answer.text
         return str(answer.json()["id"])

@@ -25,10 +25,10 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.needs("prometheus")
 def test_what_compose_would_start_runs(open_folder: Path) -> None:
     """Schema, keys, service, worker, agent and Prometheus come up healthy, answer, and stop."""
-    assert shutil.which("prometheus"), "apt-get install prometheus"
     namespaces = ["unshare", "--net", "--mount", "--fork", "--pid", "--mount-proc", "--kill-child"]
     if os.geteuid() != 0:
         namespaces[1:1] = ["--user", "--map-root-user"]

@@ -56,6 +56,7 @@ def test_a_dashboard_holds_together(name: str) -> None:
     assert len(set(places)) == len(places)
 
 
+@pytest.mark.needs("prometheus")
 def test_rules_pass_their_promtool_tests() -> None:
     done = subprocess.run(
         ["promtool", "test", "rules", str(PROMETHEUS / "tests" / "alerts.yml")],

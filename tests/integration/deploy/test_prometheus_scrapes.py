@@ -15,10 +15,10 @@ pytest.importorskip("service.routes.agents", reason="needs shardwise[service] wi
 import promql
 from prometheus_server import LOADED_S, Prometheus
 from promql import Asked
-from scraped_system import ScrapedSystem, servers
-from service_harness import wait_until
+from scraped_system import ScrapedSystem
+from service_harness import new_database, wait_until
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.full, pytest.mark.torch, pytest.mark.needs("prometheus")]
 
 ASKED = list(promql.asked())
 RECORDED = promql.rules("record")
@@ -63,10 +63,12 @@ def number_of(row: dict[str, Any]) -> float:
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+def scraped(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, redis_url: str
+) -> Iterator[Scraped]:
     folder = tmp_path_factory.mktemp("scraped")
-    with servers(folder) as urls:
-        system = ScrapedSystem(folder, *urls)
+    with new_database(postgres_url) as database_url:
+        system = ScrapedSystem(folder, database_url, redis_url)
         prometheus = None
         try:
             system.fail_once()

@@ -8,9 +8,7 @@ not run and why, and what another test runs; `ELSEWHERE` names pages that anothe
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +16,10 @@ from pathlib import Path
 import pytest
 from fence_checks import check, inline_commands, shardwise_calls, unknown_option
 from fences import ROOT, Block, blocks, command_blocks, pages, unfenced_commands
+from harness.commands import succeed
+from harness.tiers import some
 from page_runner import Page, copy
-from service_harness import Postgres, Service, Valkey, free_port, new_database
+from service_harness import Service, free_port, new_database
 
 ELSEWHERE = {
     "docs/schedulers.md": "tests/integration/schedulers/test_schedulers_docs.py",
@@ -68,11 +68,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "hf:LlamaConfig:num_hidden_layers=1,hidden_size=64,intermediate_size=128,"
         "num_attention_heads=4,num_key_value_heads=4,vocab_size=256"
     )
-    subprocess.run(
-        [sys.executable, "-m", "shardwise.cli.main", "capture", small, "--batch", "16",
-         "--seq", "32", "-o", "graph.json"],
-        cwd=folder, check=True, capture_output=True, timeout=300,
-    )  # fmt: skip
+    succeed("capture", small, "--batch", "16", "--seq", "32", "-o", "graph.json", cwd=folder)
     (folder / "g.json").write_bytes((folder / "graph.json").read_bytes())
     return folder
 
@@ -91,20 +87,12 @@ def onnx_file(shared: Path) -> Callable[[], None]:
     return write
 
 
-@pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """URLs of a PostgreSQL and a Valkey."""
-    postgres, valkey = Postgres(tmp_path_factory.mktemp("postgres")), Valkey()
-    postgres.start()
-    valkey.start()
-    yield postgres.url(), valkey.url
-    valkey.stop()
-    postgres.stop()
+ALWAYS = ("docs/service.md", "docs/strategies.md")
+"""Pages whose commands `make test` runs."""
 
 
-@pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize("name", run_pages())
+@pytest.mark.parametrize("name", some(run_pages(), lambda page: page in ALWAYS))
 def test_commands_of(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     prepared = PREPARED.get(name, Prepared())
     if "model.onnx" in prepared.files:
@@ -112,7 +100,8 @@ def test_commands_of(name: str, tmp_path: Path, request: pytest.FixtureRequest) 
     with ExitStack() as stack:
         replace, variables, port = dict(prepared.replace), {"U": ""}, free_port()
         if prepared.servers:
-            admin, redis = request.getfixturevalue("servers")
+            admin = request.getfixturevalue("postgres_url")
+            redis = request.getfixturevalue("redis_url")
             database = stack.enter_context(new_database(admin))
             replace["postgresql://user@db/shardwise"] = database
             replace["redis://broker:6379/0"] = redis
@@ -135,12 +124,8 @@ def test_commands_of(name: str, tmp_path: Path, request: pytest.FixtureRequest) 
 
 def key_of(folder: Path) -> str:
     """A new key of the service whose folder this is."""
-    done = subprocess.run(
-        [sys.executable, "-m", "shardwise.cli.main", "keys", "create", "--tenant", "docs",
-         "--data-dir", str(folder / "data"), "--json"],
-        cwd=folder, check=True, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    return str(json.loads(done.stdout)["key"])
+    made = ("keys", "create", "--tenant", "docs", "--data-dir", str(folder / "data"), "--json")
+    return str(json.loads(succeed(*made, cwd=folder))["key"])
 
 
 @pytest.mark.parametrize("page", sorted(ELSEWHERE))

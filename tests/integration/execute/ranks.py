@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from harness.commands import warm_context
 
 from shardwise.measure.cores import settle_on_cpu
 
@@ -41,15 +42,14 @@ def _serve(rank: int, world: int, port: int, pipe: Any) -> None:
 class Ranks:
     """`world` processes in one gloo group; begun anew after a failure.
 
-    `start`: how processes begin. Forked ones inherit globals, but can only be had before autograd
-    ran in this process; those of the fork server import what they need.
+    They are forked from the warm server of `harness.commands`, which has torch imported. With
+    `inherit` they are forked from this process and have its globals; that can only be had before
+    autograd ran in it.
     """
 
-    def __init__(self, world: int, start: str = "forkserver") -> None:
+    def __init__(self, world: int, inherit: bool = False) -> None:
         self.world = world
-        self._context: Any = multiprocessing.get_context(start)
-        if start == "forkserver":
-            self._context.set_forkserver_preload(["torch"])
+        self._context: Any = multiprocessing.get_context("fork") if inherit else warm_context()
         self._started: list[tuple[Any, Any]] = []
 
     def __call__(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:

@@ -14,7 +14,10 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[2]))  # for `harness`, where pytest does not say so
 
 import equality
 import torch
@@ -31,7 +34,7 @@ def sweep(
     for name in names:
         if name not in equality.CASES:
             equality.CASES[name] = equality.Case.of(name)
-    ranks = Ranks(world, start="fork")
+    ranks = Ranks(world, inherit=True)
     for seed in seeds:
         for name in names:
             plan = equality.CASES[name].strategies.plan(world, seed)
@@ -83,7 +86,7 @@ def _in_double(name: str, plan: dict[str, Any], steps: int, world: int) -> float
     double_graph = equality.CASES[double].captured.graph
     if [op.name for op in double_graph.operators] != plan["order"]:
         return None
-    ranks = Ranks(world, start="fork")
+    ranks = Ranks(world, inherit=True)
     try:
         return float(ranks(equality.compare, double, plan, steps)[0].largest)
     finally:

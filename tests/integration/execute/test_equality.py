@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("timm")
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 from bounds import equal  # noqa: E402
 from families import TOYS  # noqa: E402
+from harness.tiers import some  # noqa: E402
 
 HERE = Path(__file__).parent
 SEEDS = {4: range(1), 8: range(2, 3)}
@@ -32,6 +32,9 @@ ON_EIGHT = ("GPT-2", "Llama", "BERT", "ResNet", "LSTM", "DLRM", "MLP")
 
 CASES = [(4, family) for family in TOYS] + [(8, family) for family in ON_EIGHT]
 
+ALWAYS = ("GPT-2", "Llama", "Mixtral", "T5", "Mamba-2", "ResNet", "Swin", "LSTM", "DLRM", "MLP")
+"""Families that `make test` runs, on four ranks: one of each kind of layers and of tied weights."""
+
 FAILED_ONCE = [(4, "Mamba-2", 11), (4, "Mixtral", 12), (8, "CLIP", 5)]
 """Ranks, family, seed. In the first two autograd saves a view of what is made again on some ranks
 only, by strides (an einsum) or by the rank's place (experts); ranks hung, or took one collective
@@ -41,26 +44,18 @@ STEPS = 3
 
 
 class Results:
-    """What one sweep found, started when it is first asked for."""
+    """What one sweep of each number of ranks found, started when it is first asked for."""
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, int], list[dict[str, Any]]] | None = None
+    def __init__(self, asked: set[tuple[int, str]]) -> None:
+        self._asked = asked
+        self._found: dict[int, list[dict[str, Any]]] = {}
 
     def of(self, ranks: int, family: str) -> list[dict[str, Any]]:
-        """The results of a family, by seed; the first call runs the sweep of all."""
-        if self._found is None:
-            self._found = defaultdict(list)
-            for result in run():
-                self._found[result["family"], result["ranks"]].append(result)
-        return self._found[family, ranks]
-
-
-def run() -> list[dict[str, Any]]:
-    """The sweeps, each in a process of its own."""
-    found = []
-    for ranks, seeds in SEEDS.items():
-        found += sweep(ranks, seeds, [family for n, family in CASES if n == ranks])
-    return found
+        """Returns the results of a family, by seed; the first call sweeps all that are asked."""
+        if ranks not in self._found:
+            families = [family for family in TOYS if (ranks, family) in self._asked]
+            self._found[ranks] = sweep(ranks, SEEDS[ranks], families)
+        return [result for result in self._found[ranks] if result["family"] == family]
 
 
 def sweep(ranks: int, seeds: range, families: Sequence[str]) -> list[dict[str, Any]]:
@@ -77,11 +72,17 @@ def sweep(ranks: int, seeds: range, families: Sequence[str]) -> list[dict[str, A
 
 
 @pytest.fixture(scope="module")
-def results() -> Results:
-    return Results()
+def results(request: pytest.FixtureRequest) -> Results:
+    """Of the tests of this module that were selected."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items]
+    return Results(
+        {(c.params["ranks"], c.params["family"]) for c in calls if c and "ranks" in c.params}
+    )
 
 
-@pytest.mark.parametrize(("ranks", "family"), CASES)
+@pytest.mark.parametrize(
+    ("ranks", "family"), some(CASES, lambda case: case[0] == 4 and case[1] in ALWAYS)
+)
 def test_random_strategies_compute_what_one_device_computes(
     results: Results, family: str, ranks: int
 ) -> None:
@@ -91,6 +92,7 @@ def test_random_strategies_compute_what_one_device_computes(
         assert equal(result), result
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("ranks", "family", "seed"), FAILED_ONCE)
 def test_strategies_that_failed_once(ranks: int, family: str, seed: int) -> None:
     (result,) = sweep(ranks, range(seed, seed + 1), [family])

@@ -63,12 +63,12 @@ def test_every_loop_of_every_operator_on_two_ranks(tmp_path: Path) -> None:
     _compare(_on_ranks(tmp_path, "2", 2), 1900)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_uneven_shares_on_three_ranks(tmp_path: Path) -> None:
     _compare(_on_ranks(tmp_path, "3", 3), 800)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_pairs_of_loops_on_four_ranks(tmp_path: Path) -> None:
     _compare(_on_ranks(tmp_path, "2x2", 4), 3000)
 

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 import equality  # noqa: E402
 from equality import Case  # noqa: E402
+from harness.tiers import some  # noqa: E402
 from ranks import Ranks  # noqa: E402
 from strategies import Strategies  # noqa: E402
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler  # noqa: E402
@@ -113,7 +114,11 @@ def _checked(rank: int, name: str, plan: dict[str, Any]) -> Off:
     return off
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+ALWAYS = ("ResNet", "DLRM")
+"""Families that `make test` runs."""
+
+
+@pytest.mark.parametrize("family", some(FAMILIES, lambda family: family in ALWAYS))
 def test_a_plan_in_bf16_is_as_near_as_the_module_in_bf16(four: Ranks, family: str) -> None:
     strategies = Strategies(case_of(family).captured.graph, (1,), precision="bf16")
     known = in_halves(family, torch.bfloat16)
@@ -193,7 +198,7 @@ def _trained(rank: int, plan: dict[str, Any], steps: int) -> tuple[list[float], 
     return found
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", some(["bf16", "fp16"], lambda bits: bits == "bf16"))
 def test_training_in_16_bits_learns_as_in_float32(four: Ranks, precision: str) -> None:
     for plan in _plans(range(4), precision):
         for found, wanted in four(_trained, plan, 20):

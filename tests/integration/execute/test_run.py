@@ -11,26 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.commands import shardwise
+from harness.tiers import some
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 SOURCE = "zoo:mlp:layers=2,inputs=32,hidden=64,classes=8,batch=16"
-COMMAND = [sys.executable, "-m", "shardwise.cli.main"]
 RANK = [sys.executable, "-m", "shardwise.execute"]
 
 
 def call(
     *arguments: str, cwd: Path, code: int = 0, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=cwd,
-        env={**os.environ, **more},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = shardwise(*arguments, cwd=cwd, env={**os.environ, **more})
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -66,14 +60,18 @@ def check(document: dict[str, Any], folder: Path, steps: int, planned: str = "pl
         assert document["errors"][quantity] == pytest.approx(measured / predicted - 1)
 
 
-@pytest.mark.parametrize("what", [("--graph", "graph.json"), ("--source", SOURCE)])
-def test_on_this_host(folder: Path, what: tuple[str, str]) -> None:
+WAYS = [("--graph", "graph.json"), ("--source", SOURCE)]
+
+
+@pytest.mark.parametrize(("flag", "value"), some(WAYS, lambda way: way[0] == "--graph"))
+def test_on_this_host(folder: Path, flag: str, value: str) -> None:
+    what = (flag, value)
     arguments = ("run", "plan.json", *what, "--steps", "4", "-o", "m.json", "--json")
     done = call(*arguments, cwd=folder)
     document = json.loads(done.stdout)
     assert document == json.loads((folder / "m.json").read_text())
     check(document, folder, 4)
-    temporary = folder / f"temporary-{what[0]}"
+    temporary = folder / f"temporary{flag}"
     temporary.mkdir()
     more = ("run", "plan.json", *what, "--steps", "2")
     shown = call(*more, cwd=folder, TMPDIR=str(temporary)).stdout
@@ -83,6 +81,7 @@ def test_on_this_host(folder: Path, what: tuple[str, str]) -> None:
     assert {name for name in left if not name.startswith("torchinductor_")} == set()
 
 
+@pytest.mark.full
 def test_a_plan_in_16_bits_of_a_graph_in_32(folder: Path) -> None:
     asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
     call("plan", "graph.json", *asked, "--precision", "bf16", "-o", "narrow.json", cwd=folder)
@@ -114,6 +113,7 @@ def ranks(folder: Path, arguments: list[str], variables: list[dict[str, str]]) -
         assert process.returncode == 0, said
 
 
+@pytest.mark.full
 def test_as_tasks_of_srun(folder: Path) -> None:
     """The variables that srun sets in each task of a step of two on one node."""
     port = free_port()
@@ -176,6 +176,7 @@ def test_a_rank_that_nobody_joins_says_so(folder: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("shardwise: error: rank 0 found no others")
 
 
+@pytest.mark.full
 def test_launchers_that_do_not_meet_are_one_line(folder: Path) -> None:
     launcher = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
                 "--rdzv-conf=is_host=0,read_timeout=1")  # fmt: skip

@@ -12,7 +12,7 @@ from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def compared(model: str, hardware: str, gpus: int, options: Options) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ import pytest
 from shardwise.capture.families import FAMILIES, Family
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 SMALL = (
     Family("small GPT", "hf:GPT2Config:n_layer=2,n_embd=64,n_head=2,vocab_size=128", 64, 16),
@@ -15,6 +15,7 @@ SMALL = (
 )
 
 
+@pytest.mark.full
 def test_rows_of_two_small_models() -> None:
     from shardwise.capture.table import GPUS, document, measure
 

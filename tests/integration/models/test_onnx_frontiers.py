@@ -19,6 +19,7 @@ pytest.importorskip("onnxscript")
 sys.path.insert(0, str(Path(__file__).parent))
 
 import onnx_models  # noqa: E402
+from harness.tiers import some  # noqa: E402
 
 from shardwise.advise.options import Options  # noqa: E402
 from shardwise.advise.search import Search, Subject, search  # noqa: E402
@@ -28,7 +29,7 @@ from shardwise.graph import Graph  # noqa: E402
 from shardwise.graph.inspect import inspect_graph  # noqa: E402
 from shardwise.hardware import load_hardware  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = pytest.mark.torch
 
 TOLERANCE = 0.01
 GPUS = (4, 8)
@@ -80,7 +81,7 @@ def gap(found: Search, wanted: Search) -> float:
     return max(uncovered(found, wanted), uncovered(wanted, found), 0.0)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", some(CASES, lambda case: case in ("mlp", "gpt2")))
 def test_an_exported_file_has_the_frontier_of_its_model(case: str, tmp_path: Path) -> None:
     exported, captured = both(case, tmp_path)
     assert exported.parameter_count == captured.parameter_count
@@ -134,6 +135,7 @@ def test_half_precision_is_the_files_own(tmp_path: Path) -> None:
     assert sum("scaled_dot_product" in op.kind for op in graph.operators) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model", ["vgg", "resnet18"])
 def test_files_of_the_older_exporter(model: str, tmp_path: Path) -> None:
     module, inputs = getattr(onnx_models, model)()

@@ -17,8 +17,6 @@ from shardwise.hardware import load_hardware
 
 PAPER = Options(zero=(0,))
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def transformer() -> Subject:
@@ -38,6 +36,7 @@ def _data_parallel_bytes(found: Search) -> float:
     return total
 
 
+@pytest.mark.full
 def test_fig_6_the_transformer_on_16_gpus(transformer: Subject) -> None:
     found = search(transformer, load_hardware("dgx-v100-16gb"), 16, PAPER)
     memory, time = found.memory_bytes, found.time_s
@@ -56,6 +55,7 @@ def test_fig_6_the_transformer_on_16_gpus(transformer: Subject) -> None:
     assert found.solution.epsilon <= 0.01
 
 
+@pytest.mark.full
 def test_fig_8_eight_gpus_where_data_parallelism_does_not_fit(transformer: Subject) -> None:
     found = search(transformer, load_hardware("dgx-v100-16gb"), 8, PAPER, near_limit=True)
     chosen = found.fastest_within(found.limit_bytes)
@@ -74,6 +74,7 @@ def test_the_data_parallel_strategy_is_counted_right() -> None:
     assert kept_in_groups < (float(one.memory_bytes[0]) - state) * 0.55
 
 
+@pytest.mark.full
 def test_fig_7_bandwidth_and_size_move_the_frontier() -> None:
     """Faster networks and links shift it down, at the same turning point."""
     base, fast = frontier("transformer"), frontier("transformer", 16, network(4.0))
@@ -87,6 +88,7 @@ def test_fig_7_bandwidth_and_size_move_the_frontier() -> None:
     assert high < 4
 
 
+@pytest.mark.full
 def test_fig_8_the_transformers_curve() -> None:
     curve = {gpus: fig8.count("transformer", gpus) for gpus in (4, 8, 16)}
     assert curve[4].ours is None
@@ -105,6 +107,7 @@ def test_table_4_vgg16() -> None:
     assert table4.row("vgg16", table4.before()).ratio < 0.75 * data / mini
 
 
+@pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.parametrize("model", ["wide-resnet", "transformer-s"])
 def test_table_4(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +117,7 @@ def test_table_4(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert table4.row(model).ratio == pytest.approx(data / mini, rel=table4.TARGET)
 
 
+@pytest.mark.full
 @pytest.mark.torch
 def test_tofu_fig_10_on_the_wide_resnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tofu moves least; AllRow-Greedy and ICML18, which run out of memory there, most."""

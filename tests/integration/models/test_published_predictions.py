@@ -15,6 +15,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("timm")
 
 import numpy as np  # noqa: E402
+from harness.tiers import some  # noqa: E402
 from published.captures import graph_of  # noqa: E402
 from published.predict import Prediction, predict, tensor_split  # noqa: E402
 from published.report import as_data, as_markdown, best_products, summary  # noqa: E402
@@ -66,7 +67,7 @@ def chosen(prediction: Prediction, name: str) -> str:
     return tensor_split(prediction, coarsened.groups[coarsened.group_of[name]])
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", some(FAST, lambda name: "a100-8" in name))
 def test_no_unit_is_wrong(name: str, folder: Path) -> None:
     """A factor of three is no accuracy; it is what a wrong unit or batch would break."""
     prediction = predicted(name, folder)
@@ -188,7 +189,7 @@ def test_summary_of_errors() -> None:
     assert found["within_25"] == pytest.approx(2 / 3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_run_is_predicted(folder: Path) -> None:
     errors = []
     for run in PUBLISHED.runs:

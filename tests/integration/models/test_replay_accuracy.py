@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
+from harness.tiers import some
 from replay_cases import Case, cases, compare
 from tracked_step import allocated_peak, prepare, track_step
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 CLOSE = 0.03
 """What is wanted; 5 % is what is promised."""
@@ -20,7 +21,13 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+ALWAYS = ("mlp", "GPT-2")
+"""Models of which `make test` runs every case: dtypes, optimizers, micro-batches, recomputation."""
+
+
+@pytest.mark.parametrize(
+    "case", some(CASES, lambda case: case.name in ALWAYS), ids=lambda case: case.label
+)
 def test_the_peak_is_that_of_a_real_step(case: Case) -> None:
     found = compare(case, track_step)
     assert found.predicted_parameters == found.parameters

@@ -13,7 +13,7 @@ from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 TOFU = Options(method="tofu")
 
 

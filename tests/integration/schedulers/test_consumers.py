@@ -16,7 +16,7 @@ from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 from shardwise.schedulers.formats import export
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def curve_of(graph: str, hardware: str, gpus: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import yaml
 from fake_slurm import FakeSbatch
 from service_harness import ROOT, Service
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 PAGE = (ROOT / "docs" / "schedulers.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

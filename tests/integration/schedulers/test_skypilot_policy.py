@@ -18,7 +18,7 @@ from shardwise.capture import shipped_graph
 from shardwise.graph import graph_id, read_graph
 from shardwise.hardware import load_hardware, read_offers
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 ASKS = {"SHARDWISE_GRAPH": "shipped:vgg16"}
 ON_V100 = {**ASKS, "SHARDWISE_HARDWARE": "dgx-v100-16gb", "SHARDWISE_MAX_GPUS": "8"}

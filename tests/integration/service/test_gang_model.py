@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -31,7 +30,6 @@ from service.store.launches import stop_launch
 SLOTS = 3
 AGENTS = 3
 RULES = rules_of(Settings())
-pytestmark = pytest.mark.slow
 
 
 class Gangs(RuleBasedStateMachine):

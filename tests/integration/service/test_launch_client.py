@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -16,8 +15,9 @@ from typing import Any
 import httpx
 import pytest
 from fake_agent import FakeAgent
+from harness.commands import shardwise
 from launch_calls import measurement
-from service_harness import ROOT, System
+from service_harness import System
 
 from shardwise.client import AsyncClient, Client, Missing, Refused
 from shardwise.hardware import load_hardware
@@ -54,12 +54,7 @@ def at_work(system: System, state: str, *lines: str, **more: Any) -> Iterator[Fa
 
 
 def run(system: System, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "shardwise.cli.main", *arguments, "--server",
-         system.service.url],
-        capture_output=True, text=True, check=False, timeout=120,
-        env={"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    return shardwise(*arguments, "--server", system.service.url, env={})
 
 
 def test_the_client_launches_and_waits(system: System, client: Client) -> None:
@@ -153,8 +148,5 @@ def test_what_a_command_refuses(system: System, tmp_path: Path) -> None:
         done = run(system, *arguments)
         assert done.returncode == 2 and said in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
-    alone = subprocess.run(
-        [sys.executable, "-P", "-m", "shardwise.cli.main", "agents", "list"],
-        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    alone = shardwise("agents", "list", env={})
     assert alone.returncode == 2 and "--server" in alone.stderr

@@ -12,8 +12,6 @@ from malformed import COUNT, corpus
 from malformed_documents import TEXT
 from service_harness import Service
 
-pytestmark = pytest.mark.slow
-
 MAY_GROW_BYTES = 512 * 2**20
 """What the largest text that is read at all (a few million values) takes while it is read."""
 

@@ -225,6 +225,7 @@ def _bad_urls(done: Run, app: Any) -> None:
         assert other.process.wait(LOADED_S) in (2, 3), other.log.read_text()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "place",
     ["logs", "problem documents", "/metrics", "/readyz", "audit", "backup", "command lines"],
@@ -236,6 +237,7 @@ def test_no_secret_is_in(run: Run, place: str) -> None:
     assert not found
 
 
+@pytest.mark.full
 def test_the_run_was_looked_at_closely(run: Run) -> None:
     """Debug lines, both formats, the children's command lines: else the search proves little."""
     assert '"level": "debug"' in run.places["logs"]

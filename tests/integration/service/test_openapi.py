@@ -17,8 +17,6 @@ import pytest
 from service_harness import Service, System
 
 pytest.importorskip("schemathesis")
-pytestmark = pytest.mark.slow
-
 SECONDS = os.environ.get("SHARDWISE_OPENAPI_SECONDS", "90")
 CHECKS = (
     "not_a_server_error",
@@ -45,6 +43,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     found.stop()
 
 
+@pytest.mark.full
 def test_every_answer_is_in_the_schema(service: Service, tmp_path: Path) -> None:
     paths = service.client.get("/openapi.json").json()["paths"]
     operations = sum(len(found) for found in paths.values())

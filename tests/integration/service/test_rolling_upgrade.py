@@ -24,7 +24,7 @@ from service.settings import load_settings
 from service.store.database import Database
 from service.store.tables import Job, Result
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 LOADED_S = 240.0
 """How long a machine that does much else may take for what takes seconds."""

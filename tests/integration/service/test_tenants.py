@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 from fake_agent import FakeAgent
-from service_harness import ROOT, App, Service, wait_until
+from harness.commands import succeed
+from service_harness import App, Service, wait_until
 from test_end_to_end import HARDWARE, mlp
 
 from service.schema import migrate
@@ -23,12 +22,7 @@ from shardwise.hardware import hardware_document, load_hardware
 
 
 def keys(folder: Any, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "shardwise.cli.main", "keys", *arguments,
-         "--data-dir", str(folder / "data")],
-        capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    return done.stdout
+    return succeed("keys", *arguments, "--data-dir", str(folder / "data"), env={})
 
 
 class Guarded:

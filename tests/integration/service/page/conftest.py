@@ -24,20 +24,20 @@ expect.set_options(timeout=WITHIN_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Pages come last: while a browser runs, Playwright's event loop runs in the main thread, and
-    no other test could call `asyncio.run`."""
     here = Path(__file__).parent
-    items.sort(key=lambda item: here in item.path.parents)
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.needs("chromium"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        pytest.skip("no chromium on this host: apt-get install chromium")
+    """A module's own: while it runs, so does Playwright's event loop in the main thread, and no
+    test could call `asyncio.run`."""
     with sync_playwright() as playwright:
         root = ["--no-sandbox"] if os.geteuid() == 0 else []
-        running = playwright.chromium.launch(executable_path=found, args=root)
+        program = shutil.which("chromium")
+        running = playwright.chromium.launch(executable_path=program, args=root)
         yield running
         running.close()
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from harness.commands import succeed
 from page_steps import answered, faults
 from playwright.sync_api import Browser, Page, expect
-from service_harness import ROOT, Service
+from service_harness import Service
 
 from service.page.session import own_path
 
@@ -31,13 +30,7 @@ LOCKED = {"auth": "required", "auth_cache_s": "0.001"}
 def make_key(folder: Path, tenant: str, *scopes: str) -> str:
     asked = [part for scope in scopes for part in ("--scope", scope)]
     command = ["keys", "create", "--tenant", tenant, "--data-dir", str(folder / "data"), *asked]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "shardwise.cli.main", *command, "--json"],
-        capture_output=True,
-        check=True,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-    )
-    return str(json.loads(done.stdout)["key"])
+    return str(json.loads(succeed(*command, "--json", env={}))["key"])
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +111,7 @@ def test_a_revoked_key_ends_the_session(
     sign_in(page, made["revoked"])
     expect(page.get_by_role("heading", level=1)).to_contain_text("split")
     command = ["keys", "revoke", made["revoked"].split("_")[1], "--data-dir", str(folder / "data")]
-    subprocess.run(
-        [sys.executable, "-P", "-m", "shardwise.cli.main", *command],
-        check=True,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-    )
+    succeed(*command, env={})
     page.goto("/graphs")
     expect(page).to_have_url(re.compile("/sign-in"))
     assert page.context.cookies() == []

@@ -85,6 +85,7 @@ def views(service: Service, plan: dict[str, Any], lost: FakeAgent) -> dict[str, 
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_every_view_is_accessible_and_fits(
@@ -106,6 +107,7 @@ def row(page: Page, name: str) -> Any:
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
 
 
+@pytest.mark.full
 def test_agents_by_state(page: Page, service: Service, views: dict[str, str]) -> None:
     FakeAgent(service.client, "to-drain")
     page.goto("/agents")
@@ -239,6 +241,7 @@ def test_stopping_a_launch_that_measures(page: Page, service: Service) -> None:
     expect(page.locator("#stop")).to_have_count(0)
 
 
+@pytest.mark.full
 def test_output_is_paged_and_followed_at_its_end(page: Page, service: Service) -> None:
     agent = FakeAgent(service.client, "talker")
     body = {"kind": "measure", "agents": [agent.id], "ranks_per_agent": 2}

@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.tiers import some
 from page_steps import HARDWARE, answered, ask, drawn, faults, too_wide
 from playwright.sync_api import Browser, Page, expect
 from service_harness import Service
 
+VIEWPORTS = some(
+    [(width, scheme) for width in (1280, 360) for scheme in ("light", "dark")],
+    lambda case: case in ((1280, "light"), (360, "dark")),
+)
 
-@pytest.fixture(scope="session")
+
+@pytest.fixture(scope="module")
 def views(browser: Browser, service: Service) -> dict[str, str]:
     """An address of every view, with something in it."""
     context = browser.new_context(base_url=service.url)
@@ -27,7 +33,7 @@ def views(browser: Browser, service: Service) -> dict[str, str]:
     for kind, fields in (
         ("frontier", {}),
         ("curve", {}),
-        ("quote", {"steps": "1000", "deadline_h": "1"}),
+        ("quote", {"steps": "1000", "deadline_h": "1", "max_instances": "1"}),
         ("plan", {}),
     ):
         found[kind] = "/jobs/" + ask(page, kind, **fields)
@@ -42,8 +48,7 @@ def views(browser: Browser, service: Service) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize(("width", "scheme"), VIEWPORTS)
 def test_every_view_is_accessible_and_fits(
     visit: Any, views: dict[str, str], scheme: str, width: int
 ) -> None:

@@ -7,13 +7,13 @@ import re
 import shlex
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from service_harness import Postgres, new_database, with_driver
+from harness.commands import shardwise
+from service_harness import ROOT, new_database, postgres_program, with_driver
 from sqlalchemy import select
 
 from service.backup import tables
@@ -24,8 +24,6 @@ from service.store.graphs import add_graph
 from service.store.keys import create_key
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
-
-ROOT = Path(__file__).parents[2]
 
 
 def section(name: str) -> str:
@@ -40,18 +38,10 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    server = Postgres(tmp_path_factory.mktemp("postgres"))
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def urls(postgres: Postgres, tmp_path: Path) -> Iterator[dict[str, str]]:
+def urls(postgres_url: str, tmp_path: Path) -> Iterator[dict[str, str]]:
     """Of either kind an old database and a new one."""
-    with new_database(postgres.url()) as old, new_database(postgres.url()) as new:
+    with new_database(postgres_url) as old, new_database(postgres_url) as new:
         yield {
             "old postgresql": old,
             "new postgresql": new,
@@ -81,14 +71,8 @@ def contents(url: str) -> dict[str, list[str]]:
 
 def run(command: list[str], url: str, folder: Path) -> None:
     assert command[0] == "shardwise"
-    done = subprocess.run(
-        [sys.executable, "-m", "shardwise.cli.main", *command[1:]],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SHARDWISE_DATABASE_URL": url},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    environment = {**os.environ, "SHARDWISE_DATABASE_URL": url}
+    done = shardwise(*command[1:], cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
 
 
@@ -106,7 +90,7 @@ def test_the_commands_as_written(urls: dict[str, str], old: str, new: str, tmp_p
     assert contents(urls[f"new {new}"]) == before
 
 
-def test_the_databases_own_ways(urls: dict[str, str], postgres: Postgres, tmp_path: Path) -> None:
+def test_the_databases_own_ways(urls: dict[str, str], tmp_path: Path) -> None:
     """`pg_dump` and SQLite's `.backup`, which the page names."""
     assert "`pg_dump` and SQLite's `.backup` work as well" in section("Backup")
     before = fill(urls["old sqlite"])
@@ -122,6 +106,6 @@ def test_the_databases_own_ways(urls: dict[str, str], postgres: Postgres, tmp_pa
         ["pg_dump", "-Fc", "-f", str(dump), urls["old postgresql"]],
         ["pg_restore", "-d", urls["new postgresql"], str(dump)],
     ):
-        subprocess.run([postgres.program(arguments[0]), *arguments[1:]], check=True)
+        subprocess.run([postgres_program(arguments[0]), *arguments[1:]], check=True)
     assert contents(urls["new postgresql"]) == before
     run(["shardwise", "migrate"], urls["new postgresql"], tmp_path)

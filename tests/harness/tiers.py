@@ -1,0 +1,23 @@
+"""Which parameters of a test `make test` runs, and which `make test-all` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+
+def some(cases: Iterable[Any], runs: Callable[[Any], bool], **options: Any) -> list[Any]:
+    """Returns all cases as parameters; those for which `runs` is false are marked `full`.
+
+    A case that is a tuple is several parameters. At least one case runs.
+    """
+    found, kept = [], 0
+    for case in cases:
+        values = case if isinstance(case, tuple) else (case,)
+        runs_here = runs(case)
+        kept += runs_here
+        found.append(pytest.param(*values, marks=() if runs_here else pytest.mark.full, **options))
+    assert kept, "`make test` would run none of these cases"
+    return found

@@ -1,0 +1,36 @@
+"""A PostgreSQL and a Valkey for all tests of a process, which take databases and queues of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A database whose user may create others."""
+    from service_harness import DATABASE_VARIABLE, Postgres
+
+    if given := os.environ.get(DATABASE_VARIABLE):
+        yield given
+        return
+    server = Postgres(tmp_path_factory.mktemp("postgres"))
+    server.start()
+    yield server.url()
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A broker; whoever uses it takes a queue of its own."""
+    from service_harness import REDIS_VARIABLE, Valkey
+
+    if given := os.environ.get(REDIS_VARIABLE):
+        yield given
+        return
+    server = Valkey()
+    server.start()
+    yield server.url
+    server.stop()

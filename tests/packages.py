@@ -1,0 +1,55 @@
+"""Programs that tests need, that no wheel brings and that the system's packages have.
+
+`python tests/packages.py --install` installs what is missing where it may (root, and apt); it never
+fails, since tests of a missing package are skipped, and named with the command that installs it.
+Only the standard library is imported: it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "chromium": ("chromium",),
+    "prometheus": ("prometheus", "promtool"),
+    "iproute2": ("ip",),
+    "curl": ("curl",),
+}
+"""Debian's package, and the programs of it that tests call."""
+
+
+def missing() -> list[str]:
+    """Returns the packages that lack a program on PATH, in the table's order."""
+    return [
+        package for package, programs in PROGRAMS.items() if not all(map(shutil.which, programs))
+    ]
+
+
+def command(packages: list[str]) -> str:
+    """Returns what installs them on Debian and Ubuntu."""
+    return "sudo apt-get install " + " ".join(packages)
+
+
+def install(packages: list[str]) -> None:
+    """Installs packages with apt as root; says what to do where that is not possible."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        print(f"Tests that need {', '.join(packages)} will be skipped: {command(packages)}")
+        return
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for arguments in (["update", "-qq"], ["install", "-y", "-qq", *packages]):
+        done = subprocess.run(
+            ["apt-get", *arguments], env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            print(f"apt-get {arguments[0]} failed:\n{done.stderr[-1000:]}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    lacking = missing()
+    if lacking and "--install" in sys.argv[1:]:
+        install(lacking)
+    elif lacking:
+        print(command(lacking))

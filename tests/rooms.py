@@ -1,0 +1,87 @@
+"""Which room of the code each test module is about: `make test-of ROOM=service` runs one room's.
+
+A room is a package of `shardwise/`, an app, or another folder at the top. Patterns are of paths
+below `tests/`; a module may be about several rooms, and each is about one at least.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+ROOMS: dict[str, tuple[str, ...]] = {
+    "advise": (
+        "golden/*", "integration/models/test_coarsening.py", "integration/models/test_compare*",
+        "integration/models/test_onnx_frontiers.py", "integration/models/test_replay_accuracy.py",
+        "integration/models/test_tofu_models.py", "property/test_tofu_elements.py",
+        "unit/test_advice.py", "unit/test_agreement.py", "unit/test_allocation.py",
+        "unit/test_cluster.py", "unit/test_collective_tables.py", "unit/test_compare_*",
+        "unit/test_configurations.py", "unit/test_extremes.py", "unit/test_fast_convolution.py",
+        "unit/test_kept_memory.py", "unit/test_layout.py", "unit/test_never.py",
+        "unit/test_operator_times.py", "unit/test_outline.py", "unit/test_packing.py",
+        "unit/test_replay.py", "unit/test_reschedule.py", "unit/test_saved_tensors.py",
+        "unit/test_shares.py", "unit/test_space.py", "unit/test_staging.py",
+        "unit/test_strategy_document.py", "unit/test_strides.py", "unit/test_tofu.py",
+        "unit/test_turning_point.py", "unit/test_windows.py",
+    ),
+    "agent": ("integration/agent/*", "unit/agent/*"),
+    "benchmarks": (
+        "integration/models/test_paper.py", "integration/models/test_published_predictions.py",
+        "unit/test_paper_page.py", "unit/test_published_runs.py",
+    ),
+    "capture": (
+        "integration/models/test_models_table.py", "integration/models/test_onnx_frontiers.py",
+        "unit/test_capture_*",
+    ),
+    "cli": ("end_to_end/test_cli.py", "unit/test_imports.py"),
+    "client": (
+        "integration/service/test_client.py", "integration/service/test_launch_client.py",
+        "unit/client/*",
+    ),
+    "deploy": ("integration/deploy/*", "integration/schedulers/test_samples.py"),
+    "docs": (
+        "integration/docs/*",
+        "integration/schedulers/test_schedulers_docs.py", "unit/agent/test_agent_documentation.py",
+        "unit/service/test_reference_pages.py", "unit/test_reference_python.py",
+    ),
+    "execute": ("integration/execute/*", "unit/test_run_launcher.py"),
+    "graph": (
+        "fuzz/*", "property/test_graph_roundtrip.py", "unit/test_blocks.py", "unit/test_coarsen.py",
+        "unit/test_graph_*",
+    ),
+    "hardware": (
+        "unit/test_collective_tables.py", "unit/test_hardware*", "unit/test_offers.py",
+        "unit/test_operator_times.py", "unit/test_refit.py",
+    ),
+    "measure": (
+        "integration/test_measure_gloo.py", "integration/test_operator_tables.py",
+        "unit/test_cores.py", "unit/test_measure.py", "unit/test_rank_starts.py",
+    ),
+    "schedulers": ("integration/schedulers/*", "unit/test_schedulers.py"),
+    "service": (
+        "integration/docs/test_docs_backup.py", "integration/service/*", "unit/service/*",
+        "unit/test_page_*",
+    ),
+    "solver": ("golden/*", "property/test_solver*", "unit/test_solver_problem.py"),
+    "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
+    "tests": ("unit/test_suite.py",),
+    "worker": (
+        "integration/service/test_chaos.py", "integration/service/test_end_to_end.py",
+        "integration/service/test_jobs_survive.py", "integration/service/test_leases.py",
+        "integration/service/test_rolling_upgrade.py",
+    ),
+}  # fmt: skip
+
+
+@cache
+def rooms_of(module: Path) -> list[str]:
+    """Returns the rooms that a test module is about, by name."""
+    path = module.relative_to(TESTS).as_posix()
+    return [
+        room
+        for room, patterns in ROOMS.items()
+        if any(fnmatch(path, pattern) for pattern in patterns)
+    ]
