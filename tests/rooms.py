@@ -34,7 +34,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "capture": (
         "integration/models/test_models_table.py", "integration/models/test_onnx_frontiers.py",
-        "unit/test_capture_*",
+        "integration/models/test_capture_*", "unit/test_capture_*",
     ),
     "cli": ("end_to_end/test_cli.py", "unit/test_imports.py"),
     "client": (

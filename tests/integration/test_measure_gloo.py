@@ -30,7 +30,7 @@ pytestmark = pytest.mark.torch
 PATIENCE_S = 300.0
 CLI = [sys.executable, "-m", "shardwise.cli.main"]
 MEASURE = [sys.executable, "-m", "shardwise.measure"]
-SMALL = ["--max-size", "64KiB", "--time-limit", "20"]
+SMALL = ["--max-size", "16KiB", "--time-limit", "10"]
 
 
 def _run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -353,6 +353,7 @@ with rank.joined(world, MeasureOptions(backend="gloo", time_limit_s=0.1)) as one
 """
 
 
+@pytest.mark.full
 def test_a_rank_that_had_no_turn_decides_as_the_others_do(tmp_path: Path) -> None:
     """By its own clock no time is left: it would measure no larger product, the others would."""
     ranks = [_rank(SUSPENDED, number, tmp_path) for number in range(2)]

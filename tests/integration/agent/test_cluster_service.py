@@ -22,6 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         found.assert_no_orphan()
 
 
+@pytest.mark.full
 def test_a_launch_outlives_a_killed_service(cluster: Cluster, tmp_path: Path) -> None:
     go = tmp_path / "go"
     launch = cluster.launch("hold", str(go), agents=2)

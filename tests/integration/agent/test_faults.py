@@ -170,6 +170,7 @@ def test_an_expired_lease_stops_the_job(service: FakeService, agent: RunningAgen
     assert service.end_of(again)["state"] == "done"
 
 
+@pytest.mark.full
 def test_a_job_outlives_a_short_cut_and_its_reports_are_kept(
     service: FakeService, agent: RunningAgent
 ) -> None:
@@ -228,6 +229,7 @@ def test_reports_whose_answer_is_cut_off_are_sent_again_by_the_same_id(
     assert service.states(given) == ["running", "done"]
 
 
+@pytest.mark.full
 def test_refused_reports_do_not_block_the_others(service: FakeService, agent: RunningAgent) -> None:
     service.refuse_reports = lambda report: "no" if report["kind"] == "log" else None
     given = service.give("program", "ring", ranks_per_node=2)
@@ -278,6 +280,7 @@ def test_a_full_disk_is_said_and_jobs_are_still_stopped(
         assert service.end_of(again)["state"] == "done"
 
 
+@pytest.mark.full
 def test_nothing_is_started_that_cannot_be_recorded(
     service: FakeService, small_disk: Path, config: str
 ) -> None:
@@ -317,6 +320,7 @@ def _filled(path: Path) -> Iterator[None]:
             path.unlink()
 
 
+@pytest.mark.full
 def test_files_of_ranks_are_bounded_where_the_host_says_so(
     service: FakeService, tmp_path: Path, config: str
 ) -> None:

@@ -107,6 +107,7 @@ def test_an_assignment_id_cannot_leave_the_data_directory(calm: RunningAgent) ->
     assert not list(calm.data.parent.parent.glob("escaped*"))
 
 
+@pytest.mark.full
 def test_a_rank_that_raises_says_so(calm: RunningAgent) -> None:
     given = calm.service.give("program", "fail", ranks_per_node=2)
     end = calm.service.end_of(given)

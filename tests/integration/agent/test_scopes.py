@@ -94,6 +94,7 @@ def freezer() -> Iterator[Path]:
     folder.rmdir()
 
 
+@pytest.mark.full
 def test_a_process_that_does_not_die_drains_the_node(
     service: FakeService, tmp_path: Path, config: str, freezer: Path
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_process_that_does_not_die_drains_the_node(
         assert end["state"] == "done", end["reason"]
 
 
+@pytest.mark.full
 def test_two_launches_share_the_slots_and_a_third_waits(
     service: FakeService, tmp_path: Path, config: str
 ) -> None:
@@ -165,6 +167,7 @@ directory = "{folder}"
         ]
 
 
+@pytest.mark.full
 def test_a_program_that_is_missing_is_said(
     service: FakeService, tmp_path: Path, config: str
 ) -> None:

@@ -70,7 +70,9 @@ def alone(path: Path | None, make: Any) -> list[float]:
     return losses + train(model, optimizer, range(3, 6))
 
 
-@pytest.mark.parametrize("make", [ADAM, SGD], ids=["adamw", "sgd"])
+@pytest.mark.parametrize(
+    "make", [pytest.param(ADAM, id="adamw"), pytest.param(SGD, id="sgd", marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_saved_on_four_ranks_loaded_on_two_and_one(
     four: Ranks, two: Ranks, tmp_path: Path, zero: int, make: Any

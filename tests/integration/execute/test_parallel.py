@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import equality  # noqa: E402
+from harness.tiers import some  # noqa: E402
 from ranks import Ranks  # noqa: E402
 from strategies import Strategies  # noqa: E402
 
@@ -84,8 +85,11 @@ def _errors(rank: int, plan: dict[str, Any]) -> tuple[float, float]:
     return off, worst
 
 
-def test_a_users_module_computes_what_it_computes_on_one_device(four: Ranks) -> None:
-    for plan in plans(range(10)):
+@pytest.mark.parametrize(
+    "seeds", some([range(3), range(3, 10)], lambda seeds: seeds.start == 0), ids=str
+)
+def test_a_users_module_computes_what_it_computes_on_one_device(four: Ranks, seeds: range) -> None:
+    for plan in plans(seeds):
         for off, worst in four(_errors, plan):
             assert off < 1e-6
             assert worst < equality.TOLERANCE, plan["id"]

@@ -33,7 +33,6 @@ SOURCES = {
     ),
     "Wide ResNet": ("zoo:wrn:depth=10,width=2,image=16,classes=10,batch=32", None, None),
 }
-SEEDS = 8
 
 
 @pytest.fixture(scope="module")
@@ -76,20 +75,24 @@ def _peaks(rank: int, name: str, plan: dict[str, Any]) -> tuple[int, ...]:
     return time_steps(step, held, torch.device("cpu"), warm_up=1, steps=1).peak_bytes
 
 
-CASES = [(name, recompute) for name in sorted(SOURCES) for recompute in ("never", "auto")]
+CASES = [
+    ("GPT-2", "auto", 2),
+    *((name, recompute, 8) for name in sorted(SOURCES) for recompute in ("never", "auto")),
+]
+"""Model, recomputation, and how many strategies."""
 
 
 @pytest.mark.parametrize(
-    ("name", "recompute"), some(CASES, lambda case: case == ("GPT-2", "never"))
+    ("name", "recompute", "count"), some(CASES, lambda case: case == ("GPT-2", "auto", 2))
 )
 def test_no_random_strategy_needs_much_more_than_predicted(
-    two: Ranks, name: str, recompute: str
+    two: Ranks, name: str, recompute: str, count: int
 ) -> None:
     strategies = Strategies(_captured(name).graph)
     off = {}
-    for seed in range(SEEDS):
+    for seed in range(count):
         plan, predicted = strategies.with_peak(2, seed, recompute)
         off[seed] = max(two(_peaks, name, plan)[0]) / predicted - 1
     assert max(off.values()) < 0.1, off
     assert min(off.values()) > -0.15, off
-    assert abs(sum(off.values())) / SEEDS < 0.06, off
+    assert abs(sum(off.values())) / count < 0.06, off

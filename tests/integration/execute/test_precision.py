@@ -128,6 +128,7 @@ def test_a_plan_in_bf16_is_as_near_as_the_module_in_bf16(four: Ranks, family: st
             assert off.is_near(known), (seed, off, known)
 
 
+@pytest.mark.full
 def test_fp16_and_an_operator_that_stays(four: Ranks) -> None:
     graph = case_of("GPT-2").captured.graph
     tensors = graph.tensors

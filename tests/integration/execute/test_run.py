@@ -65,18 +65,19 @@ WAYS = [("--graph", "graph.json"), ("--source", SOURCE)]
 
 @pytest.mark.parametrize(("flag", "value"), some(WAYS, lambda way: way[0] == "--graph"))
 def test_on_this_host(folder: Path, flag: str, value: str) -> None:
-    what = (flag, value)
-    arguments = ("run", "plan.json", *what, "--steps", "4", "-o", "m.json", "--json")
+    arguments = ("run", "plan.json", flag, value, "--steps", "4", "-o", "m.json", "--json")
     done = call(*arguments, cwd=folder)
     document = json.loads(done.stdout)
     assert document == json.loads((folder / "m.json").read_text())
     check(document, folder, 4)
-    temporary = folder / f"temporary{flag}"
-    temporary.mkdir()
-    more = ("run", "plan.json", *what, "--steps", "2")
-    shown = call(*more, cwd=folder, TMPDIR=str(temporary)).stdout
+
+
+@pytest.mark.full
+def test_on_this_host_it_shows_a_table_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    more = ("run", "plan.json", "--graph", "graph.json", "--steps", "2")
+    shown = call(*more, cwd=folder, TMPDIR=str(tmp_path)).stdout
     assert "predicted" in shown and "measured" in shown and "peak memory" in shown
-    left = {found.name for found in temporary.iterdir()}
+    left = {found.name for found in tmp_path.iterdir()}
     # What torch leaves there by itself, from 2.15 on when it is imported.
     assert {name for name in left if not name.startswith("torchinductor_")} == set()
 
@@ -165,6 +166,7 @@ main()
 """
 
 
+@pytest.mark.full
 def test_a_rank_that_nobody_joins_says_so(folder: Path) -> None:
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
              "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}  # fmt: skip

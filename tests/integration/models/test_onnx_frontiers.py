@@ -100,6 +100,7 @@ def test_an_exported_file_has_the_frontier_of_its_model(case: str, tmp_path: Pat
         assert gap(*searches) <= TOLERANCE, f"{gpus} GPUs"
 
 
+@pytest.mark.full
 def test_the_gap_sees_a_point_that_is_missing(tmp_path: Path) -> None:
     exported, _ = both("mlp", tmp_path)
     hardware = load_hardware("dgx-v100-16gb")
@@ -108,6 +109,7 @@ def test_the_gap_sees_a_point_that_is_missing(tmp_path: Path) -> None:
     assert gap(one, other) > TOLERANCE
 
 
+@pytest.mark.full
 def test_a_dynamic_batch_is_bound(tmp_path: Path) -> None:
     module, inputs = onnx_models.gpt2(batch=4, seq=32)
     sizes = {"inputs": tuple({0: torch.export.Dim("samples", min=2)} for _ in inputs)}
@@ -122,6 +124,7 @@ def test_a_dynamic_batch_is_bound(tmp_path: Path) -> None:
     assert [graph.tensors[op.inputs[0]].shape for op in attention] == [(64, 4, 32, 64)] * 2
 
 
+@pytest.mark.full
 def test_half_precision_is_the_files_own(tmp_path: Path) -> None:
     module, inputs = onnx_models.gpt2(batch=4, seq=32)
     path = tmp_path / "half.onnx"

@@ -63,6 +63,7 @@ def test_fig_8_eight_gpus_where_data_parallelism_does_not_fit(transformer: Subje
     assert _data_parallel_bytes(found) > found.limit_bytes
 
 
+@pytest.mark.full
 def test_the_data_parallel_strategy_is_counted_right() -> None:
     """VGG16 on two GPUs: all state on each, half of the activations."""
     subject = Subject.of(read_graph(shipped_graph("vgg16")))

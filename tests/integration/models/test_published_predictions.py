@@ -67,7 +67,9 @@ def chosen(prediction: Prediction, name: str) -> str:
     return tensor_split(prediction, coarsened.groups[coarsened.group_of[name]])
 
 
-@pytest.mark.parametrize("name", some(FAST, lambda name: "a100-8" in name))
+@pytest.mark.parametrize(
+    "name", some(FAST, lambda name: name in ("resnet50-a100-8-amp", "mpt-1b-a100-8"))
+)
 def test_no_unit_is_wrong(name: str, folder: Path) -> None:
     """A factor of three is no accuracy; it is what a wrong unit or batch would break."""
     prediction = predicted(name, folder)
@@ -108,6 +110,7 @@ def test_tensor_parallelism_is_megatrons(folder: Path) -> None:
     assert chosen(prediction, f"{layer}.dropout") == "none"
 
 
+@pytest.mark.full
 def test_sequence_parallelism_splits_positions_between_products(folder: Path) -> None:
     prediction = predicted("megatron-22b-a100-8-selective", folder)
     layer = "biogpt.layers.3"
@@ -125,6 +128,7 @@ def flags(prediction: Prediction, column: str) -> dict[str, int]:
     }
 
 
+@pytest.mark.full
 def test_recomputation_is_the_published_one(folder: Path) -> None:
     core = flags(predicted("megatron-22b-a100-8-selective", folder), "recompute")
     again = {name for name, flag in core.items() if flag}
@@ -141,6 +145,7 @@ def test_recomputation_is_the_published_one(folder: Path) -> None:
     assert not any(none.values())
 
 
+@pytest.mark.full
 def test_state_is_sharded_over_the_published_ranks(folder: Path) -> None:
     hybrid = predicted("llama2-7b-a100-128-hsdp", folder)
     levels = [axis.level for axis in hybrid.problem.context.mesh.axes]
@@ -152,6 +157,7 @@ def test_state_is_sharded_over_the_published_ranks(folder: Path) -> None:
     assert set(flags(plain, "zero").values()) == {0}
 
 
+@pytest.mark.full
 def test_a_slower_device_takes_longer(folder: Path) -> None:
     run = RUNS["mpt-1b-a100-8"]
     usual = predict(run, graph(run, folder))

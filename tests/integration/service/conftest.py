@@ -16,14 +16,15 @@ for package in ("fastapi", "celery", "sqlalchemy", "psycopg"):
 ONE_BACKEND = {
     "test_agents.py": "postgres",
     "test_backup.py": "postgres",
+    "test_end_to_end.py": "embedded",
     "test_jobs_survive.py": "postgres",
     "test_launch_calls.py": "embedded",
     "test_launch_client.py": "embedded",
 }
 """Modules whose own systems `make test` starts on one back end; `make test-all` on both.
 
-What differs between the two databases is tested on both by `test_leases.py`, `test_gangs.py`,
-`test_schema.py` and `test_end_to_end.py`."""
+What differs between the two databases is tested on both by `test_leases.py`, `test_gangs.py` and
+`test_schema.py`."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

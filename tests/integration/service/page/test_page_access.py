@@ -117,6 +117,7 @@ def test_a_revoked_key_ends_the_session(
     assert page.context.cookies() == []
 
 
+@pytest.mark.full
 def test_tenants_see_their_own_alone(
     guest: Callable[[], Page],
     keys: tuple[Path, dict[str, str]],

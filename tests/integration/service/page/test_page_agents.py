@@ -135,6 +135,7 @@ def test_agents_by_state(page: Page, service: Service, views: dict[str, str]) ->
     expect(row(page, "to-drain")).to_have_count(0)
 
 
+@pytest.mark.full
 def test_a_token_is_shown_once_and_enrols(visit: Any, service: Service) -> None:
     visit.expected.append("422")
     page = visit()
@@ -203,6 +204,7 @@ def test_a_plan_is_started_followed_and_compared(
     expect(versions).to_contain_text("built in")
 
 
+@pytest.mark.full
 def test_a_launch_that_is_refused_keeps_what_was_typed(visit: Any, views: dict[str, str]) -> None:
     visit.expected.append("422")
     page = visit()
@@ -220,6 +222,7 @@ def test_a_launch_that_is_refused_keeps_what_was_typed(visit: Any, views: dict[s
     assert faults(page) == []
 
 
+@pytest.mark.full
 def test_stopping_a_launch_that_measures(page: Page, service: Service) -> None:
     agent = FakeAgent(service.client, "measurer")
     page.goto("/launches/new?kind=measure")
@@ -279,6 +282,7 @@ def test_output_is_paged_and_followed_at_its_end(page: Page, service: Service) -
     expect(page.locator("#live .state").first).to_have_text("done")
 
 
+@pytest.mark.full
 def test_a_measured_profile_is_drawn_with_its_figures(page: Page, views: dict[str, str]) -> None:
     page.goto(views["measured"])
     drawing = page.get_by_role("img", name="Bus bandwidth of all_reduce")

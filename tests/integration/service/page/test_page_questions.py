@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from page_steps import HARDWARE, answered, ask, drawn, plotted
 from playwright.sync_api import Page, expect
 from service_harness import Service
@@ -54,6 +55,7 @@ def test_from_an_upload_to_a_points_plan(page: Page, tiny_graph: Path, service: 
     assert page.locator("svg.weave rect").count() == len(plan["groups"]) * len(plan["mesh"]["axes"])
 
 
+@pytest.mark.full
 def test_every_point_has_a_row_and_its_own_plan(page: Page, service: Service) -> None:
     job = ask(page, "frontier", gpus=2)
     answered(page)
@@ -88,6 +90,7 @@ def test_progress_is_watched_and_cancelled(visit: Callable[..., Page]) -> None:
     expect(jobs.locator("tbody tr").filter(has_text="up to 512").first).to_contain_text("cancelled")
 
 
+@pytest.mark.full
 def test_the_list_of_jobs_keeps_itself_fresh(visit: Callable[..., Page]) -> None:
     page = visit()
     job = ask(page, "curve", graph="shipped:llama-8b", gpus=500)
@@ -99,6 +102,7 @@ def test_the_list_of_jobs_keeps_itself_fresh(visit: Callable[..., Page]) -> None
     expect(row).to_have_attribute("data-state", "cancelled", timeout=20_000)
 
 
+@pytest.mark.full
 def test_a_curve_marks_what_does_not_fit_and_says_why(page: Page, service: Service) -> None:
     job = ask(page, "curve", gpus=6)
     answered(page)
@@ -131,6 +135,7 @@ OFFERS = (
 )
 
 
+@pytest.mark.full
 def test_a_quote_from_offers_of_ones_own(page: Page, tmp_path: Path, service: Service) -> None:
     offers = tmp_path / "offers.csv"
     offers.write_text(OFFERS)
@@ -158,6 +163,7 @@ def test_a_quote_from_offers_of_ones_own(page: Page, tmp_path: Path, service: Se
     assert plan["id"] == quote["offers"][0]["plan_id"]
 
 
+@pytest.mark.full
 def test_a_plan_shows_zero_recompute_and_rules(page: Page, service: Service) -> None:
     job = ask(
         page, "plan", gpus=4, recompute="always", pins="split=batch\nzero=3", micro_batches="1,2"
@@ -204,6 +210,7 @@ def test_it_works_without_javascript(visit: Callable[..., Page], service: Servic
     assert "/jobs/plan_" in page.url
 
 
+@pytest.mark.full
 def test_a_profile_of_ones_own_is_offered(page: Page, tmp_path: Path) -> None:
     from shardwise.hardware import hardware_document, load_hardware
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from harness.tiers import some
 
 from shardwise.capture import capture
 from shardwise.capture.families import FAMILIES
@@ -64,7 +65,11 @@ COUNTED_IN_DESCRIPTIONS = {"Mixtral"}
 """Its experts' operator is described apart from capture; the structure is tested below."""
 
 
-@pytest.mark.parametrize("name", SMALL)
+ALWAYS = ("GPT-2", "T5", "Mixtral", "Mamba-2", "ResNet", "LSTM", "DLRM")
+"""Families that `make test` captures."""
+
+
+@pytest.mark.parametrize("name", some(SMALL, lambda name: name in ALWAYS))
 def test_parameters_and_flops_are_those_that_torch_counts(name: str) -> None:
     from shardwise.capture.counted import count
 

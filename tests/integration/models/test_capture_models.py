@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 import pytest
+from harness.tiers import some
 
 from shardwise.capture import capture, zoo_names
 from shardwise.capture.shipped import RECIPES
@@ -166,7 +167,7 @@ TOFU_TABLE_2 = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("depth", "width"), TOFU_TABLE_2)
+@pytest.mark.parametrize(("depth", "width"), some(TOFU_TABLE_2, lambda size: size == (50, 4)))
 def test_wide_resnets_have_the_weights_of_tofu(depth: int, width: int) -> None:
     graph = capture(f"zoo:wide-resnet-{depth}:width={width},image=64", batch=2)
     printed = TOFU_TABLE_2[depth, width]
@@ -180,6 +181,7 @@ def test_a_resnet_of_width_1_is_the_plain_one() -> None:
     assert graph.tensors["stages.3.2.relu3.relu"].shape == (2, 2048, 7, 7)
 
 
+@pytest.mark.full
 def test_wrn_28_10_has_the_weights_of_its_paper() -> None:
     """Zagoruyko & Komodakis 2016, Table 4: 36.5M."""
     assert capture("zoo:wrn", batch=2).parameter_count == 36_479_194
@@ -201,6 +203,7 @@ def test_lstm_steps_share_their_weights() -> None:
     assert graph.tensors["tokens"].shape == (4, 3)
 
 
+@pytest.mark.full
 def test_lstm_has_the_weights_of_the_papers() -> None:
     tofu = capture("zoo:lstm:vocab=1,steps=1,batch=1")
     assert weights_gib(tofu, copies=3) == pytest.approx(45.3, rel=0.01)  # Table 2, RNN-8-8K
@@ -208,6 +211,7 @@ def test_lstm_has_the_weights_of_the_papers() -> None:
     assert weights_gib(tensoropt) == pytest.approx(108, rel=0.005)  # Table 1, RNN
 
 
+@pytest.mark.full
 def test_transformer_has_the_weights_of_tensoropt() -> None:
     large = capture("zoo:transformer", batch=2, seq=4)
     assert round(weights_gib(large), 1) == 9.7  # Table 1
@@ -258,7 +262,7 @@ def test_every_name_says_where_it_is() -> None:
     assert set(zoo_names()) >= {"mlp", "vgg16"}
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", some(RECIPES, lambda name: name == "gpt2"))
 def test_shipped_graphs_can_be_made_again(name: str, tmp_path: object) -> None:
     from pathlib import Path
 
@@ -274,6 +278,7 @@ def test_shipped_graphs_can_be_made_again(name: str, tmp_path: object) -> None:
     assert kinds(made)["linear"] == kinds(shipped)["linear"]
 
 
+@pytest.mark.full
 def test_bert_base() -> None:
     transformers = pytest.importorskip("transformers")
     graph = capture("hf:BertConfig", batch=2, seq=32)
