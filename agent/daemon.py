@@ -129,7 +129,7 @@ class Agent:
             self._stop_jobs("stopped", "the agent was stopped")
             self._look_after_jobs()
             threading.Event().wait(0.05)
-        # Of an agent that was removed nothing is taken any more.
+        # The service refuses the reports of an agent that was removed.
         self._shipper.finish(0.0 if self._removed else LAST_SHIPPING_S)
 
     # Heartbeats

@@ -1,11 +1,11 @@
-"""How all tests are collected: rooms as markers, quarters of what is long, and packages that lack.
+"""How tests are collected: rooms as markers, quarters of the long tests, missing packages.
 
-- A module's rooms (`rooms.py`) are markers: `pytest -m service`.
-- `full` marks what only `make test-all` runs; `--quarter N` keeps one module in four of those, so
-  that four landings run everything.
-- `needs("chromium")` skips a test where a package of the system (`packages.py`) lacks. What is
-  skipped for want of a package, of Python too, is named at the end with the command that installs
-  it, and fails the run under `--complete`.
+- A module's rooms (`rooms.py`) become markers: `pytest -m service`.
+- `full` marks tests that only `make test-all` runs; `--quarter N` keeps those of every fourth
+  module.
+- `needs("chromium")` skips a test if a system package (`packages.py`) is missing. Tests that were
+  skipped for want of a package, of Python too, are counted at the end, with the command that
+  installs it; `--complete` then fails the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rooms import ROOMS, rooms_of
 QUARTERS = 4
 WANT = "needs the package "
 PYTHON_WANTS = ("could not import", "needs shardwise[")
-"""How reasons of skips begin that an extra of ours would mend."""
+"""How the reason of a skip begins if one of our extras is missing."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,19 +38,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell's background job ignores Ctrl-C, and so would all that tests start and interrupt.
+        # A shell's background job ignores Ctrl-C, and every process that a test starts would too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for room in ROOMS:
         config.addinivalue_line("markers", f"{room}: tests of the room {room} (tests/rooms.py)")
 
 
 def pytest_report_header() -> list[str]:
-    lacking = packages.missing()
-    if not lacking:
+    missing = packages.missing()
+    if not missing:
         return []
     return [
-        f"packages that lack, so that their tests are skipped: {', '.join(lacking)} "
-        f"({packages.command(lacking)})"
+        f"missing packages, whose tests are skipped: {', '.join(missing)} "
+        f"({packages.command(missing)})"
     ]
 
 
@@ -64,19 +64,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def keep_quarter(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects what is full and of another quarter than `--quarter`."""
+    """Deselects the tests marked full that belong to another quarter."""
     quarter = config.getoption("quarter")
     if quarter is None:
         return
     modules = sorted({item.path for item in items if item.get_closest_marker("full")})
     mine = set(modules[quarter::QUARTERS])
-    other = [i for i in items if i.get_closest_marker("full") and i.path not in mine]
+    kept: list[pytest.Item] = []
+    other: list[pytest.Item] = []
+    for item in items:
+        runs = item.path in mine or not item.get_closest_marker("full")
+        (kept if runs else other).append(item)
     config.hook.pytest_deselected(items=other)
-    items[:] = [item for item in items if item not in set(other)]
+    items[:] = kept
 
 
 def cost_rank(module: Path) -> tuple[int, str]:
-    """Long modules first, so that no core is left with a long one at the end."""
+    """Sorts long modules first, so that no core is left with a long one at the end."""
     path = str(module)
     kinds = ("/integration/", "/end_to_end/", "/golden/")
     return next((n for n, kind in enumerate(kinds) if kind in path), len(kinds)), path
@@ -84,35 +88,35 @@ def cost_rank(module: Path) -> tuple[int, str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    lacking = set(packages.missing())
+    missing = set(packages.missing())
     for marker in item.iter_markers("needs"):
         for package in marker.args:
-            if package in lacking:
+            if package in missing:
                 pytest.skip(f"{WANT}{package}")
 
 
 def wanted(config: pytest.Config) -> Counter[str]:
-    """How many tests (or modules) were skipped for want of which package."""
+    """Counts the tests, or whole modules, that were skipped for want of each package."""
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for report in reporter.stats.get("skipped", []) if reporter else []:
         reason = report.longrepr[2].removeprefix("Skipped: ")
         if reason.startswith((WANT, *PYTHON_WANTS)):
-            found[reason.removeprefix(WANT)] += 1
-    return found
+            counts[reason.removeprefix(WANT)] += 1
+    return counts
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    found = wanted(config)
-    if not found:
+    counts = wanted(config)
+    if not counts:
         return
     terminalreporter.section("skipped for want of a package")
-    for reason, count in found.most_common():
+    for reason, count in counts.most_common():
         terminalreporter.line(f"{count}: {reason}")
-    of_system = [package for package in packages.PROGRAMS if package in found]
+    of_system = [package for package in packages.PROGRAMS if package in counts]
     if of_system:
         terminalreporter.line(packages.command(of_system))
-    if len(of_system) < len(found):
+    if len(of_system) < len(counts):
         terminalreporter.line("pip install -e '.[dev,torch]'")
 
 

@@ -1,8 +1,9 @@
-"""Programs that tests need, that no wheel brings and that the system's packages have.
+"""Programs that tests need and that come in system packages, not in wheels.
 
-`python tests/packages.py --install` installs what is missing where it may (root, and apt); it never
-fails, since tests of a missing package are skipped, and named with the command that installs it.
-Only the standard library is imported: it runs before anything is installed.
+`python tests/packages.py --install` installs the missing ones if it may (as root, with apt). It
+never fails: tests that need a missing package are skipped, and the run names the command that
+installs it. This module imports the standard library alone, since it runs before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "iproute2": ("ip",),
     "curl": ("curl",),
 }
-"""Debian's package, and the programs of it that tests call."""
+"""Debian's packages, each with the programs that tests call."""
 
 
 def missing() -> list[str]:
-    """Returns the packages that lack a program on PATH, in the table's order."""
+    """Returns the packages of which a program is not on PATH, in the table's order."""
     return [
         package for package, programs in PROGRAMS.items() if not all(map(shutil.which, programs))
     ]
 
 
 def command(packages: list[str]) -> str:
-    """Returns what installs them on Debian and Ubuntu."""
+    """Returns the command that installs packages on Debian and Ubuntu."""
     return "sudo apt-get install " + " ".join(packages)
 
 
 def install(packages: list[str]) -> None:
-    """Installs packages with apt as root; says what to do where that is not possible."""
+    """Installs packages with apt as root; elsewhere prints the command that would."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         print(f"Tests that need {', '.join(packages)} will be skipped: {command(packages)}")
         return

@@ -1,7 +1,7 @@
-"""Which room of the code each test module is about: `make test-of ROOM=service` runs one room's.
+"""Maps test modules to the rooms of the code: `make test-of ROOM=service` runs those of one room.
 
-A room is a package of `shardwise/`, an app, or another folder at the top. Patterns are of paths
-below `tests/`; a module may be about several rooms, and each is about one at least.
+A room is a package of `shardwise/`, an app, or another top-level folder. Patterns match paths below
+`tests/`. A module belongs to at least one room and may belong to several.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
 
 @cache
 def rooms_of(module: Path) -> list[str]:
-    """Returns the rooms that a test module is about, by name."""
+    """Returns the names of the rooms that a test module belongs to."""
     path = module.relative_to(TESTS).as_posix()
     return [
         room

@@ -1,1 +1,1 @@
-"""What tests of several rooms share: processes and servers, with nothing of pytest in it."""
+"""Helpers that tests of several rooms share."""

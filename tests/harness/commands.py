@@ -1,9 +1,9 @@
-"""The `shardwise` command as a real process that starts fast.
+"""Runs the `shardwise` command as a real process that starts fast.
 
-Python and our imports take half a second before a command does anything, torch two more. So
-commands are forked from one server process that has imported both already (multiprocessing's fork
-server): each is a process of its own, with its own folder, environment, standard output, signals
-and exit code, as a user's is. What must be seen of the start itself is tested with `python -m`.
+Importing Python and our modules takes half a second, torch two more. Commands are therefore forked
+from a server process that has already imported both (multiprocessing's fork server). Each is a
+process of its own, with its own folder, environment, output, signals and exit code. Tests of the
+start itself use `python -m shardwise.cli.main`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 PRELOAD = [
     "torch", "shardwise.cli.main", "shardwise.advise", "service.schema", "service.store.keys",
 ]  # fmt: skip
-"""One server serves this process, so everybody's modules are listed here."""
+"""There is one server per test process, so this lists the modules of all its users."""
 
 
 def warm_context() -> Any:
@@ -35,7 +35,7 @@ def warm_context() -> Any:
 def _command(
     arguments: tuple[str, ...], folder: str, environment: dict[str, str], outputs: tuple[str, str]
 ) -> None:
-    """What `python -m shardwise.cli.main` does, in a process that has it imported."""
+    """Does what `python -m shardwise.cli.main` does, in a process that has imported it."""
     for number, path in enumerate(outputs, start=1):
         os.dup2(os.open(path, os.O_WRONLY), number)
     os.chdir(folder)
@@ -60,7 +60,7 @@ def _command(
 
 
 class Command:
-    """A command that runs; `stdout` and `stderr` are files that it writes."""
+    """A running command; `stdout` and `stderr` are the files that it writes to."""
 
     def __init__(
         self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
@@ -78,7 +78,10 @@ class Command:
         self.process.start()
 
     def wait(self, timeout_s: float = 300.0) -> subprocess.CompletedProcess[str]:
-        """Returns how the command ended; kills it and raises AssertionError after `timeout_s`."""
+        """Waits for the command's end and returns its result.
+
+        Raises AssertionError, and kills the command, after `timeout_s` seconds.
+        """
         self.process.join(timeout_s)
         if self.process.exitcode is None:
             self.process.kill()
@@ -97,12 +100,12 @@ def shardwise(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 300.0,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end; its output is text."""
+    """Runs a command to its end and returns its result, with output as text."""
     return Command(*arguments, cwd=cwd, env=env).wait(timeout_s)
 
 
 def succeed(*arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-    """Runs a command that must exit with 0; returns its standard output."""
+    """Runs a command that must exit with 0 and returns its standard output."""
     done = shardwise(*arguments, cwd=cwd, env=env)
     assert done.returncode == 0, f"{arguments} exited with {done.returncode}: {done.stderr}"
     return done.stdout

@@ -1,4 +1,4 @@
-"""Which parameters of a test `make test` runs, and which `make test-all` alone."""
+"""Chooses the parameters of a test that `make test` runs; `make test-all` runs all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 def some(cases: Iterable[Any], runs: Callable[[Any], bool], **options: Any) -> list[Any]:
     """Returns all cases as parameters; those for which `runs` is false are marked `full`.
 
-    A case that is a tuple is several parameters. At least one case runs.
+    A tuple gives several parameters. Raises AssertionError if `make test` would run no case.
     """
     found, kept = [], 0
     for case in cases:

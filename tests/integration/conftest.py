@@ -1,4 +1,4 @@
-"""A PostgreSQL and a Valkey for all tests of a process, which take databases and queues of them."""
+"""One PostgreSQL and one Valkey per test process; tests take their own databases and queues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A database whose user may create others."""
+    """Returns the URL of a database whose user may create others."""
     from service_harness import DATABASE_VARIABLE, Postgres
 
     if given := os.environ.get(DATABASE_VARIABLE):
@@ -24,7 +24,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
-    """A broker; whoever uses it takes a queue of its own."""
+    """Returns the URL of a broker; each user takes a queue of its own."""
     from service_harness import REDIS_VARIABLE, Valkey
 
     if given := os.environ.get(REDIS_VARIABLE):

@@ -1,4 +1,4 @@
-"""The tests themselves: names, rooms, and that `make test` guards every promise."""
+"""Checks the tests themselves: names, rooms, and that `make test` guards every promise."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         AGENT + "test_agent_cluster.py::"
         "test_a_cut_link_loses_the_launch_and_stops_it_on_both_sides",
     ),
-    "a page is used by everybody, from a question to a plan": (
+    "the page leads from a question to a plan and is accessible": (
         SERVICE + "page/test_page_questions.py::test_from_an_upload_to_a_points_plan",
         SERVICE + "page/test_page_for_everybody.py::test_every_view_is_accessible_and_fits",
         SERVICE + "page/test_page_access.py::test_signing_in_and_out",
@@ -107,16 +107,16 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "unit/test_imports.py::test_the_base_command_line_loads_no_app",
     ),
 }
-"""What ARCHITECTURE promises, and the tests of `make test` that fail when it is broken."""
+"""Promises to users, each with the tests of `make test` that fail if it is broken."""
 
 
 def is_full(node: ast.expr) -> bool:
-    """Whether an expression is `pytest.mark.full`, or a list with it."""
+    """Returns True if an expression is `pytest.mark.full` or contains it."""
     return any(isinstance(n, ast.Attribute) and n.attr == "full" for n in ast.walk(node))
 
 
 def guards(test: str) -> bool:
-    """Whether `make test` runs a test, or some of its parameters."""
+    """Returns True if `make test` runs a test, or some of its parameters."""
     path, _, name = test.partition("::")
     tree = ast.parse((TESTS / path).read_text("utf-8"))
     functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
@@ -166,7 +166,7 @@ def test_packages_are_named_as_they_are_marked() -> None:
     assert marked <= packages.PROGRAMS.keys()
 
 
-def test_what_lacks_is_named_with_its_command(
+def test_missing_packages_are_named_with_their_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -75,7 +75,7 @@ class Namespaces(Network):
             self._ip("-n", name, "link", "set", veth, "up")
 
     def _new_switch(self) -> int:
-        """A namespace for the bridge, by the first number that nobody else has."""
+        """Makes a namespace for the bridge and returns its number, the first that is free."""
         for net in NETS:
             with contextlib.suppress(subprocess.CalledProcessError):
                 self._ip("netns", "add", f"swn{net}xs")
@@ -83,7 +83,7 @@ class Namespaces(Network):
         raise subprocess.CalledProcessError(1, "ip netns add")
 
     def _plug(self, port: str, veth: str) -> None:
-        """A cable from a port of the bridge to a device here."""
+        """Connects a port of the bridge to a new device in the machine's own namespace."""
         peer = ["peer", "name", port, "netns", self._name("s")]
         self._ip("link", "add", "name", veth, "type", "veth", *peer)
         self._in_switch("link", "set", port, "master", "switch", "up")
