@@ -49,10 +49,6 @@ class Interval:
     def constant(cls, value: int) -> Interval:
         return cls((), (), Fraction(value), Fraction(value))
 
-    def shift(self, k: Fraction | int) -> Interval:
-        """I ± k."""
-        return Interval(self.lower, self.upper, self.lower_constant + k, self.upper_constant + k)
-
     def scale(self, k: Fraction | int) -> Interval:
         """I × k and I / k; a negative factor swaps the ends."""
         scaled = Interval(
