@@ -57,10 +57,11 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(cores)
     backend = "nccl" if device.type == "cuda" else "gloo"
+    # Before the ranks meet: one that refuses the graph would cut off another that still connects.
+    captured = _captured(plan, options)
     meet(dist, world, backend)
     try:
         mesh = mesh_of(plan, world.rank)
-        captured = _captured(plan, options)
         model = ParallelModule(captured, plan, mesh, device)
         inputs, named = model.share(*captured.model.args, **dict(captured.model.kwargs))
         optimizer = optimizer_of(model.parameters(), str(plan["optimizer"]))
