@@ -87,7 +87,7 @@ def onnx_file(shared: Path) -> Callable[[], None]:
     return write
 
 
-ALWAYS = ("docs/service.md", "docs/strategies.md")
+ALWAYS = ("docs/strategies.md",)
 """Pages whose commands `make test` runs."""
 
 

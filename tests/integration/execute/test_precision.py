@@ -114,7 +114,7 @@ def _checked(rank: int, name: str, plan: dict[str, Any]) -> Off:
     return off
 
 
-ALWAYS = ("ResNet", "DLRM")
+ALWAYS = ("DLRM",)
 """Families that `make test` runs."""
 
 

@@ -156,6 +156,7 @@ def test_a_token_is_shown_once_and_enrols(visit: Any, service: Service) -> None:
     expect(row(page, "by-token")).to_contain_text("ready")
 
 
+@pytest.mark.full
 def test_a_plan_is_started_followed_and_compared(
     page: Page, service: Service, plan: dict[str, Any]
 ) -> None:
