@@ -47,20 +47,22 @@ packages:
 # pytest on every core; a module's tests stay together. FLAGS are pytest's own.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(FLAGS)
 
+CARGO_TEST = cd solver && cargo test --package frontier
+
 # What guards each promise, and every unit, property and golden test.
 test: $(VENV)/.torch packages
-	cd solver && cargo test --package frontier
+	($(CARGO_TEST))
 	$(PYTEST) -m "not full"
 
 # Everything.
 test-all: $(VENV)/.torch packages
-	cd solver && cargo test --package frontier
+	($(CARGO_TEST))
 	$(PYTEST)
 
 # One room's part of `make test`: make test-of ROOM=service (tests/rooms.py has their names).
 test-of: $(VENV)/.torch packages
 	@test -n "$(ROOM)" || { echo "make test-of ROOM=service; the rooms are in tests/rooms.py"; exit 2; }
-	test "$(ROOM)" != solver || (cd solver && cargo test --package frontier)
+	test "$(ROOM)" != solver || ($(CARGO_TEST))
 	$(PYTEST) -m "$(ROOM) and not full"
 
 # One fourth of what `make test` leaves out: make test-quarter QUARTER=0, to 3.

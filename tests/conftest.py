@@ -80,7 +80,7 @@ def keep_quarter(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def cost_rank(module: Path) -> tuple[int, str]:
-    """Sorts long modules first, so that no core is left with a long one at the end."""
+    """Returns a sort key by which long modules come first, so that none is left for the end."""
     path = str(module)
     kinds = ("/integration/", "/end_to_end/", "/golden/")
     return next((n for n, kind in enumerate(kinds) if kind in path), len(kinds)), path
@@ -88,11 +88,10 @@ def cost_rank(module: Path) -> tuple[int, str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    missing = set(packages.missing())
-    for marker in item.iter_markers("needs"):
-        for package in marker.args:
-            if package in missing:
-                pytest.skip(f"{WANT}{package}")
+    needed = {package for marker in item.iter_markers("needs") for package in marker.args}
+    missing = [package for package in packages.missing() if package in needed] if needed else []
+    if missing:
+        pytest.skip(f"{WANT}{missing[0]}")
 
 
 def wanted(config: pytest.Config) -> Counter[str]:

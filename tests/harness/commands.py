@@ -24,6 +24,8 @@ PRELOAD = [
 ]  # fmt: skip
 """There is one server per test process, so this lists the modules of all its users."""
 
+LONGEST_S = 300.0
+
 
 def warm_context() -> Any:
     """Returns the multiprocessing context whose processes begin with `PRELOAD` imported."""
@@ -59,49 +61,29 @@ def _command(
         sys.stderr.flush()
 
 
-class Command:
-    """A running command; `stdout` and `stderr` are the files that it writes to."""
-
-    def __init__(
-        self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
-    ) -> None:
-        self.arguments = arguments
-        self._folder = tempfile.TemporaryDirectory(prefix="shardwise-command-")
-        self.stdout, self.stderr = (Path(self._folder.name) / n for n in ("stdout", "stderr"))
-        for path in (self.stdout, self.stderr):
-            path.touch()
-        given = (
-            arguments, str(cwd or Path.cwd()), dict(os.environ if env is None else env),
-            (str(self.stdout), str(self.stderr)),
-        )  # fmt: skip
-        self.process = warm_context().Process(target=_command, args=given)
-        self.process.start()
-
-    def wait(self, timeout_s: float = 300.0) -> subprocess.CompletedProcess[str]:
-        """Waits for the command's end and returns its result.
-
-        Raises AssertionError, and kills the command, after `timeout_s` seconds.
-        """
-        self.process.join(timeout_s)
-        if self.process.exitcode is None:
-            self.process.kill()
-            self.process.join()
-            raise AssertionError(f"{self.arguments} runs for more than {timeout_s:g} s")
-        done = subprocess.CompletedProcess(
-            self.arguments, self.process.exitcode, self.stdout.read_text(), self.stderr.read_text()
-        )
-        self._folder.cleanup()
-        return done
-
-
 def shardwise(
-    *arguments: str,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    timeout_s: float = 300.0,
+    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end and returns its result, with output as text."""
-    return Command(*arguments, cwd=cwd, env=env).wait(timeout_s)
+    """Runs a command to its end and returns its result, with output as text.
+
+    Raises AssertionError, and kills the command, if it runs for more than `LONGEST_S`.
+    """
+    with tempfile.TemporaryDirectory(prefix="shardwise-command-") as folder:
+        stdout, stderr = (Path(folder) / name for name in ("stdout", "stderr"))
+        for path in (stdout, stderr):
+            path.touch()
+        environment = dict(os.environ if env is None else env)
+        given = (arguments, str(cwd or Path.cwd()), environment, (str(stdout), str(stderr)))
+        process = warm_context().Process(target=_command, args=given)
+        process.start()
+        process.join(LONGEST_S)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise AssertionError(f"{arguments} runs for more than {LONGEST_S:g} s")
+        return subprocess.CompletedProcess(
+            arguments, process.exitcode, stdout.read_text(), stderr.read_text()
+        )
 
 
 def succeed(*arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 
-def some(cases: Iterable[Any], runs: Callable[[Any], bool], **options: Any) -> list[Any]:
+def some(cases: Iterable[Any], runs: Callable[[Any], bool]) -> list[Any]:
     """Returns all cases as parameters; those for which `runs` is false are marked `full`.
 
     A tuple gives several parameters. Raises AssertionError if `make test` would run no case.
@@ -18,6 +18,6 @@ def some(cases: Iterable[Any], runs: Callable[[Any], bool], **options: Any) -> l
         values = case if isinstance(case, tuple) else (case,)
         runs_here = runs(case)
         kept += runs_here
-        found.append(pytest.param(*values, marks=() if runs_here else pytest.mark.full, **options))
+        found.append(pytest.param(*values, marks=() if runs_here else pytest.mark.full))
     assert kept, "`make test` would run none of these cases"
     return found

@@ -91,6 +91,7 @@ ALWAYS = ("docs/strategies.md",)
 """Pages whose commands `make test` runs."""
 
 
+@pytest.mark.needs("curl")
 @pytest.mark.torch
 @pytest.mark.parametrize("name", some(run_pages(), lambda page: page in ALWAYS))
 def test_commands_of(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:

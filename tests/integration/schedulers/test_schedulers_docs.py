@@ -15,7 +15,7 @@ import yaml
 from fake_slurm import FakeSbatch
 from service_harness import ROOT, Service
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.needs("curl")]
 
 PAGE = (ROOT / "docs" / "schedulers.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
