@@ -8,12 +8,14 @@ gathering the innermost axes gives exactly the share of the outer ones.
 
 from __future__ import annotations
 
+import atexit
+import time
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from shardwise.errors import ShardwiseError
 
@@ -30,6 +32,12 @@ Each group of gloo has a thread that wakes a hundred times a second until everyt
 So meshes share.
 """
 
+_MESHES: WeakSet[RankMesh] = WeakSet()
+"""All that may keep process groups."""
+
+_LAST_TENSORS_S = 0.05
+"""How long a thread of gloo has at the interpreter's end to let go of its last tensors."""
+
 
 class RankMesh:
     """Axes `names` of `sizes`; rank r is row-major over them, outermost first (hardware/mesh.py).
@@ -43,6 +51,7 @@ class RankMesh:
         self.sizes = tuple(sizes)
         self.rank = rank
         self._groups: dict[tuple[int, ...], Any] = {}
+        _MESHES.add(self)
         if not 0 <= rank < self.world_size:
             raise ShardwiseError(f"rank {rank} is not on a mesh of {self.world_size} devices")
 
@@ -96,7 +105,10 @@ class RankMesh:
         return found
 
     def group(self, axes: Sequence[int]) -> Any:
-        """The process group of `members(axes)`; every rank must ask for the same sets in order."""
+        """The process group of `members(axes)`; every rank must ask for the same sets in order.
+
+        Ask again instead of keeping it: at the interpreter's end only meshes let go of groups.
+        """
         import torch.distributed as dist
 
         key = tuple(axes)
@@ -108,6 +120,10 @@ class RankMesh:
                 seen = dict.fromkeys(tuple(self._members(at, key)) for at in everyone)
                 self._groups[key] = _subgroup(tuple(seen))
         return self._groups[key]
+
+    def forget_groups(self) -> None:
+        """Keeps no process group any more; `group` makes them anew."""
+        self._groups.clear()
 
     def share(self, extent: int, axes: Sequence[int], at: Sequence[int] | None = None) -> range:
         """The elements of a dimension that the rank at coordinates `at` has; may be empty.
@@ -154,6 +170,21 @@ def _subgroup(siblings: Members) -> Any:
     if siblings not in known:
         known[siblings], _ = dist.new_subgroups_by_enumeration([list(m) for m in siblings])
     return known[siblings]
+
+
+@atexit.register
+def _let_go() -> None:
+    """Let groups that `destroy_process_group` has ended end their threads, too.
+
+    A thread of gloo may be the last to hold a collective's tensors. If it lets them go while the
+    interpreter is finalised, it wants the interpreter's lock, and the process aborts.
+    """
+    meshes = list(_MESHES)
+    for mesh in meshes:
+        mesh.forget_groups()
+    if meshes:
+        # Functions of torch have the group of everybody as a default: its threads stay.
+        time.sleep(_LAST_TENSORS_S)
 
 
 def axes_of(layout: Layout, state: int) -> tuple[int, ...]:

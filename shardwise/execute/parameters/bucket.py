@@ -107,7 +107,9 @@ class SummedBucket(Bucket):
     def __init__(self, slots: Sequence[Slot]) -> None:
         super().__init__(slots)
         place = slots[0].placement
-        self._group = self._mesh.group(place.repeated) if place.repeated else None
+        self._axes = place.repeated
+        if self._axes:
+            self._mesh.group(self._axes)  # made on all ranks, in one order
         self._keeps = self._mesh.index(place.repeated) == 0
         self._sizes = [slot.placement.elements for slot in slots]
         self._shapes = [slot.placement.local_shape for slot in slots]
@@ -150,8 +152,9 @@ class SummedBucket(Bucket):
         for slot, view in zip(self.slots, self._views, strict=True):
             if not slot.arrived and (not self._keeps or slot.parameter.grad is None):
                 view.zero_()
-        if self._group is not None:
-            self._work = dist.all_reduce(self._buffer, group=self._group, async_op=True)
+        if self._axes:
+            group = self._mesh.group(self._axes)
+            self._work = dist.all_reduce(self._buffer, group=group, async_op=True)
 
     def release(self) -> None:
         """Nothing: there are no ZeRO axes."""
@@ -186,8 +189,11 @@ class ScatteredBucket(Bucket):
         place = slots[0].placement
         self.each = place.stage >= 2
         self._parts = place.parts
-        self._group = self._mesh.group(place.sharding)
-        self._beyond = self._mesh.group(place.beyond) if place.beyond else None
+        self._sharding, self._beyond = place.sharding, place.beyond
+        # Made on all ranks, in one order.
+        self._mesh.group(self._sharding)
+        if self._beyond:
+            self._mesh.group(self._beyond)
         self._widths = [slot.placement.shard for slot in slots]
         self._buffer: torch.Tensor | None = None
         self._columns: Sequence[torch.Tensor] = ()
@@ -220,8 +226,9 @@ class ScatteredBucket(Bucket):
                 column.zero_()
         self._made = self._buffer.new_empty(self._buffer.shape[1])
         whole = self._buffer.view(-1)
+        group = self._mesh.group(self._sharding)
         self._work = scatter.reduce_scatter(
-            dist, self._made, whole, self._group, spare=True, async_op=True
+            dist, self._made, whole, group, spare=True, async_op=True
         )
         # From here on the collective alone holds it, as long as it needs it.
         self._buffer, self._columns = None, ()
@@ -236,8 +243,9 @@ class ScatteredBucket(Bucket):
         self._made = None
 
     def settle(self, last: bool) -> None:
-        if last and self._sum is not None and self._beyond is not None:
-            self._work = dist.all_reduce(self._sum, group=self._beyond, async_op=True)
+        if last and self._sum is not None and self._beyond:
+            group = self._mesh.group(self._beyond)
+            self._work = dist.all_reduce(self._sum, group=group, async_op=True)
 
     def deliver(self, last: bool) -> None:
         if self._work is not None:

@@ -70,7 +70,7 @@ class GatheredParameter:
     def __init__(self, placement: Placement, device: torch.device, gatherer: Gatherer) -> None:
         self.placement = placement
         self._gatherer = gatherer
-        self._group = placement.mesh.group(placement.sharding)
+        placement.mesh.group(placement.sharding)  # made on all ranks, in one order
         self._shard = torch.empty(placement.shard, dtype=placement.dtype, device=device)
         self.parameter = torch.nn.Parameter(self._shard[: len(placement.own)])
         # What the graph differentiates: a shape without memory.
@@ -105,7 +105,7 @@ class GatheredParameter:
         """The whole local part, flat and padded, in new memory; collective."""
         place = self.placement
         flat = self._shard.new_empty(place.shard * place.parts)
-        dist.all_gather_into_tensor(flat, self._shard, group=self._group)
+        dist.all_gather_into_tensor(flat, self._shard, group=place.mesh.group(place.sharding))
         return flat
 
     def load(self, local: torch.Tensor) -> None:

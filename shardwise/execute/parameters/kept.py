@@ -48,7 +48,7 @@ class SpreadParameter:
         self.placement = placement
         self._together = together
         together.append(self)
-        self._group = placement.mesh.group(placement.sharding)
+        placement.mesh.group(placement.sharding)  # made on all ranks, in one order
         size, own = placement.shard, placement.own
         number = placement.mesh.index(placement.sharding)
         self._whole = torch.empty(size * placement.parts, dtype=placement.dtype, device=device)
@@ -84,8 +84,10 @@ class SpreadParameter:
             self._seen = self._written
             if self._work is not None:
                 self._work.wait()
+            place = self.placement
+            group = place.mesh.group(place.sharding)
             self._work = dist.all_gather_into_tensor(
-                self._flat, self._shard, group=self._group, async_op=True
+                self._flat, self._shard, group=group, async_op=True
             )
 
     def local(self) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 from ranks import Ranks  # noqa: E402
+from split_mlp import SplitMlp, train  # noqa: E402
 
 from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
 
@@ -62,3 +64,35 @@ def test_after_everything_ended_groups_are_new(four: Ranks, tmp_path: Path) -> N
         (2.0, 2.0, False),
         (4.0, 4.0, False),
     ]
+
+
+def _gloo_threads() -> int:
+    names = [(t / "comm").read_text().strip() for t in Path("/proc/self/task").iterdir()]
+    return names.count("pt_gloo_runloop")
+
+
+def _at_exit(rank: int) -> tuple[int, int, int]:
+    everybody = _gloo_threads()
+    models = []
+    for zero in range(4):
+        models.append(SplitMlp(RankMesh(("data", "model"), (2, 2), rank), zero, (0,)))
+        train(models[-1], torch.optim.SGD(models[-1].parameters(), lr=0.1), range(2))
+    most = _gloo_threads()
+    dist.destroy_process_group()
+    atexit._run_exitfuncs()
+    left = _gloo_threads()
+    # The models are still there, as a script's globals are.
+    assert all(model.training for model in models)
+    return everybody, most, left
+
+
+def test_no_thread_of_a_mesh_outlives_the_interpreter() -> None:
+    ranks = Ranks(4)
+    try:
+        found = ranks(_at_exit)
+    finally:
+        ranks.stop(kill=True)
+    for everybody, most, left in found:
+        assert most > everybody
+        # Functions of torch may have the group of everybody as a default.
+        assert left <= everybody
