@@ -12,6 +12,7 @@ import random
 import signal
 import threading
 import uuid
+from collections import deque
 from typing import Any
 
 from agent.allow import Refused, check_size, program_of
@@ -34,6 +35,8 @@ WAIT_FOR_WORK_S = 25.0
 INVENTORY_S = 30.0
 HOUSEKEEPING_S = 600.0
 LAST_SHIPPING_S = 10.0
+ACCEPTED_KEPT = 1000
+"""Assignments that are known when they are handed out once more, running or ended."""
 REVOKED_AFTER = 3
 """Heartbeats in a row whose key is refused before the agent believes it."""
 
@@ -52,6 +55,7 @@ class Agent:
         self._boot = str(uuid.uuid4())
         self._lock = threading.Lock()
         self._jobs: dict[str, tuple[Job, list[int]]] = {}
+        self._accepted: deque[str] = deque(maxlen=ACCEPTED_KEPT)
         self._undead: set[Process] = set()
         self._lease_s = identity.lease_s
         self._heartbeat_s = identity.heartbeat_s
@@ -251,8 +255,9 @@ class Agent:
         except BadInput as error:
             self._refuse(document, f"the assignment is refused: {error}")
             return
-        if assignment.id in self._jobs:
-            return
+        if assignment.id in self._accepted:
+            return  # the service has not heard of it yet
+        self._accepted.append(assignment.id)
         try:
             self._launch(assignment)
         except (Refused, BadInput) as error:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.gang import (
@@ -27,6 +27,7 @@ from service.gang import (
 from service.settings import Settings, port_range
 from service.store.database import now
 from service.store.launch_tables import Agent, Assignment, Launch
+from service.store.outbox import launch_ended
 
 MAX_REASON = 500
 
@@ -84,10 +85,10 @@ def launches_of(session: Session, *of: ColumnElement[bool]) -> list[str]:
 
 
 def claim(session: Session, agent_id: str, rules: Rules) -> Assignment | None:
-    """The agent's next assignment, under a fresh token; None when there is none.
+    """The agent's next assignment, under a token of its own; None when there is none.
 
     What was handed out and never heard of again is handed out once more: the answer may have been
-    lost on its way. An agent that knows it by then has named its token in a heartbeat.
+    lost on its way. Its token stays: an agent that has it and was slow to say so is still believed.
     """
     due = (Assignment.agent_id == agent_id, claimable(rules))
     if lock_agent(session, agent_id) is None:
@@ -102,7 +103,9 @@ def claim(session: Session, agent_id: str, rules: Rules) -> Assignment | None:
         .where(Assignment.id == found[0], *due)
         .values(
             state="assigned",
-            token=secrets.token_hex(16),
+            token=case(
+                (Assignment.state == "waiting", secrets.token_hex(16)), else_=Assignment.token
+            ),
             lease_expires_at=now() + rules.lease_s,
             claimed_at=now(),
         )
@@ -273,6 +276,8 @@ def settle(session: Session, launch: Launch) -> None:
         update(Launch).where(Launch.id == launch.id, Launch.state == launch.state).values(**values)
     )
     session.refresh(launch)
+    if after in LAUNCH_ENDED:
+        launch_ended(session, launch)
 
 
 def expired() -> ColumnElement[bool]:

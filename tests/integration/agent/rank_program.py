@@ -27,30 +27,33 @@ def arguments(*given: str) -> None:
 
 def ring() -> None:
     """All ranks add up their ranks over gloo."""
-    import torch
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
+    add_up()
+    dist.destroy_process_group()
+
+
+def add_up() -> None:
+    import torch
+    import torch.distributed as dist
+
     total = torch.tensor([float(RANK + 1)])
     dist.all_reduce(total)
     print(f"rank {RANK} of {dist.get_world_size()} says {total.item():g}", flush=True)
     if RANK == 0:
         write_result("measurement", {"schema": "shardwise.measurement/1", "sum": total.item()})
-    dist.destroy_process_group()
 
 
 def hold(path: str) -> None:
     """Joins the others, waits for a file, adds up with them."""
-    import torch
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     print(f"joined {os.getpid()}", flush=True)
     while not Path(path).exists():
         time.sleep(0.05)
-    total = torch.tensor([float(RANK + 1)])
-    dist.all_reduce(total)
-    print(f"rank {RANK} of {dist.get_world_size()} says {total.item():g}", flush=True)
+    add_up()
     dist.destroy_process_group()
 
 
