@@ -61,7 +61,9 @@ class Service:
         `once` is the same for every try: a token whose answer was cut off is not used up.
         """
         document = {"token": token, "name": name, "inventory": inventory}
-        headers = {"Idempotency-Key": once}
+        # In the header it is looked at before the body; services of earlier releases know the
+        # body's alone.
+        headers = {"Idempotency-Key": once, "Authorization": f"Bearer {token}"}
         return self._ask("POST", "/v1/agents", document, timeout_s=30.0, headers=headers)
 
     def heartbeat(self, document: dict[str, Any], timeout_s: float) -> dict[str, Any]:

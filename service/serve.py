@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import gc
 import json
 import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import uvicorn
 
+from service.addresses import forwarded_allow_ips
 from service.app import create_app
 from service.embedded import INFO_FILE, Embedded, Lock
+from service.host.certificates import Certificates, certificates_of
+from service.host.protocols import protocol_of
 from service.logs import set_up_logs
 from service.schema import migrate, require_schema
 from service.settings import Settings
-from service.store.database import Database
+from service.store.database import Database, database_of_calls
 from service.store.keys import keys_in_force
 from service.traces import set_up_traces
 from shardwise.errors import BadInput
 
 log = logging.getLogger(__name__)
 DRAIN_S = 5
+
+SWITCH_S = 0.001
+"""A thread that computes lets the event loop have the interpreter after so long (Python: 5 ms)."""
 
 
 class Server(uvicorn.Server):
@@ -53,12 +64,15 @@ def serve(settings: Settings, *, may_migrate: bool, announce: Callable[[str], No
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     lock = None if settings.database_url and settings.redis_url else Lock(settings.folder)
+    certificates = certificates_of(settings)
     listening = bind(settings.host, settings.port)
-    url = url_of(listening)
-    database = Database(settings.database, settings.database_pool)
+    url = url_of(listening, secure=certificates is not None)
+    database = database_of_calls(settings)
     try:
         if may_migrate or not settings.database_url:
-            migrate(database)
+            # A migration may take as long as it needs: on connections of its own.
+            with closing(Database(settings.database)) as patient:
+                migrate(patient)
         require_schema(database)
         require_keys(settings, database)
         embedded = Embedded(settings) if settings.embedded else None
@@ -66,7 +80,7 @@ def serve(settings: Settings, *, may_migrate: bool, announce: Callable[[str], No
             if embedded is not None:
                 embedded.start(database)
                 settings = embedded.settings
-            run(settings, database, listening, url, announce)
+            run(settings, database, listening, url, announce, certificates)
         finally:
             if embedded is not None:
                 embedded.stop()
@@ -82,18 +96,31 @@ def run(
     listening: socket.socket,
     url: str,
     announce: Callable[[str], None],
+    certificates: Certificates | None = None,
 ) -> None:
     """Run the HTTP server on a bound socket."""
+    sys.setswitchinterval(SWITCH_S)
     app = create_app(settings, database)
+    # What lives for ever is not looked through again and again: a full collection stops every
+    # thread, for 150 ms with all that is imported.
+    gc.collect()
+    gc.freeze()
+    state = app.state.shardwise
     config = uvicorn.Config(
         app,
+        # uvicorn asks for a class and calls it with its own arguments.
+        http=cast("type[asyncio.Protocol]", protocol_of(settings, state.metrics, certificates)),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=forwarded_allow_ips(settings.trusted_proxies),
         timeout_graceful_shutdown=DRAIN_S,
         timeout_keep_alive=75,
     )
-    state = app.state.shardwise
+    if certificates is not None:
+        certificates.watch()
     info = None if settings.database_url else _write_info(settings, url)
     announce(url)
     try:
@@ -101,6 +128,8 @@ def run(
     finally:
         if info is not None:
             info.unlink(missing_ok=True)
+        if certificates is not None:
+            certificates.stop()
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -138,15 +167,16 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-def url_of(listening: socket.socket) -> str:
-    """The URL of a bound socket."""
+def url_of(listening: socket.socket, *, secure: bool = False) -> str:
+    """The URL of a bound socket, with https where it speaks TLS."""
     host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def require_keys(settings: Settings, database: Database) -> None:
     """BadInput when others than this host could ask without a key."""
-    if settings.loopback and settings.auth == "auto":
+    if settings.oidc_issuer or (settings.loopback and settings.auth == "auto"):
         return
     with database.read() as session:
         if keys_in_force(session):

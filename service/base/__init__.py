@@ -1,0 +1,1 @@
+"""What the service's parts share and what knows none of them."""

@@ -1,0 +1,1 @@
+"""The server under the application: connections, heads of requests, TLS, all within bounds."""
