@@ -1,6 +1,8 @@
-"""The process that reads one ONNX file from standard input and writes the graph's JSON.
+"""The process that reads one upload, JSON or ONNX, and writes the graph.
 
-Exit status 0: the graph; 2: one JSON object with problem, field and expected.
+The command line's one argument is a JSON object; the upload is the file `upload` of its `folder`,
+the answer its file `answer`. Exit status 0: a line of JSON with the graph's summary, then its
+canonical JSON; 2: one JSON object with the problem's `slug`, `detail` and further members.
 """
 
 from __future__ import annotations
@@ -8,45 +10,83 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import sys
-import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
-from shardwise.capture.onnx.capture import capture_onnx
-from shardwise.capture.onnx.sizes import Sizes
-from shardwise.errors import BadInput
-from shardwise.files import LIMIT_VARIABLE
-from shardwise.graph import canonical_json
+from service.background import READING, give_way
+from service.bond import die_with
+from service.problems import problem_of
+from shardwise.errors import BadInput, ShardwiseError
 
 
 def main() -> int:
-    """Read, translate, write."""
+    """Read, check, write."""
     request = json.loads(sys.argv[1])
-    limit = request["memory_bytes"]
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.environ[LIMIT_VARIABLE] = str(request["max_file_bytes"])
+    die_with(request["parent"])
+    give_way(READING)
+    bound(request)
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory(prefix="shardwise-onnx-") as folder:
-        path = Path(folder) / "upload.onnx"
-        path.write_bytes(sys.stdin.buffer.read())
-        try:
-            sizes = dict(request["sizes"])
-            batch, seq = sizes.pop("batch", None), sizes.pop("seq", None)
-            graph = capture_onnx(str(path), Sizes(batch, seq, sizes), request["name"])
-        except BadInput as error:
-            field = error.field or "the file"
-            expected = error.expected
-            if expected and expected.startswith(("--batch", "--seq")):
-                # Sizes speaks to the command line; here they are query parameters.
-                flag = "batch" if expected.startswith("--batch") else "seq"
-                expected = f"the query parameter {flag}, or one with the dimension's name"
-            document = {"problem": error.problem, "field": field, "expected": expected}
-            sys.stdout.write(json.dumps(document))
-            return 2
-    sys.stdout.buffer.write(canonical_json(graph))
-    return 0
+    folder = Path(request["folder"])
+    try:
+        answer, status = read(folder / "upload", request), 0
+    except ShardwiseError as error:
+        problem = problem_of(error)
+        told = {"slug": problem.slug, "detail": problem.detail, **problem.extra}
+        answer, status = json.dumps(told).encode(), 2
+    (folder / "answer").write_bytes(answer)
+    return status
+
+
+def bound(request: dict[str, Any]) -> None:
+    """Memory, time of the processor, output; the output is what the service could take as JSON."""
+    memory, output = request["memory_bytes"], request["max_file_bytes"] + 2**16
+    seconds = int(request["time_s"]) + 1
+    for what, limit in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_FSIZE, output),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(what, (limit, limit))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def read(path: Path, request: dict[str, Any]) -> bytes:
+    """The answer for one upload; a `ShardwiseError` says what is wrong."""
+    from service.upload import Upload, read_json_upload, require_operators, upload_of
+
+    if request["kind"] == "json":
+        found: Upload = read_json_upload(
+            path.read_bytes(), request["max_depth"], request["max_operators"]
+        )
+    else:
+        graph = _captured(path, request)
+        require_operators(len(graph.operators), request["max_operators"])
+        found = upload_of(graph)
+    return json.dumps(found.summary).encode() + b"\n" + found.canonical
+
+
+def _captured(path: Path, request: dict[str, Any]) -> Any:
+    from shardwise.capture.onnx.capture import capture_onnx
+    from shardwise.capture.onnx.sizes import Sizes
+    from shardwise.files import LIMIT_VARIABLE
+
+    os.environ[LIMIT_VARIABLE] = str(request["max_file_bytes"])
+    sizes = dict(request["sizes"])
+    batch, seq = sizes.pop("batch", None), sizes.pop("seq", None)
+    try:
+        return capture_onnx(str(path), Sizes(batch, seq, sizes), request["name"])
+    except BadInput as error:
+        expected = error.expected
+        if expected and expected.startswith(("--batch", "--seq")):
+            # Sizes speaks to the command line; here they are query parameters.
+            flag = "batch" if expected.startswith("--batch") else "seq"
+            expected = f"the query parameter {flag}, or one with the dimension's name"
+        field = error.field or "the file"
+        raise BadInput(error.problem, field=field, expected=expected) from None
 
 
 if __name__ == "__main__":

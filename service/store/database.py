@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
-from sqlalchemy import Connection, Double, Engine, create_engine, event, make_url, text
+import msgspec
+from sqlalchemy import URL, Connection, Double, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.functions import FunctionElement
 
+from service.settings import Settings
+from service.store.ballast import Ballast
+from service.store.deadlines import Breaker, Deadline, connect_arguments, keep_deadline
 from shardwise.errors import BadInput, ShardwiseError
 
-BUSY_S = 15
-"""How long a SQLite writer waits for another one."""
+BUSY_S = 15.0
+"""How long a SQLite writer waits for another one, where there is no deadline."""
+
+RUSH = 8
+"""Connections beyond twice the pool: for what is not a tenant's call."""
+
+LONGEST_TRY_S = 10.0
+"""A caller that asks whether the database answers again has given up after so long."""
+
+WRITE_BACK_MS = 500
+"""Readers and writers of SQLite's log are waited for so long before it is given back."""
+
+WRITE_BACK_PAUSE_S = 1.0
+"""Between two tries to give it back while calls meet a full disk: each may take a writer's time."""
 
 _READ_ONLY = "shardwise_read_only"
 
@@ -56,33 +76,59 @@ class Database:
     SQLite is in WAL mode with full synchronisation: what is committed survives power loss; a
     writer takes the write lock at its start, so that it never fails in the middle for another
     one.
+
+    With `deadline_s`, no statement takes longer, and a database that says nothing is given up
+    soon after: `StoreUnavailable`, at once for a while. Without it statements may take as long as
+    they need, as migrations and backups do. `full_at` is when the disk was last found full, by
+    the monotonic clock; `ballast_bytes` are kept for deletes on a full disk (SQLite).
     """
 
-    def __init__(self, url: str, pool: int = 10) -> None:
+    def __init__(
+        self,
+        url: str | URL,
+        pool: int = 10,
+        *,
+        deadline_s: float | None = None,
+        ballast_bytes: int = 0,
+    ) -> None:
         parsed = make_url(url)
+        deadline = None if deadline_s is None else Deadline(deadline_s)
+        self._breaker = Breaker()
+        self.full_at: float | None = None
+        self._write_back_lock = threading.Lock()
+        self._write_back_due = float("-inf")
+        self.ballast: Ballast | None = None
         self.url = parsed
         self.sqlite = parsed.get_backend_name() == "sqlite"
         if self.sqlite:
             if parsed.database in (None, "", ":memory:"):
                 raise BadInput("a SQLite database needs a file", field="database_url")
             Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
+            if ballast_bytes:
+                self.ballast = Ballast(Path(str(parsed.database)), ballast_bytes)
             self.engine = create_engine(
                 parsed,
-                connect_args={"timeout": BUSY_S, "check_same_thread": False},
+                connect_args={"timeout": deadline_s or BUSY_S, "check_same_thread": False},
+                json_deserializer=msgspec.json.decode,
                 pool_size=16,
+                max_overflow=2 * pool,
+                pool_timeout=10,
                 hide_parameters=True,
             )
-            _prepare_sqlite(self.engine)
+            _prepare_sqlite(self.engine, deadline_s or BUSY_S)
         else:
             self.engine = create_engine(
                 parsed,
+                json_deserializer=msgspec.json.decode,
                 pool_size=pool,
-                max_overflow=pool,
+                max_overflow=pool + RUSH,
                 pool_timeout=10,
                 pool_pre_ping=True,
                 hide_parameters=True,
-                connect_args={"connect_timeout": 5, "application_name": "shardwise"},
+                connect_args={"application_name": "shardwise", **connect_arguments(deadline)},
             )
+            if deadline is not None:
+                keep_deadline(self.engine, deadline, self._breaker.trip)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -105,6 +151,8 @@ class Database:
     def errors(self) -> Iterator[None]:
         """What the driver raises when the database is away, as StoreUnavailable."""
         try:
+            if self._breaker.is_open:
+                self._require_answer()
             yield
         except PoolTimeout:
             raise StoreUnavailable("all database connections are in use") from None
@@ -112,18 +160,85 @@ class Database:
             if _is_outage(error):
                 reason = " ".join(str(error.orig).split()) or type(error.orig).__name__
                 if _is_full(error):
+                    self.full_at = monotonic()
+                    self._write_back_if_due()
                     raise StoreFull(f"the database's disk is full: {reason}") from error
                 raise StoreUnavailable(f"the database is unavailable: {reason}") from error
             raise
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it said nothing within its deadline when it was last asked."""
+        return self._breaker.is_open
+
+    def _require_answer(self) -> None:
+        """One caller asks whether the database answers again, the others are refused."""
+        if not self._breaker.may_try(LONGEST_TRY_S):
+            raise StoreUnavailable("the database did not answer a moment ago")
+        try:
+            with self.engine.connect() as connection:
+                connection.execute(text("SELECT 1"))
+        except DBAPIError:
+            self._breaker.trip()
+            raise
+        self._breaker.close()
 
     def ping(self) -> None:
         """Raises StoreUnavailable when the database does not answer."""
         with self.read() as session:
             session.execute(text("SELECT 1"))
 
+    def tidy(self) -> None:
+        """After a delete on a full disk: give SQLite's log back to the disk, take ballast again."""
+        self.full_at = None
+        if self.ballast is None:
+            return
+        self._write_back()
+        self.ballast.lay()
+
+    def _write_back_if_due(self) -> None:
+        """Write back, unless another call does or did a moment ago: it would find the same."""
+        with self._write_back_lock:
+            if monotonic() < self._write_back_due:
+                return
+            self._write_back_due = float("inf")
+        try:
+            self._write_back()
+        finally:
+            self._write_back_due = monotonic() + WRITE_BACK_PAUSE_S
+
+    def _write_back(self) -> None:
+        """Give SQLite's log back to the disk, as far as nobody reads in it.
+
+        SQLite does so by itself once the log is long enough, which a full disk keeps it from.
+        """
+        if not self.sqlite:
+            return
+        with (
+            contextlib.suppress(sqlite3.Error, DBAPIError, PoolTimeout),
+            contextlib.closing(self.engine.raw_connection()) as connection,
+        ):
+            cursor = connection.cursor()
+            [busy_ms] = cursor.execute("PRAGMA busy_timeout").fetchone()
+            cursor.execute(f"PRAGMA busy_timeout={WRITE_BACK_MS}")
+            try:
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                cursor.execute(f"PRAGMA busy_timeout={busy_ms}")
+
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
+
+
+def database_of_calls(settings: Settings) -> Database:
+    """Returns the database as calls of a service use it: with a deadline, and ballast on SQLite."""
+    return Database(
+        settings.database,
+        settings.database_pool,
+        deadline_s=settings.database_s,
+        ballast_bytes=settings.ballast_bytes,
+    )
 
 
 def _is_outage(error: DBAPIError) -> bool:
@@ -142,7 +257,7 @@ def _is_full(error: DBAPIError) -> bool:
     return code in ("SQLITE_FULL", "53100")
 
 
-def _prepare_sqlite(engine: Engine) -> None:
+def _prepare_sqlite(engine: Engine, busy_s: float) -> None:
     @event.listens_for(engine, "connect")
     def connected(connection: Any, record: Any) -> None:
         # Python's driver opens transactions by itself, and too late: we say BEGIN.
@@ -152,7 +267,7 @@ def _prepare_sqlite(engine: Engine) -> None:
             "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
-            f"busy_timeout={BUSY_S * 1000}",
+            f"busy_timeout={round(busy_s * 1000)}",
         ):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()

@@ -1,0 +1,73 @@
+"""The processor's time that each tenant's calls take: who has to pause for others.
+
+One interpreter computes for all calls of a process, however many threads it has. A tenant whose
+calls are expensive, or never cease, would therefore delay everybody, its share of the threads
+notwithstanding. So calls are charged with what they took:
+
+    debt_s += seconds of its calls - share · seconds that went by        (never below 0)
+
+and a tenant that owes more than `burst_s` starts no further call until it owes less. Nobody pauses
+while no other tenant asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+SHARE = 0.25
+"""Seconds of the processor for each second that goes by."""
+
+BURST_S = 0.25
+"""What a tenant may owe and go on: some dozens of ordinary calls at once."""
+
+ABOUT_S = 2.0
+"""Somebody who has asked within so long is there."""
+
+MOST = 10_000
+"""Tenants that are remembered; those beyond start without a debt."""
+
+
+class TimeShares:
+    """What tenants owe. Everything here belongs to the event loop."""
+
+    def __init__(
+        self,
+        share: float = SHARE,
+        burst_s: float = BURST_S,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._share = share
+        self._burst_s = burst_s
+        self._clock = clock
+        self._debts: dict[str, tuple[float, float]] = {}
+        self._last: tuple[str, float] | None = None
+        self._last_other: tuple[str, float] | None = None
+
+    def note(self, tenant: str) -> None:
+        """Takes note that a tenant asks."""
+        if self._last is not None and self._last[0] != tenant:
+            self._last_other = self._last
+        self._last = (tenant, self._clock())
+
+    def charge(self, tenant: str, seconds: float) -> None:
+        """Adds what a call of the tenant took."""
+        debt_s = self._debt_s(tenant)
+        if len(self._debts) >= MOST:
+            self._debts = {name: debt for name, debt in self._debts.items() if self._debt_s(name)}
+        if len(self._debts) < MOST or tenant in self._debts:
+            self._debts[tenant] = (debt_s + seconds, self._clock())
+
+    def pause_s(self, tenant: str) -> float:
+        """For how long the tenant has to pause; 0 where it may go on, or is alone."""
+        debt_s = self._debt_s(tenant) - self._burst_s
+        return debt_s / self._share if debt_s > 0 and self._others_ask(tenant) else 0.0
+
+    def _debt_s(self, tenant: str) -> float:
+        debt_s, at = self._debts.get(tenant, (0.0, 0.0))
+        return max(debt_s - self._share * (self._clock() - at), 0.0)
+
+    def _others_ask(self, tenant: str) -> bool:
+        asked = (self._last, self._last_other)
+        latest = max((at for name, at in filter(None, asked) if name != tenant), default=None)
+        return latest is not None and self._clock() - latest <= ABOUT_S
