@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from service.fair_order import PRIORITIES
 from service.offers import offers_from_csv
 from service.search_options import options_document, options_from_document, options_from_request
 from shardwise import __version__, _core, advise
@@ -37,6 +38,7 @@ class FrontierRequest(msgspec.Struct, forbid_unknown_fields=True):
     hardware: str
     gpus: int
     options: dict[str, Any] = {}
+    priority: int = 0
 
 
 class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,6 +48,7 @@ class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
     hardware: str
     max_gpus: int
     options: dict[str, Any] = {}
+    priority: int = 0
 
 
 class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,6 +60,7 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
     objective: str = "mini-time"
     point: str | None = None
     options: dict[str, Any] = {}
+    priority: int = 0
 
 
 class QuoteRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,6 +73,7 @@ class QuoteRequest(msgspec.Struct, forbid_unknown_fields=True):
     budget_usd: float | None = None
     max_instances: int = 16
     options: dict[str, Any] = {}
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,11 +86,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Question:
-    """A checked question; `document` goes into the job's row and to the worker."""
+    """A checked question; `document` goes into the job's row and to the worker.
+
+    `priority` is among the tenant's own jobs; it is no part of what is asked.
+    """
 
     kind: str
     graph_id: str
     document: dict[str, Any]
+    priority: int = 0
 
     @property
     def content_id(self) -> str:
@@ -104,7 +113,7 @@ def frontier_question(
 ) -> Question:
     """Raises BadInput with the field."""
     _count(ask.gpus, "gpus", limits.max_gpus)
-    return _question("frontier", graph_id, hardware, ask.options, gpus=ask.gpus)
+    return _question("frontier", graph_id, hardware, ask.options, ask.priority, gpus=ask.gpus)
 
 
 def curve_question(
@@ -117,7 +126,7 @@ def curve_question(
     """Raises BadInput with the field; `options` are taken instead of the request's."""
     _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
     chosen = ask.options if options is None else options
-    return _question("curve", graph_id, hardware, chosen, max_gpus=ask.max_gpus)
+    return _question("curve", graph_id, hardware, chosen, ask.priority, max_gpus=ask.max_gpus)
 
 
 def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: Limits) -> Question:
@@ -134,7 +143,7 @@ def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: L
         if not _PLAN_ID.match(ask.point):
             raise BadInput(f"{ask.point[:80]!r}", field="point", expected="a point's plan_id")
         picked = {"objective": "point", "point": ask.point}
-    return _question("plan", graph_id, hardware, ask.options, gpus=ask.gpus, **picked)
+    return _question("plan", graph_id, hardware, ask.options, ask.priority, gpus=ask.gpus, **picked)
 
 
 def quote_question(ask: QuoteRequest, graph_id: str, limits: Limits) -> Question:
@@ -161,6 +170,7 @@ def quote_question(ask: QuoteRequest, graph_id: str, limits: Limits) -> Question
         graph_id,
         None,
         ask.options,
+        ask.priority,
         offers=[msgspec.to_builtins(offer) for offer in offers],
         steps=ask.steps,
         deadline_s=ask.deadline_s,
@@ -240,8 +250,12 @@ def _question(
     graph_id: str,
     hardware: Hardware | None,
     options: dict[str, Any] | Options,
+    priority: int,
     **parameters: Any,
 ) -> Question:
+    lowest, highest = PRIORITIES
+    if not lowest <= priority <= highest:
+        raise BadInput(f"{priority}", field="priority", expected=f"{lowest} to {highest}")
     if not isinstance(options, Options):
         options = options_from_request(options)
     document: dict[str, Any] = {
@@ -253,7 +267,7 @@ def _question(
     if hardware is not None:
         document["hardware"] = hardware_document(hardware)
         document["hardware_id"] = hardware.id
-    return Question(kind, graph_id, document)
+    return Question(kind, graph_id, document, priority)
 
 
 def _count(value: int, field: str, most: int) -> None:

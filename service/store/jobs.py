@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from service.estimates import Estimate
+from service.fair_order import turn_s
 from service.problems import Problem, not_found
 from service.questions import Question
+from service.store.attained import start_among_others
 from service.store.database import now
 from service.store.ids import iso, new_id
 from service.store.insert import insert_new
+from service.store.outbox import jobs_ended
 from service.store.pages import Place, after
+from service.store.question_blobs import put_aside
 from service.store.tables import ACTIVE, ENDED, Job
 
 JOB_SCHEMA = "shardwise.job/1"
 COLLECTIONS = {"frontier": "frontiers", "curve": "curves", "plan": "plans", "quote": "quotes"}
 _WANTED = (*ACTIVE, "done")
+UNKNOWN_S = 5.0
+"""What a job without an estimate counts as."""
 
 
 def job_for(session: Session, tenant: str, content_id: str) -> Job | None:
@@ -42,22 +49,30 @@ def find_or_make_job(
     key_id: str | None,
     request_id: str,
     trace: str | None,
+    priority: int = 0,
+    estimate: Callable[[], Estimate] | None = None,
 ) -> tuple[Job, bool]:
     """The one job of a question and whether it was made now (then it is to be rung for).
 
-    However many ask at once, the unique index lets one row in (single flight). A problem
-    `queue-full` when the tenant has too many.
+    However many ask at once, the unique index lets one row in (single flight); of their
+    priorities the highest counts. A problem `queue-full` when the tenant has too many.
+    `estimate` tells the cost of a job that is to be made.
     """
     found = job_for(session, tenant, question.content_id)
     if found is not None:
+        raise_priority(session, found, priority)
         return found, False
-    if active_jobs(session, tenant) >= max_queued:
+    active = active_jobs(session, tenant)
+    if active >= max_queued:
         raise Problem(
             "queue-full",
             f"{max_queued} jobs are queued or running; ask again when some are done",
             headers={"Retry-After": "5"},
         )
     job_id = new_id(question.kind)
+    document, blob_id = put_aside(session, question.document)
+    found_cost = None if estimate is None else estimate()
+    cost_s = UNKNOWN_S if found_cost is None else found_cost.cost_s
     made = insert_new(
         session,
         Job,
@@ -66,7 +81,8 @@ def find_or_make_job(
         kind=question.kind,
         content_id=question.content_id,
         graph_id=question.graph_id,
-        question=question.document,
+        question=document,
+        blob_id=blob_id,
         state="queued",
         stage="",
         progress=0.0,
@@ -77,12 +93,29 @@ def find_or_make_job(
         key_id=key_id,
         request_id=request_id,
         trace=trace,
+        priority=priority,
+        cost_s=cost_s,
+        turn_s=turn_s(cost_s, now()),
+        model_s=None if found_cost is None else found_cost.model_s,
     )
+    if made and active == 0:
+        start_among_others(session, tenant)
     job = session.get(Job, job_id) if made else job_for(session, tenant, question.content_id)
     if job is None:
         # The other one's job ended without an answer between our two looks.
         raise Problem("unavailable", "asked again just now", headers={"Retry-After": "1"})
     return job, made
+
+
+def raise_priority(session: Session, job: Job, priority: int) -> None:
+    """Let a queued job have this priority if its own is lower."""
+    if job.state == "queued" and job.priority < priority:
+        session.execute(
+            update(Job)
+            .where(Job.id == job.id, Job.state == "queued", Job.priority < priority)
+            .values(priority=priority)
+        )
+        session.refresh(job)
 
 
 def failed_lately(session: Session, tenant: str, content_id: str, within_s: float) -> Job | None:
@@ -145,6 +178,7 @@ def cancel_job(session: Session, job: Job) -> None:
         .values(state="cancelled", cancel_requested=True, ended_at=now())
         .returning(Job.id)
     ).first()
+    jobs_ended(session, [] if ended is None else [job.id])
     if ended is None:
         session.execute(
             update(Job)
@@ -154,8 +188,8 @@ def cancel_job(session: Session, job: Job) -> None:
     session.refresh(job)
 
 
-def job_document(job: Job) -> dict[str, Any]:
-    """A job as `shardwise.job/1`, without its result."""
+def job_document(job: Job, queue: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A job as `shardwise.job/1`, without its result; `queue` says where it stands."""
     asked = {key: value for key, value in job.question.items() if key not in ("kind", "offers")}
     if "hardware" in asked:
         nodes = asked["hardware"].get("nodes")
@@ -171,6 +205,8 @@ def job_document(job: Job) -> dict[str, Any]:
         "progress": job.progress,
         "question": asked,
         "content_id": job.content_id,
+        "priority": job.priority,
+        "queue": queue,
         "attempts": job.attempts,
         "cancel_requested": job.cancel_requested,
         "error": job.error,

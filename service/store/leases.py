@@ -11,13 +11,16 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.problems import failure
+from service.store.attained import charge, weight_of
 from service.store.database import now
 from service.store.insert import insert_new
-from service.store.tables import Job, Result, Tenant
+from service.store.outbox import jobs_ended
+from service.store.question_blobs import whole_question
+from service.store.tables import Attained, Job, Result, Tenant
 
 
 @dataclass(frozen=True)
@@ -35,51 +38,124 @@ class Claim:
     trace: str | None
     attempts: int
     limits: dict[str, Any]
+    cost_s: float
 
 
 def _expired() -> ColumnElement[bool]:
     return and_(Job.state == "running", Job.lease_expires_at < now())
 
 
-def claim(session: Session, job_id: str, lease_s: float, max_attempts: int) -> Claim | None:
-    """Take a job that is queued, or whose worker has gone silent; None when there is no such.
+def claim_next(
+    session: Session,
+    lease_s: float,
+    max_attempts: int,
+    *,
+    longest_s: float | None = None,
+    max_running: int = 0,
+) -> Claim | None:
+    """Takes the next job by the fair order (service/fair_order.py). Returns None without one.
 
-    A job that was given to `max_attempts` workers already is failed instead.
+    A job whose worker has gone silent comes first: it had its turn. With `longest_s` only jobs
+    whose estimate is at most that are taken; `max_running` is what a tenant may have running
+    (0: any number), unless its own limits say otherwise.
     """
-    token = secrets.token_hex(16)
-    taken = session.execute(
+    eligible = [Job.attempts < max_attempts, Job.cancel_requested.is_(False)]
+    if longest_s is not None:
+        eligible.append(Job.cost_s <= longest_s)
+    silent = select(Job.id).where(_expired(), *eligible).order_by(Job.lease_expires_at, Job.id)
+    job_id = _take(session, lease_s, silent)
+    if job_id is None:
+        full = _with_most_running(session, max_running)
+        if full:
+            eligible.append(Job.tenant_id.not_in(full))
+        job_id = _take_fairly(session, lease_s, and_(Job.state == "queued", *eligible))
+    if job_id is None:
+        return None
+    job = session.get_one(Job, job_id)
+    tenant = session.get_one(Tenant, job.tenant_id)
+    found = Claim(
+        job.id,
+        str(job.lease_token),
+        job.tenant_id,
+        job.kind,
+        job.content_id,
+        job.graph_id,
+        whole_question(session, job),
+        job.request_id,
+        job.trace,
+        job.attempts,
+        tenant.limits,
+        job.cost_s,
+    )
+    charge(session, found.tenant_id, found.cost_s, weight_of(found.limits))
+    return found
+
+
+def _take_fairly(session: Session, lease_s: float, queued: ColumnElement[bool]) -> str | None:
+    """Takes the first of these jobs by the order of fair_order.py.
+
+    First the tenant, then its highest priority, then the job: each is read from the index
+    `ix_jobs_fair`, however many jobs are queued.
+    """
+    attained_s = func.coalesce(Attained.virtual_s, 0.0)
+    some = select(Job.id).where(Job.tenant_id == Tenant.id, queued).exists()
+    tenants = select(Tenant.id).outerjoin(Attained, Attained.tenant_id == Tenant.id).where(some)
+    tenant = session.scalar(tenants.order_by(attained_s, Tenant.id).limit(1))
+    if tenant is None:
+        return None
+    own = and_(Job.tenant_id == tenant, queued)
+    highest = session.scalar(select(func.max(Job.priority)).where(own))
+    next_own = select(Job.id).where(own, Job.priority == highest).order_by(Job.turn_s, Job.id)
+    if job_id := _take(session, lease_s, next_own):
+        return job_id
+    # Other workers are taking all of those just now.
+    order = (attained_s, Job.tenant_id, Job.priority.desc(), Job.turn_s, Job.id)
+    jobs = select(Job.id).outerjoin(Attained, Attained.tenant_id == Job.tenant_id).where(queued)
+    return _take(session, lease_s, jobs.order_by(*order))
+
+
+def _take(session: Session, lease_s: float, jobs: Select[Any]) -> str | None:
+    """Takes the first of these jobs in one statement, passing over those being taken just now."""
+    first = jobs.limit(1).with_for_update(skip_locked=True, of=Job).scalar_subquery()
+    return session.scalar(
         update(Job)
-        .where(Job.id == job_id, or_(Job.state == "queued", _expired()))
-        .where(Job.attempts < max_attempts, Job.cancel_requested.is_(False))
+        .where(Job.id == first)
         .values(
             state="running",
             stage="starting",
             progress=0.0,
-            lease_token=token,
+            lease_token=secrets.token_hex(16),
             lease_expires_at=now() + lease_s,
             attempts=Job.attempts + 1,
             started_at=func.coalesce(Job.started_at, now()),
         )
         .returning(Job.id)
-    ).first()
-    if taken is None:
-        close_hopeless(session, max_attempts, job_id)
-        return None
-    job = session.get_one(Job, job_id)
-    tenant = session.get_one(Tenant, job.tenant_id)
-    return Claim(
-        job.id,
-        token,
-        job.tenant_id,
-        job.kind,
-        job.content_id,
-        job.graph_id,
-        job.question,
-        job.request_id,
-        job.trace,
-        job.attempts,
-        tenant.limits,
+        .execution_options(synchronize_session=False)
     )
+
+
+def _with_most_running(session: Session, max_running: int) -> list[str]:
+    """The tenants that have as many jobs running as they may."""
+    count = func.count().label("count")
+    running = select(Job.tenant_id, count).where(Job.state == "running").group_by(Job.tenant_id)
+    counts = {tenant: int(number) for tenant, number in session.execute(running)}
+    limits = session.execute(select(Tenant.id, Tenant.limits).where(Tenant.id.in_(counts)))
+    most = {tenant: int(own.get("max_running", max_running)) for tenant, own in limits}
+    return [tenant for tenant, number in counts.items() if 0 < most[tenant] <= number]
+
+
+def any_waiting(session: Session, longest_s: float | None = None) -> bool:
+    """Whether a worker may find something to claim, of at most this estimate."""
+    idle = or_(Job.state == "queued", _expired())
+    if longest_s is not None:
+        idle = and_(idle, Job.cost_s <= longest_s)
+    return session.scalar(select(Job.id).where(idle).limit(1)) is not None
+
+
+def settle(session: Session, claim: Claim, took_s: float, charged_s: float) -> None:
+    """Record what a solve took, and charge its tenant with that instead of the estimate."""
+    session.execute(update(Job).where(Job.id == claim.job_id).values(took_s=took_s))
+    charge(session, claim.tenant_id, took_s - charged_s, weight_of(claim.limits))
 
 
 def close_hopeless(session: Session, max_attempts: int, job_id: str | None = None) -> list[str]:
@@ -101,6 +177,7 @@ def close_hopeless(session: Session, max_attempts: int, job_id: str | None = Non
         .values(state="failed", error=lost, **free)
         .returning(Job.id)
     ).all()
+    jobs_ended(session, [*cancelled, *failed])
     return [*cancelled, *failed]
 
 
@@ -144,6 +221,7 @@ def finish(
         created_at=now(),
         content=content,
         etag=etag,
+        size_bytes=len(content),
     )
     return True
 
@@ -165,6 +243,7 @@ def _end(session: Session, claim: Claim, state: str, **values: Any) -> bool:
         .values(state=state, lease_token=None, lease_expires_at=None, ended_at=now(), **values)
         .returning(Job.id)
     ).first()
+    jobs_ended(session, [] if row is None else [claim.job_id])
     return row is not None
 
 
