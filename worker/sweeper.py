@@ -22,13 +22,18 @@ from service.store import leases
 from service.store.database import StoreUnavailable
 from service.store.gang_sweep import sweep as sweep_gangs
 from service.store.gangs import rules_of
-from service.store.records import throw_away, worker_gone, worker_seen
+from service.store.keys import expire_keys
+from service.store.records import worker_gone, worker_seen
+from service.store.retention import Retention
+from service.store.tenant_deletion import sweep_deletions
 from shardwise.errors import BadInput
 from worker.tasks import Worker
 
 log = logging.getLogger(__name__)
 MOST_AT_ONCE = 200
 HOUSEKEEPING_S = 600.0
+AT_MOST_S = 2.0
+"""What one sweep gives to housekeeping; the next ones go on with it."""
 
 
 class Sweeper(threading.Thread):
@@ -41,7 +46,8 @@ class Sweeper(threading.Thread):
         self._doorbell = doorbell
         self._slots = slots
         self._stopped = threading.Event()
-        self._cleaned_at = 0.0
+        self._cleaned_at = -HOUSEKEEPING_S
+        self._retention = Retention(worker.database, worker.settings)
         self.refused: BadInput | None = None
 
     def run(self) -> None:
@@ -79,10 +85,11 @@ class Sweeper(threading.Thread):
         with database.write() as session:
             worker_seen(session, self.id, socket.gethostname(), os.getpid(), self._slots)
             leases.close_hopeless(session, settings.max_attempts)
-            if monotonic() - self._cleaned_at > HOUSEKEEPING_S:
-                throw_away(session, settings)
-                self._cleaned_at = monotonic()
+            expire_keys(session)
+        if monotonic() - self._cleaned_at > HOUSEKEEPING_S and self._retention.sweep(AT_MOST_S):
+            self._cleaned_at = monotonic()
         sweep_gangs(database, rules_of(settings))
+        sweep_deletions(database, rules_of(settings), 2 * settings.auth_cache_s)
         in_broker = self._doorbell.waiting()
         if in_broker is None:
             return []

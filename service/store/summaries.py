@@ -1,0 +1,129 @@
+"""Items of lists: what is shown of a row there is bounded, whatever was uploaded.
+
+A whole page of the most items that may be asked for (`pages.MAX_LIMIT`) stays within a few MB;
+whole documents are got one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from shardwise.hardware import Hardware, hardware_from_document
+
+MAX_NAME = 200
+MAX_TEXT = 1000
+MAX_OPTIONS_BYTES = 2048
+MAX_INVENTORY_BYTES = 4096
+MAX_DEVICES = 64
+MAX_ENTRY_POINTS = 32
+MAX_PREDICTED = 32
+MAX_ITEM_JOBS = 32
+HARDWARE_SCHEMA = "shardwise.hardware-summary/1"
+
+
+def clipped(text: object, most: int = MAX_NAME) -> str:
+    """The text, cut with an ellipsis where it is longer than `most` characters."""
+    whole = str(text)
+    return whole if len(whole) <= most else whole[: most - 1] + "…"
+
+
+def hardware_summary(hardware: Hardware, *, builtin: bool) -> dict[str, Any]:
+    """A profile as lists show it, but for when it came."""
+    device = hardware.devices[0]
+    return {
+        "schema": HARDWARE_SCHEMA,
+        "id": hardware.id,
+        "name": clipped(hardware.name),
+        "builtin": builtin,
+        "provenance": clipped(hardware.provenance, MAX_TEXT),
+        "device": clipped(device.kind),
+        "gpus_per_node": device.count,
+        "memory_bytes": device.memory_bytes,
+        "max_nodes": hardware.max_nodes,
+        "measured": bool(hardware.collectives),
+    }
+
+
+def summary_of_document(document: dict[str, Any]) -> dict[str, Any]:
+    """As `hardware_summary`, of a stored profile."""
+    return hardware_summary(hardware_from_document(document), builtin=False)
+
+
+def job_item(document: dict[str, Any]) -> dict[str, Any]:
+    """A job's document as lists show it: without options and texts beyond their bounds."""
+    asked = {
+        name: clipped(value) if isinstance(value, str) else value
+        for name, value in document["question"].items()
+    }
+    if size_of(asked.get("options")) > MAX_OPTIONS_BYTES:
+        asked["options"] = {}
+    error = document["error"]
+    if error is not None:
+        kept = ("type", "title", "detail", "field", "expected")
+        error = {name: clipped(error[name], MAX_TEXT) for name in kept if name in error}
+    return {**document, "question": asked, "error": error}
+
+
+def launch_item(document: dict[str, Any]) -> dict[str, Any]:
+    """A launch's document as lists show it: how many agents, no arguments, no environment."""
+    request = {
+        name: clipped(value) if isinstance(value, str) else value
+        for name, value in document["request"].items()
+        if name not in ("arguments", "environment")
+    }
+    agents = request.get("agents")
+    request["agents"] = len(agents) if isinstance(agents, list) else agents
+    summary = {
+        name: clipped(value) if isinstance(value, str) else value
+        for name, value in document["summary"].items()
+        if name != "predicted"
+    }
+    if "predicted" in document["summary"]:
+        summary["predicted"] = few_numbers(document["summary"]["predicted"])
+    return {**document, "request": request, "summary": summary}
+
+
+def few_numbers(predicted: Mapping[str, Any]) -> dict[str, Any]:
+    """The first numbers of a plan's predictions, by name."""
+    numbers = [
+        (clipped(name), value)
+        for name, value in predicted.items()
+        if isinstance(value, int | float) and abs(value) < 1e300
+    ]
+    return dict(numbers[:MAX_PREDICTED])
+
+
+def agent_item(document: dict[str, Any]) -> dict[str, Any]:
+    """An agent's document as lists show it: a large inventory in short, the first of its jobs."""
+    inventory = document["inventory"]
+    if size_of(inventory) > MAX_INVENTORY_BYTES:
+        inventory = _inventory_in_short(inventory)
+    return {**document, "inventory": inventory, "jobs": document["jobs"][:MAX_ITEM_JOBS]}
+
+
+def _inventory_in_short(inventory: Mapping[str, Any]) -> dict[str, Any]:
+    plain = ("schema", "host", "cpus", "memory_bytes", "cpu_only", "slots", "ports")
+    return {
+        **{
+            name: clipped(inventory[name]) if isinstance(inventory[name], str) else inventory[name]
+            for name in plain
+            if isinstance(inventory.get(name), str | int | float)
+        },
+        "devices": [
+            {"index": i, "kind": clipped(device["kind"], 60)}
+            for i, device in enumerate(inventory.get("devices", ())[:MAX_DEVICES])
+        ],
+        "entry_points": [
+            {"name": clipped(entry["name"], 128)}
+            for entry in inventory.get("entry_points", ())[:MAX_ENTRY_POINTS]
+        ],
+        "shortened": True,
+    }
+
+
+def size_of(value: Any) -> int:
+    """Bytes of a value as JSON."""
+    return len(msgspec.json.encode(value))
