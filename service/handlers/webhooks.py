@@ -1,0 +1,203 @@
+"""Webhooks: made with a secret that is shown once, listed, tested, deleted; their deliveries."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as LookupTimeout
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from service.base.lookup import LookupFailed, Lookups
+from service.base.receiver_url import ReceiverUrl, read_receiver_url
+from service.base.receivers import NotReachable, permitted, reach_of
+from service.base.webhook_signing import Keyring, keyring, shown
+from service.edge import Answer, Call
+from service.gang import LAUNCH_ENDED as LAUNCH_STATES
+from service.handlers.graphs import paging
+from service.json_body import convert, read_json
+from service.problems import Problem
+from service.store.jobs import COLLECTIONS
+from service.store.pages import page
+from service.store.tables import ENDED
+from service.store.webhook_tables import (
+    DELIVERY_STATES,
+    JOB_ENDED,
+    LAUNCH_ENDED,
+    Webhook,
+)
+from service.store.webhooks import (
+    delete_webhook,
+    delivery_document,
+    find_webhook,
+    list_deliveries,
+    make_test_delivery,
+    make_webhook,
+    webhook_document,
+    webhooks_of,
+)
+from shardwise.errors import BadInput
+
+log = logging.getLogger(__name__)
+MAX_NAME = 200
+LOOKUP_S = 3.0
+"""How long a name may take to be looked up when a webhook is made."""
+
+Event = Literal["job.ended", "launch.ended"]
+Kind = Literal["frontier", "curve", "plan", "quote", "run", "measure"]
+State = Literal["done", "failed", "cancelled", "stopped", "lost"]
+KINDS: dict[str, tuple[str, ...]] = {
+    JOB_ENDED: tuple(COLLECTIONS),
+    LAUNCH_ENDED: ("run", "measure"),
+}
+STATES: dict[str, tuple[str, ...]] = {JOB_ENDED: ENDED, LAUNCH_ENDED: LAUNCH_STATES}
+_LOOKUPS = Lookups(most=32, most_each=2)
+
+
+class WebhookRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/webhooks`. Without `kinds` every kind is wanted, without `states` every end."""
+
+    url: str
+    events: list[Event]
+    kinds: list[Kind] = []
+    states: list[State] = []
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request whose URL was looked up; `keys` are the operator's."""
+
+    request: WebhookRequest
+    url: ReceiverUrl
+    keys: Keyring
+
+
+def parse_webhook(call: Call) -> Asked:
+    """Returns the request of the body, its URL checked, before any transaction begins.
+
+    Raises `BadInput` for a receiver that must not be reached, or that nobody can reach now.
+    """
+    value = read_json(call.body, call.settings.max_json_depth)
+    if not isinstance(value, dict):
+        raise BadInput("not an object", expected="a JSON object")
+    ask: WebhookRequest = convert(value, WebhookRequest)
+    if len(ask.name) > MAX_NAME:
+        raise BadInput("too long", field="name", expected=f"at most {MAX_NAME} characters")
+    if not ask.events:
+        raise BadInput("empty", field="events", expected=f"some of {', '.join(KINDS)}")
+    _require_some_of(ask.events, tuple(KINDS), "events")
+    for field, by_event in (("kinds", KINDS), ("states", STATES)):
+        known = tuple(dict.fromkeys(name for event in ask.events for name in by_event[event]))
+        _require_some_of(getattr(ask, field), known, field)
+    url = read_receiver_url(ask.url)
+    keys = _keys(call)
+    _require_reachable(call, url)
+    return Asked(ask, url, keys)
+
+
+def _keys(call: Call) -> Keyring:
+    try:
+        keys = keyring(call.settings, make=True)
+    except BadInput as error:
+        # It names a file of this host: that is for the log, not for whoever asks.
+        log.error("%s", error)
+        raise Problem("unavailable", "the key of webhooks cannot be read") from None
+    if keys.newest() is None:
+        raise Problem("not-configured", "no webhooks here: SHARDWISE_WEBHOOK_KEY is not set")
+    return keys
+
+
+def _require_some_of(given: Sequence[str], known: tuple[str, ...], field: str) -> None:
+    for name in given:
+        if name not in known:
+            raise BadInput(f"{name[:40]!r}", field=field, expected=f"some of {', '.join(known)}")
+    if len(set(given)) < len(given):
+        raise BadInput("a name is repeated", field=field)
+
+
+def _require_reachable(call: Call, url: ReceiverUrl) -> None:
+    try:
+        found = _LOOKUPS.start(url.host, url.port, call.tenant)
+        permitted(url, found.result(LOOKUP_S), reach_of(call.settings))
+    except LookupTimeout:
+        raise BadInput("its name cannot be looked up in time", field="url") from None
+    except (LookupFailed, NotReachable) as error:
+        raise BadInput(str(error), field="url", expected="a public https URL") from None
+
+
+def post_webhook(call: Call) -> Answer:
+    """201 with the webhook and its secret, shown this once."""
+    asked: Asked = call.parsed
+    fingerprint = asked.keys.newest()
+    assert fingerprint is not None, "parse_webhook refuses requests when there is no key"
+    webhook, new = make_webhook(
+        call.session,
+        call.tenant,
+        max_webhooks=int(call.limit("max_webhooks")),
+        once_hash=_once_hash(call),
+        once_s=call.settings.idempotency_s,
+        key_fingerprint=fingerprint,
+        name=asked.request.name,
+        url=asked.request.url,
+        authority=asked.url.authority,
+        events=asked.request.events,
+        kinds=asked.request.kinds,
+        states=asked.request.states,
+    )
+    document = webhook_document(webhook)
+    if webhook.key_fingerprint in asked.keys.keys:
+        document["secret"] = shown(asked.keys.secret(webhook.key_fingerprint, webhook.salt))
+    headers = {"Location": document["location"]}
+    return Answer(201, document, headers=headers if new else headers | REPLAYED)
+
+
+REPLAYED = {"Idempotency-Replayed": "true"}
+
+
+def _once_hash(call: Call) -> str | None:
+    """Returns what names this request among its repeats; its answer is a secret and not kept."""
+    if call.idempotency_key is None:
+        return None
+    return hashlib.sha256(f"{call.idempotency_key}\n".encode() + call.body).hexdigest()
+
+
+def get_webhooks(call: Call) -> Answer:
+    """All of the tenant's webhooks."""
+    items = [webhook_document(row) for row in webhooks_of(call.session, call.tenant)]
+    return Answer(document={"schema": "shardwise.page/1", "items": items, "next": None})
+
+
+def get_webhook(call: Call, webhook_id: str) -> Answer:
+    """One webhook."""
+    return Answer(document=webhook_document(_find(call, webhook_id)))
+
+
+def remove_webhook(call: Call, webhook_id: str) -> Answer:
+    """204."""
+    delete_webhook(call.session, call.tenant, webhook_id[:80])
+    return Answer(204)
+
+
+def post_test(call: Call, webhook_id: str) -> Answer:
+    """202 with the delivery of a test event."""
+    return Answer(202, delivery_document(make_test_delivery(call.session, _find(call, webhook_id))))
+
+
+def get_deliveries(call: Call, webhook_id: str) -> Answer:
+    """A page of a webhook's deliveries."""
+    place, limit = paging(call)
+    state = call.query.get("state")
+    if state is not None and state not in DELIVERY_STATES:
+        raise BadInput(f"{state[:40]!r}", field="state", expected=", ".join(DELIVERY_STATES))
+    rows = list_deliveries(call.session, _find(call, webhook_id), place, limit, state)
+    return Answer(
+        document=page(rows, limit, lambda row: (row.created_at, row.id), delivery_document)
+    )
+
+
+def _find(call: Call, webhook_id: str) -> Webhook:
+    return find_webhook(call.session, call.tenant, webhook_id[:80])

@@ -1,0 +1,88 @@
+"""The tables of webhooks. Times are seconds since 1970 by the database's clock."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+)
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.store.tables import Base
+
+JOB_ENDED = "job.ended"
+LAUNCH_ENDED = "launch.ended"
+TEST = "webhook.test"
+EVENTS = (JOB_ENDED, LAUNCH_ENDED)
+DELIVERY_STATES = ("pending", "delivered", "failed")
+
+
+class Webhook(Base):
+    """A URL that is told of a tenant's ended jobs and launches.
+
+    `kinds` and `states` are empty where every one is wanted. `salt` and the operator's key that
+    `key_fingerprint` names make the signing secret, which is not stored (webhook_signing.py).
+    `failing_since` is the first failure after the last success, `tried_at` the last attempt,
+    `dropped` the events that found too many others waiting. `once_hash` is of the Idempotency-Key
+    and body that made it, so that a repeat makes no second one.
+    """
+
+    __tablename__ = "webhooks"
+    __table_args__ = (Index("ix_webhooks_listed", "tenant_id", "created_at", "id"),)
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"))
+    name: Mapped[str] = mapped_column(String(200))
+    url: Mapped[str] = mapped_column(Text)
+    authority: Mapped[str] = mapped_column(String(300))
+    events: Mapped[list[str]] = mapped_column(JSON)
+    kinds: Mapped[list[str]] = mapped_column(JSON)
+    states: Mapped[list[str]] = mapped_column(JSON)
+    salt: Mapped[str] = mapped_column(String(64))
+    key_fingerprint: Mapped[str] = mapped_column(String(16))
+    once_hash: Mapped[str | None] = mapped_column(String(64))
+    created_at: Mapped[float] = mapped_column(Double)
+    disabled_at: Mapped[float | None] = mapped_column(Double)
+    disabled_reason: Mapped[str] = mapped_column(Text, default="")
+    failing_since: Mapped[float | None] = mapped_column(Double)
+    tried_at: Mapped[float | None] = mapped_column(Double)
+    dropped: Mapped[int] = mapped_column(BigInteger, default=0)
+
+
+class WebhookDelivery(Base):
+    """One event for one webhook: the outbox. `id` is the header `webhook-id` of every attempt.
+
+    A pending row is due when `next_at` has passed. Whoever claims it moves `next_at` behind the
+    end of the claim and sets `token`, under which alone the outcome may be written; a worker that
+    dies leaves a row that is due again. `body` goes with the last attempt.
+    """
+
+    __tablename__ = "webhook_deliveries"
+    __table_args__ = (
+        Index("ix_webhook_deliveries_due", "webhook_id", "state", "next_at"),
+        Index("ix_webhook_deliveries_listed", "webhook_id", "created_at", "id"),
+        Index("ix_webhook_deliveries_pending", "state", "created_at"),
+        Index("ix_webhook_deliveries_tenant", "tenant_id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(String(64))
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhooks.id", ondelete="CASCADE"))
+    event: Mapped[str] = mapped_column(String(40))
+    subject: Mapped[str] = mapped_column(String(64))
+    body: Mapped[bytes | None] = mapped_column(LargeBinary)
+    state: Mapped[str] = mapped_column(String(16))
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    next_at: Mapped[float] = mapped_column(Double)
+    token: Mapped[str | None] = mapped_column(String(32))
+    created_at: Mapped[float] = mapped_column(Double)
+    ended_at: Mapped[float | None] = mapped_column(Double)
+    status: Mapped[int | None] = mapped_column(Integer)
+    reason: Mapped[str] = mapped_column(Text, default="")
