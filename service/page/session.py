@@ -1,21 +1,45 @@
-"""Who is signed in: an API key in a cookie that scripts cannot read and other sites cannot send.
+"""Who is signed in: an API key, or a login's session, in a cookie that scripts cannot read.
 
-The cookie holds the key itself and nothing is kept on the server: revoking the key ends the
+A key's cookie holds the key itself and nothing is kept on the server: revoking the key ends the
 session, and any process can serve it. It is a session cookie, HttpOnly and SameSite=Strict, and
-Secure where the browser came by https. The calls under `/v1` never look at it.
+Secure where the browser came by https.
+
+A login's cookie holds a random secret whose hash is a row (service/store/sessions.py). It is
+SameSite=Lax: the way back from the provider is a navigation that another site began, for which
+browsers send no Strict cookie, and so is a link in a mail. Lax cookies come with other sites'
+navigations (GET, which changes nothing here) and never with their forms, which
+`require_same_origin` refuses besides. Where browsers come by https the names begin with `__Host-`:
+no other host of the domain and no plain http can set them.
+
+The calls under `/v1` look at neither.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.addresses import address_of
+from service.login.signed_in import CARRIED
 from service.problems import Problem
+from service.state import state_of
+
+if TYPE_CHECKING:
+    from service.login.logins import Logins
 
 COOKIE = "shardwise_key"
 MAX_KEY = 200
+SESSION_COOKIE = "shardwise_session"
+ATTEMPT_COOKIE = "shardwise_sign_in"
+ATTEMPT_S = 600
+"""How long signing in at the provider may take."""
+
+_PREFIX = "__Host-"
+_SECRET = 43
+"""Letters of a session's secret."""
 
 
 def presented_key(request: Request) -> str | None:
@@ -38,6 +62,78 @@ def forget_key(request: Request, response: Response) -> None:
     )
 
 
+async def find_person(request: Request) -> None:
+    """Puts whoever is signed in by a session into the request, for the page's inner calls."""
+    state, secret = state_of(request), presented_session(request)
+    if state.logins is None or secret is None:
+        return
+    # As of keys: who has not been in force is counted before the database is asked.
+    known = state.logins.remembers(secret)
+    if not known:
+        await state.gate.count_stranger(request)
+    found = await state.logins.find(secret, address_of(request))
+    if found is not None and not known:
+        state.gate.is_no_stranger(request)
+    request.scope[CARRIED] = found
+
+
+def presented_session(request: Request) -> str | None:
+    """Returns the secret of the session's cookie, if there is one that could be a secret."""
+    logins = state_of(request).logins
+    if logins is None:
+        return None
+    text = request.cookies.get(_name(logins, SESSION_COOKIE), "")
+    return text if len(text) == _SECRET and text.isascii() and text.isprintable() else None
+
+
+def has_session(request: Request) -> bool:
+    """Returns True if a browser has a cookie with which it may be signed in."""
+    names = (COOKIE, SESSION_COOKIE, _PREFIX + SESSION_COOKIE)
+    return any(name in request.cookies for name in names)
+
+
+def remember_session(logins: Logins, response: Response, secret: str) -> None:
+    """Signs in with the answer."""
+    _set(logins, response, SESSION_COOKIE, secret)
+
+
+def forget_session(logins: Logins, response: Response) -> None:
+    """Signs out with the answer."""
+    _set(logins, response, SESSION_COOKIE, "", 0)
+
+
+def remember_attempt(logins: Logins, response: Response, cookie: str) -> None:
+    """Binds an attempt to sign in to this browser."""
+    _set(logins, response, ATTEMPT_COOKIE, cookie, ATTEMPT_S)
+
+
+def forget_attempt(logins: Logins, response: Response) -> None:
+    """Ends the attempt, however it went: its state is good for one answer."""
+    _set(logins, response, ATTEMPT_COOKIE, "", 0)
+
+
+def presented_attempt(logins: Logins, request: Request) -> str:
+    """Returns the attempt's cookie, or an empty text."""
+    return request.cookies.get(_name(logins, ATTEMPT_COOKIE), "")
+
+
+def _set(
+    logins: Logins, response: Response, name: str, value: str, max_age: int | None = None
+) -> None:
+    response.set_cookie(
+        _name(logins, name), value, max_age=max_age, httponly=True, samesite="lax",
+        secure=_is_https(logins), path="/",
+    )  # fmt: skip
+
+
+def _name(logins: Logins, name: str) -> str:
+    return (_PREFIX if _is_https(logins) else "") + name
+
+
+def _is_https(logins: Logins) -> bool:
+    return logins.public_url.startswith("https:")
+
+
 def require_same_origin(request: Request) -> None:
     """A problem for a form that another site's page sent.
 
@@ -53,7 +149,7 @@ def require_same_origin(request: Request) -> None:
         origin is not None and urlsplit(origin).netloc.lower() != host.lower()
     ):
         raise Problem("foreign-origin", "forms are taken from this service's own pages only")
-    if origin is None and COOKIE in request.cookies:
+    if origin is None and has_session(request):
         raise Problem("foreign-origin", "a signed-in form says which page it is from (Origin)")
 
 

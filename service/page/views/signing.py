@@ -1,12 +1,24 @@
-"""Signing in with an API key, and out."""
+"""Signing in with an API key, the way to the identity provider, and signing out."""
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from fastapi import Request, Response
 
+from service.addresses import address_of
+from service.logs import REQUEST_ID
 from service.page.inner import inner_request
 from service.page.render import redirect, respond
-from service.page.session import MAX_KEY, forget_key, own_path, presented_key, remember_key
+from service.page.session import (
+    MAX_KEY,
+    forget_key,
+    forget_session,
+    own_path,
+    presented_key,
+    presented_session,
+    remember_key,
+)
 from service.problems import Problem
 from service.state import state_of
 
@@ -21,17 +33,45 @@ async def show(request: Request) -> Response:
     except Problem as problem:
         if problem.slug != "unauthenticated":
             raise
-        if presented_key(request) is not None:
+        stale_session = presented_session(request) is not None
+        if presented_key(request) is not None or stale_session:
             answer = redirect(str(request.url.replace(scheme="", netloc="")))
             forget_key(request, answer)
+            if stale_session and (logins := state_of(request).logins) is not None:
+                forget_session(logins, answer)
             return answer
-        return await respond(request, "sign_in.html", where=where, error=None)
+        return await sign_in_page(request, where, None)
     return redirect(where)
+
+
+async def sign_in_page(
+    request: Request, where: str, error: str | None, *, status: int = 200
+) -> Response:
+    """The form for a key, and the way to the identity provider if there is one."""
+    logins = state_of(request).logins
+    left = logins is not None and request.query_params.get("left") == "1"
+    return await respond(
+        request,
+        "sign_in.html",
+        status=status,
+        where=where,
+        error=error,
+        provider=None if logins is None else logins.name,
+        # By the public address, so that the provider's answer comes to the host of the cookie.
+        start="" if logins is None else f"{logins.public_url}/sign-in/start?{_next(where)}",
+        left=left,
+        sign_out=await logins.sign_out_url() if logins is not None and left else None,
+    )
+
+
+def _next(where: str) -> str:
+    return urlencode({"next": where})
 
 
 async def take(request: Request) -> Response:
     """Sign in, if the key is in force."""
-    form = await _small_form(request)
+    await state_of(request).gate.admit_anyone(request)
+    form = await small_form(request)
     key, where = form.get("key", "").strip(), own_path(form.get("next", "/"))
     error = "no key was given"
     if key and len(key) <= MAX_KEY and key.isascii() and key.isprintable():
@@ -43,21 +83,34 @@ async def take(request: Request) -> Response:
             error = problem.detail
         else:
             answer = redirect(where)
+            await _leave_session(request, answer)
             remember_key(request, answer, key)
             return answer
     elif key:
         error = "this is no key"
-    return await respond(request, "sign_in.html", status=401, where=where, error=error)
+    return await sign_in_page(request, where, error, status=401)
 
 
 async def leave(request: Request) -> Response:
     """Sign out."""
-    answer = redirect("/sign-in")
+    left = await _leave_session(request, answer := redirect("/sign-in"))
+    if left:
+        answer.headers["Location"] = "/sign-in?left=1"
     forget_key(request, answer)
     return answer
 
 
-async def _small_form(request: Request) -> dict[str, str]:
+async def _leave_session(request: Request, answer: Response) -> bool:
+    """Ends a login's session. Returns whether there was one."""
+    logins, secret = state_of(request).logins, presented_session(request)
+    if logins is None or secret is None:
+        return False
+    await logins.close(secret, REQUEST_ID.get(), address_of(request))
+    forget_session(logins, answer)
+    return True
+
+
+async def small_form(request: Request) -> dict[str, str]:
     """The form of somebody who is not known yet: a few hundred bytes, never more."""
     length = request.headers.get("content-length", "")
     if not (length.isdigit() and int(length) <= MAX_FORM_BYTES):

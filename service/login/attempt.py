@@ -1,0 +1,69 @@
+"""One attempt to sign in, which is this browser's own: a random secret in a cookie.
+
+State, nonce (OpenID Connect Core 3.1.2.1) and the verifier of PKCE (RFC 7636) are each
+SHA-256(label ‖ secret). Nothing is stored here, so that any process may see the attempt to its
+end, and an answer of the provider that another browser asked for is of no use.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+
+MAX_WHERE = 1000
+"""Bytes of the path to which a person returns; a longer one leads to the first page."""
+
+_COOKIE = re.compile(r"([0-9A-Za-z_-]{43})\.([0-9A-Za-z_-]{0,1400})")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A secret, and the path of ours to go to afterwards."""
+
+    secret: str
+    where: str
+
+    @property
+    def state(self) -> str:
+        """What the provider gives back."""
+        return self._derived("state")
+
+    @property
+    def nonce(self) -> str:
+        """What the ID token holds."""
+        return self._derived("nonce")
+
+    @property
+    def verifier(self) -> str:
+        """What proves to the provider that the code was asked for here."""
+        return self._derived("verifier")
+
+    def cookie(self) -> str:
+        """Returns the cookie's value."""
+        where = base64.urlsafe_b64encode(self.where.encode()).decode().rstrip("=")
+        return f"{self.secret}.{where}"
+
+    def _derived(self, label: str) -> str:
+        digest = hashlib.sha256(f"{label}:{self.secret}".encode()).digest()
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def new_attempt(where: str) -> Attempt:
+    """Returns an attempt with a new secret of 256 bits."""
+    kept = where if len(where.encode("utf-8", "replace")) <= MAX_WHERE else "/"
+    return Attempt(secrets.token_urlsafe(32), kept)
+
+
+def read_attempt(cookie: str) -> Attempt | None:
+    """Returns the attempt of a cookie; None for what is not one."""
+    match = _COOKIE.fullmatch(cookie)
+    if match is None:
+        return None
+    try:
+        where = base64.urlsafe_b64decode(match[2] + "=" * (-len(match[2]) % 4)).decode()
+    except ValueError:
+        return None
+    return Attempt(match[1], where)

@@ -1,0 +1,116 @@
+"""Signing in at the identity provider: there, back, and the choice of a tenant."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from urllib.parse import urlencode
+
+from fastapi import Request, Response
+
+from service.addresses import address_of
+from service.login.attempt import new_attempt, read_attempt
+from service.login.signed_in import carried
+from service.logs import REQUEST_ID
+from service.page.inner import inner_request
+from service.page.render import redirect, respond
+from service.page.session import (
+    forget_attempt,
+    forget_key,
+    own_path,
+    presented_attempt,
+    presented_session,
+    remember_attempt,
+    remember_session,
+)
+from service.page.views.signing import sign_in_page, small_form
+from service.problems import Problem
+from service.state import state_of
+
+log = logging.getLogger(__name__)
+MAX_SHOWN = 20
+"""Groups that somebody without a tenant is shown."""
+
+
+async def start(request: Request) -> Response:
+    """To the provider, with a new attempt in a cookie."""
+    await state_of(request).gate.admit_anyone(request)
+    logins = state_of(request).logins
+    if logins is None:
+        raise Problem("not-found", "there is no identity provider to sign in at")
+    attempt = new_attempt(own_path(request.query_params.get("next", "/")))
+    answer = redirect(await logins.authorization_url(attempt))
+    remember_attempt(logins, answer, attempt.cookie())
+    return answer
+
+
+async def finish(request: Request) -> Response:
+    """Back from the provider: a session, or why there is none."""
+    from service.login.logins import LoginRefused
+
+    await state_of(request).gate.admit_anyone(request)
+    logins = state_of(request).logins
+    if logins is None:
+        raise Problem("not-found", "there is no identity provider to sign in at")
+    attempt = read_attempt(presented_attempt(logins, request))
+    state = request.query_params.get("state", "")
+    if attempt is None or not hmac.compare_digest(state.encode(), attempt.state.encode()):
+        # The cookie is left: a forged answer does not end an attempt that goes on.
+        error = "this sign-in was not begun in this browser, or took too long. Try again"
+        return await sign_in_page(request, "/", error, status=400)
+    where = own_path(attempt.where)
+    try:
+        identity = await logins.finish(attempt, request.query_params)
+    except LoginRefused as refused:
+        answer = await sign_in_page(request, where, str(refused), status=401)
+        forget_attempt(logins, answer)
+        return answer
+    tenants = logins.tenants(identity.groups)
+    if not tenants:
+        log.warning("a login was refused: none of %d groups has a tenant", len(identity.groups))
+        answer = await respond(
+            request,
+            "no_tenant.html",
+            status=403,
+            who=identity.name or identity.subject,
+            provider=logins.name,
+            groups=[group[:200] for group in identity.groups[:MAX_SHOWN]],
+            more=max(0, len(identity.groups) - MAX_SHOWN),
+        )
+        forget_attempt(logins, answer)
+        return answer
+    secret = await logins.open(identity, REQUEST_ID.get(), presented_session(request))
+    answer = redirect(where if len(tenants) == 1 else _choice(where))
+    remember_session(logins, answer, secret)
+    forget_attempt(logins, answer)
+    forget_key(request, answer)
+    return answer
+
+
+async def show_tenants(request: Request) -> Response:
+    """The tenants that somebody may choose from."""
+    await state_of(request).gate.admit(inner_request(request), "read")
+    person = carried(request)
+    if person is None:
+        raise Problem("not-found", "a key has one tenant alone")
+    where = own_path(request.query_params.get("next", "/"))
+    return await respond(request, "choose-tenant.html", where=where)
+
+
+async def take_tenant(request: Request) -> Response:
+    """Go on in another tenant, with a new session's secret."""
+    logins, secret = state_of(request).logins, presented_session(request)
+    if logins is None or secret is None or carried(request) is None:
+        raise Problem("unauthenticated", "nobody is signed in")
+    form = await small_form(request)
+    tenant, who = form.get("tenant", ""), address_of(request)
+    fresh = await logins.move(secret, tenant, REQUEST_ID.get(), who)
+    if fresh is None:
+        raise Problem("not-found", "there is no such tenant to choose")
+    answer = redirect(own_path(form.get("next", "/")))
+    remember_session(logins, answer, fresh)
+    return answer
+
+
+def _choice(where: str) -> str:
+    return f"/tenant?{urlencode({'next': where})}"
