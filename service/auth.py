@@ -1,21 +1,34 @@
-"""Who asks: keys by `Authorization: Bearer`, and what is allowed where no keys are needed."""
+"""Who asks: keys by `Authorization: Bearer`, and what is allowed where no keys are needed.
+
+With logins: the provider's access tokens as well, and whoever the page has found to be signed in.
+
+Each request is counted: by its key, or by its client's address if it has none that is known. A key
+that is not known is counted before the database is asked for it.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
-import threading
+from collections import OrderedDict
+from math import ceil
 from time import monotonic
+from typing import Protocol
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from service.addresses import address_of
+from service.base.fair_pool import FairPool
+from service.key_uses import KeyUses
+from service.login.signed_in import carried
+from service.metrics import LimitMetrics
 from service.problems import Problem
-from service.rate import Buckets
 from service.settings import Settings, is_loopback
+from service.shared_rate import RateLimit
 from service.store.database import Database
-from service.store.keys import Principal, any_keys, local_principal, principal_of
+from service.store.keys import Principal, any_keys, is_key, local_principal, principal_of
+from service.token_server import TokenServer
 
 MAX_REMEMBERED = 10_000
 BASIC_PATHS = ("/v1/skypilot/policy",)
@@ -23,6 +36,18 @@ BASIC_PATHS = ("/v1/skypilot/policy",)
 
 Nowhere else, since a browser that was once given such a URL would send it along unasked.
 """
+
+
+TENANT_HEADER = "shardwise-tenant"
+"""Which of its tenants an access token is used in; a key has one alone."""
+
+
+class Tokens(Protocol):
+    """What takes access tokens (service/login/logins.py)."""
+
+    def takes(self, text: str) -> bool: ...
+
+    async def principal_of(self, token: str, tenant: str | None, who: str) -> Principal: ...
 
 
 class Gate:
@@ -33,91 +58,173 @@ class Gate:
     changes from another origin (cross-site requests).
     """
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, metrics: LimitMetrics, lookups: FairPool
+    ) -> None:
         self._settings = settings
         self._database = database
-        self._buckets = Buckets(settings.rate_per_s, settings.rate_burst)
-        self.enrolments = Buckets(
-            settings.enrol_rate_per_s, max(10, round(10 * settings.enrol_rate_per_s))
+        self.uses = KeyUses(database)
+        self._metrics = metrics
+        url = settings.redis_url
+        self._server = TokenServer(url, f"{settings.queue}:rate") if url else None
+        self._keys = self._limit("key", settings.rate_per_s, settings.rate_burst)
+        self._strangers = self._limit(
+            "address", settings.anonymous_rate_per_s, settings.anonymous_burst
         )
-        self._known: dict[bytes, tuple[float, Principal]] = {}
+        self._enrolments = self._limit(
+            "enrolment",
+            settings.enrol_rate_per_s,
+            max(10, round(10 * settings.enrol_rate_per_s)),
+        )
+        self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._open: tuple[float, Principal | None] = (0.0, None)
-        self._lock = threading.Lock()
+        self.logins: Tokens | None = None
+        # Who asks is not known yet: an address has a share of these threads.
+        self._lookups = lookups
         self._hosts = {h.strip().lower() for h in settings.allowed_hosts.split(",") if h.strip()}
 
     async def admit(self, request: Request, scope: str) -> Principal:
         """The principal, within its rate; a problem when it may not do this."""
         principal = await self._principal(request)
+        await self._count(principal, request)
         if not principal.may(scope):
             raise Problem("forbidden", f"the key has not the scope {scope}", scope=scope)
-        wait_s = self._take(principal)
-        if wait_s > 0:
-            raise Problem(
-                "rate-limited",
-                "the key asks more often than it may",
-                headers={"Retry-After": str(max(1, round(wait_s)))},
-            )
+        self.uses.note(principal.key_id)
+        request.state.principal = principal
         return principal
 
-    def remembered(self, request: Request) -> Principal | None:
-        """The principal, if that needs no look at the database and nothing speaks against it."""
+    async def admit_anyone(self, request: Request) -> None:
+        """Counts a request that needs no key. A problem when it comes too often."""
+        principal = self.remembered(request)
+        if principal is None:
+            await self.count_stranger(request)
+        else:
+            await self._count(principal, request)
+
+    async def admit_enrolment(self, request: Request) -> None:
+        """Counts a try to enrol. A problem when its address tries too often."""
+        wait_s = await self._enrolments.take(address_of(request))
+        self._require(self._enrolments, wait_s, "this address enrols more often than it may")
+
+    def remembered(self, request: Request, *, late_s: float = 0.0) -> Principal | None:
+        """The principal, if that needs no look at the database and nothing speaks against it.
+
+        What is remembered may have been due to be looked up for `late_s`.
+        """
+        if (person := carried(request)) is not None:
+            return person.principal
         header = request.headers.get("authorization")
         if header is not None:
             known = self._known.get(_digest(header.partition(" ")[2]))
-            return known[1] if known is not None and known[0] > monotonic() else None
-        opened = self._opened()
+            return known[1] if known is not None and known[0] + late_s > monotonic() else None
+        opened = self._opened(late_s)
         own = isinstance(opened, Principal) and self._is_own(request.headers.get("host", ""))
         return opened if own and isinstance(opened, Principal) else None
 
-    def has_token(self, principal: Principal) -> bool:
-        """Take a token of its rate; False when there is none."""
-        return self._take(principal) <= 0
+    async def count_stranger(self, request: Request) -> None:
+        """Counts a request of somebody unknown. A problem when the address asks too often."""
+        wait_s = await self._strangers.take(address_of(request))
+        self._require(
+            self._strangers, wait_s, "this address asks more often than it may without a key"
+        )
 
-    def _take(self, principal: Principal) -> float:
-        """0, or the seconds until it may ask again; this host alone is not counted."""
-        if principal.key_id is None:
-            return 0.0
-        return self._buckets.take(principal.key_id, principal.rate_per_s)
+    def is_no_stranger(self, request: Request) -> None:
+        """Takes back what `count_stranger` counted: whoever asked is known."""
+        self._strangers.give_back(address_of(request))
+
+    async def spends(self, principal: Principal, request: Request) -> bool:
+        """Takes a token of its rate; False when there is none. It waits for the broker only when
+        this process has no leased token left."""
+        self.uses.note(principal.key_id)
+        counted = _counted(principal, request)
+        if self._keys.take_leased(counted, principal.rate_per_s):
+            return True
+        return await self._keys.take(counted, principal.rate_per_s) <= 0
+
+    async def close(self) -> None:
+        """Closes connections."""
+        if self._server is not None:
+            await self._server.close()
+
+    def _limit(self, name: str, rate_per_s: float, burst: int) -> RateLimit:
+        return RateLimit(name, rate_per_s, burst, self._server, self._metrics.alone)
+
+    async def _count(self, principal: Principal, request: Request) -> None:
+        wait_s = await self._keys.take(_counted(principal, request), principal.rate_per_s)
+        self._require(self._keys, wait_s, "the key asks more often than it may")
+
+    def _require(self, limit: RateLimit, wait_s: float, detail: str) -> None:
+        if wait_s > 0:
+            self._metrics.limited.labels(limit.name).inc()
+            headers = {"Retry-After": str(max(1, ceil(wait_s)))}
+            raise Problem("rate-limited", detail, headers=headers)
 
     async def _principal(self, request: Request) -> Principal:
+        if (person := carried(request)) is not None:
+            return person.principal
         header = request.headers.get("authorization")
         if header is None:
-            opened = self._opened()
-            if opened is _UNKNOWN:
-                opened = await run_in_threadpool(self._look_whether_open)
-            if opened is None:
-                raise _unauthenticated("no key was given")
-            assert isinstance(opened, Principal)
-            self._require_own_page(request)
-            return opened
-        scheme, _, text = header.partition(" ")
-        key = text.strip() if scheme.lower() == "bearer" else None
-        if scheme.lower() == "basic" and request.url.path in BASIC_PATHS:
-            key = _password(text)
-        if not key:
-            raise _unauthenticated("the Authorization header is not `Bearer KEY`")
+            return await self._keyless(request)
+        key = _presented(header, request)
+        if key and self.logins is not None and self.logins.takes(key):
+            await self.count_stranger(request)
+            tenant = request.headers.get(TENANT_HEADER)
+            found = await self.logins.principal_of(key, tenant, address_of(request))
+            self.is_no_stranger(request)
+            return found
         digest = _digest(key)
         known = self._known.get(digest)
         if known is not None and known[0] > monotonic():
             return known[1]
-        principal = await run_in_threadpool(self._look_up, key)
+        # A key that was in force is looked at again whatever others do from its address.
+        if known is None:
+            await self.count_stranger(request)
+        if not key:
+            raise _unauthenticated("the Authorization header is not `Bearer KEY`")
+        asked = monotonic()
+        principal = None
+        if is_key(key):
+            principal = await self._lookups.run(address_of(request), self._look_up, key)
         if principal is None:
+            self._known.pop(digest, None)
             raise _unauthenticated("the key is not in force")
-        with self._lock:
-            if len(self._known) >= MAX_REMEMBERED:
-                self._known.clear()
-            self._known[digest] = (monotonic() + self._settings.auth_cache_s, principal)
+        if known is None:
+            self.is_no_stranger(request)
+        self._remember(digest, principal, asked)
         return principal
+
+    async def _keyless(self, request: Request) -> Principal:
+        opened = self._opened()
+        if opened is _UNKNOWN:
+            opened = await self._lookups.run(address_of(request), self._look_whether_open)
+        if not isinstance(opened, Principal):
+            await self.count_stranger(request)
+            raise _unauthenticated("no key was given")
+        self._require_own_page(request)
+        return opened
+
+    def _remember(self, digest: bytes, principal: Principal, asked: float) -> None:
+        """Remembers a key as the newest; the oldest goes when there are too many."""
+        self._known[digest] = (asked + self._believed_s(principal), principal)
+        self._known.move_to_end(digest)
+        if len(self._known) > MAX_REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _believed_s(self, principal: Principal) -> float:
+        """How long it is believed after it was asked for; never beyond the key's expiry."""
+        most_s = self._settings.auth_cache_s
+        return most_s if principal.left_s is None else min(most_s, principal.left_s)
 
     def _look_up(self, text: str) -> Principal | None:
         with self._database.read() as session:
             return principal_of(session, text)
 
-    def _opened(self) -> Principal | object | None:
-        if not self._settings.loopback or self._settings.auth == "required":
+    def _opened(self, late_s: float = 0.0) -> Principal | object | None:
+        settings = self._settings
+        if not settings.loopback or settings.auth == "required" or settings.oidc_issuer:
             return None
         until, principal = self._open
-        return principal if until > monotonic() else _UNKNOWN
+        return principal if until + late_s > monotonic() else _UNKNOWN
 
     def _look_whether_open(self) -> Principal | None:
         with self._database.read() as session:
@@ -141,6 +248,21 @@ class Gate:
 
 
 _UNKNOWN = object()
+
+
+def _counted(principal: Principal, request: Request) -> str:
+    """Returns what a request is counted by: its key, else its client's address."""
+    return principal.key_id or f"address {address_of(request)}"
+
+
+def _presented(header: str, request: Request) -> str:
+    """Returns the key of an Authorization header; empty for a header without one."""
+    scheme, _, text = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return text.strip()
+    if scheme.lower() == "basic" and request.url.path in BASIC_PATHS:
+        return _password(text) or ""
+    return ""
 
 
 def _digest(text: str) -> bytes:

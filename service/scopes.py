@@ -12,6 +12,10 @@ _OPEN = {("get", "/healthz"), ("get", "/readyz"), ("get", "/metrics"), ("post", 
 """Calls without a key; an enrolment's credential is its token."""
 
 
+_OWN_TENANT = {("get", "/v1/tenants/{tenant}"), ("get", "/v1/tenants/{tenant}/export")}
+"""What a tenant's own administrator may ask of it; of other tenants an operator alone."""
+
+
 def scope_of(method: str, path: str) -> str | None:
     """The scope of a call by its method and template; None: it needs no key."""
     if (method, path) in _OPEN:
@@ -20,6 +24,12 @@ def scope_of(method: str, path: str) -> str | None:
         if path.endswith(("/heartbeat", "/assignments", "/reports")):
             return "agent"
         return "read" if method == "get" else "admin"
+    if path.startswith("/v1/tenants"):
+        return "admin" if (method, path) in _OWN_TENANT else "operator"
+    if path.startswith(("/v1/keys", "/v1/audit")):
+        return "admin"
+    if path.startswith("/v1/webhooks"):
+        return "admin"  # a receiver's URL is often a secret, and what is sent there leaves
     return "read" if method == "get" else "submit"
 
 

@@ -9,27 +9,63 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from service.problems import Problem
+from service.settings import Settings
+from service.store.attained import WEIGHTS
 from service.store.database import now
 from service.store.insert import insert_new
 from service.store.tables import Key, Tenant
 from shardwise.errors import BadInput, NotFound
 
-SCOPES = ("read", "submit", "agent", "admin")
+SCOPES = ("read", "submit", "agent", "admin", "operator")
+OPEN_SCOPES = frozenset(SCOPES) - {"operator"}
+"""What everybody may do where no keys are needed: all of one tenant, nothing of the others."""
+
 LOCAL_TENANT = "local"
 """Whose everything is where no keys are needed."""
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,63}$")
 _KEY = re.compile(r"^sw_([0-9a-f]{16})_([0-9A-Za-z_-]{43})$")
-LIMITS = ("max_queued", "max_graphs", "max_stored_bytes", "solve_time_s", "solve_memory_bytes")
-"""Settings that a tenant may have its own value of."""
+LIMITS = (
+    "max_keys",
+    "max_queued",
+    "max_running",
+    "max_graphs",
+    "max_stored_bytes",
+    "max_profiles",
+    "max_profile_bytes",
+    "max_stored_jobs",
+    "max_result_bytes",
+    "max_bytes_per_day",
+    "max_watched",
+    "max_webhooks",
+    "max_launches",
+    "max_stored_launches",
+    "max_launch_bytes",
+    "max_runs",
+    "max_run_bytes",
+    "solve_time_s",
+    "solve_memory_bytes",
+    "weight",
+)
+"""What a tenant may have its own value of: settings, and its weight among the tenants."""
+
+MAX_LIMIT_VALUE = 2**53
+MAX_EXPIRES_S = 10 * 366 * 86400.0
+KINDS = ("key", "open")
+"""How a principal came in: with a key, or to a service on which no keys are needed."""
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Who asks: a tenant through a key with scopes; `key_id` None where no keys are needed."""
+    """Who asks: a tenant through a key with scopes; `key_id` None where no keys are needed.
+
+    `left_s`: for how many seconds it was still good when it was looked up; None: without an end.
+    `key_expires_at` is when its key expires, which bounds the keys that it may make.
+    """
 
     tenant: str
     key_id: str | None
@@ -37,19 +73,52 @@ class Principal:
     rate_per_s: float | None
     limits: dict[str, Any]
     agent_id: str | None = None
+    kind: str = "key"
+    name: str = ""
+    left_s: float | None = None
+    key_expires_at: float | None = None
+    actor: str | None = None
+    """Who it is, for the audit, if a person signed in: a key's id names itself."""
 
     def may(self, scope: str) -> bool:
-        """Whether a scope is held; admin holds all."""
-        return scope in self.scopes or "admin" in self.scopes
+        """Returns whether a scope is held: an operator holds all, an admin all but `operator`."""
+        if scope in self.scopes or "operator" in self.scopes:
+            return True
+        return "admin" in self.scopes and scope != "operator"
+
+
+def is_tenant_name(text: str) -> bool:
+    """Returns True for what may be a tenant's name."""
+    return _NAME.fullmatch(text) is not None
 
 
 def make_tenant(session: Session, tenant: str) -> None:
-    """A tenant, unless it is there. BadInput for an ill-formed name."""
-    if not _NAME.match(tenant):
+    """Makes a tenant, unless it is there.
+
+    Raises BadInput for an ill-formed name and a problem `deleting` for one that is being deleted.
+    """
+    if not _NAME.fullmatch(tenant):
         raise BadInput(
-            f"{tenant!r}", field="tenant", expected="small letters, digits, '.', '_', '-'"
+            f"{tenant[:80]!r}", field="tenant", expected="small letters, digits, '.', '_', '-'"
         )
-    insert_new(session, Tenant, id=tenant, created_at=now(), limits={})
+    if not insert_new(session, Tenant, id=tenant, created_at=now(), limits={}):
+        require_tenant(session, tenant)
+
+
+def require_tenant(session: Session, tenant: str) -> None:
+    """Raises a problem `deleting` unless the tenant is there to stay."""
+    there = select(Tenant.id).where(Tenant.id == tenant, Tenant.deleting_at.is_(None))
+    if session.scalar(there) is None:
+        raise Problem("deleting", "the tenant is being deleted")
+
+
+def require_open(session: Session, principal: Principal) -> None:
+    """Raises a problem `deleting` unless the principal's tenant takes changes.
+
+    A key's tenant is there, and is not made again behind its deletion; the tenant of a service
+    without keys comes with its first change.
+    """
+    (make_tenant if principal.kind == "open" else require_tenant)(session, principal.tenant)
 
 
 def create_key(
@@ -59,10 +128,14 @@ def create_key(
     name: str = "",
     rate_per_s: float | None = None,
     agent_id: str | None = None,
+    expires_at: float | None = None,
+    **origin: str | None,
 ) -> str:
-    """A new key of a tenant, made if need be. The answer is the only time its secret is seen.
+    """Makes a key of a tenant, which is made if need be. Returns the key: only now is it seen.
 
-    With `agent_id` it is that agent's: enrolment makes it (store/enrolment.py).
+    With `agent_id` it is that agent's: enrolment makes it (store/enrolment.py). `expires_at` is in
+    seconds since 1970 by the database's clock; `origin` are the row's `created_by`, `replaces` and
+    `once_hash`. Raises BadInput for an unknown scope, none at all, or an expiry out of range.
     """
     for scope in scopes:
         if scope not in SCOPES:
@@ -70,6 +143,10 @@ def create_key(
     if not scopes:
         raise BadInput("no scopes", field="scope", expected=", ".join(SCOPES))
     make_tenant(session, tenant)
+    if expires_at is not None and not 0 < expires_at - clock(session) <= MAX_EXPIRES_S:
+        raise BadInput(
+            "not between now and ten years from now", field="expires_at", expected="a later moment"
+        )
     key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     session.add(
         Key(
@@ -81,10 +158,22 @@ def create_key(
             rate_per_s=rate_per_s,
             created_at=now(),
             agent_id=agent_id,
+            expires_at=expires_at,
+            **origin,
         )
     )
     session.flush()
     return f"sw_{key_id}_{secret}"
+
+
+def clock(session: Session) -> float:
+    """Returns the database's time in seconds since 1970."""
+    return float(session.scalar(select(now())) or 0.0)
+
+
+def in_force() -> ColumnElement[bool]:
+    """A key that is neither revoked nor expired."""
+    return and_(Key.revoked_at.is_(None), or_(Key.expires_at.is_(None), Key.expires_at > now()))
 
 
 def list_keys(session: Session) -> list[Key]:
@@ -92,26 +181,40 @@ def list_keys(session: Session) -> list[Key]:
     return list(session.scalars(select(Key).order_by(Key.created_at, Key.id)))
 
 
-def revoke_key(session: Session, key_id: str) -> None:
-    """Make a key worthless; NotFound for one that does not exist or is revoked already."""
-    done = session.execute(
-        update(Key)
-        .where(Key.id == key_id, Key.revoked_at.is_(None))
-        .values(revoked_at=now())
-        .returning(Key.id)
-    ).first()
-    if done is None:
+def revoke_key(session: Session, key_id: str) -> str:
+    """Makes a key worthless. Returns whose it was.
+
+    Raises NotFound for one that does not exist or is not in force any more.
+    """
+    revoked = update(Key).where(Key.id == key_id, in_force()).values(revoked_at=now())
+    tenant: str | None = session.scalar(revoked.returning(Key.tenant_id))
+    if tenant is None:
         raise NotFound(f"there is no key {key_id} in force")
+    return tenant
 
 
 def set_limit(session: Session, tenant: str, name: str, value: float | None) -> None:
-    """Give a tenant its own value of a setting, or take it away again (None)."""
+    """Gives a tenant its own value of a setting, or takes it away again (None).
+
+    Raises BadInput for an unknown name or a value out of range.
+    """
     if name not in LIMITS:
-        raise BadInput(f"unknown limit {name!r}", field="limit", expected=", ".join(LIMITS))
+        raise BadInput(f"unknown limit {name[:80]!r}", field="limit", expected=", ".join(LIMITS))
+    if value is not None and not 0 <= value <= MAX_LIMIT_VALUE:
+        raise BadInput(f"{value:g}", field=name, expected="a number from 0 to 2^53")
+    least, most = WEIGHTS
+    if name == "weight" and value is not None and not least <= value <= most:
+        raise BadInput(f"{value:g}", field="weight", expected=f"{least:g} to {most:g}")
     make_tenant(session, tenant)
     row = session.get_one(Tenant, tenant, with_for_update=True)
     limits = {key: old for key, old in row.limits.items() if key != name}
     row.limits = limits if value is None else {**limits, name: value}
+
+
+def limits_in_force(settings: Settings, own: dict[str, Any]) -> dict[str, Any]:
+    """Returns every limit of a tenant that has these values of its own."""
+    usual = {name: getattr(settings, name) for name in LIMITS if name != "weight"}
+    return {**usual, "weight": 1.0, **own}
 
 
 def any_keys(session: Session) -> bool:
@@ -123,9 +226,21 @@ def any_keys(session: Session) -> bool:
 
 
 def keys_in_force(session: Session) -> int:
-    """How many keys are not revoked, agents' own not counted."""
-    usable = (Key.revoked_at.is_(None), Key.agent_id.is_(None))
+    """Returns how many keys are neither revoked nor expired, agents' own not counted."""
+    usable = (in_force(), Key.agent_id.is_(None))
     return int(session.scalar(select(func.count()).where(*usable)) or 0)
+
+
+def expire_keys(session: Session) -> int:
+    """Revokes what has expired, for releases that know of no expiry. Returns how many keys."""
+    past = (Key.revoked_at.is_(None), Key.expires_at <= now())
+    gone = update(Key).where(*past).values(revoked_at=Key.expires_at).returning(Key.id)
+    return len(session.scalars(gone.execution_options(synchronize_session=False)).all())
+
+
+def is_key(text: str) -> bool:
+    """Returns True if a text has the form of a key."""
+    return _KEY.match(text) is not None
 
 
 def principal_of(session: Session, text: str) -> Principal | None:
@@ -134,9 +249,9 @@ def principal_of(session: Session, text: str) -> Principal | None:
     if match is None:
         return None
     row = session.execute(
-        select(Key, Tenant.limits)
+        select(Key, Tenant.limits, Key.expires_at - now())
         .join(Tenant, Tenant.id == Key.tenant_id)
-        .where(Key.id == match[1], Key.revoked_at.is_(None))
+        .where(Key.id == match[1], in_force())
     ).first()
     # The hash is compared even when there is no such key: both take the same time.
     stored = row[0].secret_hash if row else "0" * 64
@@ -150,13 +265,17 @@ def principal_of(session: Session, text: str) -> Principal | None:
         key.rate_per_s,
         row[1],
         key.agent_id,
+        name=key.name,
+        left_s=row[2],
+        key_expires_at=key.expires_at,
     )
 
 
 def local_principal(session: Session) -> Principal:
-    """Who asks where no keys are needed: everything is allowed."""
+    """Who asks where no keys are needed: everything is allowed but to be an operator."""
     row = session.get(Tenant, LOCAL_TENANT)
-    return Principal(LOCAL_TENANT, None, frozenset(SCOPES), None, row.limits if row else {})
+    limits = row.limits if row else {}
+    return Principal(LOCAL_TENANT, None, OPEN_SCOPES, None, limits, kind="open")
 
 
 def _hash(secret: str) -> str:

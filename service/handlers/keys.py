@@ -1,0 +1,212 @@
+"""Keys over HTTP: listed, made, rotated, revoked; and who the caller is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from service.durations import moment_of
+from service.edge import Answer, Call
+from service.grants import Grant, bounded, require_held, require_key
+from service.handlers.graphs import paging
+from service.handlers.tenant_access import tell_tenant, tenant_of, tenant_row
+from service.json_body import convert, read_json
+from service.problems import Problem, not_found
+from service.store.ids import iso
+from service.store.key_admin import (
+    KEY_SCHEMA,
+    NewKey,
+    end_after,
+    find_key,
+    is_in_force,
+    key_document,
+    list_tenant_keys,
+    make_key,
+    renewed_until,
+    successor,
+    withdraw,
+)
+from service.store.keys import MAX_EXPIRES_S, clock, limits_in_force, require_tenant, revoke_key
+from service.store.pages import page
+from service.store.tables import Key
+from service.store.tenant_admin import find_tenant
+from shardwise.errors import BadInput
+
+ME_SCHEMA = "shardwise.me/1"
+MAX_NAME = 200
+MAX_OVERLAP_S = 30 * 86400.0
+
+
+class KeyRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/keys`. The expiry is in seconds from now or a date; without one there is none."""
+
+    name: str = ""
+    scopes: list[str] = msgspec.field(default_factory=lambda: ["read", "submit"])
+    rate_per_s: float | None = None
+    expires_s: float | None = None
+    expires_at: str | None = None
+
+
+class RotateRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/keys/{id}/rotate`: for how long the old key is still good."""
+
+    overlap_s: float = 3600.0
+
+
+def parse_key(call: Call) -> KeyRequest:
+    """Returns the body of `POST /v1/keys`, which may be empty. Raises BadInput."""
+    ask = convert(_body(call), KeyRequest)
+    if len(ask.name) > MAX_NAME:
+        raise BadInput("too long", field="name", expected=f"at most {MAX_NAME} characters")
+    if ask.expires_s is not None and ask.expires_at is not None:
+        raise BadInput("two expiries", field="expires_at", expected="it or expires_s")
+    if ask.expires_s is not None and not 1 <= ask.expires_s <= MAX_EXPIRES_S:
+        expected = f"1 to {MAX_EXPIRES_S:g} seconds"
+        raise BadInput(f"{ask.expires_s:g}", field="expires_s", expected=expected)
+    if ask.expires_at is not None:
+        moment_of(ask.expires_at, "expires_at")
+    return ask
+
+
+def parse_rotation(call: Call) -> RotateRequest:
+    """Returns the body of a rotation, which may be empty. Raises BadInput."""
+    ask = convert(_body(call), RotateRequest)
+    if not 0 <= ask.overlap_s <= MAX_OVERLAP_S:
+        expected = f"0 to {MAX_OVERLAP_S:g} seconds"
+        raise BadInput(f"{ask.overlap_s:g}", field="overlap_s", expected=expected)
+    return ask
+
+
+def get_me(call: Call) -> Answer:
+    """Who the caller is: tenant, key, scopes, expiry and limits."""
+    who = call.principal
+    row = None if who.key_id is None else call.session.get(Key, who.key_id)
+    document = {
+        "schema": ME_SCHEMA,
+        "tenant": who.tenant,
+        "kind": who.kind,
+        "key": None if row is None else key_document(row, clock(call.session)),
+        "scopes": sorted(who.scopes),
+        "rate_per_s": call.settings.rate_per_s if who.rate_per_s is None else who.rate_per_s,
+        "expires_at": iso(who.key_expires_at),
+        "limits": limits_in_force(call.settings, call.principal.limits),
+    }
+    return Answer(document=document)
+
+
+def get_keys(call: Call, tenant: str | None = None) -> Answer:
+    """A page of a tenant's keys, without their secrets."""
+    place, limit = paging(call)
+    # The tenant of a service without keys may have no row yet.
+    name = call.tenant if tenant is None else tenant_row(call, tenant).id
+    rows = list_tenant_keys(call.session, name, place, limit)
+    at = clock(call.session)
+    return Answer(
+        document=page(
+            rows, limit, lambda key: (key.created_at, key.id), lambda key: key_document(key, at)
+        )
+    )
+
+
+def get_key(call: Call, key_id: str, tenant: str | None = None) -> Answer:
+    """One key, without its secret."""
+    return Answer(document=key_document(_key(call, key_id, tenant), clock(call.session)))
+
+
+def post_key(call: Call, tenant: str | None = None) -> Answer:
+    """201 with a new key, which is shown this once."""
+    ask: KeyRequest = call.parsed
+    name = tenant_row(call, tenant).id
+    require_tenant(call.session, name)
+    asked = Grant(tuple(ask.scopes), ask.rate_per_s, _expiry(call, ask))
+    grant = bounded(call.principal, name, asked, call.settings.rate_per_s)
+    new = NewKey(
+        ask.name,
+        grant.scopes,
+        grant.rate_per_s,
+        grant.expires_at,
+        created_by=call.principal.key_id,
+        once=_once(call, f"create in {name}"),
+    )
+    key, row = make_key(call.session, name, new, _most_keys(call, name))
+    where = f"/v1/keys/{row.id}" if tenant is None else f"/v1/tenants/{name}/keys/{row.id}"
+    tell_tenant(call, name, "keys.create", where, 201)
+    return _shown(call, key, row, {"Location": where})
+
+
+def rotate_key(call: Call, key_id: str, tenant: str | None = None) -> Answer:
+    """201 with a key that takes the place of another; the old one is good for the overlap."""
+    ask: RotateRequest = call.parsed
+    old = _key(call, key_id, tenant)
+    require_tenant(call.session, old.tenant_id)
+    once = _once(call, f"rotate {old.id}")
+    before = withdraw(call.session, old.tenant_id, once)
+    if before is None and not is_in_force(call.session, old):
+        raise not_found("key in force", old.id)
+    if (taken := successor(call.session, old)) is not None:
+        raise Problem("in-use", f"it was rotated to {taken}: rotate that one")
+    until = renewed_until(call.session, old) if before is None else before.expires_at
+    asked = Grant(tuple(old.scopes.split(",")), old.rate_per_s, until)
+    usual = call.settings.rate_per_s
+    grant = bounded(call.principal, old.tenant_id, asked, usual, exact=True)
+    new = NewKey(
+        old.name,
+        grant.scopes,
+        grant.rate_per_s,
+        grant.expires_at,
+        created_by=call.principal.key_id,
+        replaces=old.id,
+        once=once,
+    )
+    end_after(call.session, old, ask.overlap_s)
+    # The old key and the new one count as one until the overlap is over.
+    key, row = make_key(call.session, old.tenant_id, new, _most_keys(call, old.tenant_id) + 1)
+    tell_tenant(call, old.tenant_id, "keys.rotate", f"/v1/keys/{old.id}", 201)
+    return _shown(call, key, row, {})
+
+
+def remove_key(call: Call, key_id: str, tenant: str | None = None) -> Answer:
+    """200 with the key as it is now: revoked."""
+    key = _key(call, key_id, tenant)
+    require_key(call.principal)
+    if not call.principal.may("operator"):
+        require_held(call.principal, tuple(key.scopes.split(",")))
+    if is_in_force(call.session, key):
+        revoke_key(call.session, key.id)
+        call.session.refresh(key)
+    tell_tenant(call, key.tenant_id, "keys.revoke", f"/v1/keys/{key.id}")
+    return Answer(document=key_document(key, clock(call.session)))
+
+
+def _key(call: Call, key_id: str, tenant: str | None) -> Key:
+    return find_key(call.session, tenant_of(call, tenant), key_id[:80])
+
+
+def _most_keys(call: Call, tenant: str) -> int:
+    limits = find_tenant(call.session, tenant).limits
+    return int(limits.get("max_keys", call.settings.max_keys))
+
+
+def _shown(call: Call, key: str, row: Key, headers: dict[str, str]) -> Answer:
+    document = {**key_document(row, clock(call.session)), "schema": KEY_SCHEMA, "key": key}
+    return Answer(201, document, headers={**headers, "Cache-Control": "no-store"})
+
+
+def _expiry(call: Call, ask: KeyRequest) -> float | None:
+    if ask.expires_at is not None:
+        return moment_of(ask.expires_at, "expires_at")
+    return None if ask.expires_s is None else clock(call.session) + ask.expires_s
+
+
+def _once(call: Call, what: str) -> str | None:
+    if call.idempotency_key is None:
+        return None
+    return f"{call.idempotency_key}\n{what}\n{call.body.hex()}"
+
+
+def _body(call: Call) -> dict[str, Any]:
+    value = read_json(call.body or b"{}", call.settings.max_json_depth)
+    if not isinstance(value, dict):
+        raise BadInput("not an object", expected="a JSON object")
+    return value

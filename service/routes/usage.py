@@ -1,0 +1,17 @@
+"""/v1/usage."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from service import openapi as doc
+from service.edge import look
+from service.handlers import usage as handlers
+
+router = APIRouter(prefix="/v1/usage", tags=["usage"])
+
+
+@router.get("", **doc.get_usage)
+async def get_usage(request: Request) -> Response:
+    """What the tenant has used of each quota, and the bounds."""
+    return await look(request, handlers.get_usage)
