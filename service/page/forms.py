@@ -13,6 +13,7 @@ from starlette.types import Message
 
 from service.body import read_body
 from service.page.inner import inner_request
+from service.pools import expected_bytes
 from service.problems import Problem
 from service.search_options import NAMES
 from service.settings import parse_size
@@ -26,11 +27,13 @@ _FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 async def read_form(request: Request, scope: str = "submit") -> FormData:
     """The fields and files of a form, from whoever may send it, within the limit of bodies."""
     state = state_of(request)
-    await state.gate.admit(inner_request(request), scope)
+    principal = await state.gate.admit(inner_request(request), scope)
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() not in _FORMS:
         raise Problem("unsupported-media-type", "not a form", expected=" or ".join(_FORMS))
-    body = await read_body(request, state.settings)
+    most = expected_bytes(request, state.settings.max_body_bytes, state.settings.max_gzip_ratio)
+    with state.pools.bodies.take(principal.tenant, most):
+        body = await read_body(request, state.settings)
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}

@@ -2,7 +2,7 @@
 
 Admission, limits, audit, quotas and tenants are the edge's; the page translates forms into
 bodies, and documents into HTML. A cookie's key becomes the `Authorization` header here and nowhere
-else.
+else; who is signed in by a session goes along in the request's scope.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from fastapi import Request, Response
 from starlette.types import Message
 
 from service.edge import Answer, Call, Handler, change, look
+from service.login.signed_in import CARRIED, carried
 from service.page.session import presented_key
 from service.state import State
+from service.store.keys import Principal
 
 _NOT_PASSED_ON = {
     b"content-type",
@@ -27,6 +29,12 @@ _NOT_PASSED_ON = {
     b"if-none-match",
     b"cookie",
 }
+
+
+def listed(request: Request, limit: str) -> dict[str, str]:
+    """The query of a list's page: what a form was sent to shows the first one."""
+    cursor = request.query_params.get("cursor") if request.method != "POST" else None
+    return {"limit": limit, **({"cursor": cursor} if cursor else {})}
 
 
 def inner_request(
@@ -39,7 +47,8 @@ def inner_request(
 ) -> Request:
     """The request as an HTTP client would send it, with the session's key (or this one)."""
     headers = [(name, value) for name, value in request.headers.raw if name not in _NOT_PASSED_ON]
-    key = key or presented_key(request)
+    person = carried(request) if key is None else None
+    key = key or (presented_key(request) if person is None else None)
     if key is not None:
         headers = [(name, value) for name, value in headers if name != b"authorization"]
         headers.append((b"authorization", f"Bearer {key}".encode()))
@@ -49,6 +58,7 @@ def inner_request(
         **request.scope,
         "headers": headers,
         "query_string": urlencode(query or {}).encode(),
+        CARRIED: person,
     }
     sent = False
 
@@ -68,6 +78,9 @@ class Rights:
 
     submit: bool
     admin: bool
+    operator: bool = False
+    tenant: str = ""
+    open: bool = False
 
 
 async def read(
@@ -75,9 +88,10 @@ async def read(
     handler: Handler,
     query: dict[str, str] | None = None,
     before: Callable[[State], None] | None = None,
+    scope: str = "read",
 ) -> Any:
-    """The document that a reading call gives; `before` as in `look`."""
-    answer = await look(inner_request(request, query=query), handler, before=before)
+    """The document that a reading call gives; `scope` and `before` as in `look`."""
+    answer = await look(inner_request(request, query=query), handler, scope, before)
     return msgspec.json.decode(answer.body)
 
 
@@ -86,15 +100,23 @@ async def read_and_rights(
     handler: Handler,
     query: dict[str, str] | None = None,
     before: Callable[[State], None] | None = None,
+    scope: str = "read",
 ) -> tuple[Any, Rights]:
     """The document that a reading call gives, and what its asker may do."""
     seen: list[Rights] = []
 
     def handle(call: Call) -> Answer:
-        seen.append(Rights(call.principal.may("submit"), call.principal.may("admin")))
+        seen.append(rights_of(call.principal))
         return handler(call)
 
-    return await read(request, handle, query, before), seen[0]
+    return await read(request, handle, query, before, scope), seen[0]
+
+
+def rights_of(who: Principal) -> Rights:
+    """What a principal may do."""
+    return Rights(
+        who.may("submit"), who.may("admin"), who.may("operator"), who.tenant, who.kind == "open"
+    )
 
 
 async def send(
@@ -108,7 +130,8 @@ async def send(
     query: dict[str, str] | None = None,
     parse: Callable[[Call], Any] | None = None,
     secret: bool = False,
+    upload: bool = False,
 ) -> Response:
-    """The answer of a call that stores, starts, cancels or deletes; `secret` as in `change`."""
+    """The answer of a call that stores, starts, cancels or deletes; the rest as in `change`."""
     inner = inner_request(request, query=query, body=body, content_type=content_type)
-    return await change(inner, handler, action, scope, parse=parse, secret=secret)
+    return await change(inner, handler, action, scope, parse=parse, secret=secret, upload=upload)

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
-from starlette.concurrency import run_in_threadpool
 
+from service.login.signed_in import carried
 from service.page import units
 from service.page.addresses import profile_address
 from service.page.assets import address
-from service.page.session import COOKIE
+from service.page.session import has_session, presented_key
+from service.state import state_of
+from service.store.keys import Principal
 from shardwise import __version__
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; "
@@ -56,7 +62,14 @@ def environment() -> Environment:
 
 async def respond(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
     """A page; rendering is done beside the event loop."""
-    return await run_in_threadpool(page, request, template, status, values)
+    return await beside(request, page, request, template, status, values)
+
+
+async def beside(request: Request, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
+    """What `act` gives, called among the page's threads; each key has a share of them."""
+    address = request.client.host if request.client is not None else ""
+    who = presented_key(request) or address
+    return await state_of(request).pools.pages.run(who, act, *args, **keywords)
 
 
 def page(request: Request, template: str, status: int, values: dict[str, Any]) -> Response:
@@ -65,11 +78,27 @@ def page(request: Request, template: str, status: int, values: dict[str, Any]) -
     text = (
         environment()
         .get_template(template)
-        .render(**values, nonce=nonce, signed_in=COOKIE in request.cookies, path=request.url.path)
+        .render(
+            **values,
+            nonce=nonce,
+            administers=administers(request),
+            signed_in=has_session(request),
+            person=carried(request),
+            path=request.url.path,
+        )
     )
     policy = _POLICY.format(nonce=nonce)
     headers = {**HEADERS, "Content-Security-Policy": policy}
     return Response(text, status, headers, "text/html; charset=utf-8")
+
+
+def administers(request: Request) -> list[tuple[str, str]]:
+    """The administrator's pages that whoever was admitted to this request may open."""
+    who = getattr(request.state, "principal", None)
+    if not isinstance(who, Principal) or not who.may("admin"):
+        return []
+    pages = [("/keys", "Keys"), ("/audit", "Audit")]
+    return [*pages, ("/admin", "Tenants")] if who.may("operator") else pages
 
 
 def breakable(name: str) -> Markup:

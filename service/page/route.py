@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from service.logs import REQUEST_ID
 from service.page.render import redirect, respond
-from service.page.session import require_same_origin
+from service.page.session import find_person, require_same_origin
 from service.problems import Problem, problem_of
 from shardwise.errors import ShardwiseError
 
@@ -26,8 +26,11 @@ class PageRoute(APIRoute):
         endpoint = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
+            # Made here, so that the inner requests' principal is seen by the page that is rendered.
+            request.scope.setdefault("state", {})
             try:
                 require_same_origin(request)
+                await find_person(request)
                 return await endpoint(request)
             except ShardwiseError as error:
                 return await error_page(request, problem_of(error))

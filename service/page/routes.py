@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from service.page.assets import serve_asset
+from service.page.inner import inner_request
+from service.page.render import beside
 from service.page.route import PageRoute
 from service.page.views import (
     accuracy,
     agents,
     ask,
+    audit,
     graphs,
     hardware,
     jobs,
+    keys,
     launch_form,
     launches,
+    login,
     points,
     signing,
+    tenants,
+    usage,
 )
+from service.state import state_of
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -53,12 +60,32 @@ router.add_api_route("/launches/{launch_id}/events", launches.events, methods=["
 router.add_api_route("/launches/{launch_id}/lines", launches.lines, methods=["GET", "HEAD"])
 router.add_api_route("/launches/{launch_id}/stop", launches.stop, methods=["POST"])
 router.add_api_route("/accuracy", accuracy.show, methods=["GET", "HEAD"])
+router.add_api_route("/usage", usage.show, methods=["GET", "HEAD"])
+router.add_api_route("/keys", keys.show_all, methods=["GET", "HEAD"])
+router.add_api_route("/keys", keys.make, methods=["POST"])
+router.add_api_route("/keys/{key_id}/rotate", keys.rotate, methods=["POST"])
+router.add_api_route("/keys/{key_id}/revoke", keys.revoke, methods=["POST"])
+router.add_api_route("/audit", audit.show, methods=["GET", "HEAD"])
+router.add_api_route("/admin", tenants.show_all, methods=["GET", "HEAD"])
+router.add_api_route("/admin", tenants.make, methods=["POST"])
+router.add_api_route("/admin/{tenant}", tenants.show, methods=["GET", "HEAD"])
+router.add_api_route("/admin/{tenant}/limits", tenants.limit, methods=["POST"])
+router.add_api_route("/admin/{tenant}/export", tenants.export, methods=["GET", "HEAD"])
+router.add_api_route("/admin/{tenant}/delete", tenants.delete, methods=["POST"])
+router.add_api_route("/admin/{tenant}/keys", tenants.make_tenant_key, methods=["POST"])
+router.add_api_route("/admin/{tenant}/keys/{key_id}/rotate", keys.rotate, methods=["POST"])
+router.add_api_route("/admin/{tenant}/keys/{key_id}/revoke", keys.revoke, methods=["POST"])
 router.add_api_route("/sign-in", signing.show, methods=["GET", "HEAD"])
 router.add_api_route("/sign-in", signing.take, methods=["POST"])
+router.add_api_route("/sign-in/start", login.start, methods=["GET"])
+router.add_api_route("/sign-in/callback", login.finish, methods=["GET"])
+router.add_api_route("/tenant", login.show_tenants, methods=["GET", "HEAD"])
+router.add_api_route("/tenant", login.take_tenant, methods=["POST"])
 router.add_api_route("/sign-out", signing.leave, methods=["POST"])
 
 
 @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
 async def assets(request: Request, name: str) -> Response:
     """A script, a style sheet or a picture; for everybody."""
-    return await run_in_threadpool(serve_asset, request, name)
+    await state_of(request).gate.admit_anyone(inner_request(request))
+    return await beside(request, serve_asset, request, name)

@@ -10,7 +10,7 @@ from fastapi import Request, Response
 
 from service.handlers import agents as handlers
 from service.page.forms import number, read_form, texts
-from service.page.inner import read_and_rights, send
+from service.page.inner import listed, read_and_rights, send
 from service.page.render import redirect, respond
 from service.page.views.inventory import devices_in_short, inventory_context
 from service.problems import Problem, problem_of
@@ -89,9 +89,7 @@ async def _set_drained(request: Request, agent_id: str, drained: bool) -> Respon
 async def _list(
     request: Request, problem: Problem | None = None, values: dict[str, str] | None = None
 ) -> Response:
-    cursor = request.query_params.get("cursor") if request.method != "POST" else None
-    query = {"limit": PAGE, **({"cursor": cursor} if cursor else {})}
-    found, rights = await read_and_rights(request, handlers.get_agents, query)
+    found, rights = await read_and_rights(request, handlers.get_agents, listed(request, PAGE))
     part = request.query_params.get("part") == "table"
     return await respond(
         request,

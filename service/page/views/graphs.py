@@ -9,7 +9,7 @@ from fastapi import Request, Response
 
 from service.handlers import graphs as handlers
 from service.page.forms import file_of, read_form, texts
-from service.page.inner import read, send
+from service.page.inner import listed, read, send
 from service.page.render import redirect, respond
 from service.problems import Problem, problem_of
 from shardwise.capture.shipped import shipped_names
@@ -43,6 +43,7 @@ async def take(request: Request) -> Response:
             content_type="application/onnx" if onnx else "application/json",
             query={**query, "name": filename[:200]},
             parse=handlers.parse_upload,
+            upload=True,
         )
     except ShardwiseError as error:
         problem = problem_of(error)
@@ -60,9 +61,7 @@ async def delete(request: Request, graph_id: str) -> Response:
 
 
 async def _list(request: Request, problem: Problem | None = None) -> Response:
-    cursor = request.query_params.get("cursor") if request.method == "GET" else None
-    query = {"limit": PAGE, **({"cursor": cursor} if cursor else {})}
-    found = await read(request, handlers.get_graphs, query)
+    found = await read(request, handlers.get_graphs, listed(request, PAGE))
     return await respond(
         request,
         "graphs.html",

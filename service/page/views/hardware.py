@@ -6,14 +6,13 @@ from functools import partial
 
 import msgspec
 from fastapi import Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from service.edge import look
 from service.handlers import accuracy as accuracy_handlers
 from service.handlers import hardware as handlers
 from service.page.forms import file_of, read_form
 from service.page.inner import inner_request, read, read_and_rights, send
-from service.page.render import redirect, respond
+from service.page.render import beside, redirect, respond
 from service.page.views.profile import profile_context
 from service.problems import Problem, problem_of
 from shardwise.errors import ShardwiseError
@@ -88,7 +87,7 @@ async def delete(request: Request, hardware_id: str) -> Response:
 async def _one(request: Request, hardware_id: str, problem: Problem | None = None) -> Response:
     handler = partial(handlers.get_hardware, spec=hardware_id)
     found, rights = await read_and_rights(request, handler)
-    context = await run_in_threadpool(profile_context, found)
+    context = await beside(request, profile_context, found)
     versions = partial(accuracy_handlers.get_versions, hardware_id=hardware_id)
     known = await read(request, versions, {"limit": PAGE})
     query = {"hardware": context["id"]}

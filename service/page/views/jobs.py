@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 from fastapi import Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from service.edge import Answer, Call, look
 from service.events import job_events
 from service.handlers import graphs as graph_handlers
 from service.handlers import jobs as handlers
 from service.page.inner import inner_request, read, send
-from service.page.render import redirect, respond
+from service.page.render import beside, redirect, respond
 from service.page.views.answers import CONTEXTS
 from service.page.views.job_rows import about, again, choices, graph_names, rows_of
 from service.problems import Problem
@@ -56,7 +55,7 @@ async def show(request: Request, job_id: str) -> Response:
     if result["schema"] == INFEASIBLE_SCHEMA:
         return await respond(request, "infeasible.html", result=result, **shared)
     template, prepare = CONTEXTS[job["kind"]]
-    context = await run_in_threadpool(prepare, result)
+    context = await beside(request, prepare, result)
     return await respond(request, template, result=result, **context, **shared)
 
 

@@ -20,6 +20,7 @@ from service.page.render import redirect
 from service.problems import Problem, not_found
 from service.questions import PlanRequest, Question, plan_question
 from service.store.jobs import find_job
+from service.store.question_blobs import whole_question
 from service.store.results import result_of
 from service.store.tables import Job
 from shardwise.errors import BadInput
@@ -49,7 +50,7 @@ _POINTS = {"frontier": "points", "curve": "points", "quote": "offers"}
 
 
 def _question(call: Call, job: Job, point: dict[str, Any]) -> Question:
-    asked = job.question
+    asked = whole_question(call.session, job)
     if point.get("feasible") is False and job.kind == "curve":
         raise Problem("invalid", f"{point['gpus']} GPUs: {point.get('reason', 'nothing fits')}")
     hardware = _offered(asked, point) if job.kind == "quote" else None

@@ -20,6 +20,7 @@ from service.page.session import own_path
 LOOKS = (
     "/agents", "/agents/x", "/launches", "/launches/new", "/launches/x", "/launches/x/events",
     "/launches/x/lines", "/hardware/x", "/hardware/x/document", "/accuracy",
+    "/usage",
 )  # fmt: skip
 ADMIN = ("/agents/tokens", "/agents/x/drain", "/agents/x/undrain", "/agents/x/remove")
 SUBMIT = ("/launches", "/launches/x/stop", "/hardware/l4/refit")

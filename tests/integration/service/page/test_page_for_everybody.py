@@ -27,7 +27,7 @@ def views(browser: Browser, service: Service) -> dict[str, str]:
     page.set_default_timeout(60_000)
     found = {
         name: f"/{name}"
-        for name in ("graphs", "hardware", "jobs", "agents", "launches", "accuracy")
+        for name in ("graphs", "hardware", "jobs", "agents", "launches", "accuracy", "usage")
     }
     found["ask"] = "/"
     for kind, fields in (

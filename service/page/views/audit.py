@@ -1,0 +1,43 @@
+"""`/audit`: who changed what, as a table."""
+
+from __future__ import annotations
+
+from functools import partial
+from urllib.parse import urlencode
+
+from fastapi import Request, Response
+
+from service.handlers.audit import get_audit
+from service.page.inner import read_and_rights
+from service.page.render import respond
+from service.problems import problem_of
+from shardwise.errors import BadInput
+
+PAGE = "100"
+FILTERS = ("tenant", "action", "key", "since", "until")
+
+
+async def show(request: Request) -> Response:
+    """The lines that the filters leave, newest first."""
+    chosen = {name: request.query_params.get(name, "").strip() for name in FILTERS}
+    chosen = {name: text for name, text in chosen.items() if text}
+    query = {"limit": PAGE, **chosen}
+    if cursor := request.query_params.get("cursor"):
+        query["cursor"] = cursor
+    handler, problem = partial(get_audit, lines=False), None
+    try:
+        found, rights = await read_and_rights(request, handler, query, scope="admin")
+    except BadInput as error:
+        problem = problem_of(error)
+        found, rights = await read_and_rights(request, handler, {"limit": PAGE}, scope="admin")
+    older = urlencode({**chosen, "cursor": found["next"]}) if found["next"] else None
+    return await respond(
+        request,
+        "audit.html",
+        status=200 if problem is None else problem.status,
+        lines=found["items"],
+        older=older,
+        chosen=chosen,
+        rights=rights,
+        problem=problem,
+    )

@@ -1,0 +1,106 @@
+"""`/keys`: keys listed, made, rotated and revoked; the same of any tenant for operators."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+
+from service.handlers import keys as handlers
+from service.page.forms import read_form, texts
+from service.page.inner import listed, read_and_rights, send
+from service.page.render import redirect, respond
+from service.page.views.key_forms import key_body, rotate_body, scopes_offered
+from service.problems import Problem, problem_of
+from shardwise.errors import ShardwiseError
+
+PAGE = "50"
+JSON = "application/json"
+
+
+async def show_all(request: Request) -> Response:
+    """The keys, newest first, and the form of a new one."""
+    return await _list(request)
+
+
+async def make(request: Request) -> Response:
+    """A new key, shown on this page and never again."""
+    values = texts(await read_form(request, "admin"))
+    try:
+        made = await make_key(request, None, values)
+    except ShardwiseError as error:
+        problem = problem_of(error)
+        if problem.status not in (403, 422, 429):
+            raise
+        return await _list(request, problem, values)
+    return await show_key(request, made, "/keys")
+
+
+async def make_key(request: Request, tenant: str | None, values: dict[str, str]) -> Any:
+    """The document of a new key."""
+    answer = await send(
+        request,
+        partial(handlers.post_key, tenant=tenant),
+        "keys.create",
+        "admin" if tenant is None else "operator",
+        body=msgspec.json.encode(key_body(values)),
+        content_type=JSON,
+        parse=handlers.parse_key,
+        secret=True,
+    )
+    return msgspec.json.decode(answer.body)
+
+
+async def rotate(request: Request, key_id: str, tenant: str | None = None) -> Response:
+    """A key in the place of another, shown on this page and never again."""
+    scope = "admin" if tenant is None else "operator"
+    values = texts(await read_form(request, scope))
+    answer = await send(
+        request,
+        partial(handlers.rotate_key, key_id=key_id, tenant=tenant),
+        "keys.rotate",
+        scope,
+        body=msgspec.json.encode(rotate_body(values)),
+        content_type=JSON,
+        parse=handlers.parse_rotation,
+        secret=True,
+    )
+    return await show_key(request, msgspec.json.decode(answer.body), _home(tenant))
+
+
+async def revoke(request: Request, key_id: str, tenant: str | None = None) -> Response:
+    """Revoke a key."""
+    scope = "admin" if tenant is None else "operator"
+    handler = partial(handlers.remove_key, key_id=key_id, tenant=tenant)
+    await send(request, handler, "keys.revoke", scope)
+    return redirect(_home(tenant))
+
+
+async def show_key(request: Request, made: Any, home: str) -> Response:
+    """The page on which a key is seen."""
+    return await respond(request, "key_made.html", status=201, made=made, home=home)
+
+
+def _home(tenant: str | None) -> str:
+    return "/keys" if tenant is None else f"/admin/{tenant}"
+
+
+async def _list(
+    request: Request, problem: Problem | None = None, values: dict[str, str] | None = None
+) -> Response:
+    query = listed(request, PAGE)
+    found, rights = await read_and_rights(request, handlers.get_keys, query, scope="admin")
+    return await respond(
+        request,
+        "keys.html",
+        status=200 if problem is None else problem.status,
+        keys=found["items"],
+        next=found["next"],
+        rights=rights,
+        scopes=scopes_offered(rights),
+        base="/keys",
+        problem=problem,
+        values=values or {},
+    )

@@ -1,0 +1,163 @@
+"""`/admin`: an operator's tenants: listed, made, limited, exported, deleted, given keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+
+from service.handlers import keys as key_handlers
+from service.handlers import tenants as handlers
+from service.page.forms import read_form, texts
+from service.page.inner import inner_request, listed, read, read_and_rights, send
+from service.page.render import redirect, respond
+from service.page.views.key_forms import scopes_offered
+from service.page.views.keys import JSON, make_key, show_key
+from service.problems import Problem, problem_of
+from service.settings import parse_amount
+from service.store.keys import LIMITS
+from service.tenant_archive import export_tenant
+from shardwise.errors import BadInput, ShardwiseError
+
+PAGE = "50"
+KEYS = "200"
+SHOWN = (400, 409, 422, 429)
+"""Refusals that stand above the form that was sent."""
+
+
+async def show_all(request: Request) -> Response:
+    """All tenants, newest first."""
+    return await _list(request)
+
+
+async def make(request: Request) -> Response:
+    """A new tenant."""
+    values = texts(await read_form(request, "operator"))
+    try:
+        body = msgspec.json.encode({"id": values.get("tenant", "")})
+        await send(
+            request, handlers.post_tenant, "tenants.create", "operator",
+            body=body, content_type=JSON, parse=handlers.parse_tenant,
+        )  # fmt: skip
+    except ShardwiseError as error:
+        return await _list(request, _shown(error), values)
+    return redirect(f"/admin/{values['tenant']}")
+
+
+async def show(request: Request, tenant: str) -> Response:
+    """One tenant: what it uses, its limits, its keys."""
+    return await _one(request, tenant)
+
+
+async def limit(request: Request, tenant: str) -> Response:
+    """Other limits; an empty field takes the settings' value again."""
+    values = texts(await read_form(request, "operator"))
+    try:
+        body = msgspec.json.encode({"limits": _limits(values)})
+        await send(
+            request, partial(handlers.patch_tenant, tenant=tenant), "tenants.limit", "operator",
+            body=body, content_type=JSON, parse=handlers.parse_limits,
+        )  # fmt: skip
+    except ShardwiseError as error:
+        return await _one(request, tenant, _shown(error), values)
+    return redirect(f"/admin/{tenant}")
+
+
+async def make_tenant_key(request: Request, tenant: str) -> Response:
+    """A new key of a tenant, shown on this page and never again."""
+    values = texts(await read_form(request, "operator"))
+    try:
+        made = await make_key(request, tenant, values)
+    except ShardwiseError as error:
+        return await _one(request, tenant, _shown(error), values)
+    return await show_key(request, made, f"/admin/{tenant}")
+
+
+async def export(request: Request, tenant: str) -> Response:
+    """The archive of a tenant."""
+    return await export_tenant(inner_request(request), tenant)
+
+
+async def delete(request: Request, tenant: str) -> Response:
+    """Delete a tenant whose name was typed."""
+    values = texts(await read_form(request, "operator"))
+    handler = partial(handlers.remove_tenant, tenant=tenant, confirmed=values.get("confirm"))
+    try:
+        await send(request, handler, "tenants.delete", "operator")
+    except ShardwiseError as error:
+        return await _one(request, tenant, _shown(error), values)
+    return redirect("/admin")
+
+
+def _limits(values: Mapping[str, str]) -> dict[str, float | None]:
+    return {name: _limit(values[name], name) if name in values else None for name in LIMITS}
+
+
+def _limit(text: str, name: str) -> float:
+    try:
+        return parse_amount(text)
+    except ValueError:
+        raise BadInput(
+            f"{text[:40]!r}", field=name, expected="a number, or a size such as 16GiB"
+        ) from None
+
+
+def _shown(error: ShardwiseError) -> Problem:
+    """The problem, if it can be mended in the form; else it is raised again."""
+    problem = problem_of(error)
+    if problem.status not in SHOWN:
+        raise error
+    return problem
+
+
+async def _list(
+    request: Request, problem: Problem | None = None, values: dict[str, str] | None = None
+) -> Response:
+    found = await read(request, handlers.get_tenants, listed(request, PAGE), scope="operator")
+    return await respond(
+        request,
+        "tenants.html",
+        status=200 if problem is None else problem.status,
+        tenants=found["items"],
+        next=found["next"],
+        problem=problem,
+        values=values or {},
+    )
+
+
+async def _one(
+    request: Request,
+    tenant: str,
+    problem: Problem | None = None,
+    values: dict[str, str] | None = None,
+) -> Response:
+    handler = partial(handlers.get_tenant, tenant=tenant)
+    found, rights = await read_and_rights(request, handler, scope="operator")
+    keys = await read(
+        request, partial(key_handlers.get_keys, tenant=tenant), {"limit": KEYS}, scope="operator"
+    )
+    return await respond(
+        request,
+        "tenant.html",
+        status=200 if problem is None else problem.status,
+        tenant=found,
+        limits=[_limit_row(found, name) for name in found["limits_in_force"]],
+        keys=keys["items"],
+        rights=rights,
+        scopes=scopes_offered(rights),
+        base=f"/admin/{found['id']}/keys",
+        problem=problem,
+        values=values or {},
+    )
+
+
+def _limit_row(tenant: dict[str, Any], name: str) -> dict[str, Any]:
+    own = tenant["limits"].get(name)
+    return {
+        "name": name,
+        "own": "" if own is None else f"{own:.15g}",
+        "in_force": f"{tenant['limits_in_force'][name]:.15g}",
+    }
