@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
+from time import sleep
 from typing import Any
 
 from celery import Celery
+from celery.exceptions import SecurityWarning
 from celery.signals import worker_shutting_down
+from celery.worker.consumer import Consumer
 from prometheus_client import start_http_server
 
 from service.doorbell import SOLVE, Doorbell, configure
@@ -21,15 +25,38 @@ from service.schema import require_schema
 from service.settings import Settings
 from service.store.database import Database, StoreUnavailable
 from service.traces import set_up_traces
+from worker.deliverer import Deliverer
+from worker.lookout import Lookout
 from worker.sweeper import Sweeper
 from worker.tasks import Worker
 
 log = logging.getLogger(__name__)
+PATIENCE = 6
+"""A worker's housekeeping takes longer than any call, and nobody waits for its answer."""
+
+
+RECORDED_WITHIN_S = 5.0
+"""What a stopping worker has to give back its jobs, after their grace."""
+
+AGAIN_S = 1.0
+"""Between two attempts to start on a broker that refuses."""
+
+LEAST_SLOTS = 2
+"""Beside a long solve a short one has a slot, even on a host of one core."""
+
+
+class PatientConsumer(Consumer):  # type: ignore[misc]
+    """Tries again once a second; Celery's own tries and logs as fast as the broker refuses."""
+
+    def on_connection_error_before_connected(self, exc: Exception) -> None:
+        """The broker answered, and not with what was needed."""
+        super().on_connection_error_before_connected(exc)
+        sleep(AGAIN_S)
 
 
 def slots_of(settings: Settings) -> int:
-    """Solves at once: the solver itself uses several cores."""
-    return settings.concurrency or max(1, (os.cpu_count() or 1) // 2)
+    """Solves at once: by default one for two cores, as the solver itself may use several."""
+    return settings.concurrency or max(LEAST_SLOTS, (os.cpu_count() or 1) // 2)
 
 
 def make_celery(worker: Worker) -> Celery:
@@ -41,12 +68,16 @@ def make_celery(worker: Worker) -> Celery:
         worker_redirect_stdouts=False,
         worker_send_task_events=False,
         worker_enable_remote_control=False,
+        # A broker that refuses writes says so; by default a worker ends at that for good.
+        broker_channel_error_retry=True,
+        worker_consumer="worker.app:PatientConsumer",
     )
 
     @app.task(name=SOLVE)  # type: ignore[untyped-decorator]
     def solve(job_id: str) -> None:
+        """The id is what releases before 0005 claim; this one takes what is next."""
         try:
-            worker.solve(job_id)
+            worker.answer_ring()
         except StoreUnavailable as error:
             # The row is still there: its lease runs out, or it was never claimed.
             log.warning("left to the sweeper: %s", error, extra={"job": job_id})
@@ -61,12 +92,17 @@ def run_worker(settings: Settings) -> int:
     """
     set_up_logs(settings.log_level, settings.log_format)
     set_up_traces()
-    database = Database(settings.database, settings.database_pool)
+    # Celery warns root of pickled tasks; ours are JSON (service/doorbell.py).
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    deadline_s = PATIENCE * settings.database_s
+    database = Database(settings.database, settings.database_pool, deadline_s=deadline_s)
     require_schema(database)
-    worker = Worker(settings, database, WorkerMetrics())
     slots = slots_of(settings)
+    worker = Worker(settings, database, WorkerMetrics(), slots)
     doorbell = Doorbell(settings)
     sweeper = Sweeper(worker, doorbell, slots)
+    lookout = Lookout(worker)
+    deliverer = Deliverer(settings, database, worker.metrics.webhooks)
     if settings.worker_metrics_port:
         start_http_server(
             settings.worker_metrics_port, settings.worker_metrics_host, worker.metrics.registry
@@ -87,11 +123,16 @@ def run_worker(settings: Settings) -> int:
         optimization="fair",
     )
     sweeper.start()
+    lookout.start()
+    deliverer.start()
     try:
         celery.start()
     finally:
         worker.stopping.set()
+        lookout.join()
+        worker.wait_until_idle(settings.stop_grace_s + RECORDED_WITHIN_S)
         sweeper.stop()
+        deliverer.stop()
         doorbell.close()
         database.close()
     if sweeper.refused is not None:

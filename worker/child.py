@@ -19,6 +19,8 @@ import threading
 from time import monotonic
 from typing import Any, BinaryIO
 
+from service.background import give_way
+
 TELL_EVERY_S = 0.2
 STACK_BYTES = 2**26
 _PR_SET_PDEATHSIG = 1
@@ -74,6 +76,7 @@ def main() -> int:
     source, out = sys.stdin.buffer, sys.stdout.buffer
     request = json.loads(source.readline())
     die_with_parent(request["parent"])
+    give_way(request["gives_way"])
     limit = request["memory_bytes"]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

@@ -69,13 +69,19 @@ class Child:
     """A computing process. `next` gives its events; the last one is not `Told`."""
 
     def __init__(
-        self, question: dict[str, Any], graph: bytes, memory_bytes: int, threads: int
+        self,
+        question: dict[str, Any],
+        graph: bytes,
+        memory_bytes: int,
+        threads: int,
+        gives_way: int,
     ) -> None:
         request = {
             "question": question,
             "graph_bytes": len(graph),
             "memory_bytes": memory_bytes,
             "threads": threads,
+            "gives_way": gives_way,
             "parent": os.getpid(),
         }
         self._memory_bytes = memory_bytes
@@ -93,7 +99,12 @@ class Child:
         self._stderr.start()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self._write(json.dumps(request).encode() + b"\n" + graph)
+        # The child reads once it has imported what it needs: the lease
+        # has to be renewed meanwhile.
+        self._said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._said.put(json.dumps(request).encode() + b"\n" + graph)
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        self._writer.start()
 
     @property
     def pid(self) -> int:
@@ -109,13 +120,15 @@ class Child:
 
     def cancel(self) -> None:
         """Ask it to stop; `Stopped` follows."""
-        self._write(b"cancel\n")
+        self._said.put(b"cancel\n")
 
     def kill(self) -> None:
         """End it now, and wait until it has ended."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+        self._said.put(b"")
+        self._writer.join()
         self._reader.join()
         self._stderr.join()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
@@ -129,13 +142,14 @@ class Child:
         except BrokenPipeError:
             return
 
-    def _write(self, data: bytes) -> None:
+    def _write(self) -> None:
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(data)
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            return  # it has ended: the reader says how
+        while data := self._said.get():
+            try:
+                self._process.stdin.write(data)
+                self._process.stdin.flush()
+            except (BrokenPipeError, ValueError):
+                return  # it has ended: the reader says how
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None

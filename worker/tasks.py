@@ -1,17 +1,24 @@
-"""The one task: loads, computes outside any session, records under its lease."""
+"""The one task: claims the next job, computes it outside any session, records under its lease.
+
+A ring says that there is work, not which: what is claimed is the next job by the fair order
+(service/fair_order.py). A worker with several slots keeps one of them for short jobs.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from dataclasses import dataclass, field
 from time import monotonic
 
+from service.background import LONG_SOLVE, SHORT_SOLVE
 from service.logs import JOB_ID, REQUEST_ID
 from service.metrics import WorkerMetrics
 from service.problems import failure
 from service.settings import Settings
 from service.store import leases
+from service.store.attained import charge, weight_of
 from service.store.database import Database, StoreUnavailable
 from service.store.graphs import graph_content
 from service.store.leases import Claim
@@ -24,7 +31,7 @@ STOPS_WITHIN_S = 5.0
 """A child that was asked to stop has so long, then it is killed."""
 
 RECORD_TRIES_S = 120.0
-"""An answer is worth waiting for a database that is away; its lease may be lost meanwhile."""
+"""An answer is worth waiting so long for a database that does not even renew its lease."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +44,119 @@ _UNHEARD = object()
 
 
 @dataclass
+class Held:
+    """A job of this worker: since when it has it, and what its tenant was charged for it."""
+
+    claim: Claim
+    since: float
+    charged_s: float
+
+    def is_short(self, short_job_s: float) -> bool:
+        """Whether it was estimated to be short, and has been until now."""
+        return max(self.claim.cost_s, monotonic() - self.since) <= short_job_s
+
+
+@dataclass
 class Worker:
     """What one worker process holds."""
 
     settings: Settings
     database: Database
     metrics: WorkerMetrics
+    slots: int = 1
     stopping: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+    _held: dict[str, Held] = field(default_factory=dict)
+    _claiming: threading.Lock = field(default_factory=threading.Lock)
 
-    def solve(self, job_id: str) -> str:
-        """Compute a job, unless somebody else does; answers how that ended."""
+    def __post_init__(self) -> None:
+        self._free = threading.BoundedSemaphore(self.slots)
+
+    @property
+    def threads(self) -> int:
+        """Threads of one solve: the cores are shared by the slots."""
+        return self.settings.solve_threads or max(1, (os.cpu_count() or 1) // self.slots)
+
+    def answer_ring(self) -> str:
+        """Waits for a free slot, then computes the next job. Returns how that ended."""
+        with self._free:
+            return self.solve_next()
+
+    def take_up(self) -> bool:
+        """Computes the next job in a thread of its own, if there are a free slot and a job.
+
+        Rings go to whichever worker takes them first, be it one whose only free slot is for short
+        jobs: a worker that has a slot for the others' job finds it so.
+        """
+        if self.stopping.is_set() or not self._free.acquire(blocking=False):
+            return False
+        claim = None
+        try:
+            claim = self._claim() if self._any_waiting() else None
+        finally:
+            if claim is None:
+                self._free.release()
+        if claim is None:
+            return False
+        threading.Thread(target=self._solve_and_free, args=(claim,), daemon=True).start()
+        return True
+
+    def wait_until_idle(self, within_s: float) -> None:
+        """Waits for the solves of a worker that is stopping."""
+        until = monotonic() + within_s
+        for _ in range(self.slots):
+            self._free.acquire(timeout=max(until - monotonic(), 0.0))
+
+    def _solve_and_free(self, claim: Claim) -> None:
+        try:
+            self._solve(claim)
+        except StoreUnavailable as error:
+            log.warning("left to the sweeper: %s", error, extra={"job": claim.job_id})
+        finally:
+            self._free.release()
+
+    def solve_next(self) -> str:
+        """Claims the next job that this worker may take and computes it."""
         if self.stopping.is_set():
             return "stopping"
-        with self.database.write() as session:
-            claim = leases.claim(session, job_id, self.settings.lease_s, self.settings.max_attempts)
-        if claim is None:
-            return "not mine"
+        claim = self._claim()
+        return "nothing to do" if claim is None else self._solve(claim)
+
+    def _longest_s(self) -> float | None:
+        """The longest estimate that may be claimed; None: any."""
+        short_s = self.settings.short_job_s
+        if not short_s or self.slots == 1:
+            return None
+        long = sum(not held.is_short(short_s) for held in list(self._held.values()))
+        return short_s if long >= self.slots - 1 else None
+
+    def _any_waiting(self) -> bool:
+        with self.database.read() as session:
+            return leases.any_waiting(session, self._longest_s())
+
+    def _claim(self) -> Claim | None:
+        # One at a time: how many long jobs this worker has decides what it may take.
+        with self._claiming:
+            with self.database.write() as session:
+                claim = leases.claim_next(
+                    session,
+                    self.settings.lease_s,
+                    self.settings.max_attempts,
+                    longest_s=self._longest_s(),
+                    max_running=self.settings.max_running,
+                )
+            if claim is not None:
+                self._held[claim.token] = Held(claim, monotonic(), claim.cost_s)
+            return claim
+
+    def _solve(self, claim: Claim) -> str:
+        try:
+            return self._solve_held(claim)
+        finally:
+            del self._held[claim.token]
+            self.ended.set()
+
+    def _solve_held(self, claim: Claim) -> str:
         REQUEST_ID.set(claim.request_id)
         JOB_ID.set(claim.job_id)
         started = monotonic()
@@ -66,7 +170,11 @@ class Worker:
             "%s %s",
             claim.kind,
             outcome,
-            extra={"seconds": round(seconds, 3), "attempt": claim.attempts},
+            extra={
+                "seconds": round(seconds, 3),
+                "estimate": round(claim.cost_s, 3),
+                "attempt": claim.attempts,
+            },
         )
         return outcome
 
@@ -77,7 +185,8 @@ class Worker:
             error = failure("invalid", f"the graph {claim.graph_id} was deleted")
             return self._record(claim, Failed(error))
         memory = claim.limits.get("solve_memory_bytes", self.settings.solve_memory_bytes)
-        child = Child(claim.question, graph, int(memory), self.settings.solve_threads)
+        gives_way = SHORT_SOLVE if claim.cost_s <= self.settings.short_job_s else LONG_SOLVE
+        child = Child(claim.question, graph, int(memory), self.threads, gives_way)
         try:
             event = self._attend(claim, child)
         finally:
@@ -120,25 +229,44 @@ class Worker:
     def _beat(self, claim: Claim, told: Told, silent_s: float) -> bool | object | None:
         try:
             with self.database.write() as session:
-                return leases.keep_alive(
+                wish = leases.keep_alive(
                     session, claim, self.settings.lease_s, told.stage, told.progress
                 )
+                more_s = 0.0 if wish is None else self._overdue_s(claim)
+                if more_s:
+                    charge(session, claim.tenant_id, more_s, weight_of(claim.limits))
+            self._held[claim.token].charged_s += more_s
+            return wish
         except StoreUnavailable as error:
             # The lease may still be ours when the database is back: its clock decides, not ours.
             log.warning("the lease could not be renewed for %.0f s: %s", silent_s, error)
             return _UNHEARD
 
+    def _overdue_s(self, claim: Claim) -> float:
+        """What is to be charged beside the estimate while a job goes on after it: as much again."""
+        held = self._held[claim.token]
+        return held.charged_s if monotonic() - held.since > held.charged_s else 0.0
+
     def _record(self, claim: Claim, event: Outcome) -> str:
-        """Write how it ended, waiting for a database that is away."""
-        tried = monotonic()
+        """Write how it ended, waiting for a database that is away or full.
+
+        A full disk may refuse the answer and still take claims: the lease is kept, or the job
+        would be computed again and again, and be failed as if it had ended its workers.
+        """
+        renewed = monotonic()
         while True:
             try:
                 return self._write(claim, event)
             except StoreUnavailable as error:
-                if monotonic() - tried > RECORD_TRIES_S or self.stopping.is_set():
+                if monotonic() - renewed > RECORD_TRIES_S or self.stopping.is_set():
                     raise
                 log.warning("the outcome cannot be recorded yet: %s", error)
-                self.stopping.wait(1.0)
+            self.stopping.wait(1.0)
+            wish = self._beat(claim, Told("recording", 1.0), monotonic() - renewed)
+            if wish is None:
+                return "lost"
+            if wish is not _UNHEARD:
+                renewed = monotonic()
 
     def _write(self, claim: Claim, event: Outcome) -> str:
         with self.database.write() as session:
@@ -156,4 +284,7 @@ class Worker:
                 leases.close_hopeless(session, self.settings.max_attempts, claim.job_id)
             else:
                 held, outcome = leases.give_back(session, claim, counts=False), "returned"
+            if held:
+                mine = self._held[claim.token]
+                leases.settle(session, claim, monotonic() - mine.since, mine.charged_s)
         return outcome if held else "lost"
