@@ -20,6 +20,7 @@ from shardwise.client.errors import (
     Unreachable,
 )
 from shardwise.client.job import Job
+from shardwise.client.webhooks import verify_webhook
 from shardwise.errors import BadInput
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "ServiceError",
     "TooMany",
     "Unreachable",
+    "verify_webhook",
 ]
 
 

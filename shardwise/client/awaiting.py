@@ -12,15 +12,31 @@ import httpx
 
 from shardwise.advise import Options
 from shardwise.advise.options import Progress
+from shardwise.client.administering import AdministrationCalls
+from shardwise.client.awaiting_administration import AsyncAdministrationMethods
 from shardwise.client.awaiting_launches import AsyncLaunchMethods
 from shardwise.client.calls import Calls, Document
-from shardwise.client.exchange import Close, Flow, Listen, NextLine, Policy, Send, Sleep, Step, T
+from shardwise.client.exchange import (
+    Close,
+    Download,
+    Flow,
+    Listen,
+    NextLine,
+    Policy,
+    Reply,
+    Request,
+    Send,
+    Sleep,
+    Step,
+    T,
+)
 from shardwise.client.job import Job, job_from
 from shardwise.client.launching import LaunchCalls
 from shardwise.client.questions import offers_csv
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource, HardwareSource
 from shardwise.client.wire import built, lost, reply_of, settings
+from shardwise.files import private_file
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Offer
 
@@ -34,7 +50,7 @@ class _Lines:
         self.lines = response.aiter_lines()
 
 
-class AsyncClient(AsyncLaunchMethods):
+class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
     """As `Client`, with coroutines: `async with AsyncClient("http://…") as client: …`
 
     A task that is cancelled inside `frontier`, `curve`, `plan`, `quote` or `allocate` cancels the
@@ -48,11 +64,13 @@ class AsyncClient(AsyncLaunchMethods):
         key: str | None = None,
         timeout_s: float = 30.0,
         retries: int = 3,
+        priority: int = 0,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.server = server
-        self._calls = Calls(Policy(retries))
+        self._calls = Calls(Policy(retries), priority)
         self._launches = LaunchCalls(Policy(retries))
+        self._administration = AdministrationCalls(Policy(retries))
         self._http = httpx.AsyncClient(**settings(server, key, timeout_s), transport=transport)
 
     async def close(self) -> None:
@@ -73,6 +91,11 @@ class AsyncClient(AsyncLaunchMethods):
     async def health(self) -> Document:
         """Whether questions are taken and computed: `status` and `checks`."""
         return await self._run(self._calls.health())
+
+    async def usage(self) -> Document:
+        """What this tenant has used of each quota: `quotas` by the setting's name, each with `used`
+        and `limit`."""
+        return await self._run(self._calls.get(path_of("usage")))
 
     async def upload_graph(
         self,
@@ -297,9 +320,24 @@ class AsyncClient(AsyncLaunchMethods):
                     return _Lines(await self._http.send(built(self._http, request), stream=True))
                 case NextLine(_Lines() as stream):
                     return await anext(stream.lines, None)
+                case Download(request, file):
+                    return await self._download(request, file)
                 case Close(_Lines() as stream):
                     return await stream.response.aclose()
                 case _:
                     raise AssertionError(step)
         except httpx.RequestError as error:
             raise lost(self.server, error) from None
+
+    async def _download(self, request: Request, file: Path) -> Reply:
+        response = await self._http.send(built(self._http, request), stream=True)
+        try:
+            if response.status_code != 200:
+                await response.aread()
+                return reply_of(response)
+            with private_file(file) as out:
+                async for piece in response.aiter_raw():
+                    out.write(piece)
+            return Reply(response.status_code, dict(response.headers), b"")
+        finally:
+            await response.aclose()

@@ -16,10 +16,11 @@ from shardwise.client.launching import (
 )
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource
+from shardwise.client.webhooks import webhook_body
 
 
 class AsyncLaunchMethods:
-    """Agents, launches, their output; accuracy and refits. `AsyncClient` says how they are sent."""
+    """Agents, launches, accuracy, refits, webhooks. `AsyncClient` says how they are sent."""
 
     _launches: LaunchCalls
 
@@ -67,6 +68,10 @@ class AsyncLaunchMethods:
         """Have a launch stopped; one that has ended stays as it is."""
         return await self._run(self._launches.delete(path_of("launches", launch_id)))
 
+    async def forget_launch(self, launch_id: str) -> None:
+        """Delete an ended launch with its output and what it measured."""
+        await self._run(self._launches.forget(launch_id))
+
     async def wait_launch(
         self,
         launch_id: str,
@@ -102,6 +107,42 @@ class AsyncLaunchMethods:
     def hardware_versions(self, hardware: str) -> AsyncIterator[Document]:
         """The profiles of this one's name, newest first, then the built-in one."""
         return self._list(f"hardware/{hardware}/versions")
+
+    async def make_webhook(
+        self,
+        url: str,
+        events: Sequence[str],
+        *,
+        kinds: Sequence[str] = (),
+        states: Sequence[str] = (),
+        name: str = "",
+    ) -> Document:
+        """Have a URL told of `job.ended` and `launch.ended`; the answer's `secret` is shown this
+        once. Without `kinds` and `states` of all of them (scope admin)."""
+        body = webhook_body(url, events, kinds, states, name)
+        return await self._run(self._launches.post(path_of("webhooks"), body))
+
+    def webhooks(self) -> AsyncIterator[Document]:
+        """The webhooks, newest first (scope admin)."""
+        return self._list("webhooks")
+
+    async def webhook(self, webhook_id: str) -> Document:
+        """One webhook: what it is told, and whether it is delivered (scope admin)."""
+        return await self._run(self._one(path_of("webhooks", webhook_id)))
+
+    async def test_webhook(self, webhook_id: str) -> Document:
+        """Send a test event once; the delivery (scope admin)."""
+        return await self._run(self._launches.post(path_of("webhooks", webhook_id, "test"), {}))
+
+    def webhook_deliveries(
+        self, webhook_id: str, state: str | None = None
+    ) -> AsyncIterator[Document]:
+        """What became of each event, newest first (scope admin)."""
+        return self._list(f"webhooks/{webhook_id}/deliveries", state=state)
+
+    async def delete_webhook(self, webhook_id: str) -> None:
+        """Forget a webhook with its deliveries (scope admin)."""
+        await self._run(self._launches.remove(path_of("webhooks", webhook_id)))
 
     def _one(self, path: str, query: dict[str, str] | None = None) -> Flow[Document]:
         request = Request("GET", path, tuple((query or {}).items()))

@@ -12,15 +12,31 @@ import httpx
 
 from shardwise.advise import Options
 from shardwise.advise.options import Progress
+from shardwise.client.administering import AdministrationCalls
+from shardwise.client.blocking_administration import AdministrationMethods
 from shardwise.client.blocking_launches import LaunchMethods
 from shardwise.client.calls import Calls, Document
-from shardwise.client.exchange import Close, Flow, Listen, NextLine, Policy, Send, Sleep, Step, T
+from shardwise.client.exchange import (
+    Close,
+    Download,
+    Flow,
+    Listen,
+    NextLine,
+    Policy,
+    Reply,
+    Request,
+    Send,
+    Sleep,
+    Step,
+    T,
+)
 from shardwise.client.job import Job, job_from
 from shardwise.client.launching import LaunchCalls
 from shardwise.client.questions import offers_csv
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource, HardwareSource
 from shardwise.client.wire import built, lost, reply_of, settings
+from shardwise.files import private_file
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Offer
 
@@ -34,15 +50,16 @@ class _Lines:
         self.lines = response.iter_lines()
 
 
-class Client(LaunchMethods):
+class Client(LaunchMethods, AdministrationMethods):
     """A Shardwise service. `with Client("http://127.0.0.1:8000") as client: …`
 
     `key`: as `shardwise keys create` printed it; a service on loopback without keys needs none.
     `timeout_s`: how long an answer to one request may take (connecting: 5 s at most). `retries`:
     how often a request is sent again whose answer was lost, or was 429 with Retry-After, 502, 503
-    or 504; every request is such that a repeat changes nothing. `frontier`, `curve`, `plan`,
-    `quote` and `allocate` give the documents of the functions of `shardwise.advise` and take the
-    same `progress`; they upload graphs and profiles that the service lacks.
+    or 504; every request is such that a repeat changes nothing. `priority`, -10 to 10: of its
+    questions among those of the same tenant; higher ones are computed first. `frontier`, `curve`,
+    `plan`, `quote` and `allocate` give the documents of the functions of `shardwise.advise` and
+    take the same `progress`; they upload graphs and profiles that the service lacks.
 
     Raises the errors of `shardwise.client.errors` and what the library raises for the same
     question: `BadInput`, `Infeasible`, `SolverError`. One client is for one thread at a time.
@@ -55,11 +72,13 @@ class Client(LaunchMethods):
         key: str | None = None,
         timeout_s: float = 30.0,
         retries: int = 3,
+        priority: int = 0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.server = server
-        self._calls = Calls(Policy(retries))
+        self._calls = Calls(Policy(retries), priority)
         self._launches = LaunchCalls(Policy(retries))
+        self._administration = AdministrationCalls(Policy(retries))
         self._http = httpx.Client(**settings(server, key, timeout_s), transport=transport)
 
     def close(self) -> None:
@@ -80,6 +99,11 @@ class Client(LaunchMethods):
     def health(self) -> Document:
         """Whether questions are taken and computed: `status` and `checks`."""
         return self._run(self._calls.health())
+
+    def usage(self) -> Document:
+        """What this tenant has used of each quota: `quotas` by the setting's name, each with `used`
+        and `limit`."""
+        return self._run(self._calls.get(path_of("usage")))
 
     def upload_graph(
         self,
@@ -300,9 +324,24 @@ class Client(LaunchMethods):
                     return _Lines(self._http.send(built(self._http, request), stream=True))
                 case NextLine(_Lines() as stream):
                     return next(stream.lines, None)
+                case Download(request, file):
+                    return self._download(request, file)
                 case Close(_Lines() as stream):
                     return stream.response.close()
                 case _:
                     raise AssertionError(step)
         except httpx.RequestError as error:
             raise lost(self.server, error) from None
+
+    def _download(self, request: Request, file: Path) -> Reply:
+        response = self._http.send(built(self._http, request), stream=True)
+        try:
+            if response.status_code != 200:
+                response.read()
+                return reply_of(response)
+            with private_file(file) as out:
+                for piece in response.iter_raw():
+                    out.write(piece)
+            return Reply(response.status_code, dict(response.headers), b"")
+        finally:
+            response.close()

@@ -16,10 +16,11 @@ from shardwise.client.launching import (
 )
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource
+from shardwise.client.webhooks import webhook_body
 
 
 class LaunchMethods:
-    """Agents, launches, their output; accuracy and refits. `Client` says how they are sent."""
+    """Agents, launches, accuracy, refits, webhooks. `Client` says how they are sent."""
 
     _launches: LaunchCalls
 
@@ -65,6 +66,10 @@ class LaunchMethods:
         """Have a launch stopped; one that has ended stays as it is."""
         return self._run(self._launches.delete(path_of("launches", launch_id)))
 
+    def forget_launch(self, launch_id: str) -> None:
+        """Delete an ended launch with its output and what it measured."""
+        self._run(self._launches.forget(launch_id))
+
     def wait_launch(
         self,
         launch_id: str,
@@ -98,6 +103,40 @@ class LaunchMethods:
     def hardware_versions(self, hardware: str) -> Iterator[Document]:
         """The profiles of this one's name, newest first, then the built-in one."""
         return self._list(f"hardware/{hardware}/versions")
+
+    def make_webhook(
+        self,
+        url: str,
+        events: Sequence[str],
+        *,
+        kinds: Sequence[str] = (),
+        states: Sequence[str] = (),
+        name: str = "",
+    ) -> Document:
+        """Have a URL told of `job.ended` and `launch.ended`; the answer's `secret` is shown this
+        once. Without `kinds` and `states` of all of them (scope admin)."""
+        body = webhook_body(url, events, kinds, states, name)
+        return self._run(self._launches.post(path_of("webhooks"), body))
+
+    def webhooks(self) -> Iterator[Document]:
+        """The webhooks, newest first (scope admin)."""
+        return self._list("webhooks")
+
+    def webhook(self, webhook_id: str) -> Document:
+        """One webhook: what it is told, and whether it is delivered (scope admin)."""
+        return self._run(self._one(path_of("webhooks", webhook_id)))
+
+    def test_webhook(self, webhook_id: str) -> Document:
+        """Send a test event once; the delivery (scope admin)."""
+        return self._run(self._launches.post(path_of("webhooks", webhook_id, "test"), {}))
+
+    def webhook_deliveries(self, webhook_id: str, state: str | None = None) -> Iterator[Document]:
+        """What became of each event, newest first (scope admin)."""
+        return self._list(f"webhooks/{webhook_id}/deliveries", state=state)
+
+    def delete_webhook(self, webhook_id: str) -> None:
+        """Forget a webhook with its deliveries (scope admin)."""
+        self._run(self._launches.remove(path_of("webhooks", webhook_id)))
 
     def _one(self, path: str, query: dict[str, str] | None = None) -> Flow[Document]:
         request = Request("GET", path, tuple((query or {}).items()))

@@ -51,8 +51,9 @@ Document = dict[str, Any]
 class Calls:
     """The flows, with what one client remembers: curves by their query, with their ETags."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, priority: int = 0) -> None:
         self.policy = policy
+        self.priority = priority
         self._curves: OrderedDict[tuple[tuple[str, str], ...], Reply] = OrderedDict()
 
     def get(self, path: str) -> Flow[Document]:
@@ -103,6 +104,7 @@ class Calls:
             reply = yield from asked(request, self.policy)
             return job_from(document_of(reply), request.headers[REQUEST_ID])
 
+        question.setdefault("priority", self.priority or None)
         body = question_body(graph, hardware, **question)
         return self._with_uploads(ask, (graph, hardware))
 
@@ -157,7 +159,7 @@ class Calls:
             reply = yield from asked(Request("GET", path_of("curves"), query, headers), self.policy)
             return (before if reply.status == 304 and before is not None else reply), once
 
-        query = curve_query(graph, hardware, max_gpus, options)
+        query = curve_query(graph, hardware, max_gpus, options, self.priority)
         reply, once = yield from self._with_uploads(ask, (graph, hardware))
         if reply.status == 202:
             job = job_from(document_of(reply), once)

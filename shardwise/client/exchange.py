@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -86,13 +87,24 @@ class NextLine:
 
 
 @dataclass(frozen=True)
+class Download:
+    """Outcome: a `Reply`; the body of a good one is in the file, not in the reply. Throws `Lost`.
+
+    The file is there only once all of it has come.
+    """
+
+    request: Request
+    file: Path
+
+
+@dataclass(frozen=True)
 class Close:
     """Outcome: None; the stream is closed."""
 
     stream: Stream
 
 
-Step = Send | Sleep | Listen | NextLine | Close
+Step = Send | Sleep | Listen | NextLine | Download | Close
 Flow = Generator[Step, Any, T]
 
 

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
-from shardwise.client.exchange import Flow, Policy, Request, Sleep, asked, document_of
+from shardwise.client.exchange import (
+    Flow,
+    Policy,
+    Request,
+    Sleep,
+    asked,
+    document_of,
+    exchange,
+    require_good,
+)
 from shardwise.client.request import path_of, post_json
 from shardwise.client.uploads import GraphSource, upload_of_graph
 from shardwise.client.waiting import MORE_RETRIES, POLL_S
@@ -75,6 +84,20 @@ class LaunchCalls:
     def delete(self, path: str) -> Flow[Document]:
         """A DELETE that is answered with a document."""
         return document_of((yield from asked(Request("DELETE", path), self.policy)))
+
+    def forget(self, launch_id: str) -> Flow[None]:
+        """Delete an ended launch; raises `Missing` for what was not there."""
+        query = (("forget", "true"),)
+        yield from self._gone(Request("DELETE", path_of("launches", launch_id), query))
+
+    def remove(self, path: str) -> Flow[None]:
+        """A DELETE that is answered with nothing; raises `Missing` for what was not there."""
+        yield from self._gone(Request("DELETE", path))
+
+    def _gone(self, request: Request) -> Flow[None]:
+        reply = yield from exchange(request, self.policy)
+        if not (reply.status == 404 and reply.after_loss):
+            require_good(reply)
 
     def start(self, spec: LaunchSpec, graph: GraphSource | None) -> Flow[Document]:
         """Launch; a graph that is given as an object is uploaded first."""

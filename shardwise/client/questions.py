@@ -69,14 +69,19 @@ def question(
 
 
 def curve_query(
-    graph: GraphSource, hardware: HardwareSource, max_gpus: int, options: Options | None
+    graph: GraphSource,
+    hardware: HardwareSource,
+    max_gpus: int,
+    options: Options | None,
+    priority: int = 0,
 ) -> tuple[tuple[str, str], ...]:
-    """The query of `GET /v1/curves`."""
+    """The query of `GET /v1/curves`; a priority of 0 is left out, as older services know none."""
     return (
         ("graph", graph_name(graph)),
         ("hardware", hardware_name(hardware)),
         ("max_gpus", str(max_gpus)),
         *options_query(options),
+        *([("priority", str(priority))] if priority else []),
     )
 
 

@@ -28,13 +28,18 @@ def settings(server: str, key: str | None, timeout_s: float) -> dict[str, Any]:
         headers["Authorization"] = f"Bearer {key}"
     if not 0 < timeout_s < float("inf"):
         raise BadInput(f"{timeout_s}", field="timeout_s", expected="a finite number above 0")
-    return {
+    local = _is_loopback(host)
+    found: dict[str, Any] = {
         "base_url": server.rstrip("/"),
         "headers": headers,
         "timeout": httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
         # Variables such as HTTP_PROXY do not stand between this host and itself.
-        "trust_env": not _is_loopback(host),
+        "trust_env": not local,
     }
+    if local and server.startswith("https:"):
+        # SSL_CERT_FILE does: it names who signed the service's certificate.
+        found["verify"] = httpx.create_ssl_context()
+    return found
 
 
 def built(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:

@@ -85,6 +85,12 @@ def test_the_client_launches_and_waits(system: System, client: Client) -> None:
     assert {found["name"] for found in client.hardware_versions(version["id"])} == {"l4"}
     with pytest.raises(Missing):
         client.launch("launch_none")
+    never = client.start_launch(kind="measure", agents=900)["id"]
+    client.stop_launch(never)
+    assert client.usage()["quotas"]["max_stored_launches"]["used"] >= 2
+    client.forget_launch(never)
+    with pytest.raises(Missing):
+        client.forget_launch(never)
     with pytest.raises(Refused) as refused:
         client.start_launch(kind="measure", agents=0)
     assert refused.value.field == "agents"
@@ -98,6 +104,10 @@ def test_the_async_client_does_the_same(system: System) -> None:
                 await client.wait_launch(never["id"], timeout_s=0.1)
             stopped = await client.stop_launch(never["id"])
             listed = [found async for found in client.launches("stopped")]
+            stored = (await client.usage())["quotas"]["max_stored_launches"]["used"]
+            await client.forget_launch(never["id"])
+            usage = await client.usage()
+            assert usage["quotas"]["max_stored_launches"]["used"] == stored - 1
             accuracy = await client.accuracy()
             return stopped, accuracy, sum(found["id"] == never["id"] for found in listed)
 
