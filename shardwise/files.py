@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from shardwise.errors import BadInput
 
@@ -83,6 +86,25 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
         raise BadInput(
             _reason(error), file=os.fspath(path), expected="a file that can be written"
         ) from None
+
+
+@contextmanager
+def private_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that only its owner may read, written beside its place and renamed to it at the end.
+
+    Raises `BadInput` for a place that cannot be written; then there is no file, or the old one.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as out:
+                yield out
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput(_reason(error), file=str(path)) from None
 
 
 def _write_atomically(target: Path, data: bytes) -> None:

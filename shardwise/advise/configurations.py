@@ -19,7 +19,7 @@ from shardwise.advise.layout import Floats
 from shardwise.advise.legality import legality
 from shardwise.advise.parameters import parameter_terms, stages
 from shardwise.advise.pattern import GroupPattern
-from shardwise.advise.pins import KEYS, LEVELS, NO_VARIABLE, NoSuchAxis, Pin, axis_rules
+from shardwise.advise.pins import LEVELS, NO_VARIABLE, Pin, axis_rules, no_axis
 from shardwise.advise.shares import by_source
 from shardwise.advise.space import NONE, assignments
 from shardwise.errors import BadInput
@@ -195,12 +195,7 @@ def _pinned(context: CostContext, pattern: GroupPattern) -> dict[int, list[int]]
         if not named:
             if rule.key in LEVELS:
                 continue
-            names = ", ".join(axis.name for axis in context.mesh.axes) or "none on one GPU"
-            raise NoSuchAxis(
-                f"{rule}: no mesh axis {rule.key!r}",
-                field="pin",
-                expected=f"one of {', '.join(KEYS)}, or an axis of this mesh: {names}",
-            )
+            raise no_axis(rule, [axis.name for axis in context.mesh.axes])
         choices = [v for v, name in enumerate(variables) if rule.allows(name)]
         if rule.allows(NO_VARIABLE) or (not rule.forbids and not choices):
             choices.append(NONE)

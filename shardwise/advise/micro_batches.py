@@ -25,19 +25,7 @@ def split_batch(coarsened: Coarsened, micro_batches: int) -> Coarsened:
     if micro_batches == 1:
         return coarsened
     graph = coarsened.graph
-    batch = graph.batch_size
-    if batch is None:
-        raise BadInput(
-            "the graph's inputs name no batch dimension",
-            field="micro-batches",
-            expected="1, or a graph whose inputs have batch_dim",
-        )
-    if batch % micro_batches:
-        raise BadInput(
-            f"{micro_batches} does not divide the batch of {batch}",
-            field="micro-batches",
-            expected="a divisor of the batch",
-        )
+    require_divisor(graph.batch_size, micro_batches)
     semantics = {m.operator.name: m.semantics for g in coarsened.groups for m in g.members}
     dims = batch_dims(graph, semantics)
     tensors = {
@@ -54,6 +42,24 @@ def split_batch(coarsened: Coarsened, micro_batches: int) -> Coarsened:
     )
     small = Graph(graph.name, tensors, graph.operators)
     return replace(coarsened, graph=small, groups=groups)
+
+
+def require_divisor(batch: int | None, micro_batches: int) -> None:
+    """Raises `BadInput` unless a batch of this size can be cut into so many."""
+    if micro_batches == 1:
+        return
+    if batch is None:
+        raise BadInput(
+            "the graph's inputs name no batch dimension",
+            field="micro-batches",
+            expected="1, or a graph whose inputs have batch_dim",
+        )
+    if batch % micro_batches:
+        raise BadInput(
+            f"{micro_batches} does not divide the batch of {batch}",
+            field="micro-batches",
+            expected="a divisor of the batch",
+        )
 
 
 def _smaller(tensor: Tensor, dim: int | None, parts: int) -> Tensor:

@@ -20,7 +20,7 @@ configuration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -101,12 +101,7 @@ class Pins:
         rules = tuple(rules)
         for rule in rules:
             if not any(rule.binds(op) for op in coarsened.graph.operators):
-                some = ", ".join(op.name for op in coarsened.graph.operators[:3])
-                raise BadInput(
-                    f"{rule} matches no operator",
-                    field="pin",
-                    expected=f"a glob on operator names or scopes such as {some}",
-                )
+                raise no_operator(rule, [op.name for op in coarsened.graph.operators[:SOME]])
         variables: dict[Pin, set[str]] = {rule: set() for rule in rules}
         for group in coarsened.groups if rules else ():
             found = tuple(r for r in rules if any(r.binds(m.operator) for m in group.members))
@@ -115,13 +110,7 @@ class Pins:
             for rule in found:
                 variables[rule].update(group.variables)
         for rule in rules:
-            unknown = rule.values - variables[rule] - {NO_VARIABLE}
-            if rule.key not in _VALUES and unknown:
-                raise BadInput(
-                    f"{rule}: no variable {', '.join(sorted(unknown))}",
-                    field="pin",
-                    expected=", ".join([*sorted(variables[rule]), NO_VARIABLE]),
-                )
+            require_variables(rule, variables[rule])
 
     def of(self, group: Group, key: str) -> tuple[Pin, ...]:
         """The rules with that key that bind the group."""
@@ -136,6 +125,40 @@ class Pins:
         return all(rule.allows(value) for rule in self.of(group, key))
 
 
+SOME = 3
+"""Names of operators that an error gives as examples."""
+
+
+def no_operator(rule: Pin, names: Iterable[str]) -> BadInput:
+    """The error for a rule that binds no operator; `names` are some that there are."""
+    return BadInput(
+        f"{rule} matches no operator",
+        field="pin",
+        expected=f"a glob on operator names or scopes such as {', '.join(names)}",
+    )
+
+
+def require_variables(rule: Pin, variables: Set[str]) -> None:
+    """Raises `BadInput` for a rule that names a variable which the groups it binds have not."""
+    unknown = rule.values - variables - {NO_VARIABLE}
+    if rule.key not in _VALUES and unknown:
+        raise BadInput(
+            f"{rule}: no variable {', '.join(sorted(unknown))}",
+            field="pin",
+            expected=", ".join([*sorted(variables), NO_VARIABLE]),
+        )
+
+
+def no_axis(rule: Pin, axes: Sequence[str]) -> NoSuchAxis:
+    """The error for a rule on a mesh axis that is not among these."""
+    names = ", ".join(axes) or "none on one GPU"
+    return NoSuchAxis(
+        f"{rule}: no mesh axis {rule.key!r}",
+        field="pin",
+        expected=f"one of {', '.join(KEYS)}, or an axis of this mesh: {names}",
+    )
+
+
 def axis_rules(rules: Iterable[Pin]) -> tuple[Pin, ...]:
     """The rules whose key names mesh axes."""
     return tuple(rule for rule in rules if rule.key != "split" and rule.key not in _VALUES)
@@ -145,9 +168,22 @@ def forbidden_end(pins: Pins, group: Group) -> str | None:
     """The collective that may not resolve partial sums of the group, if the rules name one."""
     ends = [end for end in _VALUES["partial"] if not pins.allows(group, "partial", end)]
     if len(ends) > 1:
-        raise BadInput(
-            f"partial sums of {group.name} may not be resolved at all",
-            field="pin",
-            expected="all_reduce or reduce_scatter allowed",
-        )
+        raise no_end(group.name)
     return ends[0] if ends else None
+
+
+def no_end(group: str) -> BadInput:
+    """The error for rules that forbid both collectives that end partial sums of a group."""
+    return BadInput(
+        f"partial sums of {group} may not be resolved at all",
+        field="pin",
+        expected="all_reduce or reduce_scatter allowed",
+    )
+
+
+def without_end(rules: Iterable[Pin]) -> bool:
+    """Whether these rules forbid every collective that ends partial sums."""
+    found = [rule for rule in rules if rule.key == "partial"]
+    return bool(found) and not any(
+        all(rule.allows(end) for rule in found) for end in _VALUES["partial"]
+    )

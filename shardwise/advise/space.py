@@ -83,6 +83,11 @@ def _count(axes: list[SearchAxis], variables: int) -> int:
     return total
 
 
+def assignments_of_group(mesh: Mesh, max_configurations: int, variables: int) -> int:
+    """Returns how many assignments a group of so many variables has on the mesh, all legal."""
+    return _count(list(SearchMesh.build(mesh, max_configurations).axes), variables)
+
+
 def assignments(
     axes: tuple[SearchAxis, ...],
     variables: int,

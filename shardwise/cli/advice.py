@@ -9,7 +9,7 @@ import click
 
 from shardwise.advise.shares import shares_text
 from shardwise.cli import plots
-from shardwise.cli.advisor import advisor, server_options, service
+from shardwise.cli.advisor import advisor, question_options, server_options, service
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
 from shardwise.cli.outfiles import check_output, write_json
 from shardwise.cli.output import (
@@ -46,7 +46,7 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
 )
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @search_options
-@server_options
+@question_options
 @json_option
 def frontier(
     graph: str,
@@ -55,6 +55,7 @@ def frontier(
     plot: str | None,
     server: str | None,
     key_file: str | None,
+    priority: int,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -66,7 +67,7 @@ def frontier(
         check_output(plot, "plot")
     options = options_from(search)
     with (
-        advisor(server, key_file) as advise,
+        advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
         document = advise.frontier(
@@ -125,7 +126,7 @@ def _frontier_table(document: dict[str, Any]) -> None:
 @click.option("--gpu-type", help="Of a scheduler's format: what it calls the GPU.")
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @search_options
-@server_options
+@question_options
 @json_option
 def curve(
     graph: str,
@@ -137,6 +138,7 @@ def curve(
     plot: str | None,
     server: str | None,
     key_file: str | None,
+    priority: int,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -151,7 +153,7 @@ def curve(
     options = options_from(search)
     quiet = search["quiet"] or as_json or form is not None
     with (
-        advisor(server, key_file) as advise,
+        advisor(server, key_file, priority) as advise,
         progress(quiet, stoppable=not server) as listener,
     ):
         document = advise.curve(
@@ -190,7 +192,7 @@ def curve(
 )
 @click.option("-o", "--output", help="Write the plan here.")
 @search_options
-@server_options
+@question_options
 @json_option
 def plan(
     graph: str,
@@ -200,6 +202,7 @@ def plan(
     output: str | None,
     server: str | None,
     key_file: str | None,
+    priority: int,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -210,7 +213,7 @@ def plan(
     check_output(output)
     options = options_from(search)
     with (
-        advisor(server, key_file) as advise,
+        advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
         document = advise.plan(
@@ -323,7 +326,7 @@ def _explanation(document: dict[str, Any]) -> None:
     help="The most instances of one offer.",
 )  # fmt: skip
 @search_options
-@server_options
+@question_options
 @json_option
 def quote(
     graph: str,
@@ -334,6 +337,7 @@ def quote(
     max_instances: int,
     server: str | None,
     key_file: str | None,
+    priority: int,
     as_json: bool,
     **search: Any,
 ) -> None:
@@ -346,7 +350,7 @@ def quote(
         )
     options = options_from(search)
     with (
-        advisor(server, key_file) as advise,
+        advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
         document = advise.quote(

@@ -18,6 +18,8 @@ from shardwise.hardware import Hardware, Offer
 Command = TypeVar("Command", bound=Callable[..., Any])
 SERVER_VARIABLE = "SHARDWISE_SERVER"
 KEY_VARIABLE = "SHARDWISE_KEY"
+PRIORITIES = (-10, 10)
+"""The lowest and the highest priority that a service takes."""
 
 
 class Advisor(Protocol):
@@ -84,11 +86,22 @@ def server_options(command: Command, text: str = INSTEAD) -> Command:
     return command
 
 
+def question_options(command: Command) -> Command:
+    """`--server`, `--key-file` and `--priority`."""
+    priority = click.option(
+        "--priority",
+        type=click.IntRange(*PRIORITIES),
+        default=0,
+        help="With --server: among your own questions, higher ones are computed first.",
+    )
+    return server_options(priority(command))
+
+
 @contextmanager
-def advisor(server: str | None, key_file: str | None) -> Iterator[Advisor]:
+def advisor(server: str | None, key_file: str | None, priority: int = 0) -> Iterator[Advisor]:
     """The service's client, or without `server` the library."""
     if server:
-        with service(server, key_file) as client:
+        with service(server, key_file, priority) as client:
             yield client
         return
     from shardwise import advise
@@ -97,12 +110,35 @@ def advisor(server: str | None, key_file: str | None) -> Iterator[Advisor]:
 
 
 @contextmanager
-def service(server: str, key_file: str | None) -> Iterator[Any]:
+def service(server: str, key_file: str | None, priority: int = 0) -> Iterator[Any]:
     """A client of the service."""
     from shardwise.client import Client
 
-    with Client(server, key=_key(key_file)) as client:
-        yield client
+    with Client(server, key=_key(key_file), priority=priority) as client:
+        try:
+            yield client
+        except BadInput as error:
+            raise _of_flag(error) from None
+
+
+OPTIONS = "options."
+FLAGS = {
+    "pins": "pin",
+    "memory_limit_bytes": "memory",
+    "time_limit_s": "time-limit",
+    "search_memory_bytes": "search-memory",
+}
+"""Flags that are not called what the option is."""
+
+
+def _of_flag(error: BadInput) -> BadInput:
+    """The error that the library gives here: it names a flag, the service an option."""
+    field = error.field or ""
+    if not field.startswith(OPTIONS):
+        return error
+    option = field.removeprefix(OPTIONS)
+    flag = FLAGS.get(option, option.removeprefix("step.").replace("_", "-"))
+    return BadInput(str(error).removeprefix(f"{field}: "), field=flag)
 
 
 def _key(path: str | None) -> str | None:

@@ -21,7 +21,9 @@ HELP: Mapping[str, tuple[str, str]] = {
     "backup": ("service", "Write all that a service has stored to a file."),
     "restore": ("service", "Bring a backup into an empty database."),
     "agent": ("agent", "Lend this host to the service: measure, launch, report."),
-    "keys": ("service", "Make, list and revoke the service's keys."),
+    "keys": ("service", "Make, list, rotate and revoke the service's keys."),
+    "tenants": ("service", "List, make, limit, export and delete the service's tenants."),
+    "audit": ("service", "Say who changed what on the service."),
 }
 """Commands of the apps in this package: the extra that each needs, and one line of help."""
 

@@ -32,7 +32,7 @@ VARIABLES: Mapping[str, str] = {
 ARGUMENTS: Mapping[str, str] = {
     "agent_id": "An agent's id, as `agents list` shows it.",
     "arguments": "After `--`: what goes to the entry point.",
-    "file": "The backup file.",
+    "file": "The backup or archive file.",
     "files": "What the other program wrote.",
     "graph": "A file that `capture` wrote (`.json`, `.json.gz`), or `shipped:NAME`.",
     "key_id": "A key's id, as `keys list` shows it.",
@@ -45,6 +45,7 @@ ARGUMENTS: Mapping[str, str] = {
     "problem": "A `shardwise.problem/1` file.",
     "source": "`package.module:callable`, `hf:CONFIG[:key=value,…]`, `timm:NAME`, `zoo:NAME` "
     "([models](../models.md)) or `FILE.onnx[:dimension=size,…]` ([ONNX files](../onnx.md)).",
+    "subject": "A person, by the identity provider's `sub`, as the audit shows it behind `oidc:`.",
     "tenant": "A tenant's name.",
     "value": "A number or a size; without it the settings' own value counts again.",
 }
