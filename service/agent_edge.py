@@ -1,7 +1,7 @@
 """The edge of agents' own calls: enrolment by token, then each agent by the key bound to it.
 
-Heartbeats and reports are many, and are no line of the audit each; enrolments (refused ones too)
-and claims are.
+Heartbeats and reports are many, and are no line of the audit each; enrolments and claims are. Of
+enrolments that are refused, the first of an hour for each token is.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 from fastapi import Request, Response
-from starlette.concurrency import run_in_threadpool
+from sqlalchemy.orm import Session
 
-from service.body import read_body
+from service.body import read_body, read_plain_body
 from service.edge import (
     NO_SESSION,
     Answer,
@@ -34,12 +34,18 @@ from service.problems import Problem, not_found
 from service.report_shapes import EnrolRequest
 from service.settings import Settings
 from service.state import State, state_of
-from service.store.enrolment import Unenrolled, enrol
+from service.store.enrolment import Unenrolled, enrol, looks_like_token, refused_token
 from service.store.keys import Principal
-from service.store.records import record
+from service.store.records import record, record_refusal
 from shardwise.errors import BadInput
 
 ENROL_BYTES = 2**20
+UNKNOWN_BYTES = 2**16
+"""An enrolment's body whose token is in it alone, as agents of earlier releases send it."""
+
+UNKNOWN_S = 10.0
+"""Such a body is all there within this time."""
+
 CHALLENGE = {"WWW-Authenticate": "Bearer"}
 SLICE_S = 1.0
 """A waiting call looks so often whether the service is to stop."""
@@ -49,18 +55,51 @@ async def enrol_agent(request: Request) -> Response:
     """`POST /v1/agents`: no key, the token is the credential."""
     state = state_of(request)
     require_text(request)
-    host = request.client.host if request.client is not None else ""
-    wait_s = state.gate.enrolments.take(host)
-    if wait_s > 0:
-        raise Problem(
-            "rate-limited",
-            "this address enrols more often than it may",
-            headers={"Retry-After": str(max(1, round(wait_s)))},
-        )
-    body = await read_body(request, state.settings, ENROL_BYTES)
+    await state.gate.admit_enrolment(request)
     once = idempotency_key(request)
-    answer = await run_in_threadpool(_enrol, state, body, once, REQUEST_ID.get())
+    body = await _enrolment_body(request, state, once)
+    answer = await state.pools.writes.run("", _enrol, state, body, once, REQUEST_ID.get())
     return answer.response()
+
+
+async def _enrolment_body(request: Request, state: State, once: str | None) -> bytes:
+    """The body of whoever has shown a token; of others, whose token is in it, a small one."""
+    token = _shown_token(request)
+    if token is None:
+        return await read_plain_body(request, UNKNOWN_BYTES, UNKNOWN_S)
+    repeated = once is not None
+    await state.pools.writes.run("", _require_token, state, token, repeated, REQUEST_ID.get())
+    return await read_body(request, state.settings, ENROL_BYTES)
+
+
+def _shown_token(request: Request) -> str | None:
+    """The token of `Authorization: Bearer TOKEN`; a key there is none."""
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    token = text.strip()
+    return token if scheme.lower() == "bearer" and looks_like_token(token) else None
+
+
+def _require_token(state: State, token: str, repeated: bool, request_id: str) -> None:
+    """Refuses a token that cannot enrol before a byte of the body is read."""
+    with state.database.read() as session:
+        found = refused_token(session, token, repeated=repeated)
+    if found is None:
+        return
+    with state.database.write() as session:
+        _record_refusal(session, found, request_id)
+    state.metrics.agents.enrolments_refused.labels(found.why).inc()
+    raise _refused()
+
+
+def _record_refusal(session: Session, found: Unenrolled, request_id: str) -> None:
+    record_refusal(
+        session,
+        tenant=found.tenant,
+        request_id=request_id,
+        action="agents.enrol",
+        target=f"{found.why} token {found.token_name!r}",
+        about=found.token_hash,
+    )
 
 
 def _enrol(state: State, body: bytes, once: str | None, request_id: str) -> Answer:
@@ -79,19 +118,19 @@ def _enrol(state: State, body: bytes, once: str | None, request_id: str) -> Answ
             max_agents=state.settings.max_agents,
         )
         if isinstance(found, Unenrolled):
-            target, status = f"{found.why} token {found.token_name!r}", 401
+            _record_refusal(session, found, request_id)
         else:
-            target, status = f"/v1/agents/{found.agent_id}", 201
-        record(
-            session,
-            tenant=found.tenant,
-            key_id=None,
-            request_id=request_id,
-            action="agents.enrol",
-            target=target,
-            status=status,
-        )
+            record(
+                session,
+                tenant=found.tenant,
+                key_id=None,
+                request_id=request_id,
+                action="agents.enrol",
+                target=f"/v1/agents/{found.agent_id}",
+                status=201,
+            )
     if isinstance(found, Unenrolled):
+        state.metrics.agents.enrolments_refused.labels(found.why).inc()
         raise _refused()
     document = {
         "schema": "shardwise.enrolled/1",
@@ -140,7 +179,7 @@ async def from_agent(
         call.parsed = parse(call)
         return _commit(call, handler)
 
-    return (await run_in_threadpool(run)).response()
+    return (await state.pools.writes.run(principal.tenant, run)).response()
 
 
 async def assignment(request: Request, agent_id: str) -> Response:
@@ -151,10 +190,10 @@ async def assignment(request: Request, agent_id: str) -> Response:
     call = Call(state, NO_SESSION, principal, REQUEST_ID.get())
     until = monotonic() + wait_s
     async with state.gangs.waiting(agent_id) as woken:
-        due = await run_in_threadpool(state.gangs.has_work, agent_id)
+        due = await state.pools.reads.run(call.tenant, state.gangs.has_work, agent_id)
         while True:
             if due:
-                answer = await run_in_threadpool(_commit, call, claim_assignment)
+                answer = await state.pools.writes.run(call.tenant, _commit, call, claim_assignment)
                 if answer.document["assignment"] is not None:
                     return answer.response()
             woken.clear()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp
 from service.asgi import Outermost
 from service.auth import Gate
 from service.cache import AnswerCache
+from service.curve_key import PART, CurveKeys
 from service.curve_query import KnownCurves
 from service.doorbell import Doorbell
 from service.gang_watch import GangWatch
@@ -21,9 +23,13 @@ from service.logs import REQUEST_ID
 from service.metrics import Metrics
 from service.openapi import allowed_methods, complete
 from service.page.routes import router as page
+from service.pools import Pools
 from service.problems import MEDIA_TYPE, Problem, encode, problem_of
+from service.queue_view import QueueView
+from service.readiness import PROBE_S, Readiness
 from service.routes import (
     accuracy,
+    administration,
     agents,
     allocations,
     graphs,
@@ -33,17 +39,22 @@ from service.routes import (
     launches,
     reference,
     skypilot,
+    usage,
     watches,
+    webhooks,
 )
 from service.settings import Settings
 from service.state import State
-from service.store.database import Database
+from service.store.database import Database, database_of_calls
 from service.store.gangs import rules_of
-from service.store.jobs import has_ended, look_at
+from service.store.jobs import has_ended
 from service.store.launches import launch_has_ended, look_at_launches
 from service.watch import Watch
 from shardwise import __version__
-from shardwise.errors import ShardwiseError
+from shardwise.errors import BadInput, ShardwiseError
+
+if TYPE_CHECKING:
+    from service.login.logins import Logins
 
 
 class Service(FastAPI):
@@ -63,15 +74,26 @@ class Service(FastAPI):
 
 def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     """The service as an ASGI application. The schema must be there (service/schema.py)."""
-    database = database or Database(settings.database, settings.database_pool)
+    database = database or database_of_calls(settings)
+    # Probes wait for no call's connection, and not as long as calls do.
+    probed = Database(database.url, 2, deadline_s=min(PROBE_S, settings.database_s))
+    pools = Pools(settings)
+    doorbell = Doorbell(settings)
+    metrics = Metrics(probed, settings.lease_s)
+    gate = Gate(settings, database, metrics.limits, pools.lookups)
+    gate.logins = logins = make_logins(settings, database, pools)
+    for_keys = settings.cache_bytes // PART
+    queue = QueueView(settings.lease_s, settings.short_job_s, settings.max_running)
     state = State(
         settings=settings,
         database=database,
-        doorbell=Doorbell(settings),
-        gate=Gate(settings, database),
-        answers=AnswerCache(settings.cache_bytes),
-        metrics=Metrics(database, settings.lease_s),
-        watch=Watch(database, settings.watch_s, settings.max_watchers, look_at, has_ended),
+        doorbell=doorbell,
+        gate=gate,
+        logins=logins,
+        answers=AnswerCache(settings.cache_bytes - for_keys),
+        curve_keys=CurveKeys(for_keys),
+        metrics=metrics,
+        watch=Watch(database, settings.watch_s, settings.max_watchers, queue.look_at, has_ended),
         launches=Watch(
             database,
             settings.watch_s,
@@ -80,19 +102,31 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
             launch_has_ended,
         ),
         gangs=GangWatch(database, rules_of(settings), settings.watch_s, settings.max_watchers),
+        exports=threading.Semaphore(settings.max_exports),
+        pools=pools,
+        readiness=Readiness(settings, database, probed, doorbell, pools.probes),
+        queue=queue,
     )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if database.ballast is not None:
+            database.ballast.lay()
+        state.gate.uses.start()
         yield
+        state.gate.uses.stop()
+        await state.gate.close()
+        state.pools.close()
         state.doorbell.close()
         database.close()
+        probed.close()
 
     app = Service(
         title="Shardwise",
         version=__version__,
         summary="Advice on parallelism for training neural networks",
         lifespan=lifespan,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         # Its spans would hold paths as they came; ours are in service/asgi.py.
@@ -109,6 +143,9 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         agents.router,
         launches.router,
         accuracy.router,
+        usage.router,
+        *administration.ROUTERS,
+        webhooks.router,
         health.router,
         reference.router,
     ):
@@ -119,6 +156,24 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     return app
+
+
+def make_logins(settings: Settings, database: Database, pools: Pools) -> Logins | None:
+    """Returns what logins need, if there is a provider. Raises BadInput if it is set up wrong.
+
+    Its packages are imported here, so that a service without logins needs none of them.
+    """
+    if not settings.oidc_issuer:
+        return None
+    try:
+        from service.login.logins import Logins
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"{error.name} is not installed",
+            field="oidc_issuer",
+            expected="pip install 'shardwise[oidc]'",
+        ) from None
+    return Logins(settings, database, pools)
 
 
 def problem_response(problem: Problem) -> Response:
@@ -139,6 +194,11 @@ async def _on_defect(request: Request, error: Exception) -> Response:
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    try:
+        # What no route takes costs as much as what one does, and asks for no key.
+        await request.app.state.shardwise.gate.admit_anyone(request)
+    except Problem as problem:
+        return problem_response(problem)
     if error.status_code == 404:
         return problem_response(Problem("not-found", f"there is no {request.url.path[:200]}"))
     if error.status_code == 405:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from service.store.database import Database
 from service.store.metadata import METADATA
 from service.store.tables import SchemaFloor
 from shardwise.errors import BadInput
+from shardwise.files import private_file
 
 SCHEMA = "shardwise.backup/1"
 AT_ONCE = 200
@@ -39,17 +39,8 @@ def write_backup(database: Database, path: Path) -> dict[str, int]:
 
     Raises `BadInput` for a place that cannot be written; then there is no file, or the old one.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as raw, gzip.open(raw, "wt", encoding="utf-8") as out:
-            counts = _write(database, out)
-        part.replace(path)
-    except OSError as error:
-        raise BadInput((error.strerror or str(error)).lower(), file=str(path)) from None
-    finally:
-        part.unlink(missing_ok=True)
-    return counts
+    with private_file(path) as raw, gzip.open(raw, "wt", encoding="utf-8") as out:
+        return _write(database, out)
 
 
 def _write(database: Database, out: Any) -> dict[str, int]:

@@ -30,11 +30,17 @@ def main(arguments: list[str]) -> int:
     """Become the program, or watch over it."""
     parent, command = int(arguments[0]), arguments[2:]
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            return 1
+        die_with(parent)
         os.execv(command[0], command)
     return watch_over(parent, command)
+
+
+def die_with(parent: int) -> None:
+    """End this process with its starter, where the kernel can see to it (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            sys.exit(1)
 
 
 def watch_over(parent: int, command: list[str]) -> int:

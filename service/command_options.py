@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from service.settings import CONFIG_VARIABLE, PREFIX, Settings, load_settings
+
+if TYPE_CHECKING:
+    from service.store.database import Database
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,3 +43,24 @@ def settings_options(command: Command) -> Command:
 def settings_from(config: str | None, **flags: Any) -> Settings:
     """The settings in force under these flags."""
     return load_settings(flags, file=config)
+
+
+@contextmanager
+def opened(**flags: Any) -> Iterator[Database]:
+    """The database under these flags, with a schema on which this release works.
+
+    The embedded one is brought up to it.
+    """
+    # The agent's and worker's commands take flags from here too, and start without these.
+    from service.schema import migrate, require_schema
+    from service.store.database import Database
+
+    settings = settings_from(**flags)
+    database = Database(settings.database)
+    try:
+        if not settings.database_url:
+            migrate(database)
+        require_schema(database)
+        yield database
+    finally:
+        database.close()

@@ -1,19 +1,20 @@
 """`GET /v1/curves`: the call that schedulers make all the time, so its known answer is short.
 
-Memory first, by tenant and the query as it came; then the store; only then a job.
+Memory first, by tenant and the query (service/curve_key.py); then the store; only then a job.
 """
 
 from __future__ import annotations
 
 from fastapi import Request, Response
-from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.conditional import matches
 from service.curve_forms import rendered, wanted
 from service.edge import Call, change, require_text
+from service.handlers.graphs import learn_names
 from service.handlers.jobs import known_curve, start_curve
 from service.logs import REQUEST_ID
+from service.pools import gone_of
 from service.state import State, state_of
 from service.store.keys import Principal
 from service.store.results import Stored
@@ -21,6 +22,9 @@ from service.store.results import Stored
 PATH = "/v1/curves"
 CACHE_CONTROL = "private, no-cache"
 """A cache may keep the answer if it asks with its ETag whether it still stands."""
+
+AWAY_S = 600.0
+"""While the database says nothing, what was known is believed for so long."""
 
 
 class KnownCurves:
@@ -35,20 +39,25 @@ class KnownCurves:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "GET":
-            response = self._known(Request(scope))
+            response = await self._known(Request(scope))
             if response is not None:
                 scope["route"] = _ROUTE
                 await response(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
-    def _known(self, request: Request) -> Response | None:
-        principal = self._state.gate.remembered(request)
+    async def _known(self, request: Request) -> Response | None:
+        late_s = AWAY_S if self._state.database.is_away else 0.0
+        principal = self._state.gate.remembered(request, late_s=late_s)
         if principal is None or not principal.may("read"):
             return None
-        stored = self._state.answers.get((principal.tenant, _query(request)))
-        if stored is None or not self._state.gate.has_token(principal):
+        digest = self._state.curve_keys.of(request.scope["query_string"])
+        if digest is None:
             return None
+        stored = self._state.answers.get((principal.tenant, digest), late_s=late_s)
+        if stored is None or not await self._state.gate.spends(principal, request):
+            return None
+        self._state.pools.times.note(principal.tenant)
         self._state.metrics.answers.labels("curve", "memory").inc()
         return known(request, stored)
 
@@ -68,23 +77,30 @@ async def get_curve(request: Request) -> Response:
     principal = await state.gate.admit(request, "read")
     require_text(request)
     want = wanted(request.query_params)
-    key = (principal.tenant, _query(request))
-    stored = state.answers.get(key)
+    digest = state.curve_keys.of(request.scope["query_string"])
+    stored = None if digest is None else state.answers.get((principal.tenant, digest))
     if stored is not None:
         state.metrics.answers.labels("curve", "memory").inc()
         return known(request, stored)
-    stored = await run_in_threadpool(_look, state, principal, request)
+    reads, gone = state.pools.reads, gone_of(request)
+    stored = await reads.run_unless(gone, principal.tenant, _look, state, principal, request)
     if stored is None:
-        answer = await change(request, start_curve, "curves.create")
+        answer = await change(request, start_curve, "curves.create", parse=learn_of_query)
         if answer.status_code != 200:
             return answer
-        stored = await run_in_threadpool(_look, state, principal, request)
+        stored = await reads.run_unless(gone, principal.tenant, _look, state, principal, request)
         if stored is None:
             return answer
     stored = rendered(stored, want)
-    state.answers.put(key, stored)
+    if digest is not None:
+        state.answers.put((principal.tenant, digest), stored)
     state.metrics.answers.labels("curve", "store").inc()
     return known(request, stored)
+
+
+def learn_of_query(call: Call) -> None:
+    """As `learn_names`, for a query."""
+    learn_names(call, call.query.get("graph", ""), dict(call.query))
 
 
 def known(request: Request, stored: Stored) -> Response:
@@ -93,12 +109,6 @@ def known(request: Request, stored: Stored) -> Response:
     if matches(request.headers.get("if-none-match"), stored.etag):
         return Response(status_code=304, headers=headers)
     return Response(stored.content, headers=headers, media_type=stored.media_type)
-
-
-def _query(request: Request) -> str:
-    """The query as it came, without building a URL."""
-    query: bytes = request.scope["query_string"]
-    return query.decode("latin-1")
 
 
 def _look(state: State, principal: Principal, request: Request) -> Stored | None:

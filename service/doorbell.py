@@ -20,6 +20,8 @@ SOLVE = "shardwise.solve"
 VISIBILITY_S = 12 * 3600
 """Longer than any solve: Redis must not hand out a second copy of what is being worked on."""
 
+PROBE_KEPT_S = 60
+
 log = logging.getLogger(__name__)
 
 
@@ -54,6 +56,13 @@ def configure(app: Celery, settings: Settings) -> Celery:
     return app
 
 
+def _refusals(app: Celery) -> tuple[type[Exception], ...]:
+    """What the broker answers instead of taking a message, as Python raises it."""
+    with app.connection_for_write() as connection:
+        found: tuple[type[Exception], ...] = connection.channel_errors
+        return (*found, *connection.connection_errors)
+
+
 class Doorbell:
     """Rings; says whether it could."""
 
@@ -65,10 +74,25 @@ class Doorbell:
         try:
             for job_id in job_ids:
                 self._app.send_task(SOLVE, args=[job_id], headers=inject(), retry=False)
-        except (OperationalError, OSError) as error:
-            log.warning("the broker cannot be reached, the sweeper will ring: %s", error)
+        except (OperationalError, OSError, *_refusals(self._app)) as error:
+            log.warning("the broker takes no message, the sweeper will ring: %s", error)
             return False
         return True
+
+    def takes_writes(self) -> str:
+        """`ok`, `refuses writes` (full, or a replica) or `unreachable`, by a write that expires."""
+        with self._app.connection_for_write() as connection:
+            try:
+                connection.ensure_connection(max_retries=1, timeout=3)
+                client: Any = connection.default_channel.client
+                client.set(f"{self._app.conf.task_default_queue}:probe", "1", ex=PROBE_KEPT_S)
+            except connection.channel_errors as error:
+                log.warning("the broker refuses writes: %s", error)
+                return "refuses writes"
+            except (OperationalError, OSError, *connection.connection_errors) as error:
+                log.debug("the broker cannot be reached: %s", error)
+                return "unreachable"
+        return "ok"
 
     def waiting(self) -> int | None:
         """Messages that no worker has taken; None when the broker cannot be reached."""

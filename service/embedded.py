@@ -19,7 +19,7 @@ from typing import IO
 
 from service.bond import bonded
 from service.broker import broker_command, socket_folder
-from service.settings import Settings, environment_of
+from service.settings import Settings, environment_of_child
 from service.store import leases
 from service.store.database import Database
 from shardwise.errors import BadInput, ShardwiseError
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 STARTS_WITHIN_S = 20.0
 LONGEST_PAUSE_S = 10.0
 INFO_FILE = "service.json"
+LONGEST_LINE = 4096
 
 
 class Lock:
@@ -69,10 +70,18 @@ class Part(threading.Thread):
     The thread lives as long as the program may, because the kernel binds the program to it.
     """
 
-    def __init__(self, name: str, command: Callable[[], list[str]], env: dict[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[], list[str]],
+        env: dict[str, str],
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """`say` gets each line of its output; without it the program writes our logs' lines."""
         super().__init__(name=name, daemon=True)
         self._command = command
         self._env = env
+        self._say = say
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self.failed: str | None = None
@@ -87,12 +96,17 @@ class Part(threading.Thread):
                     bonded(self._command()),
                     env=self._env,
                     stdin=subprocess.DEVNULL,
-                    stdout=sys.stderr.fileno(),
+                    stdout=sys.stderr.fileno() if self._say is None else subprocess.PIPE,
+                    stderr=None if self._say is None else subprocess.STDOUT,
                     start_new_session=True,
                 )
             except OSError as error:
                 self.failed = str(error)
                 return
+            if self._say is not None and self._process.stdout is not None:
+                with self._process.stdout as output:
+                    while line := output.readline(LONGEST_LINE):
+                        self._say(line.decode(errors="replace").rstrip())
             status = self._process.wait()
             if self._stopping.is_set():
                 return
@@ -117,6 +131,13 @@ class Part(threading.Thread):
         self.join(within_s)
 
 
+def _relay(line: str) -> None:
+    """A line of the broker as one of our log; advice about the host's memory is for debugging."""
+    _, mark, text = line.partition(" # ")
+    advice = "overcommit_memory" in line
+    log.log(logging.DEBUG if advice else logging.WARNING, "broker: %s", text if mark else line)
+
+
 class Embedded:
     """Broker and worker of one `serve`."""
 
@@ -124,8 +145,8 @@ class Embedded:
         self.folder = settings.folder
         self._socket = socket_folder(self.folder) / "broker.sock"
         self.settings = replace(settings, redis_url=f"unix://{self._socket}")
-        env = {**os.environ, **environment_of(self.settings), "PYTHONSAFEPATH": "1"}
-        self._broker = Part("broker", lambda: broker_command(self._socket), env)
+        env = {**environment_of_child(os.environ, self.settings), "PYTHONSAFEPATH": "1"}
+        self._broker = Part("broker", lambda: broker_command(self._socket), env, _relay)
         self._worker = Part("worker", lambda: [sys.executable, "-P", "-m", "worker"], env)
 
     def start(self, database: Database) -> None:

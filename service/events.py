@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 from sqlalchemy.orm import Session
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from service.edge import require_text
 from service.state import State, state_of
 from service.store.jobs import find_job, has_ended, job_document
 from service.store.launches import find_launch, launch_document, launch_has_ended
+from service.store.tables import Job
 from service.watch import Row, Watch
 
 STILL_THERE_S = 15.0
@@ -33,7 +33,12 @@ async def job_events(request: Request, job_id: str, kind: str | None) -> Respons
     def find(session: Session, tenant: str) -> Any:
         return find_job(session, tenant, job_id[:80], kind)
 
-    return await _stream(request, find, state_of(request).watch, job_document, has_ended)
+    state = state_of(request)
+
+    def document(job: Job) -> dict[str, Any]:
+        return job_document(job, state.queue.of(job))
+
+    return await _stream(request, find, state.watch, document, has_ended)
 
 
 async def launch_events(request: Request, launch_id: str) -> Response:
@@ -61,7 +66,7 @@ async def _stream(
         with state.database.read() as session:
             return find(session, principal.tenant)
 
-    row = await run_in_threadpool(look)
+    row = await state.pools.reads.run(principal.tenant, look)
     watch.require_room()
     return StreamingResponse(
         _events(state, watch, row, document, is_over),

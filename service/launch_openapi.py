@@ -7,19 +7,20 @@ from service.handlers.launches import DEFAULT_LOG_PAGE, MAX_LOG_PAGE
 from service.openapi import CHANGES, PAGING, READS, TEXT_TYPE, json_body, query, route
 
 _REF = "#/components/schemas/"
-_OWN = (400, 401, 403, 404, 413, 415, 422, 429, 503)
+_OWN = (400, 401, 403, 404, 408, 413, 415, 422, 429, 503)
 """What an agent's own calls may be answered."""
 
 post_token = route(
     {201: ("The token, shown this once", json_body("EnrolmentToken"))},
     CHANGES,
     body=json_body("TokenRequest"),
+    body_required=False,
     create=True,
     status_code=201,
 )
 enrol = route(
     {201: ("The agent's id and key, shown this once", json_body("Enrolled"))},
-    (400, 401, 403, 413, 415, 422, 429, 503),
+    (400, 401, 403, 408, 413, 415, 422, 429, 503),
     body=json_body("EnrolRequest"),
     create=True,
     status_code=201,
@@ -31,6 +32,7 @@ drain_agent = route(
     {200: ("The agent as it is now", json_body("Agent"))},
     (*CHANGES, 404),
     body=json_body("DrainRequest"),
+    body_required=False,
 )
 heartbeat = route(
     {200: ("What the agent is to do", json_body("Heartbeat"))},
@@ -68,7 +70,20 @@ list_launches = route(
 get_launch = route(
     {200: ("The launch with `assignments` and `runs`", json_body("Launch"))}, (*READS, 404)
 )
-delete_launch = route({200: ("The launch as it is now", json_body("Launch"))}, (*CHANGES, 404))
+delete_launch = route(
+    {
+        200: ("The launch as it is now", json_body("Launch")),
+        204: ("Forgotten (`forget=true`)", None),
+    },
+    (*CHANGES, 404),
+    parameters=[
+        query(
+            "forget",
+            {"type": "boolean", "default": False},
+            "Delete an ended launch with its output and what it measured.",
+        )
+    ],
+)
 launch_events = route(
     {
         200: (
@@ -83,7 +98,7 @@ get_logs = route(
     (*READS, 404),
     parameters=[
         query("after", {"type": "integer", "minimum": 0, "default": 0}, "Lines behind this one."),
-        query("rank", {"type": "integer", "minimum": 0}, "Only this rank's."),
+        query("rank", {"type": "integer", "minimum": 0, "maximum": 10**6}, "Only this rank's."),
         query(
             "limit",
             {"type": "integer", "minimum": 1, "maximum": MAX_LOG_PAGE, "default": DEFAULT_LOG_PAGE},

@@ -7,7 +7,7 @@ from statistics import median
 from time import monotonic
 
 from msgspec.structs import asdict
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -22,13 +22,17 @@ from service.store.launches import count_launches
 from service.store.records import living_workers
 from service.store.runs import recent_errors
 from service.store.tables import ACTIVE, STATES, Job
+from service.store.webhook_backlog import backlog
 
 LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SOLVE_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 LAG_S = (0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0, 86400.0)
 ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 MOST_KINDS = 32
+LIMITS = ("key", "address", "enrolment")
+REFUSALS = ("unknown", "replayed", "expired")
 SOURCES = ("memory", "store", "joined", "computed")
+CONNECTION_REFUSALS = ("connections", "evicted", "head", "time", "malformed", "tls")
 OUTCOMES = ("done", "failed", "cancelled")
 """Of a solve; rarer ones (crashed, returned, lost) have a series from their first on."""
 
@@ -65,6 +69,19 @@ class Metrics:
         self.rings = Counter(
             "shardwise_rings", "Messages to the broker.", ("outcome",), registry=self.registry
         )
+        self.refused = Counter(
+            "shardwise_connections_refused",
+            "Connections ended by a bound before the application saw a request: too many "
+            "(connections), ended for a newer one (evicted), too long a head (head), too slow "
+            "(time), no HTTP (malformed), no handshake (tls).",
+            ("reason",),
+            registry=self.registry,
+        )
+        for reason in CONNECTION_REFUSALS:
+            self.refused.labels(reason)
+        self.connections = Gauge(
+            "shardwise_connections", "Connections that are open.", registry=self.registry
+        )
         # A series that begins at its first event hides it: increase and rate see no step.
         for kind in KINDS:
             for source in SOURCES:
@@ -72,6 +89,7 @@ class Metrics:
         for outcome in ("sent", "failed"):
             self.rings.labels(outcome)
         self.agents = AgentMetrics(self.registry)
+        self.limits = LimitMetrics(self.registry)
         self.registry.register(StoreCollector(database, silent_s))
 
 
@@ -95,9 +113,17 @@ class AgentMetrics:
             buckets=ERRORS,
             registry=registry,
         )
+        self.enrolments_refused = Counter(
+            "shardwise_enrolments_refused",
+            "Enrolments refused for their token.",
+            ("reason",),
+            registry=registry,
+        )
         self._kinds: set[str] = set()
         for outcome in ("accepted", "refused"):
             self.reports.labels(outcome)
+        for reason in REFUSALS:
+            self.enrolments_refused.labels(reason)
 
     def observe(self, device_kind: str, errors: Errors) -> None:
         """Count a run's errors. Agents name their devices: beyond so many kinds it is `other`."""
@@ -108,6 +134,26 @@ class AgentMetrics:
         for quantity, error in asdict(errors).items():
             if error is not None:
                 self.errors.labels(quantity, kind).observe(abs(error))
+
+
+class LimitMetrics:
+    """Requests beyond a rate, and how the rates were counted."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.limited = Counter(
+            "shardwise_rate_limited",
+            "Requests answered 429 because a key, an address without one, or an address that "
+            "enrols asked too often.",
+            ("limit",),
+            registry=registry,
+        )
+        self.alone = Counter(
+            "shardwise_rate_checks_alone",
+            "Requests whose rate this process counted alone, because the broker was away.",
+            registry=registry,
+        )
+        for limit in LIMITS:
+            self.limited.labels(limit)
 
 
 class WorkerMetrics:
@@ -129,10 +175,32 @@ class WorkerMetrics:
         self.rung_again = Counter(
             "shardwise_rings_repeated", "Jobs rung for again.", registry=self.registry
         )
+        self.webhooks = WebhookMetrics(self.registry)
         for kind in KINDS:
             self.duration.labels(kind)
             for outcome in OUTCOMES:
                 self.solves.labels(kind, outcome)
+
+
+class WebhookMetrics:
+    """What a worker process has sent to receivers."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.attempts = Counter(
+            "shardwise_webhook_attempts",
+            "Attempts to deliver by how they count: delivered, postponed, given up, or lost to "
+            "another worker.",
+            ("outcome",),
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "shardwise_webhook_attempt_duration_seconds",
+            "Time of an attempt to deliver, looking up included.",
+            buckets=LATENCY_S,
+            registry=registry,
+        )
+        for outcome in ("delivered", "postponed", "given up", "lost"):
+            self.attempts.labels(outcome)
 
 
 def store_families() -> dict[str, GaugeMetricFamily]:
@@ -154,6 +222,15 @@ def store_families() -> dict[str, GaugeMetricFamily]:
             "recent_prediction_error_ratio",
             "Median of their relative errors, without sign.",
             ("quantity", "device_kind"),
+        ),
+        ("webhooks", "Webhooks of all tenants: active, failing, disabled.", ("state",)),
+        ("webhook_deliveries_pending", "Deliveries that wait, retries among them.", ()),
+        ("webhook_oldest_age_seconds", "Age of the oldest delivery that waits.", ()),
+        (
+            "webhook_untried_seconds",
+            "Longest time that a webhook has had a delivery due and no attempt: a dead receiver "
+            "does not raise it, workers that do not deliver do.",
+            (),
         ),
         ("database_query_seconds", "Time that these figures took to read.", ()),
     )
@@ -197,6 +274,7 @@ class StoreCollector(Collector):
                 alive = living_workers(session, self._silent_s)
                 of_agents, of_launches = count_agents(session), count_launches(session)
                 recent = recent_errors(session, MOST_KINDS)
+                outbox = backlog(session)
         except StoreUnavailable:
             families["database_up"].add_metric((), 0)
             return [families["database_up"]]
@@ -210,7 +288,11 @@ class StoreCollector(Collector):
         families["workers"].add_metric((), len(alive))
         families["worker_slots"].add_metric((), sum(worker.slots for worker in alive))
         families["database_query_seconds"].add_metric((), monotonic() - started)
-        for name, found in (("agents", of_agents), ("launches", of_launches)):
+        families["webhook_deliveries_pending"].add_metric((), outbox.pending)
+        families["webhook_oldest_age_seconds"].add_metric((), outbox.oldest_s)
+        families["webhook_untried_seconds"].add_metric((), outbox.untried_s)
+        by_state = {"agents": of_agents, "launches": of_launches, "webhooks": outbox.webhooks}
+        for name, found in by_state.items():
             for state, count in found.items():
                 families[name].add_metric((state,), count)
         for of_runs, found_errors in recent.items():

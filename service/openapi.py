@@ -12,10 +12,15 @@ from typing import Any
 
 import msgspec
 
+from service.administration_shapes import ADMINISTRATION_EXAMPLES, ADMINISTRATION_SHAPES
 from service.curve_forms import CURVE, MOST_GPU_TYPE
+from service.fair_order import PRIORITIES
 from service.handlers.accuracy import RefitRequest
 from service.handlers.allocations import AllocationRequest
+from service.handlers.keys import KeyRequest, RotateRequest
+from service.handlers.tenants import LimitsRequest, TenantRequest
 from service.handlers.watches import WatchRequest
+from service.handlers.webhooks import WebhookRequest
 from service.launch_request import LaunchRequest
 from service.launch_shapes import LAUNCH_EXAMPLES, LAUNCH_SHAPES
 from service.problems import MEDIA_TYPE, PROBLEMS
@@ -32,8 +37,9 @@ from service.search_options import NAMES, NUMBERS, PINS, STEP
 from service.shapes import EXAMPLES, SHAPES
 from service.skypilot_task import UserRequest
 from service.store.jobs import COLLECTIONS
-from service.store.pages import DEFAULT_LIMIT, MAX_LIMIT
+from service.store.pages import CURSOR, DEFAULT_LIMIT, MAX_LIMIT
 from service.store.tables import STATES
+from service.webhook_shapes import WEBHOOK_EXAMPLES, WEBHOOK_SHAPES
 from shardwise.schedulers.formats import FORMS, SHELL
 
 Route = dict[str, Any]
@@ -52,11 +58,16 @@ REQUESTS = (
     ReportsRequest,
     LaunchRequest,
     RefitRequest,
+    KeyRequest,
+    RotateRequest,
+    TenantRequest,
+    LimitsRequest,
+    WebhookRequest,
 )
 _REF = "#/components/schemas/"
 
 READS = (401, 403, 422, 429, 503)
-CHANGES = (400, *READS, 409, 413, 415)
+CHANGES = (400, *READS, 408, 409, 413, 415)
 TITLES = {
     status: "; ".join(title for other, title in PROBLEMS.values() if other == status)
     for status, _ in PROBLEMS.values()
@@ -66,7 +77,13 @@ TITLES = {
 def components() -> dict[str, Any]:
     """Every named shape."""
     _, found = msgspec.json.schema_components(REQUESTS, ref_template=_REF + "{name}")
-    return {**found, **SHAPES, **LAUNCH_SHAPES}
+    return {
+        **found,
+        **SHAPES,
+        **LAUNCH_SHAPES,
+        **ADMINISTRATION_SHAPES,
+        **WEBHOOK_SHAPES,
+    }
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
@@ -77,8 +94,9 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
         "key": {
             "type": "http",
             "scheme": "bearer",
-            "description": "`shardwise keys create`; not needed by a service on loopback "
-            "that has no keys.",
+            "description": "`shardwise keys create`, or an access token of the identity provider "
+            "if the service takes those (`Shardwise-Tenant` then names one of its tenants); not "
+            "needed by a service on loopback that has no keys and no identity provider.",
         }
     }
     for path, operations in document["paths"].items():
@@ -88,12 +106,20 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def allowed_methods(document: dict[str, Any], path: str) -> list[str]:
-    """The methods of a path, by the document; starlette's answer names one route's only."""
-    found = set()
-    for template, operations in document["paths"].items():
-        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", template), path):
-            found |= {method.upper() for method in operations}
-    return sorted(found)
+    """Returns the methods of a path, by the document; starlette's answer names one route's only.
+
+    Of several templates the one with the fewest parameters counts: `/v1/agents/tokens` is not the
+    agent `tokens`.
+    """
+    fitting = [
+        template
+        for template in document["paths"]
+        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", template), path)
+    ]
+    if not fitting:
+        return []
+    closest = min(fitting, key=lambda template: template.count("{"))
+    return sorted(method.upper() for method in document["paths"][closest])
 
 
 def _problem() -> dict[str, Any]:
@@ -104,7 +130,8 @@ def json_body(shape: str, example: Any = None) -> dict[str, Any]:
     """A body of the named shape."""
     content: dict[str, Any] = {"schema": {"$ref": _REF + shape}}
     if example is None:
-        example = EXAMPLES.get(shape) or LAUNCH_EXAMPLES.get(shape)
+        every = {**EXAMPLES, **LAUNCH_EXAMPLES, **ADMINISTRATION_EXAMPLES, **WEBHOOK_EXAMPLES}
+        example = every.get(shape)
     if example is not None:
         content["example"] = example
     return {"application/json": content}
@@ -125,6 +152,7 @@ def route(
     bad: tuple[int, ...],
     *,
     body: dict[str, Any] | None = None,
+    body_required: bool = True,
     parameters: list[dict[str, Any]] | None = None,
     create: bool = False,
     status_code: int = 200,
@@ -132,7 +160,7 @@ def route(
     """What FastAPI is told of a route: its good answers with their bodies, and its bad statuses."""
     extra: dict[str, Any] = {}
     if body is not None:
-        extra["requestBody"] = {"required": True, "content": body}
+        extra["requestBody"] = {"required": body_required, "content": body}
     if create:
         parameters = [*(parameters or []), _IDEMPOTENCY]
     if parameters:
@@ -166,7 +194,7 @@ _IDEMPOTENCY = {
 TEXT_TYPE = {"type": "string"}
 _SIZE = {"type": "integer", "minimum": 1, "maximum": 2**32}
 PAGING = [
-    query("cursor", TEXT_TYPE, "`next` of the page before."),
+    query("cursor", {"type": "string", "pattern": CURSOR}, "`next` of the page before."),
     query(
         "limit",
         {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
@@ -235,6 +263,11 @@ get_curve = route(
             "max_gpus", {"type": "integer", "minimum": 1}, "The largest GPU count.", required=True
         ),
         query(
+            "priority",
+            {"type": "integer", "minimum": PRIORITIES[0], "maximum": PRIORITIES[1], "default": 0},
+            "Of the job, if one is needed, among the tenant's own.",
+        ),
+        query(
             "format",
             {"type": "string", "enum": [CURVE, *FORMS], "default": CURVE},
             "What reads it (docs/schedulers.md).",
@@ -277,11 +310,21 @@ list_watches = route({200: ("All of them", json_body("WatchPage"))}, READS)
 get_watch = route({200: ("The watch", json_body("Watch"))}, (*READS, 404))
 delete_watch = route({204: ("Watched no more", None)}, (*CHANGES, 404), status_code=204)
 watch_metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, READS)
+get_usage = route({200: ("Each quota by its setting's name", json_body("Usage"))}, READS)
 healthz = route({200: ("It does", json_body("Health"))}, ())
+PURPOSES = ("writing", "reading")
 readyz = route(
-    {200: ("Ready", json_body("Readiness")), 503: ("Not ready", json_body("Readiness"))}, ()
+    {200: ("Ready", json_body("Readiness")), 503: ("Not ready", json_body("Readiness"))},
+    (422, 429),
+    parameters=[
+        query(
+            "for",
+            {"type": "string", "enum": list(PURPOSES), "default": PURPOSES[0]},
+            "`reading`: ready as long as the database answers, if it takes no writes or not.",
+        )
+    ],
 )
-metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, ())
+metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, (429,))
 post_allocation = route(
     {
         200: ("The allocation", json_body("Allocation")),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 _KEY = re.compile(r"\b(sw_[0-9a-f]{16}_|swe_)[0-9A-Za-z_-]{4,}")
+_SIGNING = re.compile(r"\bwhsec_[0-9A-Za-z+/=]{4,}")
 _PASSWORD = re.compile(r"(://[^\s:/@\"']*:)[^\s@\"'/]+(?=@)")
 
 
@@ -15,4 +16,6 @@ def redacted(text: str) -> str:
     """The text without secrets of keys, enrolment tokens, and passwords of URLs."""
     if "sw" in text:
         text = _KEY.sub(r"\1***", text)
+    if "whsec_" in text:
+        text = _SIGNING.sub("whsec_***", text)
     return _PASSWORD.sub(r"\1***", text) if "@" in text else text

@@ -44,7 +44,8 @@ def current_revision(database: Database) -> str | None:
     Not by Alembic's own context: each makes a table of its own, whose statements then fill the
     engine's cache, and probes and workers ask every few seconds.
     """
-    with database.errors(), database.engine.connect() as connection:
+    with database.read() as session:
+        connection = session.connection()
         if not inspect(connection).has_table(VERSION.name):
             return None
         found: str | None = connection.scalar(select(VERSION.c.version_num))

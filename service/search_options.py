@@ -79,13 +79,17 @@ def _options(values: Mapping[str, Any], *, strict: bool) -> Options:
     except msgspec.ValidationError as error:
         raise bad_field(error, "options") from None
     except BadInput as error:
-        name = _FLAGS.get(error.field or "", (error.field or "").replace("-", "_"))
-        raise BadInput(
-            error.problem, field=f"options.{name}" if name else "options", expected=error.expected
-        ) from None
+        raise of_request(error) from None
     return replace(
         options, zero=_numbers(options, "zero"), micro_batches=_numbers(options, "micro_batches")
     )
+
+
+def of_request(error: BadInput) -> BadInput:
+    """An error that names an option as the command line does, naming the request's member."""
+    name = _FLAGS.get(error.field or "", (error.field or "").replace("-", "_"))
+    field = f"options.{name}" if name else "options"
+    return BadInput(error.problem, field=field, expected=error.expected)
 
 
 def _numbers(options: Options, name: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from service.problems import PREFIX
+from service.queue_view import REASONS
 from service.store.jobs import COLLECTIONS
 from service.store.tables import ENDED, STATES
 
@@ -57,7 +58,9 @@ SHAPES: dict[str, Shape] = {
         request_id=TEXT, field=TEXT, expected=TEXT,
     ),
     "Health": of(status=TEXT),
-    "Readiness": of(status=TEXT, checks=of(database=TEXT, broker=TEXT, workers=WHOLE)),
+    "Readiness": of(
+        status=TEXT, checks=of(database=TEXT, writes=TEXT, broker=TEXT, workers=WHOLE)
+    ),
     "Graph": of(
         schema=schema("graph"), name=TEXT,
         tensors=several(
@@ -95,7 +98,12 @@ SHAPES: dict[str, Shape] = {
         question=OBJECT, content_id=TEXT, attempts=WHOLE, cancel_requested=FLAG,
         error=maybe(of("type", "title", "detail", type=TEXT, title=TEXT, detail=TEXT)),
         created_at=TEXT, started_at=maybe(TEXT), ended_at=maybe(TEXT), request_id=TEXT,
-        location=TEXT, result=OBJECT,
+        location=TEXT, result=OBJECT, priority=WHOLE, queue=maybe(ref("QueuePlace")),
+    ),
+    "QueuePlace": of(
+        place=maybe(WHOLE), of=WHOLE,
+        code={"type": "string", "enum": list(REASONS)}, waits_for=maybe(TEXT),
+        starts_at=maybe(TEXT), ends_at=maybe(TEXT),
     ),
     "JobPage": page("Job"),
     "Event": of(
@@ -119,6 +127,14 @@ SHAPES: dict[str, Shape] = {
         created_at=TEXT, job=ref("Job"),
     ),
     "WatchPage": page("Watch"),
+    "Usage": of(
+        schema=schema("usage"),
+        quotas={
+            "type": "object",
+            "additionalProperties": of(used=WHOLE, limit=WHOLE, what=TEXT),
+        },
+        day_ends_at=TEXT,
+    ),
     "Pending": of(schema=schema("pending"), waiting_for=several(ref("Job"))),
 }  # fmt: skip
 

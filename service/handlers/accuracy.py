@@ -8,7 +8,7 @@ import msgspec
 
 from service.edge import Answer, Call
 from service.handlers.graphs import paging
-from service.handlers.hardware import summary
+from service.handlers.hardware import row_summary, summary
 from service.json_body import convert, read_json
 from service.problems import not_found
 from service.store.hardware import add_hardware, find_hardware, list_versions
@@ -63,7 +63,9 @@ def post_refit(call: Call, hardware_id: str) -> Answer:
     runs = measurements_for(call.session, call.tenant, before.id, ask.launches, MOST_RUNS)
     fitted = refit(hardware_document(before), [run.document for run in runs])
     after = hardware_from_document(fitted)
-    new = add_hardware(call.session, call.tenant, after, previous_id=before.id)
+    new = add_hardware(
+        call.session, call.tenant, after, previous_id=before.id, origin="refit", room=call.room
+    )
     row = call.session.get_one(HardwareProfile, (call.tenant, after.id))
     return Answer(
         201 if new else 200,
@@ -92,9 +94,8 @@ def _profile(call: Call, spec: str) -> Hardware:
 
 
 def _version(row: HardwareProfile) -> dict[str, Any]:
-    hardware = hardware_from_document(row.document)
     return {
-        **summary(hardware, builtin=False, created_at=row.created_at),
+        **row_summary(row),
         "version": row.version,
         "previous_id": row.previous_id,
     }

@@ -24,6 +24,7 @@ from service.report_shapes import (
 from service.state import State
 from service.store.agents import (
     Beat,
+    Seen,
     agent_document,
     delete_agent,
     find_agent,
@@ -38,8 +39,10 @@ from service.store.ids import iso
 from service.store.launch_tables import Assignment, Launch
 from service.store.launches import assignment_document, count_parts, plan_of_launch
 from service.store.pages import page
+from service.store.quotas import count_bytes, day_is_full
 from service.store.records import record
 from service.store.reports import Bounds, Taken, take_reports
+from service.store.summaries import agent_item
 from shardwise.errors import BadInput
 
 
@@ -89,8 +92,12 @@ def get_agents(call: Call) -> Answer:
     at, limit = paging(call)
     seen = list_agents(call.session, call.tenant, at, limit)
     return Answer(
-        document=page(seen, limit, lambda one: (one.agent.created_at, one.agent.id), agent_document)
+        document=page(seen, limit, lambda one: (one.agent.created_at, one.agent.id), _item)
     )
+
+
+def _item(seen: Seen) -> dict[str, Any]:
+    return agent_item(agent_document(seen))
 
 
 def get_agent(call: Call, agent_id: str) -> Answer:
@@ -178,9 +185,13 @@ def post_reports(call: Call) -> Answer:
     reports: list[Report | Unread] = call.parsed
     agent_id = _own_id(call)
     bounds = Bounds(call.settings.max_log_lines, call.settings.max_log_bytes)
-    taken = take_reports(call.session, agent_id, reports, call.state.gangs.rules, bounds)
+    room, size = call.room, len(call.body)
+    full_day = day_is_full(call.session, room, size)
+    rules = call.state.gangs.rules
+    taken = take_reports(call.session, agent_id, reports, rules, bounds, room, full_day)
     if taken is None:
         raise not_found("agent", agent_id)
+    count_bytes(call.session, call.tenant, size)
     document = {
         "accepted": taken.accepted,
         "refused": [{"id": name, "reason": why} for name, why in taken.refused.items()],

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from service.edge import Answer, Call
-from service.handlers.graphs import resolve_graph
+from service.handlers.graphs import learn_names, resolve_graph
 from service.handlers.jobs import RETRY_AFTER_S, job_of, limits_of, require_no_failure
 from service.json_body import convert, read_json
 from service.problems import Problem
@@ -16,6 +16,7 @@ from service.questions import CurveRequest, Question, curve_question
 from service.store.hardware import find_hardware
 from service.store.jobs import job_document
 from service.store.results import result_of
+from service.store.summaries import job_item
 from shardwise.advise import AllocationJob, allocate, job_from_curve
 from shardwise.advise.allocation import CurvePoint
 from shardwise.errors import BadInput
@@ -23,6 +24,8 @@ from shardwise.errors import BadInput
 PENDING_SCHEMA = "shardwise.pending/1"
 MAX_JOBS = 1000
 MAX_POINTS = 4096
+MOST_LEARNT = 4
+"""Jobs whose rules on operators are checked at once; workers check those of the others."""
 
 
 class PointRequest(msgspec.Struct):
@@ -66,7 +69,7 @@ class Gathered:
     """The jobs with their curves, as far as they are known."""
 
     jobs: list[AllocationJob]
-    missing: list[Question]
+    missing: list[tuple[str, Question]]
 
 
 def parse_allocation(call: Call) -> AllocationRequest:
@@ -82,6 +85,8 @@ def parse_allocation(call: Call) -> AllocationRequest:
         raise BadInput(f"{len(ask.jobs)} jobs", field="jobs", expected=f"1 to {MAX_JOBS}")
     for i, job in enumerate(ask.jobs):
         _check_job(job, f"jobs[{i}]")
+    for job in [job for job in ask.jobs if job.options.get("pins")][:MOST_LEARNT]:
+        learn_names(call, job.graph or "", job.options)
     return ask
 
 
@@ -130,7 +135,7 @@ def gather(call: Call, ask: AllocationRequest, *, keep: bool) -> Gathered:
         stored = result_of(call.session, call.tenant, question.content_id)
         if stored is None:
             require_no_failure(call, question)
-            gathered.missing.append(question)
+            gathered.missing.append((f"jobs[{i}]", question))
             continue
         gathered.jobs.append(
             job_from_curve(
@@ -153,8 +158,12 @@ def _question(call: Call, job: JobRequest, gpus: int, at: str, *, keep: bool) ->
         graph = resolve_graph(call, job.graph, keep=keep)
         return curve_question(ask, graph, hardware, limits_of(call))
     except BadInput as error:
-        field = f"{at}.{error.field}" if error.field else at
-        raise BadInput(error.problem, field=field, expected=error.expected) from None
+        raise _in_job(error, at) from None
+
+
+def _in_job(error: BadInput, at: str) -> BadInput:
+    field = f"{at}.{error.field}" if error.field else at
+    return BadInput(error.problem, field=field, expected=error.expected)
 
 
 def known_allocation(call: Call) -> Answer:
@@ -170,11 +179,14 @@ def known_allocation(call: Call) -> Answer:
 def start_allocation(call: Call) -> Answer:
     """202: the curves that are missing are being computed; ask again."""
     gathered = gather(call, call.parsed, keep=True)
-    answer = Answer(202, headers={"Retry-After": RETRY_AFTER_S})
+    answer = Answer(202, headers={"Retry-After": RETRY_AFTER_S}, repeatable=True)
     waiting = {}
-    for question in gathered.missing:
-        job, made = job_of(call, question)
-        waiting[job.id] = job_document(job)
+    for at, question in gathered.missing:
+        try:
+            job, made = job_of(call, question)
+        except BadInput as error:
+            raise _in_job(error, at) from None
+        waiting[job.id] = job_item(job_document(job))
         if made:
             answer.ring.append(job.id)
     if not waiting:

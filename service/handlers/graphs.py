@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from service.cost_model import MOST_DIMS
 from service.edge import Answer, Call
 from service.ingest import Upload, read_upload, upload_of
 from service.problems import Problem
@@ -14,10 +15,10 @@ from service.store.graphs import (
     graph_content,
     list_graphs,
     owned_graph,
-    stored,
 )
 from service.store.ids import iso
 from service.store.pages import DEFAULT_LIMIT, MAX_LIMIT, Place, page, read_cursor
+from service.store.summaries import clipped
 from service.store.tables import OwnedGraph
 from shardwise.capture.shipped import shipped_graph, shipped_names
 from shardwise.errors import BadInput
@@ -38,7 +39,7 @@ def parse_upload(call: Call) -> Upload:
             raise BadInput(f"{value[:40]!r} is no size", field=key, expected="a size from 1")
         sizes[key] = int(value)
     name = call.query.get("name", "upload.onnx")[:200]
-    return read_upload(call.body, call.content_type, name, sizes, call.settings)
+    return read_upload(call.body, call.content_type, name, sizes, call.settings, call.reading)
 
 
 def post_graph(call: Call) -> Answer:
@@ -46,18 +47,14 @@ def post_graph(call: Call) -> Answer:
     new = keep_graph(call, call.parsed)
     row = owned_graph(call.session, call.tenant, call.parsed.id)
     where = f"/v1/graphs/{call.parsed.id}"
-    return Answer(201 if new else 200, graph_summary(row), headers={"Location": where})
+    return Answer(201 if new else 200, graph_summary(row), headers={"Location": where}, stores=new)
 
 
 def keep_graph(call: Call, upload: Upload) -> bool:
     """Store a graph within the tenant's quota; whether it is new."""
-    count, size = stored(call.session, call.tenant)
-    new = add_graph(call.session, call.tenant, upload.id, upload.canonical, upload.summary)
-    if new and count + 1 > call.limit("max_graphs"):
-        raise Problem("quota", f"{count} graphs are stored; delete some")
-    if new and size + len(upload.canonical) > call.limit("max_stored_bytes"):
-        raise Problem("quota", f"{size} bytes of graphs are stored; delete some")
-    return new
+    return add_graph(
+        call.session, call.tenant, upload.id, upload.canonical, upload.summary, call.room
+    )
 
 
 @cache
@@ -80,6 +77,29 @@ def resolve_graph(call: Call, spec: str, *, keep: bool = True) -> str:
             keep_graph(call, upload)
         return upload.id
     return owned_graph(call.session, call.tenant, spec[:100]).graph_id
+
+
+def learn_names(call: Call, spec: str, options: Any) -> None:
+    """Sees to it that rules on operators can be checked when the question is stored.
+
+    That takes the graph's names, which are read once in a process of their own: here, before
+    there is a transaction. An unknown graph is left to the handler.
+    """
+    if not isinstance(options, dict) or not options.get("pins"):
+        return
+    digests = call.state.digests
+    if spec.startswith(SHIPPED):
+        name = spec.removeprefix(SHIPPED)
+        if name in shipped_names():
+            digests.learn(_shipped(name).id, _shipped(name).canonical, call.settings)
+        return
+    with call.state.database.read() as session:
+        owned = session.get(OwnedGraph, (call.tenant, spec[:100]))
+        if owned is None or digests.tried(owned.graph_id):
+            return
+        content = graph_content(session, owned.graph_id)
+    if content is not None:
+        digests.learn(owned.graph_id, content, call.settings)
 
 
 def get_graphs(call: Call) -> Answer:
@@ -117,7 +137,8 @@ def graph_summary(row: OwnedGraph) -> dict[str, Any]:
     return {
         "schema": SUMMARY_SCHEMA,
         "id": row.graph_id,
-        **row.summary,
+        **{name: value for name, value in row.summary.items() if name != MOST_DIMS},
+        "name": clipped(row.name),
         "size_bytes": row.size_bytes,
         "created_at": iso(row.created_at),
     }

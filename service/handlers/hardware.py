@@ -14,9 +14,12 @@ from service.store.hardware import (
     delete_hardware,
     find_hardware,
     list_hardware,
+    profile_summary,
 )
 from service.store.ids import iso
 from service.store.pages import page
+from service.store.summaries import hardware_summary
+from service.store.tables import HardwareProfile
 from shardwise.errors import BadInput
 from shardwise.hardware import (
     Hardware,
@@ -25,8 +28,6 @@ from shardwise.hardware import (
     list_builtin,
     load_hardware,
 )
-
-SUMMARY_SCHEMA = "shardwise.hardware-summary/1"
 
 
 def parse_hardware(call: Call) -> Hardware:
@@ -46,11 +47,12 @@ def parse_hardware(call: Call) -> Hardware:
 def post_hardware(call: Call) -> Answer:
     """201 for a profile that is new to the tenant, 200 for one that it has."""
     hardware: Hardware = call.parsed
-    new = add_hardware(call.session, call.tenant, hardware)
+    new = add_hardware(call.session, call.tenant, hardware, room=call.room)
     return Answer(
         201 if new else 200,
         summary(hardware, builtin=False, created_at=None),
         headers={"Location": f"/v1/hardware/{hardware.id}"},
+        stores=new,
     )
 
 
@@ -62,9 +64,7 @@ def get_hardware_list(call: Call) -> Answer:
         rows,
         limit,
         lambda row: (row.created_at, row.hardware_id),
-        lambda row: summary(
-            hardware_from_document(row.document), builtin=False, created_at=row.created_at
-        ),
+        row_summary,
     )
     document["builtin"] = [
         summary(load_hardware(name), builtin=True, created_at=None) for name in list_builtin()
@@ -91,17 +91,9 @@ def remove_hardware(call: Call, hardware_id: str) -> Answer:
 
 def summary(hardware: Hardware, *, builtin: bool, created_at: float | None) -> dict[str, Any]:
     """A profile as lists show it."""
-    device = hardware.devices[0]
-    return {
-        "schema": SUMMARY_SCHEMA,
-        "id": hardware.id,
-        "name": hardware.name,
-        "builtin": builtin,
-        "provenance": hardware.provenance,
-        "device": device.kind,
-        "gpus_per_node": device.count,
-        "memory_bytes": device.memory_bytes,
-        "max_nodes": hardware.max_nodes,
-        "measured": bool(hardware.collectives),
-        "created_at": iso(created_at),
-    }
+    return {**hardware_summary(hardware, builtin=builtin), "created_at": iso(created_at)}
+
+
+def row_summary(row: HardwareProfile) -> dict[str, Any]:
+    """A stored profile as lists show it."""
+    return {**profile_summary(row), "created_at": iso(row.created_at)}

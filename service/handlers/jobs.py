@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from service.curve_forms import NAMES as FORM_NAMES
 from service.edge import Answer, Call
-from service.handlers.graphs import paging, resolve_graph
+from service.estimates import Estimate
+from service.handlers.graphs import learn_names, paging, resolve_graph
 from service.json_body import convert, read_json
+from service.possible import require_possible
 from service.problems import Problem
 from service.questions import (
     CurveRequest,
@@ -25,6 +28,7 @@ from service.questions import (
     quote_question,
 )
 from service.search_options import NAMES, options_from_query
+from service.store.graphs import owned_graph
 from service.store.hardware import find_hardware
 from service.store.jobs import (
     COLLECTIONS,
@@ -32,16 +36,20 @@ from service.store.jobs import (
     failed_lately,
     find_job,
     find_or_make_job,
+    has_ended,
     job_document,
     job_for,
     list_jobs,
 )
 from service.store.pages import page
 from service.store.results import Stored, content_of_answer, result_of
+from service.store.summaries import job_item
 from service.store.tables import STATES, Job
 from shardwise.errors import BadInput
 
 RETRY_AFTER_S = "1"
+_QUESTIONS = (FrontierRequest, CurveRequest, PlanRequest, QuoteRequest)
+_PRIORITY = re.compile(r"-?[0-9]{1,3}")
 FAILED_FOR_S = 60.0
 """How long a failure answers those who only ask again; `POST` computes anew at once."""
 
@@ -53,7 +61,10 @@ def parse_request(shape: type[Any]) -> Callable[[Call], Any]:
         value = read_json(call.body, call.settings.max_json_depth)
         if not isinstance(value, dict):
             raise BadInput("not an object", expected="a JSON object")
-        return convert(value, shape)
+        ask = convert(value, shape)
+        if isinstance(ask, _QUESTIONS):
+            learn_names(call, ask.graph, ask.options)
+        return ask
 
     return parse
 
@@ -106,6 +117,10 @@ def curve_from_query(call: Call, *, keep: bool) -> Question:
             options.setdefault(name, []).append(value)
         elif name in ("graph", "hardware"):
             values[name] = value
+        elif name == "priority":
+            if not _PRIORITY.fullmatch(value):
+                raise BadInput(f"{value[:40]!r}", field=name, expected="a whole number")
+            values[name] = int(value)
         elif name == "max_gpus":
             if not (value.isascii() and value.isdigit() and len(value) < 10):
                 raise BadInput(f"{value[:40]!r}", field=name, expected="a whole number from 1")
@@ -151,6 +166,7 @@ def job_answer(call: Call, question: Question) -> Answer:
     """200 with the answer when it is known, else 202 with the job that computes it."""
     job, made = job_of(call, question)
     answer = shown(call, job)
+    answer.stores, answer.recall = made, ("job", job.id)
     if job.state == "done":
         call.state.metrics.answers.labels(job.kind, "store").inc()
         return answer
@@ -166,6 +182,13 @@ def job_answer(call: Call, question: Question) -> Answer:
 
 def job_of(call: Call, question: Question) -> tuple[Job, bool]:
     """The one job of a question, and whether it was made now."""
+    summary = owned_graph(call.session, call.tenant, question.graph_id).summary
+    require_possible(call.state.digests, question, summary)
+
+    def estimate() -> Estimate:
+        longest_s = float(call.limit("solve_time_s"))
+        return call.state.estimates.of(call.session, call.tenant, question, summary, longest_s)
+
     return find_or_make_job(
         call.session,
         call.tenant,
@@ -174,12 +197,14 @@ def job_of(call: Call, question: Question) -> tuple[Job, bool]:
         key_id=call.principal.key_id,
         request_id=call.request_id,
         trace=call.trace,
+        priority=question.priority,
+        estimate=estimate,
     )
 
 
 def shown(call: Call, job: Job) -> Answer:
-    """A job's document, with its result when it is done."""
-    document = job_document(job)
+    """A job's document, with its result when it is done, else with where it stands."""
+    document = job_document(job, standing(call, [job])(job))
     headers = {"Location": document["location"]}
     if job.state == "done":
         stored = result_of(call.session, job.tenant_id, job.content_id)
@@ -188,6 +213,13 @@ def shown(call: Call, job: Job) -> Answer:
         document["result"] = msgspec.Raw(stored.content)
         headers["ETag"] = stored.etag
     return Answer(200, document, headers=headers)
+
+
+def standing(call: Call, jobs: Sequence[Job]) -> Callable[[Job], dict[str, Any] | None]:
+    """What says where each of these jobs stands; the queue is looked at if one has not ended."""
+    if all(has_ended(job) for job in jobs):
+        return lambda job: None
+    return call.state.queue.look(call.session)
 
 
 def get_job(call: Call, job_id: str, kind: str | None) -> Answer:
@@ -214,7 +246,15 @@ def get_jobs(call: Call, kind: str | None) -> Answer:
     rows = list_jobs(
         call.session, call.tenant, place, limit, kind=kind, state=state, graph_id=graph
     )
-    return Answer(document=page(rows, limit, lambda job: (job.created_at, job.id), job_document))
+    where = standing(call, rows)
+    return Answer(
+        document=page(
+            rows,
+            limit,
+            lambda job: (job.created_at, job.id),
+            lambda job: job_item(job_document(job, where(job))),
+        )
+    )
 
 
 def remove_job(call: Call, job_id: str, kind: str | None) -> Answer:

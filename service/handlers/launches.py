@@ -19,6 +19,7 @@ from service.store.launch_logs import read_lines
 from service.store.launch_tables import Launch
 from service.store.launches import (
     find_launch,
+    forget_launch,
     launch_document,
     list_launches,
     make_launch,
@@ -31,6 +32,7 @@ from service.store.launches import (
 from service.store.pages import page
 from service.store.results import content_of_answer, result_of
 from service.store.runs import run_document
+from service.store.summaries import few_numbers, launch_item
 from service.store.tables import OwnedGraph
 from shardwise.errors import BadInput
 
@@ -60,11 +62,13 @@ def post_launch(call: Call) -> Answer:
         summary={} if plan is None else _summary(call, plan),
         graph_id=_graph_id(call, ask, plan),
         max_launches=int(call.limit("max_launches")),
+        room=call.room,
         key_id=call.principal.key_id,
         request_id=call.request_id,
     )
     document = launch_document(launch)
-    return Answer(201, document, headers={"Location": document["location"]}, after=[place])
+    headers = {"Location": document["location"]}
+    return Answer(201, document, headers=headers, after=[place], recall=("launch", launch.id))
 
 
 def _plan(call: Call, ask: LaunchRequest) -> dict[str, Any] | None:
@@ -119,11 +123,7 @@ def _summary(call: Call, plan: dict[str, Any]) -> dict[str, Any]:
         "hardware_id": hardware_id,
         "gpus": plan["gpus"],
         "nodes": nodes,
-        "predicted": {
-            name: value
-            for name, value in plan["predicted"].items()
-            if isinstance(value, int | float)
-        },
+        "predicted": few_numbers(plan["predicted"]),
     }
 
 
@@ -134,7 +134,11 @@ def get_launches(call: Call) -> Answer:
     if state is not None and state not in LAUNCH_STATES:
         raise BadInput(f"{state[:40]!r}", field="state", expected=", ".join(LAUNCH_STATES))
     rows = list_launches(call.session, call.tenant, at, limit, state)
-    return Answer(document=page(rows, limit, lambda row: (row.created_at, row.id), launch_document))
+    return Answer(document=page(rows, limit, lambda row: (row.created_at, row.id), _item))
+
+
+def _item(launch: Launch) -> dict[str, Any]:
+    return launch_item(launch_document(launch))
 
 
 def get_launch(call: Call, launch_id: str) -> Answer:
@@ -143,7 +147,16 @@ def get_launch(call: Call, launch_id: str) -> Answer:
 
 
 def remove_launch(call: Call, launch_id: str) -> Answer:
-    """Stop: 200 with the launch as it is now; it has ended when its agents have said so."""
+    """Stop: 200 with the launch as it is now; it has ended when its agents have said so.
+
+    With `forget=true` an ended one is deleted: 204.
+    """
+    forget = call.query.get("forget", "false")
+    if forget not in ("true", "false"):
+        raise BadInput(f"{forget[:40]!r}", field="forget", expected="true or false")
+    if forget == "true":
+        forget_launch(call.session, call.tenant, launch_id[:80])
+        return Answer(204)
     launch = stop_launch(call.session, call.tenant, launch_id[:80])
     return Answer(200, _whole(call, launch))
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from service.edge import Answer, Call
-from service.handlers.graphs import resolve_graph
+from service.handlers.graphs import learn_names, resolve_graph
 from service.handlers.jobs import job_of, limits_of
 from service.json_body import convert, read_json
 from service.problems import Problem
@@ -21,7 +21,9 @@ from service.store.graphs import owned_graph
 from service.store.hardware import find_hardware
 from service.store.ids import iso
 from service.store.jobs import job_document
+from service.store.quotas import full
 from service.store.tables import Watch
+from service.store.tenants import lock_tenant
 from service.store.watches import (
     add_watch,
     count_watches,
@@ -63,6 +65,7 @@ def parse_watch(call: Call) -> WatchRequest:
         )
     if ask.max_gpus > MAX_GPUS:
         raise BadInput(f"{ask.max_gpus}", field="max_gpus", expected=f"at most {MAX_GPUS}")
+    learn_names(call, ask.graph, ask.options)
     return ask
 
 
@@ -74,6 +77,8 @@ def post_watch(call: Call) -> Answer:
     curve = CurveRequest(graph, ask.hardware, ask.max_gpus, ask.options)
     question = curve_question(curve, graph, hardware, limits_of(call))
     headers = {"Location": f"/v1/watches/{ask.name}"}
+    # Retention, which holds this lock too, sees the watch or comes before it.
+    lock_tenant(call.session, call.tenant)
     new = add_watch(
         call.session,
         call.tenant,
@@ -87,12 +92,18 @@ def post_watch(call: Call) -> Answer:
         known = find_watch(call.session, call.tenant, ask.name)
         if known.content_id != question.content_id:
             raise Problem("in-use", f"{ask.name} watches another curve: delete it first")
-    elif count_watches(call.session, call.tenant) > (most := int(call.limit("max_watched"))):
-        raise Problem("quota", f"{most} curves are watched already: delete one first")
+    elif (used := count_watches(call.session, call.tenant)) > call.room.limit("max_watched"):
+        raise full("max_watched", used - 1, call.room.limit("max_watched"), 1)
     job, made = job_of(call, question)
     row = find_watch(call.session, call.tenant, ask.name)
     document = {**watch_document(row), "job": job_document(job)}
-    return Answer(201 if new else 200, document, headers=headers, ring=[job.id] if made else [])
+    return Answer(
+        201 if new else 200,
+        document,
+        headers=headers,
+        ring=[job.id] if made else [],
+        repeatable=True,
+    )
 
 
 def get_watches(call: Call) -> Answer:

@@ -28,7 +28,11 @@ async def post_token(request: Request) -> Response:
 
 @router.post("", **doc.enrol)
 async def post_agent(request: Request) -> Response:
-    """Enrol an agent with a token, which is used up. Its key is shown this once."""
+    """Enrol an agent with a token, which is used up. Its key is shown this once.
+
+    The token also goes as `Authorization: Bearer TOKEN`, where it is looked at before the body is
+    read. Without that header the body may have 64 KiB and no encoding.
+    """
     return await enrol_agent(request)
 
 

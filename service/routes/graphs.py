@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
 async def post_graph(request: Request) -> Response:
     """Upload a graph: JSON (gzip welcome) or an ONNX file. The same graph has the same id."""
     parse = handlers.parse_upload
-    return await change(request, handlers.post_graph, "graphs.create", parse=parse)
+    return await change(request, handlers.post_graph, "graphs.create", parse=parse, upload=True)
 
 
 @router.get("", **doc.list_graphs)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from service import openapi as doc
-from service.schema import require_schema
-from service.state import State, state_of
-from service.store.database import StoreUnavailable
-from service.store.records import living_workers
+from service.openapi import PURPOSES
+from service.problems import Problem
+from service.state import state_of
 from shardwise.errors import BadInput
 
-log = logging.getLogger(__name__)
 router = APIRouter(tags=["operation"])
 
 
@@ -29,33 +23,38 @@ async def healthz() -> Response:
 
 @router.get("/readyz", **doc.readyz)
 async def readyz(request: Request) -> Response:
-    """Whether questions can be taken and are being computed."""
-    checks = await run_in_threadpool(_checks, state_of(request))
+    """Whether questions can be taken and are being computed; `for=reading`: whether any answer.
+
+    A broker or a worker that is away delays answers only.
+    """
+    await state_of(request).gate.admit_anyone(request)
+    purpose = request.query_params.get("for", "writing")
+    if purpose not in PURPOSES:
+        raise BadInput(f"{purpose[:40]!r}", field="for", expected=" or ".join(PURPOSES))
+    checks = await state_of(request).readiness.checks()
     ready = checks["database"] == "ok"
+    if purpose == "writing":
+        ready = ready and checks["writes"] == "ok"
     return JSONResponse(
         {"status": "ready" if ready else "not ready", "checks": checks}, 200 if ready else 503
     )
 
 
-def _checks(state: State) -> dict[str, Any]:
-    """Accepting needs the database alone; a broker or worker that is away delays answers."""
-    try:
-        require_schema(state.database)
-        with state.database.read() as session:
-            workers = len(living_workers(session, state.settings.lease_s))
-    except StoreUnavailable as error:
-        # Its reason names hosts and users: that is for the log, not for whoever asks.
-        log.warning("not ready: %s", error)
-        return {"database": "unavailable", "broker": "not asked", "workers": 0}
-    except BadInput as error:
-        return {"database": str(error), "broker": "not asked", "workers": 0}
-    broker = "ok" if state.doorbell.waiting() is not None else "unreachable"
-    return {"database": "ok", "broker": broker, "workers": workers}
+def require_certificate(request: Request) -> None:
+    """A problem for a client without a certificate, where the settings name who signs them."""
+    shown = request.scope.get("extensions", {}).get("tls", {}).get("client_cert_name")
+    if state_of(request).settings.tls_client_ca and shown is None:
+        raise Problem("forbidden", "metrics are for clients with a certificate")
 
 
 @router.get("/metrics", **doc.metrics)
 async def metrics(request: Request) -> Response:
-    """Metrics in Prometheus' text form."""
-    registry = state_of(request).metrics.registry
-    text = await run_in_threadpool(generate_latest, registry)
+    """Metrics in Prometheus' text form.
+
+    Where client certificates are asked for (`tls_client_ca`), only a client with one gets them.
+    """
+    state = state_of(request)
+    await state.gate.admit_anyone(request)
+    require_certificate(request)
+    text = await state.pools.probes.run("metrics", generate_latest, state.metrics.registry)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -37,7 +37,7 @@ async def get_launch(request: Request, launch_id: str) -> Response:
 
 @router.delete("/{launch_id}", **doc.delete_launch)
 async def delete_launch(request: Request, launch_id: str) -> Response:
-    """Stop a launch; one that has ended stays as it is."""
+    """Stop a launch; one that has ended stays as it is, or is forgotten where that is asked."""
     handler = partial(handlers.remove_launch, launch_id=launch_id)
     return await change(request, handler, "launches.stop")
 

@@ -11,7 +11,9 @@ from html import escape
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, JSONResponse
+
+from service.state import state_of
 
 router = APIRouter()
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
@@ -25,8 +27,16 @@ _STYLE = (
 @router.get("/docs", include_in_schema=False)
 async def reference(request: Request) -> HTMLResponse:
     """The reference of all calls."""
+    await state_of(request).gate.admit_anyone(request)
     headers = {"Content-Security-Policy": POLICY}
     return HTMLResponse(reference_page(request.app.openapi()), headers=headers)
+
+
+@router.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
+async def document(request: Request) -> JSONResponse:
+    """The OpenAPI document."""
+    await state_of(request).gate.admit_anyone(request)
+    return JSONResponse(request.app.openapi())
 
 
 def reference_page(document: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from service.problems import Problem
@@ -20,7 +20,7 @@ from shardwise.errors import BadInput, NotFound
 
 MAX_EXPIRES_S = 30 * 86400.0
 MAX_USES = 1000
-_TOKEN = re.compile(r"^swe_[0-9A-Za-z_-]{43}$")
+_TOKEN = re.compile(r"^swe_[0-9A-Za-z_-]{43}\Z")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Unenrolled:
     why: str
     tenant: str
     token_name: str
+    token_hash: str = ""
 
 
 def make_token(
@@ -86,6 +87,42 @@ def make_token(
     return token, row.expires_at
 
 
+def refused_token(session: Session, token: str, *, repeated: bool) -> Unenrolled | None:
+    """Returns why a token cannot enrol, None when it may; it takes no use and no lock.
+
+    A token of which nothing is left passes when the call may be a repeat (`repeated`: it has an
+    Idempotency-Key) and an agent of it has yet to send its first heartbeat: `enrol` decides.
+    """
+    if not looks_like_token(token):
+        return Unenrolled("unknown", "", "")
+    found = session.execute(
+        select(Enrolment, Enrolment.expires_at <= now()).where(Enrolment.token_hash == _hash(token))
+    ).first()
+    if found is None:
+        return Unenrolled("unknown", "", "")
+    row, expired = found
+    if row.used_at is None and not expired:
+        return None
+    if repeated and _unheard(session, row):
+        return None
+    why = "expired" if row.used_at is None else "replayed"
+    return Unenrolled(why, row.tenant_id, row.name, row.token_hash)
+
+
+def looks_like_token(text: str) -> bool:
+    """Whether a text has the form of an enrolment token."""
+    return _TOKEN.match(text) is not None
+
+
+def _unheard(session: Session, row: Enrolment) -> bool:
+    """Whether an agent of this token has sent no heartbeat yet."""
+    of_token = Agent.token_hash == row.token_hash
+    if row.agent_id is not None:
+        of_token = or_(of_token, Agent.id == row.agent_id)
+    unheard = select(Agent.id).where(of_token, Agent.boot_id == "").limit(1)
+    return session.scalar(unheard) is not None
+
+
 def enrol(
     session: Session,
     token: str,
@@ -103,7 +140,7 @@ def enrol(
     new key of the same agent, since its first answer was lost. A problem `quota` when the tenant
     has too many agents.
     """
-    if not _TOKEN.match(token):
+    if not looks_like_token(token):
         return Unenrolled("unknown", "", "")
     mine = Enrolment.token_hash == _hash(token)
     # The lock makes all that enrol with one token take turns.
@@ -118,9 +155,9 @@ def enrol(
     if agent is not None:
         return _again(session, row, agent)
     if row.used_at is not None:
-        return Unenrolled("replayed", row.tenant_id, row.name)
+        return _unenrolled("replayed", row)
     if expired:
-        return Unenrolled("expired", row.tenant_id, row.name)
+        return _unenrolled("expired", row)
     tenant = row.tenant_id
     count = session.scalar(select(func.count()).where(Agent.tenant_id == tenant)) or 0
     if count >= max_agents:
@@ -165,14 +202,18 @@ def _agent_of(session: Session, row: Enrolment, once_hash: str | None) -> Agent 
 def _again(session: Session, row: Enrolment, agent: Agent) -> Enrolled | Unenrolled:
     """A new key instead of the one that did not arrive."""
     if agent.boot_id:
-        return Unenrolled("replayed", row.tenant_id, row.name)
+        return _unenrolled("replayed", row)
     try:
         revoke_key(session, agent.key_id)
     except NotFound:
-        return Unenrolled("replayed", row.tenant_id, row.name)
+        return _unenrolled("replayed", row)
     key = create_key(session, row.tenant_id, ("agent",), f"agent {agent.name}", agent_id=agent.id)
     agent.key_id = key.split("_")[1]
     return Enrolled(agent.id, key, row.tenant_id)
+
+
+def _unenrolled(why: str, row: Enrolment) -> Unenrolled:
+    return Unenrolled(why, row.tenant_id, row.name, row.token_hash)
 
 
 def _hash(text: str) -> str:

@@ -5,23 +5,37 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, exists, select
 from sqlalchemy.orm import Session
 
+from service.gang import LAUNCH_ACTIVE
 from service.problems import Problem, not_found
+from service.store.blobs import drop_blobs, keep_blob
 from service.store.database import now
 from service.store.insert import insert_new
+from service.store.launch_tables import Launch
 from service.store.pages import Place, after
+from service.store.quotas import Room
 from service.store.tables import ACTIVE, GraphBlob, Job, OwnedGraph, Result, Watch
 
 
 def add_graph(
-    session: Session, tenant: str, graph_id: str, canonical: bytes, summary: dict[str, Any]
+    session: Session,
+    tenant: str,
+    graph_id: str,
+    canonical: bytes,
+    summary: dict[str, Any],
+    room: Room | None = None,
 ) -> bool:
-    """Store a graph for a tenant; whether it is new to that tenant."""
+    """Store a graph for a tenant; whether it is new to that tenant.
+
+    A `quota` problem when `room` has none for it.
+    """
     if session.get(OwnedGraph, (tenant, graph_id)) is not None:
         return False
-    insert_new(session, GraphBlob, id=graph_id, content=zlib.compress(canonical, 6))
+    if room is not None:
+        room.require(session, max_graphs=1, max_stored_bytes=len(canonical))
+    keep_blob(session, GraphBlob, graph_id, canonical)
     return insert_new(
         session,
         OwnedGraph,
@@ -32,16 +46,6 @@ def add_graph(
         size_bytes=len(canonical),
         summary=summary,
     )
-
-
-def stored(session: Session, tenant: str) -> tuple[int, int]:
-    """How many graphs a tenant has, and their bytes."""
-    row = session.execute(
-        select(func.count(), func.coalesce(func.sum(OwnedGraph.size_bytes), 0)).where(
-            OwnedGraph.tenant_id == tenant
-        )
-    ).one()
-    return int(row[0]), int(row[1])
 
 
 def owned_graph(session: Session, tenant: str, graph_id: str) -> OwnedGraph:
@@ -69,16 +73,18 @@ def list_graphs(session: Session, tenant: str, place: Place | None, limit: int) 
 def delete_graph(session: Session, tenant: str, graph_id: str) -> None:
     """Forget a tenant's graph with all answers about it.
 
-    A problem `in-use` while one of its jobs is queued or running.
+    A problem `in-use` while a job on it is queued or running, or a launch of it has not ended.
     """
     owned = owned_graph(session, tenant, graph_id)
     mine = (Job.tenant_id == tenant, Job.graph_id == graph_id)
     if session.scalar(select(Job.id).where(*mine, Job.state.in_(ACTIVE)).limit(1)):
         raise Problem("in-use", f"a job on {graph_id} is queued or running: cancel it first")
+    launched = (Launch.tenant_id == tenant, Launch.graph_id == graph_id)
+    if session.scalar(select(Launch.id).where(*launched, Launch.state.in_(LAUNCH_ACTIVE)).limit(1)):
+        raise Problem("in-use", f"a launch of {graph_id} has not ended: stop it first")
     session.execute(delete(Watch).where(Watch.tenant_id == tenant, Watch.graph_id == graph_id))
     session.execute(delete(Job).where(*mine))
     session.execute(delete(Result).where(Result.tenant_id == tenant, Result.graph_id == graph_id))
     session.delete(owned)
     session.flush()
-    others = select(OwnedGraph.graph_id).where(OwnedGraph.graph_id == graph_id)
-    session.execute(delete(GraphBlob).where(GraphBlob.id == graph_id, ~others.exists()))
+    drop_blobs(session, GraphBlob, [graph_id], exists().where(OwnedGraph.graph_id == GraphBlob.id))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, func, select
-from sqlalchemy.orm import Session
+from typing import Any
+
+from sqlalchemy import Select, delete, func, select
+from sqlalchemy.orm import Session, defer
 
 from service.problems import not_found
 from service.store.database import now
 from service.store.insert import insert_new
 from service.store.pages import Place, after
+from service.store.quotas import Room
+from service.store.summaries import hardware_summary, size_of, summary_of_document
 from service.store.tables import HardwareProfile
 from service.store.tenants import lock_tenant
 from shardwise.errors import BadInput
@@ -44,10 +48,25 @@ def check_sizes(hardware: Hardware) -> None:
 
 
 def add_hardware(
-    session: Session, tenant: str, hardware: Hardware, previous_id: str | None = None
+    session: Session,
+    tenant: str,
+    hardware: Hardware,
+    previous_id: str | None = None,
+    *,
+    origin: str = "uploaded",
+    room: Room | None = None,
 ) -> bool:
-    """Store a profile for a tenant, as the newest version of its name; whether it is new to it."""
+    """Store a profile for a tenant, as the newest version of its name; whether it is new to it.
+
+    `origin`: uploaded, measured or refit. A `quota` problem when `room` has none for it.
+    """
     lock_tenant(session, tenant)
+    if session.get(HardwareProfile, (tenant, hardware.id)) is not None:
+        return False
+    document = hardware_document(hardware)
+    size = size_of(document)
+    if room is not None:
+        room.require(session, max_profiles=1, max_profile_bytes=size)
     mine = (HardwareProfile.tenant_id == tenant, HardwareProfile.name == hardware.name)
     newest = session.scalar(select(func.max(HardwareProfile.version)).where(*mine)) or 0
     return insert_new(
@@ -57,9 +76,12 @@ def add_hardware(
         hardware_id=hardware.id,
         created_at=now(),
         name=hardware.name,
-        document=hardware_document(hardware),
+        document=document,
         version=newest + 1,
         previous_id=previous_id,
+        size_bytes=size,
+        summary=hardware_summary(hardware, builtin=False),
+        origin=origin,
     )
 
 
@@ -70,8 +92,21 @@ def list_versions(
     query = select(HardwareProfile).where(
         HardwareProfile.tenant_id == tenant, HardwareProfile.name == name
     )
+    return _page_of(session, query, place, limit)
+
+
+def _page_of(
+    session: Session, query: Select[Any], place: Place | None, limit: int
+) -> list[HardwareProfile]:
+    """A page of profiles without their documents, which stay in the database."""
     columns = (HardwareProfile.created_at, HardwareProfile.hardware_id)
-    return list(session.scalars(after(query, *columns, place, limit)))
+    query = after(query, *columns, place, limit)
+    return list(session.scalars(query.options(defer(HardwareProfile.document))))
+
+
+def profile_summary(row: HardwareProfile) -> dict[str, Any]:
+    """What lists say of a profile; its document is read only where a former release stored it."""
+    return row.summary or summary_of_document(row.document)
 
 
 def base_of(
@@ -81,22 +116,28 @@ def base_of(
 
     What the tenant has not (any more) keeps the id that the plan has.
     """
-    own = session.execute(
-        select(HardwareProfile.hardware_id, HardwareProfile.document)
-        .where(HardwareProfile.tenant_id == tenant, HardwareProfile.name == name)
+    mine = (HardwareProfile.tenant_id == tenant, HardwareProfile.name == name)
+    ids = session.scalars(
+        select(HardwareProfile.hardware_id)
+        .where(*mine)
         .order_by(HardwareProfile.created_at.desc(), HardwareProfile.hardware_id.desc())
         .limit(MAX_VERSIONS)
     ).all()
-    known = [hardware_from_document(document) for _, document in own]
-    if name in list_builtin():
-        known.append(load_hardware(name))
-    for profile in known:
-        if profile.id == hardware_id or (
-            nodes is not None and profile.with_nodes(nodes).id == hardware_id
-        ):
-            return profile.id, profile.name
-    if hardware_id is None and known:
-        return known[0].id, known[0].name
+    if hardware_id in ids or (hardware_id is None and ids):
+        return hardware_id or ids[0], name
+    builtin = load_hardware(name) if name in list_builtin() else None
+    if builtin is not None and hardware_id in (None, builtin.id):
+        return builtin.id, name
+    if nodes is not None:
+        # One document at a time: there may be many, and large.
+        for own_id in ids:
+            document = session.scalar(
+                select(HardwareProfile.document).where(*mine, HardwareProfile.hardware_id == own_id)
+            )
+            if hardware_from_document(document).with_nodes(nodes).id == hardware_id:
+                return own_id, name
+        if builtin is not None and builtin.with_nodes(nodes).id == hardware_id:
+            return builtin.id, name
     return (hardware_id or "")[:71], name
 
 
@@ -134,8 +175,7 @@ def list_hardware(
 ) -> list[HardwareProfile]:
     """The tenant's profiles, newest first."""
     query = select(HardwareProfile).where(HardwareProfile.tenant_id == tenant)
-    columns = (HardwareProfile.created_at, HardwareProfile.hardware_id)
-    return list(session.scalars(after(query, *columns, place, limit)))
+    return _page_of(session, query, place, limit)
 
 
 def delete_hardware(session: Session, tenant: str, hardware_id: str) -> None:

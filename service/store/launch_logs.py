@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from service.store.launch_tables import Launch, LogLine
 
 MAX_LINE_BYTES = 4096
+MAX_PAGE_BYTES = 2**20
 LOG_SCHEMA = "shardwise.log/1"
 
 
@@ -92,11 +93,26 @@ def _forget(session: Session, launch_id: str, through_line: int, through_bytes: 
 def read_lines(
     session: Session, launch: Launch, after: int, rank: int | None, limit: int
 ) -> dict[str, Any]:
-    """A page of lines behind number `after`; `next` is the `after` of the page behind it."""
+    """A page of lines behind number `after`; `next` is the `after` of the page behind it.
+
+    At most `limit` lines, and no more than `MAX_PAGE_BYTES` of text but for the first line.
+    """
     query = select(LogLine).where(LogLine.launch_id == launch.id, LogLine.number > after)
     if rank is not None:
         query = query.where(LogLine.rank == rank)
-    found = session.scalars(query.order_by(LogLine.number).limit(limit)).all()
+    found: list[LogLine] = []
+    size = 0
+    more = False
+    lines = session.scalars(
+        query.order_by(LogLine.number).limit(limit), execution_options={"yield_per": 100}
+    )
+    for row in lines:
+        size += len(row.text.encode())
+        if found and size > MAX_PAGE_BYTES:
+            more = True
+            break
+        found.append(row)
+    lines.close()
     return {
         "schema": LOG_SCHEMA,
         "launch": launch.id,
@@ -111,7 +127,7 @@ def read_lines(
             for row in found
         ],
         "next": found[-1].number if found else after,
-        "more": len(found) == limit,
+        "more": more or len(found) == limit,
         "dropped": launch.log_dropped,
     }
 

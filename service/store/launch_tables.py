@@ -82,13 +82,15 @@ class Agent(Base):
 class Launch(Base):
     """A gang of ranks that runs, or ran. `ending` is how it will end once its ranks have stopped.
 
-    `attempt` counts placements; `placed_at` is None while no placement stands.
+    `attempt` counts placements; `placed_at` is None while no placement stands. `size_bytes` are
+    those of request and plan.
     """
 
     __tablename__ = "launches"
     __table_args__ = (
         Index("ix_launches_listed", "tenant_id", "created_at", "id"),
         Index("ix_launches_swept", "state", "placed_at"),
+        Index("ix_launches_ended", "ended_at"),
     )
 
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -114,6 +116,7 @@ class Launch(Base):
     log_dropped: Mapped[int] = mapped_column(BigInteger, default=0)
     key_id: Mapped[str | None] = mapped_column(String(32))
     request_id: Mapped[str] = mapped_column(String(64))
+    size_bytes: Mapped[int] = mapped_column(Integer, server_default="0")
 
 
 class Assignment(Base):
@@ -206,3 +209,4 @@ class Run(Base):
     communication_error: Mapped[float | None] = mapped_column(Double)
     peak_error: Mapped[float | None] = mapped_column(Double)
     document: Mapped[dict[str, Any]] = mapped_column(JSON)
+    size_bytes: Mapped[int] = mapped_column(Integer, server_default="0")

@@ -6,16 +6,19 @@ import zlib
 from typing import Any
 
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from service.gang import LAUNCH_ACTIVE, LAUNCH_ENDED, LAUNCH_STATES
+from service.gang import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE, LAUNCH_ENDED, LAUNCH_STATES
 from service.problems import Problem, not_found
 from service.store.database import now
 from service.store.gangs import end, lock_launches
 from service.store.ids import iso, new_id
-from service.store.launch_tables import Agent, Assignment, Launch, Run
+from service.store.launch_tables import Agent, Assignment, Launch, LogLine, Run
 from service.store.pages import Place, after
+from service.store.quotas import Room
+from service.store.summaries import size_of
+from service.store.tenants import lock_tenant
 
 LAUNCH_SCHEMA = "shardwise.launch/1"
 ASSIGNMENT_SCHEMA = "shardwise.assignment/1"
@@ -30,10 +33,13 @@ def make_launch(
     summary: dict[str, Any],
     graph_id: str | None,
     max_launches: int,
+    room: Room | None = None,
     key_id: str | None,
     request_id: str,
 ) -> Launch:
-    """A queued launch; a problem `queue-full` when the tenant has too many."""
+    """A queued launch; a problem `queue-full` when the tenant has too many, and a `quota` one when
+    `room` has none for it."""
+    lock_tenant(session, tenant)
     query = select(func.count()).where(Launch.tenant_id == tenant, Launch.state.in_(LAUNCH_ACTIVE))
     if (session.scalar(query) or 0) >= max_launches:
         raise Problem(
@@ -41,6 +47,10 @@ def make_launch(
             f"{max_launches} launches are queued or running; ask again when some are done",
             headers={"Retry-After": "5"},
         )
+    content = None if plan is None else zlib.compress(msgspec.json.encode(plan), 6)
+    size = size_of(request) + len(content or b"")
+    if room is not None:
+        room.require(session, max_stored_launches=1, max_launch_bytes=size)
     launch = Launch(
         id=new_id("launch"),
         tenant_id=tenant,
@@ -48,7 +58,8 @@ def make_launch(
         state="queued",
         reason="not looked at yet",
         request=request,
-        plan=None if plan is None else zlib.compress(msgspec.json.encode(plan), 6),
+        plan=content,
+        size_bytes=size,
         summary=summary,
         graph_id=graph_id,
         time_limit_s=request.get("time_limit_s"),
@@ -96,6 +107,29 @@ def list_launches(
     if state is not None:
         query = query.where(Launch.state == state)
     return list(session.scalars(after(query, Launch.created_at, Launch.id, place, limit)))
+
+
+def forget_launch(session: Session, tenant: str, launch_id: str) -> None:
+    """Delete an ended launch with its output and what it measured.
+
+    A problem `not-found`, or `in-use` for one that has not ended.
+    """
+    lock_tenant(session, tenant)
+    launch = find_launch(session, tenant, launch_id)
+    active = (Assignment.launch_id == launch_id, Assignment.state.in_(ASSIGNMENT_ACTIVE))
+    if launch.state not in LAUNCH_ENDED or session.scalar(select(Assignment.id).where(*active)):
+        raise Problem("in-use", f"{launch_id} has not ended: stop it first")
+    session.execute(delete(Run).where(Run.launch_id == launch_id))
+    delete_launches(session, [launch_id])
+
+
+def delete_launches(session: Session, ids: list[str]) -> None:
+    """Delete ended launches that have no runs, with their output and assignments."""
+    # Output that comes late waits here, or finds no launch.
+    session.execute(select(Launch.id).where(Launch.id.in_(ids)).with_for_update())
+    session.execute(delete(LogLine).where(LogLine.launch_id.in_(ids)))
+    session.execute(delete(Assignment).where(Assignment.launch_id.in_(ids)))
+    session.execute(delete(Launch).where(Launch.id.in_(ids)))
 
 
 def stop_launch(session: Session, tenant: str, launch_id: str) -> Launch:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from service.store.launch_tables import Launch
+from service.store.webhook_tables import Webhook
 
 METADATA = Launch.metadata
-"""Of `tables.py` and, by having asked for `Launch`, of `launch_tables.py`."""
+"""Of `tables.py` and, by having asked for one table of each, of the other modules of tables."""
+
+assert Webhook.metadata is METADATA

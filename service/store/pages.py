@@ -15,6 +15,9 @@ from shardwise.errors import BadInput
 PAGE_SCHEMA = "shardwise.page/1"
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
+CURSOR = "^[A-Za-z0-9_-]*$"
+"""What a cursor is made of; which of these texts a page has given is not for the schema."""
+
 Row = TypeVar("Row")
 Place = tuple[float, str]
 

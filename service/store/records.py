@@ -1,19 +1,20 @@
-"""What is kept beside the work: audit, Idempotency-Keys, workers; and when it is thrown away."""
+"""What is kept beside the work: audit, Idempotency-Keys, workers. When it goes: retention.py."""
 
 from __future__ import annotations
+
+import hashlib
+from typing import Any
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from service.redact import redacted
-from service.settings import Settings
 from service.store.database import now
 from service.store.ids import new_id
 from service.store.insert import insert_new
-from service.store.launch_tables import Enrolment, Launch, LogLine, Report
 from service.store.tables import Audit, Idempotency, WorkerRow
 
-WORKER_FORGOTTEN_S = 3600.0
+REFUSALS_S = 3600.0
 
 
 def record(
@@ -25,6 +26,7 @@ def record(
     action: str,
     target: str,
     status: int,
+    actor: str | None = None,
 ) -> None:
     """One line of the audit."""
     session.add(
@@ -37,7 +39,31 @@ def record(
             action=action,
             target=redacted(target)[:500],
             status=status,
+            actor=actor,
         )
+    )
+
+
+def record_refusal(
+    session: Session, *, tenant: str, request_id: str, action: str, target: str, about: str
+) -> None:
+    """Adds a line to the audit, unless this hour has one with the same target and `about`.
+
+    Whoever needs no key could otherwise fill it.
+    """
+    hour = int((session.scalar(select(now())) or 0.0) // REFUSALS_S)
+    same = "\n".join((str(hour), tenant, action, target, about))
+    insert_new(
+        session,
+        Audit,
+        id=f"audit_{hashlib.sha256(same.encode()).hexdigest()[:32]}",
+        at=now(),
+        tenant_id=tenant,
+        key_id=None,
+        request_id=request_id,
+        action=action,
+        target=redacted(target)[:500],
+        status=401,
     )
 
 
@@ -61,13 +87,19 @@ def reserve(session: Session, tenant: str, key: str, request_hash: str) -> Idemp
 
 
 def remember(
-    session: Session, tenant: str, key: str, status: int, headers: dict[str, str], content: bytes
+    session: Session,
+    tenant: str,
+    key: str,
+    status: int,
+    headers: dict[str, str],
+    content: bytes,
+    reference: dict[str, Any] | None = None,
 ) -> None:
-    """The answer that a repeat of this Idempotency-Key gets."""
+    """The answer that a repeat of this Idempotency-Key gets (service/idempotency.py)."""
     session.execute(
         update(Idempotency)
         .where(Idempotency.tenant_id == tenant, Idempotency.key == key)
-        .values(status=status, headers=headers, content=content)
+        .values(status=status, headers=headers, content=content, reference=reference)
     )
 
 
@@ -76,7 +108,7 @@ def worker_seen(session: Session, worker_id: str, host: str, pid: int, slots: in
     seen = session.execute(
         update(WorkerRow)
         .where(WorkerRow.id == worker_id)
-        .values(seen_at=now())
+        .values(seen_at=now(), by_reference=True)
         .returning(WorkerRow.id)
     ).first()
     if seen is None:
@@ -89,6 +121,7 @@ def worker_seen(session: Session, worker_id: str, host: str, pid: int, slots: in
             slots=slots,
             started_at=now(),
             seen_at=now(),
+            by_reference=True,
         )
 
 
@@ -100,17 +133,3 @@ def worker_gone(session: Session, worker_id: str) -> None:
 def living_workers(session: Session, silent_s: float) -> list[WorkerRow]:
     """Workers that were seen within `silent_s`."""
     return list(session.scalars(select(WorkerRow).where(WorkerRow.seen_at > now() - silent_s)))
-
-
-def throw_away(session: Session, settings: Settings) -> None:
-    """Delete what has outlived its time."""
-    ended = select(Launch.id).where(Launch.ended_at < now() - settings.log_s)
-    session.execute(delete(LogLine).where(LogLine.launch_id.in_(ended)))
-    for column, age_s in (
-        (Report.received_at, settings.report_s),
-        (Enrolment.expires_at, settings.audit_s),
-        (Idempotency.created_at, settings.idempotency_s),
-        (Audit.at, settings.audit_s),
-        (WorkerRow.seen_at, WORKER_FORGOTTEN_S),
-    ):
-        session.execute(delete(column.class_).where(column < now() - age_s))

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from service.gang import ASSIGNMENT_ENDED
 from service.measurements import SCHEMA as MEASUREMENT
 from service.measurements import Errors, check_measurement
+from service.problems import Problem
 from service.report_shapes import LogReport, Report, ResultReport, StateReport, Unread
 from service.store import hardware as profiles
 from service.store.database import now
@@ -24,6 +25,7 @@ from service.store.insert import insert_new
 from service.store.launch_logs import add_lines
 from service.store.launch_tables import Assignment, Launch
 from service.store.launch_tables import Report as ReportRow
+from service.store.quotas import Room
 from service.store.runs import add_run
 from service.store.tenants import lock_tenant
 from shardwise.errors import BadInput
@@ -57,8 +59,14 @@ def take_reports(
     reports: Sequence[Report | Unread],
     rules: Rules,
     bounds: Bounds,
+    room: Room | None = None,
+    full_day: str | None = None,
 ) -> Taken | None:
-    """Take a batch in its order; None for an agent that was deleted."""
+    """Take a batch in its order; None for an agent that was deleted.
+
+    What is measured is refused beyond the tenant's `room`; output and results for the reason
+    `full_day`, if there is one. How an assignment goes is always taken.
+    """
     agent = lock_agent(session, agent_id)
     if agent is None:
         return None
@@ -77,13 +85,16 @@ def take_reports(
     for report in reports:
         if report.id in known:
             reason = known[report.id]
+        elif full_day is not None and not isinstance(report, StateReport):
+            # Not remembered: whoever sends it again on another day may be heard.
+            reason = full_day
         else:
             if isinstance(report, Unread):
                 reason = report.reason
             else:
                 part = parts.get(report.assignment)
                 launch = None if part is None else launches[part.launch_id]
-                reason = _take(session, launch, part, report, rules, bounds, taken)
+                reason = _take(session, launch, part, report, rules, bounds, taken, room)
             known[report.id] = reason
             insert_new(
                 session,
@@ -114,6 +125,7 @@ def _take(
     rules: Rules,
     bounds: Bounds,
     taken: Taken,
+    room: Room | None,
 ) -> str | None:
     """Take one report; None, or why it is refused."""
     if part is None or launch is None:
@@ -139,16 +151,25 @@ def _take(
         )
         return None
     try:
-        _keep(session, launch, part, report, taken)
+        _keep(session, launch, part, report, taken, room)
     except BadInput as error:
         return str(error)[:300]
+    except Problem as problem:
+        if problem.slug != "quota":
+            raise
+        return problem.detail[:300]
     return None
 
 
 def _keep(
-    session: Session, launch: Launch, part: Assignment, report: ResultReport, taken: Taken
+    session: Session,
+    launch: Launch,
+    part: Assignment,
+    report: ResultReport,
+    taken: Taken,
+    room: Room | None,
 ) -> None:
-    """Store a document; BadInput with the field for what is not one of ours."""
+    """Store a document; BadInput with the field for what is not one of ours, a `quota` problem."""
     schema = report.document.get("schema")
     if schema == MEASUREMENT:
         measured = check_measurement(report.document)
@@ -159,7 +180,9 @@ def _keep(
             measured.hardware_id or launch.summary.get("hardware_id"),
             measured.nodes or launch.summary.get("nodes"),
         )
-        new = add_run(session, launch, part.id, report.name, measured, hardware, report.document)
+        new = add_run(
+            session, launch, part.id, report.name, measured, hardware, report.document, room
+        )
         if new:
             taken.measured.append((measured.device_kind, measured.errors))
     elif schema == HARDWARE:
@@ -167,7 +190,7 @@ def _keep(
         document = {**report.document, "name": named} if named else report.document
         profile = hardware_from_document(document)
         profiles.check_sizes(profile)
-        profiles.add_hardware(session, launch.tenant_id, profile)
+        profiles.add_hardware(session, launch.tenant_id, profile, origin="measured", room=room)
     else:
         raise BadInput(
             f"unknown schema {schema!r}"[:80], field="schema", expected=f"{MEASUREMENT}, {HARDWARE}"

@@ -10,18 +10,23 @@ from statistics import median
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from service.measurements import Measured
 from service.problems import not_found
 from service.store.database import now
 from service.store.ids import iso, new_id
 from service.store.launch_tables import Launch, Run
+from service.store.quotas import Room
+from service.store.summaries import clipped, size_of
 
 ACCURACY_SCHEMA = "shardwise.accuracy/1"
 QUANTITIES = ("iteration", "compute", "communication", "peak")
 MOST_RUNS = 10_000
 """The newest runs that an answer is made from."""
+
+MOST_GROUPS = 200
+"""Pairs of a model and a hardware that an answer names: those of the newest runs."""
 
 LAST_RUNS = 20
 RECENT_S = 86400.0
@@ -36,14 +41,20 @@ def add_run(
     measured: Measured,
     hardware: tuple[str, str],
     document: dict[str, Any],
+    room: Room | None = None,
 ) -> bool:
     """Store a measurement; `hardware` is the profile's id and name. Whether it is the first.
 
-    A rank may write a file of the same name anew: the newest counts.
+    A rank may write a file of the same name again: the newest counts. A `quota` problem when
+    `room` has none for it.
     """
     of_run = (Run.launch_id == launch.id, Run.assignment_id == assignment_id, Run.name == name)
     run = session.scalar(select(Run).where(*of_run))
     new = run is None
+    size = size_of(document)
+    if room is not None:
+        before = 0 if run is None else run.size_bytes
+        room.require(session, max_runs=int(new), max_run_bytes=size - before)
     if run is None:
         run = Run(
             id=new_id("run"),
@@ -57,6 +68,7 @@ def add_run(
     run.graph_id, run.graph_name = measured.graph, measured.graph_name
     run.hardware_id, run.hardware_name = hardware
     run.device_kind, run.document = measured.device_kind, document
+    run.size_bytes = size
     for quantity in QUANTITIES:
         setattr(run, f"{quantity}_error", getattr(measured.errors, quantity))
     session.flush()
@@ -73,12 +85,13 @@ def accuracy(
     if hardware_id is not None:
         query = query.where(Run.hardware_id == hardware_id)
     newest = query.order_by(Run.created_at.desc(), Run.id.desc()).limit(MOST_RUNS)
+    newest = newest.options(defer(Run.document))
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in session.scalars(newest):
         groups[run.graph_id, run.hardware_id].append(run)
     return {
         "schema": ACCURACY_SCHEMA,
-        "items": [_group(runs) for runs in groups.values()],
+        "items": [_group(runs) for runs in list(groups.values())[:MOST_GROUPS]],
         "runs": sum(len(runs) for runs in groups.values()),
         "most_runs": MOST_RUNS,
     }
@@ -127,9 +140,9 @@ def run_document(run: Run) -> dict[str, Any]:
         "launch": run.launch_id,
         "name": run.name,
         "graph": run.graph_id,
-        "graph_name": run.graph_name,
+        "graph_name": clipped(run.graph_name),
         "hardware": run.hardware_id,
-        "hardware_name": run.hardware_name,
+        "hardware_name": clipped(run.hardware_name),
         "device_kind": run.device_kind,
         "errors": {name: getattr(run, f"{name}_error") for name in QUANTITIES},
         "created_at": iso(run.created_at),
@@ -140,9 +153,9 @@ def _group(runs: list[Run]) -> dict[str, Any]:
     newest = runs[0]
     return {
         "graph": newest.graph_id,
-        "graph_name": newest.graph_name,
+        "graph_name": clipped(newest.graph_name),
         "hardware": newest.hardware_id,
-        "hardware_name": newest.hardware_name,
+        "hardware_name": clipped(newest.hardware_name),
         "count": len(runs),
         "median_absolute_error": {name: _median(runs, name) for name in QUANTITIES},
         "last_runs": [run_document(run) for run in runs[:LAST_RUNS]],

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Double,
     ForeignKey,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Text,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -23,6 +25,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 ACTIVE = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
 STATES = (*ACTIVE, *ENDED)
+_TOOK = text("took_s IS NOT NULL")
 _WANTED = text("state IN ('queued', 'running', 'done') AND NOT cancel_requested")
 
 
@@ -40,19 +43,29 @@ class Base(DeclarativeBase):
 
 
 class Tenant(Base):
-    """Whose graphs, profiles, questions and keys these are. `limits` overrides settings."""
+    """Whose graphs, profiles, questions and keys these are. `limits` overrides settings.
+
+    `deleting_at`: its deletion was asked for, and the sweeper removes its rows; `deleting_for` is
+    the tenant whose audit is told when the last one is gone.
+    """
 
     __tablename__ = "tenants"
 
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     created_at: Mapped[float] = mapped_column(Double)
     limits: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    deleting_at: Mapped[float | None] = mapped_column(Double)
+    deleting_for: Mapped[str | None] = mapped_column(String(64))
 
 
 class Key(Base):
     """An API key: its public id and the hash of its secret. `scopes` has commas.
 
     `agent_id`: the one agent whose key it is; such a key reaches that agent's own calls alone.
+    `created_by` is the key that made it, `replaces` the key that it was rotated from; both are None
+    for keys made on the shell. `once_hash` is of the Idempotency-Key and request that made it. A
+    key that has expired gets its expiry as `revoked_at` from the sweeper, because releases before
+    schema 0007 look at nothing else.
     """
 
     __tablename__ = "keys"
@@ -66,6 +79,30 @@ class Key(Base):
     created_at: Mapped[float] = mapped_column(Double)
     revoked_at: Mapped[float | None] = mapped_column(Double)
     agent_id: Mapped[str | None] = mapped_column(String(64))
+    expires_at: Mapped[float | None] = mapped_column(Double)
+    last_used_at: Mapped[float | None] = mapped_column(Double)
+    created_by: Mapped[str | None] = mapped_column(String(32))
+    replaces: Mapped[str | None] = mapped_column(String(32))
+    once_hash: Mapped[str | None] = mapped_column(String(64))
+
+
+class LoginSession(Base):
+    """That a person is signed in at the page, in one tenant. `id` is the hash of the cookie.
+
+    `subject` is who it is by the provider; `groups` are those of the provider's groups that a rule
+    names, from which the tenants and scopes follow each time (service/login/rules.py).
+    """
+
+    __tablename__ = "sessions"
+    __table_args__ = (Index("ix_sessions_subject", "subject", "created_at"),)
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"), index=True)
+    subject: Mapped[str] = mapped_column(String(255))
+    name: Mapped[str] = mapped_column(String(100))
+    groups: Mapped[list[str]] = mapped_column(JSON)
+    created_at: Mapped[float] = mapped_column(Double)
+    expires_at: Mapped[float] = mapped_column(Double, index=True)
 
 
 class GraphBlob(Base):
@@ -97,7 +134,9 @@ class HardwareProfile(Base):
     """A profile that a tenant has; built-in ones are not rows.
 
     Profiles of one name are its versions, counted from 1 in the order in which they came.
-    `previous_id` is the profile that a refit started from.
+    `previous_id` is the profile that a refit started from, `origin` how it came: uploaded,
+    measured or refit. `summary` is what lists say of it; rows of a release that knows no more than
+    schema 0005 have neither it nor a size until retention fills them in.
     """
 
     __tablename__ = "hardware"
@@ -110,6 +149,29 @@ class HardwareProfile(Base):
     document: Mapped[dict[str, Any]] = mapped_column(JSON)
     version: Mapped[int] = mapped_column(Integer, server_default="1")
     previous_id: Mapped[str | None] = mapped_column(String(71))
+    size_bytes: Mapped[int] = mapped_column(Integer, server_default="0")
+    summary: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    origin: Mapped[str | None] = mapped_column(String(16))
+
+
+class QuestionBlob(Base):
+    """A large part of questions (a profile, a table of offers), zlib-compressed JSON, stored once
+    however many jobs refer to it."""
+
+    __tablename__ = "question_blobs"
+
+    id: Mapped[str] = mapped_column(String(71), primary_key=True)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class AcceptedBytes(Base):
+    """Bytes of bodies that a tenant has had stored on a day, counted in days since 1970."""
+
+    __tablename__ = "accepted_bytes"
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    day: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
 
 
 class Job(Base):
@@ -119,7 +181,11 @@ class Job(Base):
     content id at most one is queued, running or done and not to be cancelled: that index is the
     single flight.
     `lease_token` is the claim under which a worker may write; `rung_at` when the broker was last
-    told.
+    told. `blob_id` is the blob that the question refers to, if it does (question_blobs.py).
+    `priority`, `cost_s` and `turn_s` decide the order among a tenant's own jobs (fair_order.py):
+    `cost_s` is the estimate of the solve, `turn_s` the time from which on it counts as due.
+    `model_s` is what the estimate was before it was corrected by what jobs took; `took_s` what
+    this one took.
     """
 
     __tablename__ = "jobs"
@@ -136,6 +202,15 @@ class Job(Base):
         Index("ix_jobs_swept", "state", "rung_at"),
         Index("ix_jobs_graph", "tenant_id", "graph_id"),
         Index("ix_jobs_content", "tenant_id", "content_id"),
+        Index("ix_jobs_ended", "tenant_id", "ended_at"),
+        Index("ix_jobs_fair", "state", "tenant_id", "priority", "turn_s", "id"),
+        Index(
+            "ix_jobs_took",
+            "kind",
+            "ended_at",
+            sqlite_where=_TOOK,
+            postgresql_where=_TOOK,
+        ),
     )
 
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -159,13 +234,37 @@ class Job(Base):
     key_id: Mapped[str | None] = mapped_column(String(32))
     request_id: Mapped[str] = mapped_column(String(64))
     trace: Mapped[str | None] = mapped_column(String(64))
+    blob_id: Mapped[str | None] = mapped_column(String(71), index=True)
+    priority: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    cost_s: Mapped[float] = mapped_column(Double, default=5.0, server_default="5")
+    turn_s: Mapped[float] = mapped_column(Double, default=0.0, server_default="0")
+    model_s: Mapped[float | None] = mapped_column(Double)
+    took_s: Mapped[float | None] = mapped_column(Double)
+
+
+class Attained(Base):
+    """The service that a tenant has had: seconds of solving, over its weight.
+
+    It is no column of `tenants`: every claim writes it, and must not wait for whoever has locked
+    that row to count what the tenant stores.
+    """
+
+    __tablename__ = "attained"
+
+    tenant_id: Mapped[str] = mapped_column(
+        ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True
+    )
+    virtual_s: Mapped[float] = mapped_column(Double)
 
 
 class Result(Base):
     """The answer of a question, as the bytes that are sent. `answer_id`: a plan's own id."""
 
     __tablename__ = "results"
-    __table_args__ = (Index("ix_results_answer", "tenant_id", "answer_id"),)
+    __table_args__ = (
+        Index("ix_results_answer", "tenant_id", "answer_id"),
+        Index("ix_results_made", "tenant_id", "created_at"),
+    )
 
     tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
     content_id: Mapped[str] = mapped_column(String(71), primary_key=True)
@@ -175,10 +274,15 @@ class Result(Base):
     created_at: Mapped[float] = mapped_column(Double)
     content: Mapped[bytes] = mapped_column(LargeBinary)
     etag: Mapped[str] = mapped_column(String(80))
+    size_bytes: Mapped[int] = mapped_column(Integer, server_default="0")
 
 
 class Idempotency(Base):
-    """An Idempotency-Key with the answer that it got; a repeat gets the same."""
+    """An Idempotency-Key with the answer that it got; a repeat gets the same.
+
+    `reference` says where the large members of the answer are, which `content` leaves out
+    (service/idempotency.py).
+    """
 
     __tablename__ = "idempotency"
 
@@ -189,10 +293,14 @@ class Idempotency(Base):
     status: Mapped[int] = mapped_column(Integer)
     headers: Mapped[dict[str, str]] = mapped_column(JSON)
     content: Mapped[bytes] = mapped_column(LargeBinary)
+    reference: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class Audit(Base):
-    """Who asked what: every request that stores, starts, cancels or deletes something."""
+    """Who asked what: every request that stores, starts, cancels or deletes something.
+
+    `actor` names the person, if one signed in; else `key_id` names the key.
+    """
 
     __tablename__ = "audit"
     __table_args__ = (Index("ix_audit_listed", "tenant_id", "at", "id"),)
@@ -205,10 +313,14 @@ class Audit(Base):
     action: Mapped[str] = mapped_column(String(100))
     target: Mapped[str] = mapped_column(Text)
     status: Mapped[int] = mapped_column(Integer)
+    actor: Mapped[str | None] = mapped_column(Text)
 
 
 class WorkerRow(Base):
-    """A worker process that lives, or did until `seen_at`."""
+    """A worker process that lives, or did until `seen_at`.
+
+    `by_reference`: it reads questions that refer to a blob, which older releases do not.
+    """
 
     __tablename__ = "workers"
 
@@ -218,6 +330,7 @@ class WorkerRow(Base):
     slots: Mapped[int] = mapped_column(Integer)
     started_at: Mapped[float] = mapped_column(Double)
     seen_at: Mapped[float] = mapped_column(Double)
+    by_reference: Mapped[bool] = mapped_column(Boolean, server_default=false())
 
 
 class Watch(Base):
