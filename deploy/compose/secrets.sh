@@ -1,5 +1,6 @@
 #!/bin/sh
-# Random passwords in FOLDER, made once; the database's URL with the password in it.
+# Random passwords and the key of webhooks in FOLDER, made once; the database's URL with the
+# password in it.
 #   secrets.sh FOLDER DATABASE_HOST
 # The app's user (10001) owns what it reads; Grafana (472) and PostgreSQL read theirs.
 set -eu
@@ -28,5 +29,6 @@ if [ "$(id -u)" = 0 ]; then chown 10001:10001 "$folder"; fi
 chmod 0711 "$folder"
 random | keep postgres.password 10001:10001 0440
 random | keep grafana.password 472:0 0400
+random | keep webhook.key 10001:10001 0400
 printf 'postgresql://shardwise:%s@%s:5432/shardwise' "$(cat "$folder/postgres.password")" "$host" |
     keep database.url 10001:10001 0400

@@ -315,6 +315,9 @@ def main(folder: Path) -> None:
 
         found["curve"] = len(_wait(curve, "the worker has computed a curve")["points"])
 
+        made = ask("/v1/webhooks", key, {"url": "https://1.1.1.1/", "events": ["job.ended"]})
+        found["webhook"] = made[0]
+
         def agents() -> Any:
             return [a for a in ask("/v1/agents", key)[1]["items"] if a["state"] == "live"]
 

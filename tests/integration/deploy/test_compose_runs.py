@@ -50,6 +50,7 @@ def test_what_compose_would_start_runs(open_folder: Path) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["curve"] == 4
     assert found["agents"] == 1
+    assert found["webhook"] == 201
     assert {"shardwise", "shardwise-curves", "shardwise-worker"} <= {*found["scraped"]}
     ours = ("service", "worker", "agent")
     assert {found["codes"][name] for name in ours} == {0}

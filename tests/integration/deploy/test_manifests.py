@@ -17,7 +17,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from service.settings import Settings
+from service.base.webhook_signing import keyring
+from service.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[3]
 BASE = ROOT / "deploy" / "kubernetes" / "base"
@@ -93,6 +94,39 @@ def test_compose_names_what_there_is() -> None:
     for service in document["services"].values():
         for port in service.get("ports", ()):
             assert port.startswith("127.0.0.1:"), f"{port} is open to all"
+
+
+def test_compose_makes_a_key_of_webhooks_once_for_who_takes_and_who_sends_them(
+    tmp_path: Path,
+) -> None:
+    document, containers = compose_file.compose(), compose_file.containers()
+    script = ROOT / "deploy" / "compose" / "secrets.sh"
+    keys = []
+    for _ in range(2):
+        subprocess.run(["sh", script, tmp_path, "postgres"], check=True)
+        for name in ("service", "worker"):
+            file = Path(containers[name].environment["SHARDWISE_WEBHOOK_KEY_FILE"])
+            assert str(file.parent) in dict(containers[name].volumes).values()
+            made = tmp_path / file.name
+            assert made.stat().st_mode & 0o077 == 0
+            settings = load_settings({}, {"SHARDWISE_WEBHOOK_KEY_FILE": str(made)})
+            keys.append(keyring(settings).newest())
+    assert keys[0] and keys == keys[:1] * 4
+    networks = document["services"]["worker"]["networks"]
+    assert any(not (document["networks"][name] or {}).get("internal") for name in networks), (
+        "webhooks have no way out"
+    )
+
+
+def test_every_secret_of_the_kubernetes_base_is_one_that_its_readme_makes() -> None:
+    readme = (BASE.parent / "README.md").read_text()
+    documents = [p.values[0] for p in manifests()]
+    config = next(d for d in documents if d["kind"] == "ConfigMap")["data"]
+    files = {name: Path(value) for name, value in config.items() if name.endswith("_FILE")}
+    assert "SHARDWISE_WEBHOOK_KEY_FILE" in files
+    for file in files.values():
+        assert file.parent == Path("/run/secrets/shardwise")
+        assert f"--from-file={file.name}" in readme
 
 
 def manifests() -> list[Any]:
