@@ -15,7 +15,8 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -78,19 +79,26 @@ def rss_mib(pid: int) -> float:
 
 def soak(minutes: int) -> dict[str, Any]:
     """Run the load; the figures."""
+    with fresh_system(concurrency="1") as system:
+        system.start_worker()
+        return _under_load(system, minutes)
+
+
+@contextmanager
+def fresh_system(valkey: Valkey | None = None, **settings: str) -> Iterator[System]:
+    """PostgreSQL and Valkey (this one, if given), a service and a worker, all of their own."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        postgres, valkey = Postgres(folder / "postgres"), Valkey()
+        postgres, valkey = Postgres(folder / "postgres"), valkey or Valkey()
         postgres.start()
         stack.callback(postgres.stop)
         valkey.start()
         stack.callback(valkey.stop)
         url = stack.enter_context(new_database(postgres.url()))
-        variables = {"database_url": url, "redis_url": valkey.url, "concurrency": "1"}
+        variables = {"database_url": url, "redis_url": valkey.url, **settings}
         system = System(folder, "postgres", variables)
         stack.callback(system.stop)
-        system.start_worker()
-        return _under_load(system, minutes)
+        yield system
 
 
 def _under_load(system: System, minutes: int) -> dict[str, Any]:
@@ -203,6 +211,13 @@ def show(found: dict[str, Any]) -> None:
     print(f"jobs: {found['jobs']}; lost: {lost(found)}")
 
 
+def store(found: dict[str, Any], target: Path) -> None:
+    """Writes a run's figures as JSON and says where."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"wrote {target}", file=sys.stderr)
+
+
 def main() -> int:
     """Soak, print, store; 1 when a job is lost."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -215,10 +230,7 @@ def main() -> int:
         **soak(minutes),
     }
     show(found)
-    target = Path("out/bench/soak.json")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"wrote {target}", file=sys.stderr)
+    store(found, Path("out/bench/soak.json"))
     return 1 if lost(found) else 0
 
 
