@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,15 @@ def pytest_report_header() -> list[str]:
     ]
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    # Rooms before pytest looks at `-m`; quarters when every conftest has marked what is full.
     for item in items:
         for room in rooms_of(item.path):
             item.add_marker(room)
+    yield
     keep_quarter(config, items)
     items.sort(key=lambda item: cost_rank(item.path))
 

@@ -18,6 +18,10 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "prometheus": ("prometheus", "promtool"),
     "iproute2": ("ip",),
     "curl": ("curl",),
+    "nftables": ("nft",),
+    "wireguard-tools": ("wg",),
+    "wireguard-go": ("wireguard-go",),
+    "openssl": ("openssl",),
 }
 """Debian's packages, each with the programs that tests call."""
 

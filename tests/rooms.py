@@ -71,6 +71,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "worker": (
         "integration/service/test_chaos.py", "integration/service/test_end_to_end.py",
         "integration/service/test_jobs_survive.py", "integration/service/test_leases.py",
+        "integration/service/test_refused_writes.py",
         "integration/service/test_rolling_upgrade.py",
     ),
 }  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
@@ -48,6 +50,9 @@ PROMISES: dict[str, tuple[str, ...]] = {
         SERVICE + "test_chaos.py::test_the_service_killed_in_mid_request",
         SERVICE + "test_chaos.py::test_two_services_and_skewed_workers_race_for_one_job",
         SERVICE + "test_chaos.py::test_a_full_disk_under_sqlite",
+        SERVICE + "test_refused_writes.py::test_postgresql_on_a_full_disk",
+        SERVICE + "test_refused_writes.py::test_a_full_disk_under_postgresqls_log",
+        SERVICE + "test_refused_writes.py::test_a_broker_that_refuses_writes",
         SERVICE + "test_leases.py::test_who_lost_the_lease_writes_nothing",
     ),
     "the same question is computed once and cached with an ETag": (
@@ -93,6 +98,13 @@ PROMISES: dict[str, tuple[str, ...]] = {
         SERVICE + "page/test_page_questions.py::test_from_an_upload_to_a_points_plan",
         SERVICE + "page/test_page_for_everybody.py::test_every_view_is_accessible_and_fits",
         SERVICE + "page/test_page_access.py::test_signing_in_and_out",
+    ),
+    "people sign in at an identity provider, and forged answers open nothing": (
+        SERVICE + "test_login.py::test_from_the_link_to_the_sign_out",
+        SERVICE + "test_login.py::test_the_session_opens_the_page_alone",
+        SERVICE + "test_login.py::test_a_forged_token_opens_nothing",
+        SERVICE + "test_login.py::test_an_answer_that_this_browser_did_not_ask_for",
+        SERVICE + "page/test_page_login.py::test_a_login_with_a_choice_of_tenant",
     ),
     "errors of predictions are metrics, on dashboards with alerts": (
         SERVICE + "test_recent_errors.py::test_the_first_run_is_seen",
@@ -156,12 +168,21 @@ def test_no_two_modules_have_one_name() -> None:
     assert [name for name, times in names.items() if times > 1] == []
 
 
+def test_a_room_selects_its_tests() -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    of_room = [*command, "-m", "graph and not full", "tests/unit/test_coarsen.py"]
+    done = subprocess.run(of_room, cwd=TESTS.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "test_coarsen.py::" in done.stdout
+
+
 def test_packages_are_named_as_they_are_marked() -> None:
     marked = {
-        ast.literal_eval(call.args[0])
+        ast.literal_eval(argument)
         for path in TESTS.rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.needs"
+        for argument in call.args
     }
     assert marked == packages.PROGRAMS.keys()
 

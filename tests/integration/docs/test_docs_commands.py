@@ -44,6 +44,9 @@ PREPARED = {
     "docs/client.md": Prepared(files=("graph.json",), service=True, keys=True),
     "docs/deploy.md": Prepared(service=True, keys=True),
     "docs/how-to/operator.md": Prepared(servers=True),
+    "docs/how-to/webhooks.md": Prepared(
+        replace={"127.0.0.1:9000": f"127.0.0.1:{free_port()}"},
+    ),
     "docs/operator-tables.md": Prepared(files=("graph.json",)),
     "docs/service.md": Prepared(files=("graph.json", "model.onnx")),
     "docs/strategies.md": Prepared(files=("g.json",)),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from service_harness import System, new_database
+from service_harness import System, new_database, variables_of
 
 for package in ("fastapi", "celery", "sqlalchemy", "psycopg"):
     pytest.importorskip(package, reason="needs shardwise[service,worker]")
@@ -20,6 +22,7 @@ ONE_BACKEND = {
     "test_jobs_survive.py": "postgres",
     "test_launch_calls.py": "embedded",
     "test_launch_client.py": "embedded",
+    "test_webhooks.py": "postgres",
 }
 """Modules whose own systems `make test` starts on one back end; `make test-all` on both.
 
@@ -75,31 +78,14 @@ def own_system(
             "max_log_lines": "50",
             "max_log_bytes": "20000",
             "enrol_rate_per_s": "0",
+            # Five hundred agents come from one address here, all at once.
+            "anonymous_burst": "1000",
+            "calls_waiting": "1000",
         }
         folder = tmp_path_factory.mktemp(f"own-{backend}")
         running = System(folder, backend, {**variables, **quick})
         yield running
         running.stop()
-
-
-class variables_of:
-    """The settings of a back end; PostgreSQL gets a database of its own."""
-
-    def __init__(self, backend: str, request: pytest.FixtureRequest) -> None:
-        self._database = None
-        self._redis = ""
-        if backend == "postgres":
-            self._database = new_database(request.getfixturevalue("postgres_url"))
-            self._redis = request.getfixturevalue("redis_url")
-
-    def __enter__(self) -> dict[str, str]:
-        if self._database is None:
-            return {}
-        return {"database_url": self._database.__enter__(), "redis_url": self._redis}
-
-    def __exit__(self, *error: object) -> None:
-        if self._database is not None:
-            self._database.__exit__(None, None, None)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -116,3 +102,16 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         found = Database(url.replace("postgresql://", "postgresql+psycopg://"))
         yield found
         found.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of its own, of 4 MiB or as the test says; needs root, as mounting does."""
+    size = getattr(request, "param", "4m")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mounting, capture_output=True).returncode != 0:
+        pytest.skip("a small file system cannot be mounted here: needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)

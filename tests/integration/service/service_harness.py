@@ -24,6 +24,7 @@ from typing import Any
 
 import httpx
 import psycopg
+import pytest
 
 ROOT = Path(__file__).parents[3]
 DATABASE_VARIABLE = "SHARDWISE_TEST_DATABASE_URL"
@@ -47,6 +48,17 @@ def wait_until(holds: Callable[[], Any], what: str, within_s: float = PATIENCE_S
     raise AssertionError(f"not within {within_s:g} s: {what}")
 
 
+def fill(path: Path) -> None:
+    """Take all space that is left."""
+    with path.open("wb", buffering=0) as file:
+        for size in (65536, 4096):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
 def _folder_of(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.submodule_search_locations, f"{package} is not installed"
@@ -59,15 +71,18 @@ def postgres_program(name: str) -> str:
 
 
 class Postgres:
-    """A PostgreSQL server of its own; root runs it in a user namespace, as it refuses root."""
+    """A PostgreSQL server of its own; root runs it in a user namespace, as it refuses root.
 
-    def __init__(self, folder: Path) -> None:
+    `wal` is where its log lies, which else is in `folder`.
+    """
+
+    def __init__(self, folder: Path, wal: Path | None = None) -> None:
         self.folder = folder
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._run(
             "initdb", "-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8",
-            "--no-locale", "--no-sync",
+            "--no-locale", "--no-sync", *(() if wal is None else ("--waldir", str(wal))),
         )  # fmt: skip
 
     def _command(self, program: str, *arguments: str) -> list[str]:
@@ -153,6 +168,16 @@ def new_database(admin_url: str) -> Iterator[str]:
     finally:
         with psycopg.connect(admin_url, autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@contextmanager
+def variables_of(backend: str, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """The settings of a back end; PostgreSQL gets a database of its own."""
+    if backend == "embedded":
+        yield {}
+        return
+    with new_database(request.getfixturevalue("postgres_url")) as url:
+        yield {"database_url": url, "redis_url": request.getfixturevalue("redis_url")}
 
 
 def with_driver(url: str) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from service_harness import (
     Service,
     System,
     Valkey,
+    fill,
     new_database,
     solver_pids,
     wait_until,
@@ -223,29 +223,6 @@ def test_two_services_and_skewed_workers_race_for_one_job(
     other.stop()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB of its own; needs root, as mounting does."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mounting, capture_output=True).returncode != 0:
-        pytest.skip("a small file system cannot be mounted here: needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(path: Path) -> None:
-    """Take all space that is left."""
-    with path.open("wb", buffering=0) as file:
-        for size in (65536, 4096):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
-
-
 def test_a_full_disk_under_sqlite(small_disk: Path, tmp_path: Path) -> None:
     variables = {"database_url": f"sqlite:///{small_disk / 'a.sqlite'}", **QUICK}
     system = System(tmp_path, "embedded", variables)
@@ -279,4 +256,26 @@ def test_a_full_disk_under_sqlite(small_disk: Path, tmp_path: Path) -> None:
         # `stored`, the one sent again, and the shipped one.
         assert session.scalar(select(func.count()).select_from(OwnedGraph)) == stored + 2
     database.close()
+    system.stop()
+
+
+@pytest.mark.parametrize("small_disk", ["48m"], indirect=True)
+def test_deletes_make_room_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    variables = {"database_url": f"sqlite:///{small_disk / 'a.sqlite'}", **QUICK}
+    system = System(tmp_path, "embedded", variables)
+    client = system.client
+    graphs = [canonical_json(mlp(16, secrets.token_hex(8000))) for _ in range(60)]
+    stored = [client.post("/v1/graphs", content=graph).json()["id"] for graph in graphs[:20]]
+    assert client.get("/readyz").json()["checks"]["writes"] == "ok"
+    fill(small_disk / "filler")
+    answers = [client.post("/v1/graphs", content=graph).status_code for graph in graphs[20:]]
+    assert {503, 507} & set(answers), answers
+    wait_until(lambda: client.get("/readyz").status_code == 503, "it is not ready")
+    assert client.get("/readyz").json()["checks"]["writes"] == "full"
+    assert client.get("/readyz?for=reading").status_code == 200
+    for graph in stored:
+        answer = client.delete(f"/v1/graphs/{graph}")
+        assert answer.status_code == 204, answer.text
+    last = graphs[-1]
+    wait_until(lambda: client.post("/v1/graphs", content=last).is_success, "there is room again")
     system.stop()

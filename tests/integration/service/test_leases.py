@@ -64,7 +64,9 @@ def expire(store: Database, job_id: str) -> None:
 
 
 def claim(store: Database, job_id: str, max_attempts: int = 3) -> leases.Claim | None:
-    found: leases.Claim | None = in_store(store, leases.claim, job_id, LEASE_S, max_attempts)
+    """The claim of the only job that waits."""
+    found: leases.Claim | None = in_store(store, leases.claim_next, LEASE_S, max_attempts)
+    assert found is None or found.job_id == job_id
     return found
 
 
@@ -127,6 +129,7 @@ def test_the_third_lost_worker_is_the_last(store: Database) -> None:
         assert claim(store, job_id) is not None
         expire(store, job_id)
     assert claim(store, job_id) is None
+    assert in_store(store, leases.close_hopeless, 3) == [job_id]
     job = state(store, job_id)
     assert job.state == "failed"
     assert job.error is not None and job.error["type"].endswith("worker-lost")
@@ -151,11 +154,10 @@ def test_only_one_of_two_sweepers_rings(store: Database) -> None:
     with ThreadPoolExecutor(2) as pool:
         rung = list(pool.map(lambda _: in_store(store, leases.to_ring, 15.0, 10), range(2)))
     assert sorted(rung[0] + rung[1]) == sorted(ids)
-    held = claim(store, ids[0])
-    assert held is not None
+    held = in_store(store, leases.claim_next, LEASE_S, 3)
     with store.write() as session:
         session.execute(update(Job).values(rung_at=1.0))
-    expire(store, ids[0])
+    expire(store, held.job_id)
     assert set(in_store(store, leases.to_ring, 15.0, 10)) == set(ids), "expired leases too"
 
 

@@ -27,6 +27,7 @@ from service_harness import (
 )
 from sqlalchemy import select
 
+from service.archive import read_files
 from service.backup import write_backup
 from service.settings import load_settings
 from service.store.database import Database
@@ -127,6 +128,7 @@ def _carry_out_with(
     app("worker", log_format="text")
     _ask(done, service, key)
     _misuse(done, service, key)
+    _administer(done, service, app, key)
     done.keep("/metrics", service.client.get("/metrics").text)
     done.keep("/readyz", service.client.get("/readyz").text)
     database = _database(variables)
@@ -174,6 +176,34 @@ def _ask(done: Run, service: Service, key: str) -> None:
     done.keep_problem(service.client.post("/v1/graphs?batch=2", content=b"x", headers=onnx))
     job = service.ended(long, LOADED_S, headers=mine)
     assert job["state"] == "done", job
+
+
+def _administer(done: Run, service: Service, app: Any, key: str) -> None:
+    """Keys that are made and rotated by HTTP, in the page and on the shell; the page's cookie."""
+    mine = {"Authorization": f"Bearer {key}"}
+    for name in ("made", "rotated"):
+        made = done.secrets.get("made by http", "")
+        path = "/v1/keys" if name == "made" else f"/v1/keys/{made.split('_')[1]}/rotate"
+        headers = {**mine, "Idempotency-Key": f"once-{name}"}
+        answer = service.client.post(path, json={}, headers=headers)
+        assert answer.status_code == 201, answer.text
+        done.secrets[f"{name} by http"] = answer.json()["key"]
+    form = {"Cookie": f"shardwise_key={key}", "Origin": service.url}
+    page = service.client.post("/keys", data={"scopes": "read"}, headers=form)
+    assert page.status_code == 201, page.text
+    done.secrets["made in the page"] = page.text.partition('id="key">')[2].partition("<")[0]
+    operator = app("keys", "create", "--tenant", "ops", "--scope", "operator").line().strip()
+    done.secrets["operator's key"] = operator
+    rotated = app("keys", "rotate", operator.split("_")[1]).line().strip()
+    done.secrets["rotated on the shell"] = rotated
+    ruling = {"Authorization": f"Bearer {rotated}"}
+    export = service.client.get("/v1/tenants/acme/export", headers=ruling)
+    files = read_files(export.content)
+    done.keep("archive", "".join(content.decode("utf-8", "replace") for content in files.values()))
+    done.keep("audit over http", service.client.get("/v1/audit?limit=200", headers=mine).text)
+    done.keep_problem(service.client.delete(f"/v1/tenants/{key}", headers=ruling))
+    done.keep_problem(service.client.get("/v1/keys/" + rotated, headers=mine))
+    done.keep_problem(service.client.get(f"/v1/audit?since={key}", headers=mine))
 
 
 def _misuse(done: Run, service: Service, key: str) -> None:
@@ -228,7 +258,17 @@ def _bad_urls(done: Run, app: Any) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(
     "place",
-    ["logs", "problem documents", "/metrics", "/readyz", "audit", "backup", "command lines"],
+    [
+        "logs",
+        "problem documents",
+        "/metrics",
+        "/readyz",
+        "audit",
+        "audit over http",
+        "archive",
+        "backup",
+        "command lines",
+    ],
 )
 def test_no_secret_is_in(run: Run, place: str) -> None:
     text = run.places[place]

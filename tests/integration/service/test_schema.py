@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from service_harness import App, new_database
 from sqlalchemy import inspect, text
 
 from service.schema import alembic_config, current_revision, migrate, require_schema
+from service.store import leases
 from service.store.database import Database
 from shardwise.errors import BadInput
 
@@ -47,6 +50,72 @@ def test_tokens_that_were_used_stay_so(database: Database) -> None:
     with database.read() as session:
         left = session.scalars(text("SELECT used_at IS NULL FROM enrolments")).all()
     assert not any(left), "a token that was used at all is used up: never too many"
+
+
+def test_sizes_are_known_and_questions_written_out_again(database: Database) -> None:
+    """Over 0006, after which questions may refer to a blob, and back, where all are whole."""
+    config = alembic_config(database)
+    command.upgrade(config, "0004")
+    question = {"kind": "frontier", "hardware": {"name": "h", "levels": [1, 2]}, "gpus": 1}
+    job = "state, stage, progress, cancel_requested, attempts, rung_at, created_at, request_id"
+    with database.write() as session:
+
+        def run(statement: str, **values: object) -> None:
+            session.execute(text(statement), values)
+
+        run("INSERT INTO tenants (id, created_at, limits) VALUES ('t', 1, '{}')")
+        run(
+            "INSERT INTO results (tenant_id, content_id, kind, graph_id, created_at, content, etag)"
+            " VALUES ('t', 'c', 'frontier', 'g', 1, :content, '')",
+            content=b"\x00" * 77,
+        )
+        run(
+            "INSERT INTO hardware (tenant_id, hardware_id, created_at, name, document)"
+            " VALUES ('t', 'h', 1, 'h', :document)",
+            document=json.dumps({"name": "h" * 50}),
+        )
+        run(
+            "INSERT INTO launches (id, tenant_id, kind, state, reason, request, plan, summary,"
+            " attempt, created_at, log_lines, log_bytes, log_dropped, request_id)"
+            " VALUES ('l', 't', 'run', 'done', '', '{}', :plan, '{}', 0, 1, 0, 0, 0, 'r')",
+            plan=b"p" * 30,
+        )
+        run(
+            "INSERT INTO assignments (id, tenant_id, launch_id, attempt, agent_id, agent_name,"
+            " node_rank, slots, state, reason, stopping, heard, created_at)"
+            " VALUES ('a', 't', 'l', 1, 'x', 'x', 0, 1, 'done', '', :no, :no, 1)",
+            no=False,
+        )
+        run(
+            f"INSERT INTO jobs (id, tenant_id, kind, content_id, graph_id, question, {job})"
+            " VALUES ('j', 't', 'frontier', 'c', 'g', :question, 'queued', '', 0, :no, 0, 1, 1,"
+            " 'r')",
+            question=json.dumps(question),
+            no=False,
+        )
+    migrate(database)
+    blob = zlib.compress(json.dumps({"name": "large"}).encode())
+    with database.write() as session:
+        for table, size in (("results", 77), ("hardware", 62), ("launches", 32)):
+            assert session.scalars(text(f"SELECT size_bytes FROM {table}")).all() == [size]
+        held = leases.claim_next(session, 30.0, 3)
+        assert held is not None and held.question == question, "a whole question stays one"
+        session.execute(
+            text("INSERT INTO question_blobs VALUES ('b', :content)"), {"content": blob}
+        )
+        session.execute(
+            text("UPDATE jobs SET question = :question, blob_id = 'b'"),
+            {"question": json.dumps({**question, "hardware": {"name": "large", "blob": "b"}})},
+        )
+    command.downgrade(config, "0004")
+    with database.read() as session:
+        (found,) = session.scalars(text("SELECT question FROM jobs")).all()
+        found = json.loads(found) if isinstance(found, str) else found
+        assert found == {**question, "hardware": {"name": "large"}}
+        assert session.scalars(text("SELECT id FROM assignments")).all() == ["a"]
+    migrate(database)
+    require_schema(database)
+    command.check(config)
 
 
 def test_a_newer_schema_is_refused(database: Database) -> None:

@@ -55,19 +55,19 @@ def test_buckets_run_dry_and_fill(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_cache_is_bounded_and_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("service.cache.monotonic", lambda: clock[0])
-    cache = AnswerCache(1000)
+    cache = AnswerCache(20_000)
     for number in range(6):
-        cache.put(("t", str(number)), Stored(b"x" * 200, '"e"'))
-    assert cache.get(("t", "0")) is None
-    assert cache.get(("t", "5")) is not None
-    cache.put(("t", "large"), Stored(b"x" * 300, '"e"'))
-    assert cache.get(("t", "large")) is None
-    cache.put(("u", "1"), Stored(b"x", '"e"'))
+        cache.put(("t", b"%d" % number), Stored(b"x" * 3000, '"e"'))
+    assert cache.get(("t", b"0")) is None
+    assert cache.get(("t", b"5")) is not None
+    cache.put(("t", b"large"), Stored(b"x" * 5000, '"e"'))
+    assert cache.get(("t", b"large")) is None
+    cache.put(("u", b"1"), Stored(b"x", '"e"'))
     cache.clear_tenant("t")
-    assert cache.get(("t", "5")) is None
-    assert cache.get(("u", "1")) is not None
+    assert cache.get(("t", b"5")) is None
+    assert cache.get(("u", b"1")) is not None
     clock[0] = 6.0
-    assert cache.get(("u", "1")) is None
+    assert cache.get(("u", b"1")) is None
 
 
 @pytest.mark.parametrize(
