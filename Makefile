@@ -101,10 +101,16 @@ bench: $(VENV)/.torch
 	$(BIN)/python benchmarks/run.py
 
 # A mixed load on PostgreSQL and Valkey while a worker is killed every minute: out/bench/soak.json.
+# Then workers killed every few seconds, the service and the broker once: out/bench/kills.json.
+# Then twenty tenants, two of them hostile: out/bench/crowd.json.
 SOAK_MINUTES ?= 20
+KILLS_MINUTES ?= 5
+CROWD_MINUTES ?= 30
 
 soak: $(VENV)/.dev
 	SOAK_MINUTES=$(SOAK_MINUTES) PYTHONPATH=. $(BIN)/python benchmarks/soak.py
+	PYTHONPATH=. $(BIN)/python benchmarks/kills.py --minutes $(KILLS_MINUTES)
+	PYTHONPATH=. $(BIN)/python benchmarks/crowd.py --minutes $(CROWD_MINUTES)
 
 # The papers' tables and figures beside ours: out/paper, docs/paper.md, docs/pictures.
 paper: $(VENV)/.torch
