@@ -204,9 +204,9 @@ def test_an_assignment_that_is_handed_out_twice_runs_once(
     wait_for(service.work.empty, "handed out again")
     go.touch()
     assert service.end_of(given)["state"] == "done"
-    assert service.end_of(service.give("program", "ring"))["state"] == "done"
+    assert service.end_of(service.give("program", "arguments"))["state"] == "done"
     service.work.put(given)
-    assert service.end_of(service.give("program", "ring"))["state"] == "done"
+    assert service.end_of(service.give("program", "arguments"))["state"] == "done"
     assert agent.text().count('"message": "starting"') == 3
 
 
