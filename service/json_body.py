@@ -40,6 +40,14 @@ def read_json(data: bytes, max_depth: int) -> Any:
     return value
 
 
+def read_object(data: bytes, max_depth: int, expected: str = "a JSON object") -> dict[str, Any]:
+    """Returns the object of a JSON text. Raises as `read_json`, and `BadInput` for other values."""
+    value = read_json(data, max_depth)
+    if not isinstance(value, dict):
+        raise BadInput("not an object", expected=expected)
+    return value
+
+
 def convert(value: Any, shape: type[Shape], field: str = "") -> Shape:
     """`value` as a msgspec Struct; `BadInput` names the field."""
     try:

@@ -9,7 +9,7 @@ import msgspec
 from service.edge import Answer, Call
 from service.handlers.graphs import paging
 from service.handlers.hardware import row_summary, summary
-from service.json_body import convert, read_json
+from service.json_body import convert, read_object
 from service.problems import not_found
 from service.store.hardware import add_hardware, find_hardware, list_versions
 from service.store.pages import page
@@ -47,9 +47,7 @@ def get_accuracy(call: Call) -> Answer:
 
 def parse_refit(call: Call) -> RefitRequest:
     """The body, which may be empty."""
-    value = read_json(call.body or b"{}", call.settings.max_json_depth)
-    if not isinstance(value, dict):
-        raise BadInput("not an object", expected="a JSON object")
+    value = read_object(call.body or b"{}", call.settings.max_json_depth)
     ask = convert(value, RefitRequest)
     if ask.launches is not None and not 1 <= len(ask.launches) <= MAX_LAUNCHES:
         raise BadInput(f"{len(ask.launches)}", field="launches", expected=f"1 to {MAX_LAUNCHES}")

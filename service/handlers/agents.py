@@ -9,7 +9,7 @@ import msgspec
 
 from service.edge import Answer, Call
 from service.handlers.graphs import paging
-from service.json_body import convert, read_json
+from service.json_body import convert, read_object
 from service.problems import not_found
 from service.report_shapes import (
     DrainRequest,
@@ -57,10 +57,7 @@ def see_time(state: State) -> None:
 
 
 def _body(call: Call) -> dict[str, Any]:
-    value = read_json(call.body or b"{}", call.settings.max_json_depth)
-    if not isinstance(value, dict):
-        raise BadInput("not an object", expected="a JSON object")
-    return value
+    return read_object(call.body or b"{}", call.settings.max_json_depth)
 
 
 def parse_token(call: Call) -> TokenRequest:

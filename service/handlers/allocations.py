@@ -10,7 +10,7 @@ import msgspec
 from service.edge import Answer, Call
 from service.handlers.graphs import learn_names, resolve_graph
 from service.handlers.jobs import RETRY_AFTER_S, job_of, limits_of, require_no_failure
-from service.json_body import convert, read_json
+from service.json_body import convert, read_object
 from service.problems import Problem
 from service.questions import CurveRequest, Question, curve_question
 from service.store.hardware import find_hardware
@@ -74,9 +74,7 @@ class Gathered:
 
 def parse_allocation(call: Call) -> AllocationRequest:
     """The request of the body, its numbers checked."""
-    value = read_json(call.body, call.settings.max_json_depth)
-    if not isinstance(value, dict):
-        raise BadInput("not an object", expected="a JSON object")
+    value = read_object(call.body, call.settings.max_json_depth)
     ask = convert(value, AllocationRequest)
     if not 1 <= ask.gpus <= call.settings.max_curve_gpus:
         most = call.settings.max_curve_gpus

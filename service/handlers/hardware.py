@@ -6,7 +6,7 @@ from typing import Any
 
 from service.edge import Answer, Call
 from service.handlers.graphs import paging
-from service.json_body import read_json
+from service.json_body import read_object
 from service.store.hardware import (
     MAX_ROWS,
     add_hardware,
@@ -32,9 +32,8 @@ from shardwise.hardware import (
 
 def parse_hardware(call: Call) -> Hardware:
     """The profile of the body."""
-    document = read_json(call.body, call.settings.max_json_depth)
-    if not isinstance(document, dict):
-        raise BadInput("not an object", expected="a shardwise.hardware/1 document")
+    expected = "a shardwise.hardware/1 document"
+    document = read_object(call.body, call.settings.max_json_depth, expected)
     for field in ("collectives", "operators"):
         rows = document.get(field)
         if isinstance(rows, list) and len(rows) > MAX_ROWS:

@@ -14,7 +14,7 @@ import msgspec
 from service.edge import Answer, Call
 from service.handlers.graphs import learn_names, resolve_graph
 from service.handlers.jobs import job_of, limits_of
-from service.json_body import convert, read_json
+from service.json_body import convert, read_object
 from service.problems import Problem
 from service.questions import CurveRequest, curve_question
 from service.store.graphs import owned_graph
@@ -53,9 +53,7 @@ class WatchRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 def parse_watch(call: Call) -> WatchRequest:
     """The request of the body."""
-    value = read_json(call.body, call.settings.max_json_depth)
-    if not isinstance(value, dict):
-        raise BadInput("not an object", expected="a JSON object")
+    value = read_object(call.body, call.settings.max_json_depth)
     ask: WatchRequest = convert(value, WatchRequest)
     if not _NAME.fullmatch(ask.name):
         raise BadInput(
