@@ -12,7 +12,7 @@ from service.curve_forms import NAMES as FORM_NAMES
 from service.edge import Answer, Call
 from service.estimates import Estimate
 from service.handlers.graphs import learn_names, paging, resolve_graph
-from service.json_body import convert, read_json
+from service.json_body import convert, read_object
 from service.possible import require_possible
 from service.problems import Problem
 from service.questions import (
@@ -41,7 +41,7 @@ from service.store.jobs import (
     job_for,
     list_jobs,
 )
-from service.store.pages import page
+from service.store.pages import by_creation, page
 from service.store.results import Stored, content_of_answer, result_of
 from service.store.summaries import job_item
 from service.store.tables import STATES, Job
@@ -58,10 +58,7 @@ def parse_request(shape: type[Any]) -> Callable[[Call], Any]:
     """A parser of the body as one of the request shapes."""
 
     def parse(call: Call) -> Any:
-        value = read_json(call.body, call.settings.max_json_depth)
-        if not isinstance(value, dict):
-            raise BadInput("not an object", expected="a JSON object")
-        ask = convert(value, shape)
+        ask = convert(read_object(call.body, call.settings.max_json_depth), shape)
         if isinstance(ask, _QUESTIONS):
             learn_names(call, ask.graph, ask.options)
         return ask
@@ -251,7 +248,7 @@ def get_jobs(call: Call, kind: str | None) -> Answer:
         document=page(
             rows,
             limit,
-            lambda job: (job.created_at, job.id),
+            by_creation,
             lambda job: job_item(job_document(job, where(job))),
         )
     )

@@ -11,7 +11,7 @@ from service.edge import Answer, Call
 from service.grants import Grant, bounded, require_held, require_key
 from service.handlers.graphs import paging
 from service.handlers.tenant_access import tell_tenant, tenant_of, tenant_row
-from service.json_body import convert, read_json
+from service.json_body import convert, read_object
 from service.problems import Problem, not_found
 from service.store.ids import iso
 from service.store.key_admin import (
@@ -28,9 +28,9 @@ from service.store.key_admin import (
     withdraw,
 )
 from service.store.keys import MAX_EXPIRES_S, clock, limits_in_force, require_tenant, revoke_key
-from service.store.pages import page
+from service.store.pages import by_creation, page
+from service.store.quotas import room_of
 from service.store.tables import Key
-from service.store.tenant_admin import find_tenant
 from shardwise.errors import BadInput
 
 ME_SCHEMA = "shardwise.me/1"
@@ -102,11 +102,7 @@ def get_keys(call: Call, tenant: str | None = None) -> Answer:
     name = call.tenant if tenant is None else tenant_row(call, tenant).id
     rows = list_tenant_keys(call.session, name, place, limit)
     at = clock(call.session)
-    return Answer(
-        document=page(
-            rows, limit, lambda key: (key.created_at, key.id), lambda key: key_document(key, at)
-        )
-    )
+    return Answer(document=page(rows, limit, by_creation, lambda key: key_document(key, at)))
 
 
 def get_key(call: Call, key_id: str, tenant: str | None = None) -> Answer:
@@ -184,8 +180,7 @@ def _key(call: Call, key_id: str, tenant: str | None) -> Key:
 
 
 def _most_keys(call: Call, tenant: str) -> int:
-    limits = find_tenant(call.session, tenant).limits
-    return int(limits.get("max_keys", call.settings.max_keys))
+    return room_of(call.session, call.settings, tenant).limit("max_keys")
 
 
 def _shown(call: Call, key: str, row: Key, headers: dict[str, str]) -> Answer:
@@ -206,7 +201,4 @@ def _once(call: Call, what: str) -> str | None:
 
 
 def _body(call: Call) -> dict[str, Any]:
-    value = read_json(call.body or b"{}", call.settings.max_json_depth)
-    if not isinstance(value, dict):
-        raise BadInput("not an object", expected="a JSON object")
-    return value
+    return read_object(call.body or b"{}", call.settings.max_json_depth)

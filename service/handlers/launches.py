@@ -29,7 +29,7 @@ from service.store.launches import (
     runs_of,
     stop_launch,
 )
-from service.store.pages import page
+from service.store.pages import by_creation, page
 from service.store.results import content_of_answer, result_of
 from service.store.runs import run_document
 from service.store.summaries import few_numbers, launch_item
@@ -134,7 +134,7 @@ def get_launches(call: Call) -> Answer:
     if state is not None and state not in LAUNCH_STATES:
         raise BadInput(f"{state[:40]!r}", field="state", expected=", ".join(LAUNCH_STATES))
     rows = list_launches(call.session, call.tenant, at, limit, state)
-    return Answer(document=page(rows, limit, lambda row: (row.created_at, row.id), _item))
+    return Answer(document=page(rows, limit, by_creation, _item))
 
 
 def _item(launch: Launch) -> dict[str, Any]:

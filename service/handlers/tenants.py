@@ -9,11 +9,11 @@ import msgspec
 from service.edge import Answer, Call
 from service.handlers.graphs import paging
 from service.handlers.tenant_access import tell_tenant, tenant_row
-from service.json_body import convert, read_json
+from service.json_body import convert, read_object
 from service.problems import Problem
 from service.state import State
 from service.store.keys import LOCAL_TENANT, limits_in_force, make_tenant, require_tenant, set_limit
-from service.store.pages import page
+from service.store.pages import by_creation, page
 from service.store.tables import Tenant
 from service.store.tenant_admin import find_tenant, list_tenants, tenant_document, usage_of
 from service.store.tenant_deletion import begin_deletion
@@ -37,19 +37,19 @@ class LimitsRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 def parse_tenant(call: Call) -> TenantRequest:
     """Returns the body of `POST /v1/tenants`. Raises BadInput."""
-    return convert(_body(call), TenantRequest)
+    return convert(read_object(call.body, call.settings.max_json_depth), TenantRequest)
 
 
 def parse_limits(call: Call) -> LimitsRequest:
     """Returns the body of a change of limits. Raises BadInput."""
-    return convert(_body(call), LimitsRequest)
+    return convert(read_object(call.body, call.settings.max_json_depth), LimitsRequest)
 
 
 def get_tenants(call: Call) -> Answer:
     """A page of all tenants."""
     place, limit = paging(call)
     rows = list_tenants(call.session, place, limit)
-    return Answer(document=page(rows, limit, lambda row: (row.created_at, row.id), tenant_document))
+    return Answer(document=page(rows, limit, by_creation, tenant_document))
 
 
 def get_tenant(call: Call, tenant: str) -> Answer:
@@ -107,10 +107,3 @@ def _whole(call: Call, row: Tenant) -> dict[str, Any]:
     in_force = limits_in_force(call.settings, row.limits)
     usage = usage_of(call.session, row.id)
     return {**tenant_document(row), "limits_in_force": in_force, "usage": usage}
-
-
-def _body(call: Call) -> dict[str, Any]:
-    value = read_json(call.body, call.settings.max_json_depth)
-    if not isinstance(value, dict):
-        raise BadInput("not an object", expected="a JSON object")
-    return value

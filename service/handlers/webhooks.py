@@ -18,10 +18,10 @@ from service.base.webhook_signing import Keyring, keyring, shown
 from service.edge import Answer, Call
 from service.gang import LAUNCH_ENDED as LAUNCH_STATES
 from service.handlers.graphs import paging
-from service.json_body import convert, read_json
+from service.json_body import convert, read_object
 from service.problems import Problem
 from service.store.jobs import COLLECTIONS
-from service.store.pages import page
+from service.store.pages import by_creation, page
 from service.store.tables import ENDED
 from service.store.webhook_tables import (
     DELIVERY_STATES,
@@ -81,9 +81,7 @@ def parse_webhook(call: Call) -> Asked:
 
     Raises `BadInput` for a receiver that must not be reached, or that nobody can reach now.
     """
-    value = read_json(call.body, call.settings.max_json_depth)
-    if not isinstance(value, dict):
-        raise BadInput("not an object", expected="a JSON object")
+    value = read_object(call.body, call.settings.max_json_depth)
     ask: WebhookRequest = convert(value, WebhookRequest)
     if len(ask.name) > MAX_NAME:
         raise BadInput("too long", field="name", expected=f"at most {MAX_NAME} characters")
@@ -137,7 +135,7 @@ def post_webhook(call: Call) -> Answer:
     webhook, new = make_webhook(
         call.session,
         call.tenant,
-        max_webhooks=int(call.limit("max_webhooks")),
+        max_webhooks=call.room.limit("max_webhooks"),
         once_hash=_once_hash(call),
         once_s=call.settings.idempotency_s,
         key_fingerprint=fingerprint,
@@ -167,8 +165,8 @@ def _once_hash(call: Call) -> str | None:
 
 def get_webhooks(call: Call) -> Answer:
     """All of the tenant's webhooks."""
-    items = [webhook_document(row) for row in webhooks_of(call.session, call.tenant)]
-    return Answer(document={"schema": "shardwise.page/1", "items": items, "next": None})
+    rows = webhooks_of(call.session, call.tenant)
+    return Answer(document=page(rows, len(rows), by_creation, webhook_document))
 
 
 def get_webhook(call: Call, webhook_id: str) -> Answer:
@@ -194,9 +192,7 @@ def get_deliveries(call: Call, webhook_id: str) -> Answer:
     if state is not None and state not in DELIVERY_STATES:
         raise BadInput(f"{state[:40]!r}", field="state", expected=", ".join(DELIVERY_STATES))
     rows = list_deliveries(call.session, _find(call, webhook_id), place, limit, state)
-    return Answer(
-        document=page(rows, limit, lambda row: (row.created_at, row.id), delivery_document)
-    )
+    return Answer(document=page(rows, limit, by_creation, delivery_document))
 
 
 def _find(call: Call, webhook_id: str) -> Webhook:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Select, tuple_
 
+from service.base.base64url import from_base64url, to_base64url
 from shardwise.errors import BadInput
 
 PAGE_SCHEMA = "shardwise.page/1"
@@ -30,6 +30,11 @@ def after(query: Select[Any], at: Any, name: Any, place: Place | None, limit: in
     return query.order_by(at.desc(), name.desc()).limit(limit + 1)
 
 
+def by_creation(row: Any) -> Place:
+    """The place of a row in a list that goes by creation."""
+    return row.created_at, row.id
+
+
 def page(
     rows: Sequence[Row],
     limit: int,
@@ -48,7 +53,7 @@ def page(
 
 def write_cursor(place: Place) -> str:
     """A place in a list as opaque text."""
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+    return to_base64url(json.dumps(place).encode())
 
 
 def read_cursor(text: str | None) -> Place | None:
@@ -56,7 +61,7 @@ def read_cursor(text: str | None) -> Place | None:
     if not text:
         return None
     try:
-        at, name = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        at, name = json.loads(from_base64url(text))
         if not (isinstance(at, float) and isinstance(name, str) and "\0" not in name):
             raise ValueError
         name.encode()
