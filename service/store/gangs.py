@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, case, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.gang import (
@@ -103,9 +103,7 @@ def claim(session: Session, agent_id: str, rules: Rules) -> Assignment | None:
         .where(Assignment.id == found[0], *due)
         .values(
             state="assigned",
-            token=case(
-                (Assignment.state == "waiting", secrets.token_hex(16)), else_=Assignment.token
-            ),
+            token=func.coalesce(Assignment.token, secrets.token_hex(16)),
             lease_expires_at=now() + rules.lease_s,
             claimed_at=now(),
         )
