@@ -20,8 +20,8 @@ from shardwise.client.exchange import (
     Send,
     T,
     asked,
+    deleted,
     document_of,
-    exchange,
     require_good,
 )
 from shardwise.client.job import Job, feasible, job_from
@@ -82,9 +82,7 @@ class Calls:
 
     def delete(self, path: str) -> Flow[None]:
         """Delete; raises `Missing` for what was not there."""
-        reply: Reply = yield from exchange(Request("DELETE", path), self.policy)
-        if not (reply.status == 404 and reply.after_loss):
-            require_good(reply)
+        yield from deleted(Request("DELETE", path), self.policy)
 
     def upload_graph(self, source: Any, **keywords: Any) -> Flow[Document]:
         """What lists say of the graph, as the service answers an upload."""

@@ -167,6 +167,13 @@ def asked(request: Request, policy: Policy) -> Flow[Reply]:
     return require_good(reply)
 
 
+def deleted(request: Request, policy: Policy) -> Flow[None]:
+    """A DELETE that is answered with nothing. Raises `Missing` for what was not there."""
+    reply = yield from exchange(request, policy)
+    if not (reply.status == 404 and reply.after_loss):
+        require_good(reply)
+
+
 def require_good(reply: Reply) -> Reply:
     """The reply, if it is not an error."""
     if reply.status < 400 and reply.status not in (301, 302, 303, 307, 308):

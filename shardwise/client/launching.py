@@ -13,9 +13,8 @@ from shardwise.client.exchange import (
     Request,
     Sleep,
     asked,
+    deleted,
     document_of,
-    exchange,
-    require_good,
 )
 from shardwise.client.request import path_of, post_json
 from shardwise.client.uploads import GraphSource, upload_of_graph
@@ -88,16 +87,11 @@ class LaunchCalls:
     def forget(self, launch_id: str) -> Flow[None]:
         """Delete an ended launch; raises `Missing` for what was not there."""
         query = (("forget", "true"),)
-        yield from self._gone(Request("DELETE", path_of("launches", launch_id), query))
+        yield from deleted(Request("DELETE", path_of("launches", launch_id), query), self.policy)
 
     def remove(self, path: str) -> Flow[None]:
         """A DELETE that is answered with nothing; raises `Missing` for what was not there."""
-        yield from self._gone(Request("DELETE", path))
-
-    def _gone(self, request: Request) -> Flow[None]:
-        reply = yield from exchange(request, self.policy)
-        if not (reply.status == 404 and reply.after_loss):
-            require_good(reply)
+        yield from deleted(Request("DELETE", path), self.policy)
 
     def start(self, spec: LaunchSpec, graph: GraphSource | None) -> Flow[Document]:
         """Launch; a graph that is given as an object is uploaded first."""
