@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import count
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -41,9 +40,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/integration/service"))
 
-from run import machine
+from run import heading, store
 from service_harness import System, wait_until
-from soak import fresh_system, rss_mib, store
+from soak import fresh_system, rss_mib
 
 from service.background import LONG_SOLVE, give_way
 from service.store.keys import create_key
@@ -365,13 +364,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, help="of the hostile phase")
     minutes = parser.parse_args().minutes
-    found = {
-        "schema": "shardwise.crowd/1",
-        "when": datetime.now(tz=UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "minutes": minutes,
-        **measure(minutes),
-    }
+    found = {**heading("crowd"), "minutes": minutes, **measure(minutes)}
     show(found)
     store(found, Path("out/bench/crowd.json"))
     return 0

@@ -17,7 +17,6 @@ import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
@@ -28,9 +27,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/integration/service"))
 
-from run import machine
+from run import heading, store
 from service_harness import App, System, Valkey, command_of, descendants, wait_until
-from soak import ENDS_WITHIN_S, fresh_system, store
+from soak import ENDS_WITHIN_S, fresh_system
 from sqlalchemy import func, select
 
 from service.settings import Settings
@@ -315,13 +314,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     minutes = parser.parse_args().minutes
-    found = {
-        "schema": "shardwise.kills/1",
-        "when": datetime.now(tz=UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "minutes": minutes,
-        **shake(minutes),
-    }
+    found = {**heading("kills"), "minutes": minutes, **shake(minutes)}
     show(found)
     store(found, Path("out/bench/kills.json"))
     return 1 if any(found["wrong"].values()) or not found["interruptions"] else 0

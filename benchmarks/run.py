@@ -34,21 +34,29 @@ def machine() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    results: dict[str, Any] = {
-        "schema": "shardwise.bench/1",
+def heading(kind: str) -> dict[str, Any]:
+    """What every file of figures begins with: its schema, when and on what they were measured."""
+    return {
+        "schema": f"shardwise.{kind}/1",
         "when": datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds"),
         "machine": machine(),
     }
+
+
+def store(found: dict[str, Any], target: Path) -> None:
+    """Writes a run's figures as JSON and says where."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"wrote {target}", file=sys.stderr)
+
+
+def main() -> None:
+    results = heading("bench")
     for path in sorted(HERE.glob("bench_*.py")):
         print(f"\n{path.stem}")
         results[path.stem] = importlib.import_module(path.stem).run()
-    folder = Path("out/bench")
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "bench.json"
-    target.write_text(json.dumps(results, indent=1) + "\n")
     print(f"machine: {results['machine']['cpu']}, {results['machine']['cores']} cores")
-    print(f"wrote {target}", file=sys.stderr)
+    store(results, Path("out/bench/bench.json"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ The command fails when a job is lost: after the load every job has ended, once.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -18,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
@@ -28,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/integration/service"))
 
-from run import machine
+from run import heading, store
 from service_harness import App, Postgres, System, Valkey, new_database
 from soak_load import ACTORS, WAITS, Load
 from sqlalchemy import func, select
@@ -211,24 +209,14 @@ def show(found: dict[str, Any]) -> None:
     print(f"jobs: {found['jobs']}; lost: {lost(found)}")
 
 
-def store(found: dict[str, Any], target: Path) -> None:
-    """Writes a run's figures as JSON and says where."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"wrote {target}", file=sys.stderr)
-
-
 def main() -> int:
     """Soak, print, store; 1 when a job is lost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=int, default=int(os.environ.get("SOAK_MINUTES", "20")))
     minutes = parser.parse_args().minutes
-    found = {
-        "schema": "shardwise.soak/1",
-        "when": datetime.now(tz=UTC).isoformat(timespec="seconds"),
-        "machine": {**machine(), "nice": os.nice(0)},
-        **soak(minutes),
-    }
+    found = heading("soak")
+    found["machine"]["nice"] = os.nice(0)
+    found |= soak(minutes)
     show(found)
     store(found, Path("out/bench/soak.json"))
     return 1 if lost(found) else 0
