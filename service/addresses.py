@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from starlette.requests import HTTPConnection
 
@@ -30,15 +30,22 @@ def counted_address(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _counted(text: str) -> str:
+    address = plain_address(text)
+    if address is None:
+        return UNKNOWN
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(IPv6Network((int(address), OWN_NETWORK), strict=False))
+
+
+def plain_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Returns an address, an IPv4 one for its mapped form; None for what is not an address."""
     try:
         address = ip_address(text)
     except ValueError:
-        return UNKNOWN
-    if not isinstance(address, IPv6Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(IPv6Network((int(address), OWN_NETWORK), strict=False))
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
 
 
 def trusted_networks(text: str) -> list[IPv4Network | IPv6Network]:

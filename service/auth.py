@@ -20,6 +20,7 @@ from starlette.requests import Request
 
 from service.addresses import address_of
 from service.base.fair_pool import FairPool
+from service.base.recent import remember
 from service.key_uses import KeyUses
 from service.login.signed_in import carried
 from service.metrics import LimitMetrics
@@ -190,7 +191,8 @@ class Gate:
             raise _unauthenticated("the key is not in force")
         if known is None:
             self.is_no_stranger(request)
-        self._remember(digest, principal, asked)
+        until = asked + self._believed_s(principal)
+        remember(self._known, digest, (until, principal), MAX_REMEMBERED)
         return principal
 
     async def _keyless(self, request: Request) -> Principal:
@@ -202,13 +204,6 @@ class Gate:
             raise _unauthenticated("no key was given")
         self._require_own_page(request)
         return opened
-
-    def _remember(self, digest: bytes, principal: Principal, asked: float) -> None:
-        """Remembers a key as the newest; the oldest goes when there are too many."""
-        self._known[digest] = (asked + self._believed_s(principal), principal)
-        self._known.move_to_end(digest)
-        if len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
 
     def _believed_s(self, principal: Principal) -> float:
         """How long it is believed after it was asked for; never beyond the key's expiry."""

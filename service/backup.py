@@ -7,7 +7,6 @@ read back in one transaction. Bytes are base64 under `$bytes`.
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import zlib
@@ -20,6 +19,7 @@ from sqlalchemy import Connection, Table, func, insert, select
 from service.schema import current_revision
 from service.store.database import Database
 from service.store.metadata import METADATA
+from service.store.row_json import packed, unpacked
 from service.store.tables import SchemaFloor
 from shardwise.errors import BadInput
 from shardwise.files import private_file
@@ -54,7 +54,7 @@ def _write(database: Database, out: Any) -> dict[str, int]:
             counts[table.name] = 0
             rows = connection.execution_options(yield_per=AT_ONCE).execute(select(table))
             for row in rows.mappings():
-                values = {name: _packed(value) for name, value in row.items()}
+                values = {name: packed(value) for name, value in row.items()}
                 out.write(json.dumps({"table": table.name, "row": values}) + "\n")
                 counts[table.name] += 1
     out.write(json.dumps({"end": counts}) + "\n")
@@ -117,7 +117,7 @@ def _batches(
         name = line.get("table", "")
         if name not in counts:
             raise BadInput(f"unknown table {name!r}", file=str(path), field="table")
-        rows.append({column: _unpacked(value) for column, value in line["row"].items()})
+        rows.append({column: unpacked(value) for column, value in line["row"].items()})
     raise BadInput("ends too early", file=str(path), field="end", expected="the last line's counts")
 
 
@@ -133,13 +133,3 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         raise BadInput("not a whole backup", file=str(path), expected=SCHEMA) from None
     except OSError as error:
         raise BadInput((error.strerror or str(error)).lower(), file=str(path)) from None
-
-
-def _packed(value: Any) -> Any:
-    return {"$bytes": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
-
-
-def _unpacked(value: Any) -> Any:
-    if isinstance(value, dict) and value.keys() == {"$bytes"}:
-        return base64.b64decode(value["$bytes"])
-    return value

@@ -7,9 +7,8 @@ whose client is done with it, or that never sent a request. One that is being an
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from service.addresses import counted_address, trusted_networks
+from service.addresses import counted_address, plain_address, trusted_networks
 
 
 class Slot:
@@ -92,16 +91,7 @@ class Connections:
 
     def _who(self, address: str) -> str | None:
         """What an address is counted by; None for one that is not counted."""
-        found = _address(address)
+        found = plain_address(address)
         if found is not None and any(found in network for network in self._uncounted):
             return None
         return counted_address(address)
-
-
-def _address(text: str) -> IPv4Address | IPv6Address | None:
-    try:
-        found = ip_address(text)
-    except ValueError:
-        return None
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return mapped or found

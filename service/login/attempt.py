@@ -7,11 +7,12 @@ end, and an answer of the provider that another browser asked for is of no use.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 import secrets
 from dataclasses import dataclass
+
+from service.base.base64url import from_base64url, to_base64url
 
 MAX_WHERE = 1000
 """Bytes of the path to which a person returns; a longer one leads to the first page."""
@@ -43,12 +44,12 @@ class Attempt:
 
     def cookie(self) -> str:
         """Returns the cookie's value."""
-        where = base64.urlsafe_b64encode(self.where.encode()).decode().rstrip("=")
+        where = to_base64url(self.where.encode())
         return f"{self.secret}.{where}"
 
     def _derived(self, label: str) -> str:
         digest = hashlib.sha256(f"{label}:{self.secret}".encode()).digest()
-        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        return to_base64url(digest)
 
 
 def new_attempt(where: str) -> Attempt:
@@ -63,7 +64,7 @@ def read_attempt(cookie: str) -> Attempt | None:
     if match is None:
         return None
     try:
-        where = base64.urlsafe_b64decode(match[2] + "=" * (-len(match[2]) % 4)).decode()
+        where = from_base64url(match[2]).decode()
     except ValueError:
         return None
     return Attempt(match[1], where)

@@ -14,6 +14,7 @@ from authlib.oauth2.rfc6749.parameters import prepare_grant_uri
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from service.auth import TENANT_HEADER
+from service.base.recent import remember
 from service.login.attempt import Attempt
 from service.login.fetch import Fetcher, unreachable
 from service.login.identity import Identity, actor_of, groups_of, identity_of, key_id_of
@@ -219,7 +220,7 @@ class Logins:
             return None
         left_s, signed_in = found
         until = monotonic() + min(self._settings.auth_cache_s, left_s)
-        _remember(self._sessions, digest, (until, signed_in))
+        remember(self._sessions, digest, (until, signed_in), MAX_REMEMBERED)
         return signed_in
 
     def _find(self, secret: str) -> tuple[float, SignedIn] | None:
@@ -288,7 +289,7 @@ class Logins:
             limits = await self._changes.run(who, self._make, tenant)
         principal = _principal(tenant, tenants[tenant], limits, identity.subject, identity.name)
         until = monotonic() + min(self._settings.auth_cache_s, left_s)
-        _remember(self._tokens, digest, (until, principal))
+        remember(self._tokens, digest, (until, principal), MAX_REMEMBERED)
         return principal
 
     async def _verified(self, token: str) -> tuple[float, Identity]:
@@ -357,11 +358,3 @@ def _which(tenant: str | None, tenants: list[str]) -> str:
 def _digest(text: str) -> bytes:
     """What a secret is remembered by: itself it is not kept."""
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
-
-
-def _remember(kept: OrderedDict[bytes, Any], digest: bytes, value: Any) -> None:
-    """Remembers a value as the newest; the oldest goes when there are too many."""
-    kept[digest] = value
-    kept.move_to_end(digest)
-    if len(kept) > MAX_REMEMBERED:
-        kept.popitem(last=False)

@@ -6,7 +6,6 @@ sign. A token's own header decides on nothing but which of the provider's keys i
 
 from __future__ import annotations
 
-import base64
 import logging
 from typing import Any
 
@@ -17,6 +16,7 @@ from joserfc import jwt
 from joserfc.errors import ExpiredTokenError, JoseError
 from joserfc.jws import JWSRegistry
 
+from service.base.base64url import from_base64url
 from service.login.provider import Provider
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ def _header(token: str) -> dict[str, Any]:
         raise TokenRefused("the token is not a signed JSON Web Token")
     part = token.partition(".")[0]
     try:
-        text = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+        text = from_base64url(part)
         return msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, msgspec.MsgspecError, RecursionError):
         raise TokenRefused("the token's header is not readable") from None

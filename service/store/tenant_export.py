@@ -8,7 +8,6 @@ not whole.
 
 from __future__ import annotations
 
-import base64
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from service.store.ids import iso
 from service.store.keys import clock
 from service.store.launch_tables import Agent, Assignment, Enrolment, Launch, LogLine, Run
 from service.store.question_blobs import whole_question
+from service.store.row_json import packed
 from service.store.tables import (
     AcceptedBytes,
     Attained,
@@ -211,14 +211,10 @@ def _logs(database: Database, tenant: str) -> Iterator[tuple[File, int]]:
 def _shown(table: str, values: dict[str, Any]) -> dict[str, Any]:
     hidden = LEFT_OUT.get(table, set())
     return {
-        name: _packed(value)
+        name: packed(value)
         for name, value in values.items()
         if name not in hidden and name != "tenant_id"
     }
-
-
-def _packed(value: Any) -> Any:
-    return {"$bytes": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
 def _scalar(database: Database, query: Any) -> bytes | None:
