@@ -9,7 +9,6 @@ at any moment.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
@@ -20,10 +19,10 @@ from time import monotonic
 from typing import Any, BinaryIO
 
 from service.background import give_way
+from service.bond import die_with
 
 TELL_EVERY_S = 0.2
 STACK_BYTES = 2**26
-_PR_SET_PDEATHSIG = 1
 
 
 class Listener(threading.Thread):
@@ -63,19 +62,12 @@ def say(out: BinaryIO, document: dict[str, Any]) -> None:
     out.flush()
 
 
-def die_with_parent(parent: int) -> None:
-    """Where the kernel can see to it (Linux); elsewhere the listener's end of file does."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-
 def main() -> int:
     """Compute one answer."""
     source, out = sys.stdin.buffer, sys.stdout.buffer
     request = json.loads(source.readline())
-    die_with_parent(request["parent"])
+    # Elsewhere than on Linux the listener's end of file sees to it.
+    die_with(request["parent"])
     give_way(request["gives_way"])
     limit = request["memory_bytes"]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
