@@ -8,13 +8,7 @@ from typing import Any
 from service.cost_model import MOST_DIMS
 from service.json_body import read_json
 from shardwise.errors import BadInput
-from shardwise.graph import (
-    DTYPE_BYTES,
-    Graph,
-    canonical_json,
-    graph_from_document,
-    graph_id,
-)
+from shardwise.graph import Graph, canonical_json, graph_from_document, graph_id
 
 
 @dataclass(frozen=True)
@@ -49,11 +43,8 @@ def upload_of(graph: Graph) -> Upload:
     for tensor in graph.tensors.values():
         roles[tensor.role] = roles.get(tensor.role, 0) + 1
         if tensor.role == "parameter":
-            elements = 1
-            for extent in tensor.shape:
-                elements *= extent
-            parameters += elements
-            parameter_bytes += elements * DTYPE_BYTES[tensor.dtype]
+            parameters += tensor.elements
+            parameter_bytes += tensor.size_bytes
     summary = {
         "name": graph.name,
         "operators": len(graph.operators),

@@ -30,6 +30,12 @@ def clipped(text: object, most: int = MAX_NAME) -> str:
     return whole if len(whole) <= most else whole[: most - 1] + "…"
 
 
+def _with_clipped_texts(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: clipped(value) if isinstance(value, str) else value for name, value in values.items()
+    }
+
+
 def hardware_summary(hardware: Hardware, *, builtin: bool) -> dict[str, Any]:
     """A profile as lists show it, but for when it came."""
     device = hardware.devices[0]
@@ -54,10 +60,7 @@ def summary_of_document(document: dict[str, Any]) -> dict[str, Any]:
 
 def job_item(document: dict[str, Any]) -> dict[str, Any]:
     """A job's document as lists show it: without options and texts beyond their bounds."""
-    asked = {
-        name: clipped(value) if isinstance(value, str) else value
-        for name, value in document["question"].items()
-    }
+    asked = _with_clipped_texts(document["question"])
     if size_of(asked.get("options")) > MAX_OPTIONS_BYTES:
         asked["options"] = {}
     error = document["error"]
@@ -69,20 +72,14 @@ def job_item(document: dict[str, Any]) -> dict[str, Any]:
 
 def launch_item(document: dict[str, Any]) -> dict[str, Any]:
     """A launch's document as lists show it: how many agents, no arguments, no environment."""
-    request = {
-        name: clipped(value) if isinstance(value, str) else value
-        for name, value in document["request"].items()
-        if name not in ("arguments", "environment")
-    }
+    request = _with_clipped_texts(document["request"])
+    for name in ("arguments", "environment"):
+        request.pop(name, None)
     agents = request.get("agents")
     request["agents"] = len(agents) if isinstance(agents, list) else agents
-    summary = {
-        name: clipped(value) if isinstance(value, str) else value
-        for name, value in document["summary"].items()
-        if name != "predicted"
-    }
-    if "predicted" in document["summary"]:
-        summary["predicted"] = few_numbers(document["summary"]["predicted"])
+    summary = _with_clipped_texts(document["summary"])
+    if "predicted" in summary:
+        summary["predicted"] = few_numbers(summary["predicted"])
     return {**document, "request": request, "summary": summary}
 
 
@@ -107,11 +104,13 @@ def agent_item(document: dict[str, Any]) -> dict[str, Any]:
 def _inventory_in_short(inventory: Mapping[str, Any]) -> dict[str, Any]:
     plain = ("schema", "host", "cpus", "memory_bytes", "cpu_only", "slots", "ports")
     return {
-        **{
-            name: clipped(inventory[name]) if isinstance(inventory[name], str) else inventory[name]
-            for name in plain
-            if isinstance(inventory.get(name), str | int | float)
-        },
+        **_with_clipped_texts(
+            {
+                name: inventory[name]
+                for name in plain
+                if isinstance(inventory.get(name), str | int | float)
+            }
+        ),
         "devices": [
             {"index": i, "kind": clipped(device["kind"], 60)}
             for i, device in enumerate(inventory.get("devices", ())[:MAX_DEVICES])
