@@ -16,7 +16,8 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from urllib.parse import parse_qs, unquote_plus, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import RSAKey
-from service_harness import Service
+from service_harness import Service, free_port
 
 CLIENT, SECRET = "shardwise-test", "s3cret of the client/%"
 AUDIENCE = "https://shardwise.test/api"
@@ -73,6 +74,16 @@ class OidcProvider:
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+    @contextmanager
+    def service(self, folder: Path, rules: str, **variables: str) -> Iterator[Service]:
+        """A service whose people sign in here; it is a client that this provider knows."""
+        running = with_logins(folder, self.issuer, rules, free_port(), **variables)
+        self.redirect_uris.add(f"{running.url}/sign-in/callback")
+        try:
+            yield running
+        finally:
+            running.stop()
 
     def be_good(self) -> None:
         """Whatever a test has turned is turned back."""

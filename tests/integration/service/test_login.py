@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from oidc_provider import AUDIENCE, CLIENT, SECRET, OidcProvider, signed, with_logins
-from service_harness import Service, free_port
+from oidc_provider import AUDIENCE, CLIENT, SECRET, OidcProvider, signed
+from service_harness import Service
 from sqlalchemy import select
 
 pytest.importorskip("authlib", reason="needs shardwise[oidc]")
@@ -80,19 +80,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def service(folder: Path, provider: OidcProvider) -> Iterator[Service]:
     """A service on loopback without a single key."""
-    running = with_logins(
+    with provider.service(
         folder,
-        provider.issuer,
         RULES,
-        free_port(),
         oidc_name="Example Login",
         oidc_client_secret_file=str(folder / "secret"),
         oidc_audience=AUDIENCE,
         auth_cache_s="0.001",
-    )
-    provider.redirect_uris.add(f"{running.url}/sign-in/callback")
-    yield running
-    running.stop()
+    ) as running:
+        yield running
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from time import monotonic
 
 import httpx
 import pytest
-from oidc_provider import AUDIENCE, CLIENT, SECRET, OidcProvider, with_logins
-from service_harness import Service, free_port, wait_until
+from oidc_provider import AUDIENCE, CLIENT, SECRET, OidcProvider
+from service_harness import Service, wait_until
 from starlette.concurrency import run_in_threadpool
 
 pytest.importorskip("authlib", reason="needs shardwise[oidc]")
@@ -48,14 +48,12 @@ def provider() -> Iterator[OidcProvider]:
 @pytest.fixture
 def service(tmp_path: Path, provider: OidcProvider) -> Iterator[Service]:
     (tmp_path / "secret").write_text(SECRET)
-    running = with_logins(
-        tmp_path, provider.issuer, RULES, free_port(),
+    with provider.service(
+        tmp_path, RULES,
         oidc_client_secret_file=str(tmp_path / "secret"), oidc_audience=AUDIENCE,
         anonymous_rate_per_s="1000", anonymous_burst="1000", auth_cache_s="0.001",
-    )  # fmt: skip
-    provider.redirect_uris.add(f"{running.url}/sign-in/callback")
-    yield running
-    running.stop()
+    ) as running:  # fmt: skip
+        yield running
 
 
 def browser(service: Service) -> httpx.Client:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from harness.commands import succeed
-from oidc_provider import SECRET, OidcProvider, with_logins
+from oidc_provider import SECRET, OidcProvider
 from page_steps import faults
 from playwright.sync_api import Browser, Page, expect
-from service_harness import Service, free_port
+from service_harness import Service
 
 RULES = """
 [[rule]]
@@ -45,18 +45,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def signing(folder: Path, provider: OidcProvider) -> Iterator[Service]:
-    running = with_logins(
+    with provider.service(
         folder,
-        provider.issuer,
         RULES,
-        free_port(),
         oidc_name="Example Login",
         oidc_client_secret=SECRET,
         auth_cache_s="0.001",
-    )
-    provider.redirect_uris.add(f"{running.url}/sign-in/callback")
-    yield running
-    running.stop()
+    ) as running:
+        yield running
 
 
 @pytest.fixture
