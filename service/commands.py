@@ -22,7 +22,7 @@ from service.schema import current_revision
 from service.schema import migrate as bring_up
 from service.serve import serve as run
 from service.shell_audit import record_by_shell
-from service.store.database import Database
+from service.store.database import Database, clock
 from service.store.enrolment import make_token
 from service.store.ids import iso
 from service.store.key_admin import (
@@ -34,14 +34,7 @@ from service.store.key_admin import (
     renewed_until,
     successor,
 )
-from service.store.keys import (
-    LOCAL_TENANT,
-    SCOPES,
-    clock,
-    create_key,
-    list_keys,
-    revoke_key,
-)
+from service.store.keys import LOCAL_TENANT, SCOPES, create_key, list_keys, revoke_key
 from service.store.sessions import end_sessions
 from service.store.tables import LoginSession
 from shardwise.cli.arguments import json_option

@@ -17,7 +17,7 @@ from service.handlers.tenant_access import tell_tenant, tenant_row
 from service.logs import REQUEST_ID
 from service.problems import Problem
 from service.state import State, state_of
-from service.store.keys import clock
+from service.store.database import clock
 from service.store.tenant_export import tenant_files
 
 MEDIA_TYPE = "application/gzip"

@@ -15,7 +15,8 @@ from service.durations import is_duration, moment_of, seconds_of
 from service.limit_command import limit_command
 from service.shell_audit import record_by_shell
 from service.store.audit import AuditFilter, audit_document, list_audit
-from service.store.keys import LOCAL_TENANT, clock, make_tenant
+from service.store.database import clock
+from service.store.keys import LOCAL_TENANT, make_tenant
 from service.store.pages import Place
 from service.store.tables import Key, Tenant
 from service.store.tenant_admin import find_tenant, tenant_document, usage_of

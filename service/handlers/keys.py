@@ -13,6 +13,7 @@ from service.handlers.graphs import paging
 from service.handlers.tenant_access import tell_tenant, tenant_of, tenant_row
 from service.json_body import convert, read_object
 from service.problems import Problem, not_found
+from service.store.database import clock
 from service.store.ids import iso
 from service.store.key_admin import (
     KEY_SCHEMA,
@@ -27,7 +28,7 @@ from service.store.key_admin import (
     successor,
     withdraw,
 )
-from service.store.keys import MAX_EXPIRES_S, clock, limits_in_force, require_tenant, revoke_key
+from service.store.keys import MAX_EXPIRES_S, limits_in_force, require_tenant, revoke_key
 from service.store.pages import by_creation, page
 from service.store.quotas import room_of
 from service.store.tables import Key

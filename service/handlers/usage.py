@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
-
 from service.edge import Answer, Call
-from service.store.database import now
+from service.store.database import clock
 from service.store.ids import iso
 from service.store.quotas import DAY_S, QUOTAS
 
@@ -23,7 +21,7 @@ def get_usage(call: Call) -> Answer:
         }
         for name, quota in QUOTAS.items()
     }
-    days = float(call.session.scalar(select(now())) or 0.0) // DAY_S
+    days = clock(call.session) // DAY_S
     return Answer(
         document={"schema": SCHEMA, "quotas": quotas, "day_ends_at": iso((days + 1) * DAY_S)}
     )

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 import msgspec
-from sqlalchemy import URL, Connection, Double, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Double, Engine, create_engine, event, make_url, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.compiler import compiles
@@ -239,6 +239,11 @@ def database_of_calls(settings: Settings) -> Database:
         deadline_s=settings.database_s,
         ballast_bytes=settings.ballast_bytes,
     )
+
+
+def clock(session: Session) -> float:
+    """Returns the database's time in seconds since 1970."""
+    return float(session.scalar(select(now())) or 0.0)
 
 
 def _is_outage(error: DBAPIError) -> bool:

@@ -13,9 +13,9 @@ from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.problems import Problem, not_found
-from service.store.database import now
+from service.store.database import clock, now
 from service.store.ids import iso
-from service.store.keys import clock, create_key, in_force
+from service.store.keys import create_key, in_force
 from service.store.pages import Place, after
 from service.store.tables import Key
 from service.store.tenants import lock_tenant

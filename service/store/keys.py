@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from service.problems import Problem
 from service.settings import Settings
 from service.store.attained import WEIGHTS
-from service.store.database import now
+from service.store.database import clock, now
 from service.store.insert import insert_new
 from service.store.tables import Key, Tenant
 from shardwise.errors import BadInput, NotFound
@@ -164,11 +164,6 @@ def create_key(
     )
     session.flush()
     return f"sw_{key_id}_{secret}"
-
-
-def clock(session: Session) -> float:
-    """Returns the database's time in seconds since 1970."""
-    return float(session.scalar(select(now())) or 0.0)
 
 
 def in_force() -> ColumnElement[bool]:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.fair_order import Share, Waiting
 from service.store.attained import weight_of
-from service.store.database import now
+from service.store.database import clock
 from service.store.records import living_workers
 from service.store.tables import Attained, Job, Tenant
 
@@ -42,7 +42,7 @@ class QueueRows:
 
 def queue_rows(session: Session, most: int, silent_s: float) -> QueueRows:
     """Reads the queue: at most `most` queued jobs, the oldest first."""
-    at = float(session.scalar(select(now())) or 0.0)
+    at = clock(session)
     queued = int(session.scalar(select(func.count()).where(Job.state == "queued")) or 0)
     rows = session.execute(
         select(Job.id, Job.tenant_id, Job.priority, Job.cost_s, Job.turn_s)

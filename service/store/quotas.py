@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from service.gang import LAUNCH_ACTIVE
 from service.problems import Problem
 from service.settings import Settings
-from service.store.database import now
+from service.store.database import clock, now
 from service.store.insert import insert_adding
 from service.store.launch_tables import Agent, Launch, Run
 from service.store.tables import (
@@ -160,7 +160,7 @@ def day_is_full(session: Session, room: Room, size: int) -> str | None:
 
 def count_bytes(session: Session, tenant: str, size: int) -> int:
     """Count bytes to the tenant's day; how many there are now."""
-    day = int(session.scalar(select(now())) or 0) // int(DAY_S)
+    day = int(clock(session) // DAY_S)
     return insert_adding(
         session,
         AcceptedBytes,

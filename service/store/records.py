@@ -9,7 +9,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from service.redact import redacted
-from service.store.database import now
+from service.store.database import clock, now
 from service.store.ids import new_id
 from service.store.insert import insert_new
 from service.store.tables import Audit, Idempotency, WorkerRow
@@ -51,7 +51,7 @@ def record_refusal(
 
     Whoever needs no key could otherwise fill it.
     """
-    hour = int((session.scalar(select(now())) or 0.0) // REFUSALS_S)
+    hour = int(clock(session) // REFUSALS_S)
     same = "\n".join((str(hour), tenant, action, target, about))
     insert_new(
         session,

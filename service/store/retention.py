@@ -142,21 +142,19 @@ def throw_away(database: Database, settings: Settings) -> None:
 def tenant_rules(room: Room) -> list[Rule]:
     """What is a tenant's; jobs first, which refer to what comes after."""
     settings, tenant = room.settings, room.tenant
+
+    def drop_results(session: Session, ids: Ids) -> None:
+        _drop_results(session, tenant, ids)
+
     rules = [
         Rule(lambda s: _excess_jobs(s, room), _drop_jobs, tenant),
-        Rule(
-            lambda s: _excess_results(s, room), lambda s, ids: _drop_results(s, tenant, ids), tenant
-        ),
+        Rule(lambda s: _excess_results(s, room), drop_results, tenant),
     ]
     if settings.job_s:
         rules.append(Rule(lambda s: _old_jobs(s, tenant, settings.job_s), _drop_jobs, tenant))
     if settings.result_s:
         rules.append(
-            Rule(
-                lambda s: _old_results(s, tenant, settings.result_s),
-                lambda s, ids: _drop_results(s, tenant, ids),
-                tenant,
-            )
+            Rule(lambda s: _old_results(s, tenant, settings.result_s), drop_results, tenant)
         )
     if settings.run_s:
         rules.append(Rule(lambda s: _old_runs(s, tenant, settings.run_s), _drop_runs, tenant))

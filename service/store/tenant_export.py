@@ -17,9 +17,8 @@ import msgspec
 from sqlalchemy import Table, select, tuple_
 
 from service.archive import File
-from service.store.database import Database
+from service.store.database import Database, clock
 from service.store.ids import iso
-from service.store.keys import clock
 from service.store.launch_tables import Agent, Assignment, Enrolment, Launch, LogLine, Run
 from service.store.question_blobs import whole_question
 from service.store.row_json import packed

@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from service.problems import Problem, not_found
-from service.store.database import now
+from service.store.database import clock, now
 from service.store.ids import iso, new_id
 from service.store.outbox import payload
 from service.store.pages import Place, after
@@ -103,7 +103,7 @@ def make_test_delivery(session: Session, webhook: Webhook) -> WebhookDelivery:
         webhook_id=webhook.id,
         event=TEST,
         subject=webhook.id,
-        body=payload(TEST, session.scalar(select(now())), {"id": webhook.id}),
+        body=payload(TEST, clock(session), {"id": webhook.id}),
         state="pending",
         attempts=0,
         reason="",

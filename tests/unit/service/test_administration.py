@@ -17,9 +17,9 @@ from administered import Administered
 from sqlalchemy import select, update
 
 from service.archive import read_files
-from service.store.database import Database
+from service.store.database import Database, clock
 from service.store.gangs import rules_of
-from service.store.keys import clock, create_key, expire_keys
+from service.store.keys import create_key, expire_keys
 from service.store.tables import Audit, Idempotency, Key
 from service.store.tenant_deletion import sweep_deletions
 

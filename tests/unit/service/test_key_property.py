@@ -23,8 +23,8 @@ from sqlalchemy import select
 
 from service.grants import Grant, bounded
 from service.problems import Problem
-from service.store.database import Database
-from service.store.keys import Principal, clock, create_key
+from service.store.database import Database, clock
+from service.store.keys import Principal, create_key
 from service.store.tables import Key
 from shardwise.errors import BadInput
 
