@@ -21,6 +21,7 @@ from time import monotonic
 import msgspec
 
 from service.settings import Settings
+from shardwise import validation
 from shardwise.advise.pins import (
     LEVELS,
     SOME,
@@ -177,6 +178,6 @@ def _read(canonical: bytes, settings: Settings) -> GraphDigest | None:
             start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
-        return msgspec.json.decode(done.stdout, type=GraphDigest)
+        return validation.decode(done.stdout, GraphDigest)
     except (subprocess.SubprocessError, msgspec.DecodeError):
         return None

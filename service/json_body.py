@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from service.problems import Problem
+from shardwise import validation
 from shardwise.errors import BadInput
 
 Shape = TypeVar("Shape")
@@ -51,7 +52,7 @@ def read_object(data: bytes, max_depth: int, expected: str = "a JSON object") ->
 def convert(value: Any, shape: type[Shape], field: str = "") -> Shape:
     """`value` as a msgspec Struct; `BadInput` names the field."""
     try:
-        return msgspec.convert(value, shape)
+        return validation.convert(value, shape)
     except msgspec.ValidationError as error:
         raise bad_field(error, field) from None
 

@@ -19,7 +19,7 @@ import msgspec
 from service.fair_order import PRIORITIES
 from service.offers import offers_from_csv
 from service.search_options import options_document, options_from_document, options_from_request
-from shardwise import __version__, _core, advise
+from shardwise import __version__, _core, advise, validation
 from shardwise.advise import Infeasible, Options
 from shardwise.advise.options import Progress
 from shardwise.errors import BadInput
@@ -227,7 +227,7 @@ def _quote(q: dict[str, Any], graph: Graph, options: Options, tell: Progress) ->
 
     return advise.quote(
         graph,
-        [msgspec.convert(offer, Offer) for offer in q["offers"]],
+        [validation.convert(offer, Offer) for offer in q["offers"]],
         deadline_s=q["deadline_s"],
         budget_usd=q["budget_usd"],
         steps=q["steps"],

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from service.json_body import bad_field, read_json
+from shardwise import validation
 from shardwise.advise import Options
 from shardwise.advise.pins import Pin, parse_pin
 from shardwise.advise.step_settings import StepSettings
@@ -75,7 +76,7 @@ def _options(values: Mapping[str, Any], *, strict: bool) -> Options:
     if PINS in found:
         found[PINS] = _pins(found[PINS])
     try:
-        options = msgspec.convert(found, Options, strict=strict)
+        options = validation.convert(found, Options, strict=strict)
     except msgspec.ValidationError as error:
         raise bad_field(error, "options") from None
     except BadInput as error:
@@ -132,4 +133,4 @@ def options_document(options: Options) -> dict[str, Any]:
 def options_from_document(values: Mapping[str, Any], threads: int) -> Options:
     """The options that `options_document` wrote, for a worker with so many threads."""
     found = {**values, PINS: _pins(values.get(PINS, [])), "threads": threads}
-    return msgspec.convert(found, Options)
+    return validation.convert(found, Options)

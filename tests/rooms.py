@@ -51,6 +51,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "graph": (
         "fuzz/*", "property/test_graph_roundtrip.py", "unit/test_blocks.py", "unit/test_coarsen.py",
         "unit/test_graph_*",
+        "unit/test_validation.py",
     ),
     "hardware": (
         "unit/test_collective_tables.py", "unit/test_hardware*", "unit/test_offers.py",
@@ -64,6 +65,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "service": (
         "integration/docs/test_docs_backup.py", "integration/service/*", "unit/service/*",
         "unit/test_page_*",
+        "unit/test_validation.py",
     ),
     "solver": ("golden/*", "property/test_solver*", "unit/test_solver_problem.py"),
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from shardwise import validation
 from shardwise.advise.chosen import Chosen, fastest, leanest, time_gap, together, too_large
 from shardwise.advise.fitting import search_fitting
 from shardwise.advise.frontier import certificate, heading, search_report
@@ -162,7 +163,7 @@ def read_plan(path: str | Path) -> dict[str, Any]:
             expected=PLAN_SCHEMA,
         )
     try:
-        msgspec.convert(document, PlanShape)
+        validation.convert(document, PlanShape)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at ")
         field = where.strip("`").removeprefix("$.") or None

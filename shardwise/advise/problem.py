@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from shardwise import _core
+from shardwise import _core, validation
 from shardwise.advise.options import SOLVER_METHODS, Progress
 from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.files import read_bounded
@@ -98,8 +98,8 @@ def problem_from_json(data: bytes, file: str | None = None) -> ProblemFile:
 
 def _decode(data: bytes) -> _Document:
     try:
-        _check_schema(msgspec.json.decode(data, type=_Header).schema)
-        return msgspec.json.decode(data, type=_Document)
+        _check_schema(validation.decode(data, _Header).schema)
+        return validation.decode(data, _Document)
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -107,7 +107,7 @@ def _decode(data: bytes) -> _Document:
         # but what the user needs to hear is which field holds one.
         document = _decode_leniently(data)
         _check_schema(document.get("schema"))
-        return msgspec.convert(document, _Document)
+        return validation.convert(document, _Document)
 
 
 def _decode_leniently(data: bytes) -> dict[str, Any]:

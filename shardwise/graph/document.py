@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.graph.graph import Graph, Operator, Tensor
 from shardwise.graph.validate import validate_graph
@@ -94,9 +95,9 @@ def graph_id(graph: Graph) -> str:
 def graph_from_document(document: object, file: str | None = None) -> Graph:
     """The validated graph of a decoded document; BadInput names `file` and the field."""
     try:
-        header = msgspec.convert(document, _Header)
+        header = validation.convert(document, _Header)
         _check_schema(header.schema)
-        return _build(msgspec.convert(document, _GraphDocument))
+        return _build(validation.convert(document, _GraphDocument))
     except msgspec.ValidationError as error:
         raise _bad_field(error, file) from None
     except RecursionError:
@@ -108,9 +109,9 @@ def graph_from_document(document: object, file: str | None = None) -> Graph:
 def graph_from_json(data: bytes, file: str | None = None) -> Graph:
     """The validated graph of a JSON text; BadInput names `file`, and the field or the position."""
     try:
-        header = msgspec.json.decode(data, type=_Header)
+        header = validation.decode(data, _Header)
         _check_schema(header.schema)
-        return _build(msgspec.json.decode(data, type=_GraphDocument))
+        return _build(validation.decode(data, _GraphDocument))
     except msgspec.ValidationError as error:
         raise _bad_field(error, file) from None
     except msgspec.DecodeError as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.hardware.hardware import (
     SCHEMA,
@@ -92,7 +93,7 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
             f"unknown schema {document.get('schema')!r}", file=file, field="schema", expected=SCHEMA
         )
     try:
-        parsed = msgspec.convert(document, _HardwareFile)
+        parsed = validation.convert(document, _HardwareFile)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at ")
         found = where.strip("`").removeprefix("$.") or None

@@ -23,6 +23,7 @@ from service.store.jobs import find_job
 from service.store.question_blobs import whole_question
 from service.store.results import result_of
 from service.store.tables import Job
+from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware, Offer, hardware_from_document
 
@@ -73,7 +74,7 @@ def _offered(asked: dict[str, Any], row: dict[str, Any]) -> Hardware:
     """The profile of an offer's instances."""
     names = ("provider", "instance_type", "region", "spot", "hardware")
     for document in asked["offers"]:
-        offer = msgspec.convert(document, Offer)
+        offer = validation.convert(document, Offer)
         if all(getattr(offer, name) == row[name] for name in names):
             return offer.profile()
     raise not_found("offer", f"{row['provider']} {row['instance_type']}")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
+from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.hardware.bandwidth import OPERATIONS
 from shardwise.hardware.hardware import CollectiveTable, Hardware, Level
@@ -56,7 +57,7 @@ class LinearModels:
 def parse_linear(text: bytes, file: str) -> LinearModels:
     """The slowest link of each level, and every collective; `BadInput` names the field."""
     try:
-        models = msgspec.json.decode(text, type=_Models)
+        models = validation.decode(text, _Models)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at ")
         found = where.strip("`").removeprefix("$.") or None

@@ -7,6 +7,7 @@ from pathlib import PurePath
 import msgspec
 import numpy as np
 
+from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.hardware.imports.run import Place, Row, Run, operation_of
 
@@ -53,7 +54,7 @@ class _Output(msgspec.Struct):
 def parse_json(text: bytes, file: str) -> list[Run]:
     """The run of a file; `BadInput` names the field that is not as expected."""
     try:
-        output = msgspec.json.decode(text, type=_Output)
+        output = validation.decode(text, _Output)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at ")
         found = where.strip("`").removeprefix("$.") or None

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from shardwise import validation
 from shardwise.advise.allocation import AllocationJob, CurvePoint
 from shardwise.errors import BadInput
 from shardwise.schedulers.counts import Counts
@@ -86,7 +87,7 @@ def read_jobs(data: bytes, curves: Mapping[str, Counts]) -> list[ClusterJob]:
     Raises `BadInput` naming the field.
     """
     try:
-        found = msgspec.json.decode(data, type=_File)
+        found = validation.decode(data, _File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(str(error).replace("`", "'"), expected=JOBS_SCHEMA) from None
     if found.schema != JOBS_SCHEMA:
