@@ -5,7 +5,7 @@ use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use frontier::watch::Listener;
+use frontier::Listener;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -13,8 +13,8 @@ const PERIOD: Duration = Duration::from_millis(40);
 
 /// Run `work` on `threads` threads (0: one per core) without the GIL.
 ///
-/// `progress(stage, fraction)` is called from the calling thread; answering false makes the
-/// listener that `work` gets answer false. An exception of it, or of a signal handler, does the
+/// `progress(stage, fraction)` is called from the calling thread until it returns false, which makes
+/// the listener that `work` gets return false. An exception of it, or of a signal handler, does the
 /// same and is raised when `work` has stopped.
 pub fn attended<T: Send>(
     py: Python<'_>,
@@ -51,7 +51,8 @@ pub fn attended<T: Send>(
                     Err(RecvTimeoutError::Timeout) => {}
                 }
                 let told = stage.lock().ok().and_then(|slot| slot.clone());
-                match Python::attach(|py| tell(py, progress, told)) {
+                let asked = progress.filter(|_| go_on.load(Ordering::Relaxed));
+                match Python::attach(|py| tell(py, asked, told)) {
                     Ok(true) => {}
                     Ok(false) => go_on.store(false, Ordering::Relaxed),
                     Err(error) => {

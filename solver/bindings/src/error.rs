@@ -1,6 +1,6 @@
 //! Solver errors as Python exceptions.
 
-use frontier::error::SolveError;
+use frontier::SolveError;
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::PyErr;
 

@@ -7,11 +7,9 @@ mod replay;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ::frontier::layout_arcs;
-use ::frontier::problem as core;
-use ::frontier::reschedule;
-use ::frontier::solve::{solve as run, Method, Settings, Solution as Solved};
-use ::frontier::watch::Watch;
+use ::frontier as core;
+use ::frontier::rescheduling::{self, Change};
+use ::frontier::{Method, Settings, Solution as Solved, SolveError, Status, Watch};
 use numpy::ndarray::Array2;
 use numpy::{
     IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyReadonlyArray3,
@@ -41,13 +39,12 @@ impl Problem {
         memory_bytes: PyReadonlyArray1<f64>,
         time_s: PyReadonlyArray1<f64>,
     ) -> PyResult<usize> {
-        self.inner
-            .add_costs(memory_bytes.as_array().to_vec(), time_s.as_array().to_vec())
-            .map_err(to_python)
+        let (memory, time) = (memory_bytes.as_array().to_vec(), time_s.as_array().to_vec());
+        number(self.inner.add_costs(memory, time))
     }
 
     fn add_operator(&mut self, name: String, costs: usize) -> PyResult<usize> {
-        self.inner.add_operator(name, costs).map_err(to_python)
+        number(self.inner.add_operator(name, costs.into()))
     }
 
     fn add_table(
@@ -78,7 +75,7 @@ impl Problem {
         let (memory, time) = (filled(memory), filled(time));
         let counts = count.iter().map(|n| u32::from(*n));
         let table = core::Table::ragged(rows, columns, counts, memory, time).map_err(to_python)?;
-        self.inner.add_table(table).map_err(to_python)
+        number(self.inner.add_table(table))
     }
 
     fn add_ragged_table(
@@ -96,9 +93,7 @@ impl Problem {
             memory_bytes.as_array().to_vec(),
             time_s.as_array().to_vec(),
         );
-        self.inner
-            .add_table(table.map_err(to_python)?)
-            .map_err(to_python)
+        number(self.inner.add_table(table.map_err(to_python)?))
     }
 
     fn add_edge(
@@ -110,9 +105,11 @@ impl Problem {
         columns: PyReadonlyArray1<u32>,
     ) -> PyResult<usize> {
         let (rows, columns) = (rows.as_array().to_vec(), columns.as_array().to_vec());
-        self.inner
-            .add_edge(source, target, table, rows, columns)
-            .map_err(to_python)
+        let (source, target) = (source.into(), target.into());
+        number(
+            self.inner
+                .add_edge(source, target, table.into(), rows, columns),
+        )
     }
 }
 
@@ -138,17 +135,19 @@ impl Solution {
 
     #[getter]
     fn choices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<u32>>> {
-        stacked(py, self.solved.points.iter().map(|p| &p.choices))
+        let rows = self.solved.points.iter().map(|p| p.choices.iter());
+        stacked(py, rows.map(|row| row.map(|choice| u32::from(*choice))))
     }
 
     #[getter]
     fn edge_choices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<u32>>> {
-        stacked(py, self.solved.points.iter().map(|p| &p.edge_choices))
+        let rows = self.solved.points.iter().map(|p| p.edge_choices.iter());
+        stacked(py, rows.map(Iterator::copied))
     }
 
     #[getter]
     fn exact(&self) -> bool {
-        self.solved.status == ::frontier::solve::Status::Exact
+        self.solved.status == Status::Exact
     }
 
     #[getter]
@@ -186,16 +185,21 @@ impl Solution {
     }
 }
 
-fn stacked<'py, 'a>(
+/// An added part's id as Python has it: a plain number.
+fn number<I: Into<usize>>(added: Result<I, SolveError>) -> PyResult<usize> {
+    added.map(I::into).map_err(to_python)
+}
+
+fn stacked<'py>(
     py: Python<'py>,
-    rows: impl ExactSizeIterator<Item = &'a Vec<u32>>,
+    rows: impl ExactSizeIterator<Item = impl ExactSizeIterator<Item = u32>>,
 ) -> PyResult<Bound<'py, PyArray2<u32>>> {
     let count = rows.len();
     let mut width = 0;
     let mut flat = Vec::new();
     for row in rows {
         width = row.len();
-        flat.extend_from_slice(row);
+        flat.extend(row);
     }
     Array2::from_shape_vec((count, width), flat)
         .map(|array| array.into_pyarray(py))
@@ -241,7 +245,7 @@ fn solve(
     };
     let inner = &problem.inner;
     let solved = attended(py, threads, progress.as_ref(), |listener| {
-        run(inner, settings, Some(listener))
+        core::solve(inner, settings, Some(listener))
     })?;
     Ok(Solution {
         solved: solved.map_err(to_python)?,
@@ -263,18 +267,18 @@ fn shortest_paths<'py>(
             "sources, targets and weights need one length",
         ));
     }
-    let arcs: Vec<reschedule::Arc> = sources
+    let arcs: Vec<rescheduling::Arc> = sources
         .iter()
         .zip(&targets)
         .zip(&weights)
-        .map(|((&source, &target), &weight)| reschedule::Arc {
+        .map(|((&source, &target), &weight)| rescheduling::Arc {
             source,
             target,
             weight,
         })
         .collect();
     let paths = attended(py, 0, None, |listener| {
-        reschedule::shortest_paths(node_count, &arcs, &Watch::new(None, Some(listener)))
+        rescheduling::shortest_paths(node_count, &arcs, &Watch::new(None, Some(listener)))
     })?
     .map_err(to_python)?;
     let shape = (node_count, node_count);
@@ -301,11 +305,10 @@ fn layout_changes<'py>(
     let axes = layouts.ncols();
     let rows: Vec<i8> = layouts.iter().copied().collect();
     let found = py
-        .detach(|| layout_arcs::changes(&rows, axes))
+        .detach(|| rescheduling::layout_changes(&rows, axes))
         .map_err(to_python)?;
-    let numbers = |of: fn(&layout_arcs::Change) -> u32| -> Vec<i64> {
-        found.iter().map(|c| i64::from(of(c))).collect()
-    };
+    let numbers =
+        |of: fn(&Change) -> u32| -> Vec<i64> { found.iter().map(|c| i64::from(of(c))).collect() };
     let before: Vec<i8> = found.iter().map(|c| c.before).collect();
     let after: Vec<i8> = found.iter().map(|c| c.after).collect();
     Ok((

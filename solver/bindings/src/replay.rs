@@ -1,7 +1,6 @@
 //! Replay at the boundary: arrays in, arrays out.
 
-use ::frontier::program::{Parts, Program as Checked, Use};
-use ::frontier::replay::{Replayed, Replayer, Strategy};
+use ::frontier::replay::{Parts, Program as Checked, Replayed, Replayer, Strategy, Use};
 use numpy::ndarray::{Array2, ArrayView1, Axis};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
@@ -150,7 +149,10 @@ impl Replays {
 
     #[getter]
     fn peak_task<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
-        let all = self.found.iter().map(|r| r.peak_task.map_or(-1, i64::from));
+        let all = self
+            .found
+            .iter()
+            .map(|r| r.peak_task.map_or(-1, |task| u32::from(task).into()));
         all.collect::<Vec<i64>>().into_pyarray(py)
     }
 
@@ -213,7 +215,8 @@ impl Timeline {
 
     #[getter]
     fn at_peak<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
-        self.inner.at_peak.clone().into_pyarray(py)
+        let all = self.inner.at_peak.iter().map(|b| u32::from(*b));
+        all.collect::<Vec<u32>>().into_pyarray(py)
     }
 }
 

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use crate::brute_force;
-use crate::certified;
-use crate::error::SolveError;
-use crate::exact::finish;
-use crate::gather::Limits;
-use crate::problem::Problem;
-use crate::repeated::{self, Fineness};
-use crate::selection::Selection;
-use crate::tracking::{track, Point, Style};
-use crate::watch::{Listener, Watch};
+use crate::bounds::certified::{self, Certified};
+use crate::bounds::exact::finish;
+use crate::model::error::SolveError;
+use crate::model::point::Point;
+use crate::model::problem::Problem;
+use crate::model::selection::Selection;
+use crate::model::watch::{Listener, Watch};
+use crate::oracle;
+use crate::tracking::gather::Limits;
+use crate::tracking::repeated::{self, Fineness};
+use crate::tracking::track::{track, Style};
 
+/// How a problem is solved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Exact while that is little work, else certified.
@@ -23,12 +25,15 @@ pub enum Method {
     Ldp,
     /// FT-LDP with the paper's heuristic elimination where exact elimination is too wide.
     Heuristic,
+    /// Every strategy, one by one.
     BruteForce,
 }
 
 impl Method {
+    /// The names of all methods.
     pub const NAMES: [&'static str; 5] = ["auto", "elimination", "ldp", "heuristic", "brute-force"];
 
+    /// Returns the method of a name.
     pub fn parse(name: &str) -> Option<Self> {
         let all = [
             Self::Auto,
@@ -47,16 +52,20 @@ impl Method {
 /// What an answer is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
+    /// The whole frontier, and nothing but it.
     Exact,
+    /// Within the epsilon that was asked.
     WithinEpsilon,
     /// Heuristic elimination was used: nothing is proven.
     Heuristic,
     /// A limit was met before the epsilon that was asked.
     Budget,
+    /// The listener asked to stop.
     Cancelled,
 }
 
 impl Status {
+    /// Returns the name that files and people know the status by.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -68,10 +77,13 @@ impl Status {
     }
 }
 
+/// What is asked of a solve.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     pub method: Method,
+    /// Every strategy shall be within (1 + epsilon) of some point in both costs.
     pub epsilon: f64,
+    /// Asks for the fastest strategy within so many bytes alone.
     pub memory_target: Option<f64>,
     pub time_limit: Option<Duration>,
     /// What tables and tuples may take, in bytes.
@@ -79,7 +91,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The whole frontier exactly, without limits.
+    /// Asks for the whole frontier exactly, without limits.
     pub fn exactly(method: Method) -> Self {
         Self {
             method,
@@ -89,18 +101,40 @@ impl Settings {
             memory_limit: None,
         }
     }
+
+    /// Returns whether the whole frontier is asked exactly.
+    fn wants_all(&self) -> bool {
+        self.epsilon == 0.0 && self.memory_target.is_none()
+    }
+
+    /// Returns the epsilon to which bounds are sought; an exact answer starts from coarser ones.
+    fn first_epsilon(&self) -> f64 {
+        if self.wants_all() {
+            FIRST_EPSILON
+        } else {
+            self.epsilon
+        }
+    }
 }
 
+/// An answer, and what is known about it.
 pub struct Solution {
+    /// Ascending in memory, descending in time.
     pub points: Vec<Point>,
     pub status: Status,
-    /// Infinite when nothing is proven.
+    /// What is proven for the points; infinite when nothing is.
     pub epsilon: f64,
+    /// With a memory target: no strategy within it is faster (seconds).
     pub time_lower_bound: Option<f64>,
+    /// How long the solve took.
     pub seconds: f64,
+    /// What found the answer in the end.
     pub method: &'static str,
+    /// Tuples that were considered.
     pub candidates: u64,
+    /// Weighted optima that were found.
     pub optima: usize,
+    /// The mean number of choices per operator to which staircases were restricted.
     pub kept_choices: f64,
 }
 
@@ -115,7 +149,12 @@ const EXACT_CANDIDATES: u64 = 20_000_000_000;
 /// Notches that lines cannot close are searched exactly with so many.
 const CLOSING_CANDIDATES: u64 = 1_000_000_000;
 
-/// Solve a problem; cancelling and limits give what was found so far where there is anything.
+/// Solves a problem; cancelling and limits give what was found so far where there is anything.
+///
+/// # Errors
+///
+/// Errs when there is no answer yet at a limit or when the listener asks to stop, and when the
+/// method cannot answer such a problem.
 pub fn solve(
     problem: &Problem,
     settings: Settings,
@@ -129,7 +168,7 @@ pub fn solve(
     };
     match settings.method {
         Method::BruteForce => {
-            let points = brute_force::enumerate(problem, &watch)?;
+            let points = oracle::enumerate(problem, &watch)?;
             Ok(exact(points, "brute-force", &watch))
         }
         Method::Elimination => exactly(problem, style(false, false), "elimination", &watch),
@@ -139,6 +178,7 @@ pub fn solve(
     }
 }
 
+/// Returns the solution of an exact answer.
 fn exact(points: Vec<Point>, method: &'static str, watch: &Watch) -> Solution {
     Solution {
         points,
@@ -153,6 +193,7 @@ fn exact(points: Vec<Point>, method: &'static str, watch: &Watch) -> Solution {
     }
 }
 
+/// Tracks the frontier operator by operator, as the paper does.
 fn exactly(
     problem: &Problem,
     style: Style,
@@ -172,37 +213,16 @@ fn exactly(
     Ok(solution)
 }
 
+/// Answers exactly where that is little work, else with bounds, closed as far as is asked.
 fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution, SolveError> {
-    // A small problem is answered exactly in less time than bounds would take.
-    let limits = Limits {
-        candidates: QUICK_CANDIDATES,
-        watch,
-    };
-    if repeated::looks_quick(problem, QUICK_CANDIDATES) {
-        let everything = Selection::all(problem);
-        match repeated::track(problem, &everything, Fineness::Exact, &limits) {
-            Ok(points) => return Ok(exact(points, "repeated", watch)),
-            Err(SolveError::OverBudget(_)) => {}
-            Err(other) => return Err(other),
-        }
+    if let Some(points) = track_at_once(problem, watch)? {
+        return Ok(exact(points, "repeated", watch));
     }
-    let wants_all = settings.epsilon == 0.0 && settings.memory_target.is_none();
-    let aim = if wants_all {
-        FIRST_EPSILON
-    } else {
-        settings.epsilon
-    };
+    let aim = settings.first_epsilon();
     let mut found = certified::solve(problem, aim, settings.memory_target, watch)?;
-    let unproven = settings.memory_target.is_none() && found.epsilon > settings.epsilon;
-    if (wants_all || unproven) && found.stopped.is_none() {
-        let (points, lines) = (&found.points, &found.lines);
-        let candidates = if wants_all {
-            EXACT_CANDIDATES
-        } else {
-            CLOSING_CANDIDATES
-        };
-        match finish(problem, points, lines, settings.epsilon, candidates, watch) {
-            Ok(points) if wants_all => {
+    if is_left_open(settings, &found) {
+        match close_notches(problem, settings, &found, watch) {
+            Ok(points) if settings.wants_all() => {
                 let mut solution = exact(points, "fixed", watch);
                 solution.optima = found.optima;
                 return Ok(solution);
@@ -214,22 +234,78 @@ fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution
             Err(stopped) => found.stopped = Some(stopped),
         }
     }
-    let whole_proven = found.epsilon <= settings.epsilon;
-    let target_proven = match (settings.memory_target, found.time_lower_bound) {
+    let status = status_of(settings, &found);
+    Ok(with_certificate(found, status, watch))
+}
+
+/// Tracks the whole frontier exactly; returns none where that is too much work to try first.
+///
+/// A small problem is answered exactly in less time than bounds would take.
+fn track_at_once(problem: &Problem, watch: &Watch) -> Result<Option<Vec<Point>>, SolveError> {
+    if !repeated::looks_quick(problem, QUICK_CANDIDATES) {
+        return Ok(None);
+    }
+    let limits = Limits {
+        candidates: QUICK_CANDIDATES,
+        watch,
+    };
+    let everything = Selection::all(problem);
+    match repeated::track(problem, &everything, Fineness::Exact, &limits) {
+        Ok(points) => Ok(Some(points)),
+        Err(SolveError::OverBudget(_)) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// Returns whether a certified answer without a memory target proves less than was asked, though no
+/// limit was met.
+fn is_left_open(settings: Settings, found: &Certified) -> bool {
+    let unproven = settings.memory_target.is_none() && found.epsilon > settings.epsilon;
+    (settings.wants_all() || unproven) && found.stopped.is_none()
+}
+
+/// Searches exactly what lines cannot prove: the notches of the staircase that are still open.
+fn close_notches(
+    problem: &Problem,
+    settings: Settings,
+    found: &Certified,
+    watch: &Watch,
+) -> Result<Vec<Point>, SolveError> {
+    let candidates = if settings.wants_all() {
+        EXACT_CANDIDATES
+    } else {
+        CLOSING_CANDIDATES
+    };
+    let (points, lines) = (&found.points, &found.lines);
+    finish(problem, points, lines, settings.epsilon, candidates, watch)
+}
+
+/// Returns what a certified answer is worth.
+fn status_of(settings: Settings, found: &Certified) -> Status {
+    match &found.stopped {
+        Some(SolveError::Cancelled) => Status::Cancelled,
+        _ if is_proven(settings, found) => Status::WithinEpsilon,
+        _ => Status::Budget,
+    }
+}
+
+/// Returns whether the epsilon that was asked is proven: for the fastest point within the memory
+/// target where there is one, else for the whole frontier.
+fn is_proven(settings: Settings, found: &Certified) -> bool {
+    match (settings.memory_target, found.time_lower_bound) {
         (Some(target), Some(bound)) => found
             .points
             .iter()
             .rfind(|p| p.memory <= target)
             .is_some_and(|p| p.time <= bound * (1.0 + settings.epsilon)),
         (Some(_), None) => true,
-        _ => whole_proven,
-    };
-    let status = match &found.stopped {
-        Some(SolveError::Cancelled) => Status::Cancelled,
-        _ if target_proven => Status::WithinEpsilon,
-        _ => Status::Budget,
-    };
-    Ok(Solution {
+        _ => found.epsilon <= settings.epsilon,
+    }
+}
+
+/// Returns the solution of a certified answer.
+fn with_certificate(found: Certified, status: Status, watch: &Watch) -> Solution {
+    Solution {
         points: found.points,
         status,
         epsilon: found.epsilon,
@@ -239,5 +315,5 @@ fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution
         candidates: watch.candidates(),
         optima: found.optima,
         kept_choices: found.kept_choices,
-    })
+    }
 }

@@ -1,13 +1,9 @@
 //! Cancelling, time limits, budgets and refusals.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use frontier::error::SolveError;
-use frontier::problem::{Problem, Table};
-use frontier::solve::{solve, Method, Settings, Status};
+use frontier::{solve, Method, Problem, Settings, SolveError, Status, Table};
 
 /// A chain of `n` operators with `k` choices each and costs that make nearly all sums unique.
 fn chain(n: usize, k: usize) -> Problem {
@@ -19,20 +15,23 @@ fn chain(n: usize, k: usize) -> Problem {
         (state >> 40) as f64
     };
     let mut problem = Problem::default();
+    let mut operators = Vec::new();
     for o in 0..n {
         let memory = (0..k).map(|_| random()).collect();
         let time = (0..k).map(|_| random()).collect();
         let costs = problem.add_costs(memory, time).unwrap();
-        problem.add_operator(format!("{o}"), costs).unwrap();
+        operators.push(problem.add_operator(format!("{o}"), costs).unwrap());
     }
-    for o in 1..n {
+    for pair in operators.windows(2) {
         let costs = |random: &mut dyn FnMut() -> f64| (0..k * k).map(|_| random()).collect();
         let (memory, time) = (costs(&mut random), costs(&mut random));
         let counts = std::iter::repeat_n(1, k * k);
         let table = Table::ragged(k, k, counts, memory, time).unwrap();
         let table = problem.add_table(table).unwrap();
         let all: Vec<u32> = (0..k as u32).collect();
-        problem.add_edge(o - 1, o, table, all.clone(), all).unwrap();
+        problem
+            .add_edge(pair[0], pair[1], table, all.clone(), all)
+            .unwrap();
     }
     problem
 }
@@ -145,7 +144,7 @@ fn bad_costs_and_edges_are_refused() {
     }
     assert!(problem.add_costs(vec![], vec![]).is_err());
     let costs = problem.add_costs(vec![1.0], vec![1.0]).unwrap();
-    assert!(problem.add_operator("a".into(), costs + 1).is_err());
+    assert!(problem.add_operator("a".into(), 1.into()).is_err());
     let a = problem.add_operator("a".into(), costs).unwrap();
     let b = problem.add_operator("b".into(), costs).unwrap();
     let cell = |count| Table::ragged(1, 1, std::iter::once(count), vec![1.0], vec![1.0]).unwrap();
@@ -153,9 +152,11 @@ fn bad_costs_and_edges_are_refused() {
     assert!(problem.add_table(cell(2)).is_err());
     let table = problem.add_table(cell(1)).unwrap();
     assert!(problem.add_edge(a, a, table, vec![0], vec![0]).is_err());
-    assert!(problem.add_edge(a, 2, table, vec![0], vec![0]).is_err());
+    assert!(problem
+        .add_edge(a, 2.into(), table, vec![0], vec![0])
+        .is_err());
     assert!(problem.add_edge(a, b, table, vec![1], vec![0]).is_err());
     assert!(problem.add_edge(a, b, table, vec![0, 0], vec![0]).is_err());
-    assert!(problem.add_edge(a, b, table + 1, vec![0], vec![0]).is_err());
+    assert!(problem.add_edge(a, b, 1.into(), vec![0], vec![0]).is_err());
     assert!(problem.add_edge(a, b, table, vec![0], vec![0]).is_ok());
 }

@@ -7,7 +7,7 @@ mod drawn;
 use drawn::invariants::{is_exact, is_sound};
 use drawn::shape::treewidth;
 use drawn::units::HubChain;
-use frontier::solve::{solve, Method, Settings, Status};
+use frontier::{solve, Method, Settings, Status};
 
 const PROBLEMS: u64 = 45;
 

@@ -7,7 +7,7 @@ mod drawn;
 use drawn::invariants::is_exact;
 use drawn::problem::{Costs, Drawn, COSTS};
 use drawn::shape::{treewidth, Shape, SHAPES};
-use frontier::solve::{solve, Method, Settings};
+use frontier::{solve, Method, Settings};
 
 const PROBLEMS: u64 = 1000;
 

@@ -1,7 +1,8 @@
 //! Replay against schedules made by hand and against a simulator written the slow way.
 
-use frontier::program::{Parts, Program, Use, ALWAYS, COMMUNICATION, COMPUTE};
-use frontier::replay::{Replayed, Replayer, Strategy};
+use frontier::replay::{
+    Parts, Program, Replayed, Replayer, Strategy, Use, ALWAYS, COMMUNICATION, COMPUTE,
+};
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest, Just, ProptestConfig};
 use proptest::strategy::Strategy as Generator;
 
@@ -83,7 +84,7 @@ fn buffers_live_from_their_maker_to_their_last_use() {
     let uses = [held(0, 1), held(0, 2)];
     let program = program(&[C, C, C], &[], &[0, 1, 2], &uses);
     let found = replay(&program, &[1.0, 1.0, 1.0], &[100.0, 10.0, 1.0], 1);
-    assert_eq!((found.peak_bytes, found.peak_task), (110.0, Some(1)));
+    assert_eq!((found.peak_bytes, found.peak_task), (110.0, Some(1.into())));
     let rounded = replay(&program, &[1.0, 1.0, 1.0], &[100.0, 10.0, 0.0], 64);
     assert_eq!(rounded.peak_bytes, 128.0 + 64.0);
 }
@@ -142,7 +143,7 @@ fn a_trace_tells_when_and_what() {
     assert_eq!(timeline.start_s, [0.0, 1.0, 3.0]);
     assert_eq!(timeline.end_s, [1.0, 3.0, 7.0]);
     assert_eq!(timeline.held_bytes, [5.0, 12.0, 1.0]);
-    assert_eq!(timeline.at_peak, [0, 1]);
+    assert_eq!(timeline.at_peak, [0.into(), 1.into()]);
     assert_eq!(found.peak_bytes, 12.0);
 }
 

@@ -2,13 +2,8 @@
 
 use std::time::Duration;
 
-use frontier::certified;
-use frontier::error::SolveError;
-use frontier::gather::Limits;
-use frontier::problem::Problem;
-use frontier::solve::{solve, Method, Settings, Solution, Status};
-use frontier::tracking::{track, Style};
-use frontier::watch::Watch;
+use frontier::methods::{certify, track, Limits, Style};
+use frontier::{solve, Method, Problem, Settings, Solution, SolveError, Status, Watch};
 
 use super::bytes::Bytes;
 use super::problem::{Cost, Drawn, COSTS};
@@ -60,13 +55,10 @@ pub fn is_sound(drawn: &Drawn, truth: &[Cost], found: &Solution) -> Result<(), S
         .all(|w| w[0].0 < w[1].0 && w[0].1 > w[1].1);
     demand(ordered, || format!("no staircase: {points:?}"))?;
     for p in &found.points {
-        let real = drawn.cost_of(&p.choices, &p.edge_choices);
+        let choices: Vec<u32> = p.choices.iter().map(|k| (*k).into()).collect();
+        let real = drawn.cost_of(&choices, p.edge_choices.as_slice());
         demand(real == (p.memory, p.time), || {
-            format!(
-                "{:?} costs {real:?}, not {:?}",
-                p.choices,
-                (p.memory, p.time)
-            )
+            format!("{choices:?} costs {real:?}, not {:?}", (p.memory, p.time))
         })?;
     }
     demand(covered(truth, &points, 0.0), || {
@@ -144,7 +136,7 @@ fn answer(problem: &Problem, way: Way, asked: Settings) -> Result<Solution, Solv
     let (points, epsilon, status, bound) = match way {
         Way::Solve => return solve(problem, asked, None),
         Way::Certified => {
-            let found = certified::solve(problem, asked.epsilon, asked.memory_target, &watch)?;
+            let found = certify(problem, asked.epsilon, asked.memory_target, &watch)?;
             let bound = found.time_lower_bound;
             (found.points, found.epsilon, Status::Budget, bound)
         }

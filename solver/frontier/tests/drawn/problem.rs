@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use frontier::problem::{Problem, Table};
+use frontier::{Problem, Table};
 
 use super::bytes::Bytes;
 use super::shape::{self, Shape, SHAPES};
@@ -214,7 +214,9 @@ impl Drawn {
             problem.add_costs(memory, time).unwrap();
         }
         for (o, costs) in self.operators.iter().enumerate() {
-            problem.add_operator(format!("o{o}"), *costs).unwrap();
+            problem
+                .add_operator(format!("o{o}"), (*costs).into())
+                .unwrap();
         }
         for table in &self.tables {
             let counts = table.cells.iter().map(|cell| cell.len() as u32);
@@ -224,7 +226,8 @@ impl Drawn {
         }
         for e in &self.edges {
             let (rows, columns) = (e.row_of.clone(), e.column_of.clone());
-            let edge = problem.add_edge(e.source, e.target, e.table, rows, columns);
+            let (source, target) = (e.source.into(), e.target.into());
+            let edge = problem.add_edge(source, target, e.table.into(), rows, columns);
             edge.unwrap();
         }
         problem

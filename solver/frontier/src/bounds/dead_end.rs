@@ -1,0 +1,244 @@
+//! Choices that cannot be needed under one pair of weights (dead-end elimination).
+//!
+//! Choice k of an operator is not needed when another choice k' is never dearer, whatever its
+//! neighbours take (Goldstein 1994, Eq. 2, with "at least as good" for "better"):
+//!
+//!   own(k') - own(k) + sum over edges of max over u of [e(u, k') - e(u, k)] <= 0
+//!
+//! Re-scheduling obeys a triangle inequality, so most choices are a detour away from a better
+//! one. Every step keeps some optimum: a strategy that takes k becomes no dearer with k'.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::bounds::weighted::Weighted;
+use crate::model::error::SolveError;
+use crate::model::ids::{ChoiceId, CostsId, IdVec, MapId, OperatorId, TableId};
+use crate::model::problem::Problem;
+use crate::model::selection::{Selection, SetId, Sets};
+use crate::model::watch::Watch;
+
+/// Rounds over all operators; a neighbour that has lost choices makes the test sharper.
+const ROUNDS: usize = 4;
+/// Choices are compared with at most this many others, the most promising ones.
+const WITNESSES: usize = 64;
+
+/// An edge seen from one of its ends: everything that the test depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Side {
+    table: TableId,
+    mine: MapId,
+    theirs: MapId,
+    is_source: bool,
+    their_set: SetId,
+}
+
+/// Operators with the same neighbourhood lose the same choices.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Neighbourhood {
+    costs: CostsId,
+    set: SetId,
+    sides: Vec<Side>,
+}
+
+/// Returns what is left of each operator's choices under weighted costs.
+///
+/// # Errors
+///
+/// Errs when the solve is to stop.
+pub fn eliminate(
+    problem: &Problem,
+    weighted: &Weighted,
+    watch: &Watch,
+) -> Result<Selection, SolveError> {
+    let mut sets = Sets::default();
+    let mut of = sets.all(problem);
+    for _ in 0..ROUNDS {
+        watch.poll("bounding", 0.5)?;
+        let around = neighbourhoods(problem, &of);
+        let mut seen: HashMap<&Neighbourhood, usize> = HashMap::new();
+        let mut distinct = Vec::new();
+        for neighbourhood in &around {
+            seen.entry(neighbourhood).or_insert_with(|| {
+                distinct.push(neighbourhood);
+                distinct.len() - 1
+            });
+        }
+        let left: Vec<Vec<ChoiceId>> = distinct
+            .par_iter()
+            .map(|n| survivors(problem, n, &sets.sets, weighted, watch))
+            .collect::<Result<_, SolveError>>()?;
+        let ids: Vec<SetId> = left.into_iter().map(|set| sets.intern(set)).collect();
+        let next: IdVec<OperatorId, SetId> = around.iter().map(|n| ids[seen[n]]).collect();
+        if next == of {
+            break;
+        }
+        of = next;
+    }
+    Ok(sets.selection(of))
+}
+
+/// Returns the neighbourhood of every operator when the choices left are `of`.
+fn neighbourhoods(
+    problem: &Problem,
+    of: &IdVec<OperatorId, SetId>,
+) -> IdVec<OperatorId, Neighbourhood> {
+    let mut around: IdVec<OperatorId, Neighbourhood> = problem
+        .operators
+        .iter()
+        .zip(of)
+        .map(|(operator, &set)| Neighbourhood {
+            costs: operator.costs,
+            set,
+            sides: Vec::new(),
+        })
+        .collect();
+    for edge in &problem.edges {
+        around[edge.source].sides.push(Side {
+            table: edge.table,
+            mine: edge.rows,
+            theirs: edge.columns,
+            is_source: true,
+            their_set: of[edge.target],
+        });
+        around[edge.target].sides.push(Side {
+            table: edge.table,
+            mine: edge.columns,
+            theirs: edge.rows,
+            is_source: false,
+            their_set: of[edge.source],
+        });
+    }
+    around
+}
+
+/// One edge's weighted costs: a row per choice, a column per kind of neighbouring choice.
+struct Rows {
+    columns: usize,
+    costs: Vec<f64>,
+    /// Per row, its least and its largest cost.
+    range: Vec<(f64, f64)>,
+}
+
+impl Rows {
+    /// Reads the rows of an edge from the table, as the end `side` sees them.
+    fn new(
+        problem: &Problem,
+        side: &Side,
+        choices: &[ChoiceId],
+        theirs: &[ChoiceId],
+        weighted: &Weighted,
+    ) -> Self {
+        let width = problem.tables[side.table].columns;
+        let table = &weighted.tables[side.table];
+        let their_map = &problem.maps[side.theirs];
+        let mut kinds: Vec<u32> = theirs.iter().map(|u| their_map[*u]).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let my_map = &problem.maps[side.mine];
+        let mut costs = Vec::with_capacity(choices.len() * kinds.len());
+        let mut range = Vec::with_capacity(choices.len());
+        for k in choices {
+            let mine = my_map[*k] as usize;
+            let start = costs.len();
+            costs.extend(kinds.iter().map(|u| {
+                let at = *u as usize;
+                if side.is_source {
+                    table[mine * width + at]
+                } else {
+                    table[at * width + mine]
+                }
+            }));
+            range.push(
+                costs[start..]
+                    .iter()
+                    .fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), c| {
+                        (low.min(*c), high.max(*c))
+                    }),
+            );
+        }
+        Self {
+            columns: kinds.len(),
+            costs,
+            range,
+        }
+    }
+
+    /// Returns what no difference of the rows is known to be smaller than.
+    fn least_detour(&self, other: usize, k: usize) -> f64 {
+        let (a, b) = (self.range[other], self.range[k]);
+        (a.0 - b.0).max(a.1 - b.1)
+    }
+
+    /// Returns max over u of e(u, other) - e(u, k).
+    fn detour(&self, other: usize, k: usize) -> f64 {
+        let row = |i: usize| &self.costs[i * self.columns..(i + 1) * self.columns];
+        let mut most = f64::NEG_INFINITY;
+        for (a, b) in row(other).iter().zip(row(k)) {
+            let more = a - b;
+            most = if more > most { more } else { most };
+        }
+        most
+    }
+}
+
+/// Returns the choices that no other one replaces at no cost.
+fn survivors(
+    problem: &Problem,
+    neighbourhood: &Neighbourhood,
+    sets: &IdVec<SetId, Arc<Vec<ChoiceId>>>,
+    weighted: &Weighted,
+    watch: &Watch,
+) -> Result<Vec<ChoiceId>, SolveError> {
+    let choices = &sets[neighbourhood.set];
+    let own: Vec<f64> = choices
+        .iter()
+        .map(|k| weighted.own[neighbourhood.costs][*k])
+        .collect();
+    let sides: Vec<Rows> = neighbourhood
+        .sides
+        .iter()
+        .map(|side| Rows::new(problem, side, choices, &sets[side.their_set], weighted))
+        .collect();
+    // The most promising first: what a choice costs at least plus what it costs at most.
+    let mut order: Vec<(f64, usize)> = (0..own.len())
+        .map(|k| {
+            let around: f64 = sides.iter().map(|s| s.range[k].0 + s.range[k].1).sum();
+            (2.0 * own[k] + around, k)
+        })
+        .collect();
+    order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let mut dead = vec![false; own.len()];
+    // The least promising is tested first, so that its witnesses are still there.
+    for &(_, k) in order.iter().rev() {
+        watch.poll("bounding", 0.5)?;
+        dead[k] = order
+            .iter()
+            .map(|(_, other)| *other)
+            .filter(|other| *other != k && !dead[*other])
+            .take(WITNESSES)
+            .any(|other| is_no_dearer(&own, &sides, other, k));
+    }
+    let left = choices.iter().zip(&dead).filter(|(_, dead)| !**dead);
+    Ok(left.map(|(k, _)| *k).collect())
+}
+
+/// Returns whether choice `other` costs no more than choice `k`, whatever the neighbours take.
+fn is_no_dearer(own: &[f64], sides: &[Rows], other: usize, k: usize) -> bool {
+    let more = own[other] - own[k];
+    let mut bound = more + sides.iter().map(|s| s.least_detour(other, k)).sum::<f64>();
+    // Summed apart from the bound: what is large only cancels there, and would take digits along.
+    // Each negative term is a cost that every strategy with k pays, so that rounding is relative to it.
+    let mut total = more;
+    for side in sides {
+        if bound > 0.0 {
+            return false;
+        }
+        let detour = side.detour(other, k);
+        bound += detour - side.least_detour(other, k);
+        total += detour;
+    }
+    total <= 0.0
+}

@@ -1,0 +1,140 @@
+//! The inner loop of scalar minimisation: one operator out of the tables that touch it.
+
+use std::borrow::Cow;
+
+use rayon::prelude::*;
+
+use crate::model::error::SolveError;
+use crate::model::watch::Watch;
+use crate::tracking::strides::unravel;
+
+/// A parallel task is at least so much work (cells times choices).
+const TASK: usize = 1 << 16;
+
+/// Returns min over k of own(k) + the factors, for every cell of the neighbours' choices.
+///
+/// # Errors
+///
+/// Errs when the solve is to stop.
+pub fn step_table(
+    own: &[f64],
+    factors: &[Laid],
+    dims: &[usize],
+    watch: &Watch,
+) -> Result<Vec<f64>, SolveError> {
+    let Some((&inner, outer)) = dims.split_last() else {
+        let alone = |k: usize| own[k] + factors.iter().map(|f| f.data[k]).sum::<f64>();
+        return Ok(vec![(0..own.len())
+            .map(alone)
+            .fold(f64::INFINITY, f64::min)]);
+    };
+    let (along, across): (Vec<&Laid>, Vec<&Laid>) = factors.iter().partition(|f| f.has_inner);
+    let mut out = vec![f64::INFINITY; outer.iter().product::<usize>() * inner];
+    let rows_per_task = (TASK / (inner * own.len()).max(1)).max(1);
+    out.par_chunks_mut(inner)
+        .enumerate()
+        .with_min_len(rows_per_task)
+        .try_for_each(|(row, best)| {
+            if row % rows_per_task == 0 {
+                watch.poll("bounding", 0.5)?;
+            }
+            let place = unravel(row, outer);
+            let starts: Vec<usize> = along.iter().map(|f| f.offset(&place)).collect();
+            let across: Vec<(&Laid, usize)> =
+                across.iter().map(|f| (*f, f.offset(&place))).collect();
+            for (k, mine) in own.iter().enumerate() {
+                let base = mine + across.iter().map(|(f, at)| f.data[at + k]).sum::<f64>();
+                let line = |f: usize| {
+                    let start = starts[f] + k * inner;
+                    &along[f].data[start..start + inner]
+                };
+                match along.len() {
+                    1 => lower(best, line(0).iter().map(|a| base + a)),
+                    2 => lower(best, line(0).iter().zip(line(1)).map(|(a, b)| base + a + b)),
+                    _ => {
+                        let mut sum = vec![base; inner];
+                        for f in 0..along.len() {
+                            for (sum, cell) in sum.iter_mut().zip(line(f)) {
+                                *sum += cell;
+                            }
+                        }
+                        lower(best, sum.into_iter());
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    Ok(out)
+}
+
+/// Lowers each of `best` to its candidate where that is less.
+fn lower(best: &mut [f64], candidates: impl Iterator<Item = f64>) {
+    for (best, candidate) in best.iter_mut().zip(candidates) {
+        // Not f64::min: its care for NaN, which costs cannot be, keeps the loop from vectorising.
+        *best = if candidate < *best { candidate } else { *best };
+    }
+}
+
+/// A factor's table laid out for the loops: outer axes, then the eliminated operator, then the
+/// innermost axis if the factor has it.
+pub struct Laid<'a> {
+    data: Cow<'a, [f64]>,
+    /// Stride of each outer axis; 0 where the factor does not depend on it.
+    strides: Vec<usize>,
+    has_inner: bool,
+}
+
+impl<'a> Laid<'a> {
+    /// Lays out a factor of extents `dims` whose axes go to `places` of a result with `axes` axes.
+    pub fn new(data: &'a [f64], dims: &[usize], places: &[Option<usize>], axes: usize) -> Self {
+        // Sorted by where each axis goes: the eliminated operator before the innermost only.
+        let rank = |place: &Option<usize>| match place {
+            None => 2 * axes.saturating_sub(1),
+            Some(axis) if axis + 1 == axes => 2 * axes,
+            Some(axis) => 2 * axis,
+        };
+        let mut order: Vec<usize> = (0..dims.len()).collect();
+        order.sort_by_key(|a| rank(&places[*a]));
+        let mut strides = vec![0; axes.saturating_sub(1)];
+        let mut stride = 1;
+        for &a in order.iter().rev() {
+            match places[a] {
+                Some(axis) if axis + 1 < axes => strides[axis] = stride,
+                _ => {}
+            }
+            stride *= dims[a];
+        }
+        let in_order = order.windows(2).all(|w| w[0] < w[1]);
+        Self {
+            data: if in_order {
+                data.into()
+            } else {
+                permuted(data, dims, &order).into()
+            },
+            strides,
+            has_inner: axes > 0 && places.contains(&Some(axes - 1)),
+        }
+    }
+
+    /// Returns where the lines of a place on the outer axes begin.
+    fn offset(&self, place: &[usize]) -> usize {
+        place.iter().zip(&self.strides).map(|(p, s)| p * s).sum()
+    }
+}
+
+/// Returns `data` of shape `dims` with its axes in another order.
+fn permuted(data: &[f64], dims: &[usize], order: &[usize]) -> Vec<f64> {
+    let mut strides = vec![1; dims.len()];
+    for a in (1..dims.len()).rev() {
+        strides[a - 1] = strides[a] * dims[a];
+    }
+    let mut from = vec![0];
+    for &a in order {
+        let (dim, stride) = (dims[a], strides[a]);
+        from = from
+            .iter()
+            .flat_map(|start| (0..dim).map(move |i| start + i * stride))
+            .collect();
+    }
+    from.into_iter().map(|at| data[at]).collect()
+}

@@ -1,0 +1,111 @@
+//! Progress, cancelling and limits, polled by every long loop.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::model::error::SolveError;
+
+/// Is told the stage and the fraction done; cancels the solve by returning false.
+pub type Listener<'a> = dyn Fn(&str, f64) -> bool + Sync + 'a;
+
+const BETWEEN_CALLS: Duration = Duration::from_millis(20);
+
+/// One solve's clock and ears. Shared by all threads of the solve.
+pub struct Watch<'a> {
+    started: Instant,
+    deadline: Option<Instant>,
+    listener: Option<&'a Listener<'a>>,
+    last_call: Mutex<Instant>,
+    cancelled: AtomicBool,
+    candidates: AtomicU64,
+    kept: AtomicU64,
+    most_bytes: Option<u64>,
+}
+
+impl<'a> Watch<'a> {
+    /// Starts the clock of a solve.
+    pub fn new(time_limit: Option<Duration>, listener: Option<&'a Listener<'a>>) -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            deadline: time_limit.and_then(|limit| now.checked_add(limit)),
+            listener,
+            last_call: Mutex::new(now),
+            cancelled: AtomicBool::new(false),
+            candidates: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+            most_bytes: None,
+        }
+    }
+
+    /// Returns the same watch for a solve whose tables and tuples may take so many bytes in all.
+    pub fn within(mut self, most_bytes: Option<u64>) -> Self {
+        self.most_bytes = most_bytes;
+        self
+    }
+
+    /// Returns how many items of `size` bytes one stage may hold at once, at most `most`.
+    ///
+    /// A stage may fill half of the memory limit, since two stages overlap for a moment.
+    pub(crate) fn room(&self, most: f64, size: usize) -> f64 {
+        self.most_bytes
+            .map_or(most, |bytes| most.min(bytes as f64 / 2.0 / size as f64))
+    }
+
+    /// Returns the seconds since the solve began.
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Returns how many tuples were considered so far, over all products.
+    pub fn candidates(&self) -> u64 {
+        self.candidates.load(Ordering::Relaxed)
+    }
+
+    /// Counts tuples that are about to be considered.
+    pub(crate) fn count(&self, candidates: usize) {
+        self.candidates
+            .fetch_add(candidates as u64, Ordering::Relaxed);
+    }
+
+    /// Counts tuples that are remembered and returns how many there are since [`Watch::forget`].
+    pub(crate) fn keep(&self, tuples: usize) -> u64 {
+        let tuples = tuples as u64;
+        self.kept.fetch_add(tuples, Ordering::Relaxed) + tuples
+    }
+
+    /// Starts the count of remembered tuples anew: a tracking has ended and its tuples are gone.
+    pub(crate) fn forget(&self) {
+        self.kept.store(0, Ordering::Relaxed);
+    }
+
+    /// Tells the listener how far the solve is. Cheap; every long loop calls it each millisecond or
+    /// so.
+    ///
+    /// # Errors
+    ///
+    /// Errs when the solve is to stop.
+    pub(crate) fn poll(&self, stage: &str, fraction: f64) -> Result<(), SolveError> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(SolveError::Cancelled);
+        }
+        let now = Instant::now();
+        if let Some(listener) = self.listener {
+            // A thread that finds the clock taken leaves the call to the other.
+            if let Ok(mut last) = self.last_call.try_lock() {
+                if now.duration_since(*last) >= BETWEEN_CALLS {
+                    *last = now;
+                    if !listener(stage, fraction) {
+                        self.cancelled.store(true, Ordering::Relaxed);
+                        return Err(SolveError::Cancelled);
+                    }
+                }
+            }
+        }
+        match self.deadline {
+            Some(deadline) if now >= deadline => Err(SolveError::OutOfTime),
+            _ => Ok(()),
+        }
+    }
+}
