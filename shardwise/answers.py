@@ -1,0 +1,305 @@
+"""The functions of `import shardwise`: from a model to a plan, with typed answers for notebooks.
+
+    graph = shardwise.capture(module, (inputs, targets))
+    plan = shardwise.plan(graph, "dgx-h100", gpus=8)
+
+An answer is its document (`shardwise.documents`) with a picture: a notebook shows it, `plot`
+writes it, `to_pandas` gives the rows, and `document` the JSON that the command line prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import msgspec
+
+from shardwise import advise, documents
+from shardwise.capture.shipped import load_graph
+from shardwise.cost.options import Options, Progress
+from shardwise.errors import BadInput
+from shardwise.graph import Graph
+from shardwise.hardware import Hardware, Offer, load_hardware, read_offers
+from shardwise.pictures.plots import plot_curve, plot_frontier
+
+A = TypeVar("A", bound=msgspec.Struct)
+
+MOST_ROWS = 24
+"""Rows of a table that a notebook shows."""
+
+
+class Frontier(documents.Frontier, frozen=True):
+    """Every strategy that no other beats in both memory and time (TensorOpt Definition 1)."""
+
+    def document(self) -> dict[str, Any]:
+        """Returns the document `shardwise.frontier/1`."""
+        return _document(self)
+
+    def plot(self, path: str | Path) -> None:
+        """Writes time against memory to a file that ends in .html, .svg or .png."""
+        plot_frontier(self, str(path))
+
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per point. Raises `BadInput` without pandas."""
+        return _frame(self.points)
+
+    def _repr_html_(self) -> str:
+        return _svg(self)
+
+
+class Curve(documents.Curve, frozen=True):
+    """The shortest iteration time for every GPU count (TensorOpt §4.1, Profiling)."""
+
+    def document(self) -> dict[str, Any]:
+        """Returns the document `shardwise.curve/1`."""
+        return _document(self)
+
+    def plot(self, path: str | Path) -> None:
+        """Writes time and throughput against GPUs to a file that ends in .html, .svg or .png."""
+        plot_curve(self, str(path))
+
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per GPU count. Raises `BadInput` without pandas."""
+        return _frame(self.points)
+
+    def _repr_html_(self) -> str:
+        return _svg(self)
+
+
+class Explanation(documents.Explanation, frozen=True):
+    """How each group of a plan is split, and what it costs."""
+
+    def document(self) -> dict[str, Any]:
+        """Returns the document `shardwise.explanation/1`."""
+        return _document(self)
+
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per kind of group. Raises `BadInput` without pandas."""
+        return _frame(self.groups)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                group.name,
+                group.repeats,
+                group.split,
+                f"{group.memory_bytes / 2**30:.2f}",
+                f"{group.compute_s * 1e3:.3g}",
+                f"{group.communication_s * 1e3:.3g}",
+            )
+            for group in self.groups
+        ]
+        head = ("group", "×", "split", "GiB", "compute (ms)", "communication (ms)")
+        return "".join(f"<p>{escape(line)}</p>" for line in self.text) + _table(head, rows)
+
+
+class Plan(documents.Plan, frozen=True):
+    """One strategy, spelled out far enough for `shardwise.parallelize` to run it."""
+
+    def document(self) -> dict[str, Any]:
+        """Returns the document `shardwise.plan/1`, which `parallelize` takes."""
+        return _document(self)
+
+    def explain(self) -> Explanation:
+        """Returns how each group is split and what it costs."""
+        return explain(self)
+
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per operator. Raises `BadInput` without pandas."""
+        return _frame([op for group in self.groups for op in group.operators])
+
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
+
+
+class Quote(documents.Quote, frozen=True):
+    """Offers on which a job fits, cheapest first (TensorOpt §4.1, Mini-parallelism)."""
+
+    def document(self) -> dict[str, Any]:
+        """Returns the document `shardwise.quote/1`."""
+        return _document(self)
+
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per offer. Raises `BadInput` without pandas."""
+        return _frame(self.offers)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                offer.provider,
+                f"{offer.instances} × {offer.instance_type}",
+                offer.gpus,
+                offer.region,
+                f"{offer.usd_per_hour:.2f}",
+                f"{offer.time_s:.3g}",
+            )
+            for offer in self.offers
+        ]
+        return _table(("provider", "instances", "GPUs", "region", "USD/h", "time (s)"), rows)
+
+
+def frontier(
+    graph: Graph | str | Path,
+    hardware: Hardware | str,
+    gpus: int,
+    options: Options | None = None,
+    *,
+    progress: Progress | None = None,
+    **choices: Any,
+) -> Frontier:
+    """Returns the frontier of a graph on a number of GPUs.
+
+    `graph` is a `Graph`, a file or `shipped:NAME`, `hardware` a `Hardware`, a built-in name or a
+    file, and `choices` are fields of `Options` (`zero=(0,)`, `recompute="auto"`). Raises as
+    `shardwise.advise.frontier` does.
+    """
+    answer = advise.frontier(
+        _graph(graph), _hardware(hardware), gpus, _options(options, choices), progress
+    )
+    return _with_views(answer, Frontier)
+
+
+def curve(
+    graph: Graph | str | Path,
+    hardware: Hardware | str,
+    max_gpus: int,
+    options: Options | None = None,
+    *,
+    progress: Progress | None = None,
+    **choices: Any,
+) -> Curve:
+    """Returns the shortest time for every GPU count; arguments are those of `frontier`."""
+    answer = advise.curve(
+        _graph(graph), _hardware(hardware), max_gpus, _options(options, choices), progress
+    )
+    return _with_views(answer, Curve)
+
+
+def plan(
+    graph: Graph | str | Path,
+    hardware: Hardware | str,
+    gpus: int,
+    options: Options | None = None,
+    *,
+    objective: str = "mini-time",
+    point: str | None = None,
+    progress: Progress | None = None,
+    **choices: Any,
+) -> Plan:
+    """Returns the strategy that `objective` picks, or the frontier's point with an id.
+
+    Arguments are those of `frontier`. Raises as `shardwise.advise.plan` does, `Infeasible` when
+    nothing fits.
+    """
+    answer = advise.plan(
+        _graph(graph),
+        _hardware(hardware),
+        gpus,
+        objective=objective,
+        point=point,
+        options=_options(options, choices),
+        progress=progress,
+    )
+    return _with_views(answer, Plan)
+
+
+def quote(
+    graph: Graph | str | Path,
+    offers: Sequence[Offer] | str | Path | None = None,
+    options: Options | None = None,
+    *,
+    steps: int | None = None,
+    deadline_s: float | None = None,
+    budget_usd: float | None = None,
+    max_instances: int = 16,
+    progress: Progress | None = None,
+    **choices: Any,
+) -> Quote:
+    """Returns the offers on which a job fits, cheapest first.
+
+    `offers` are `Offer`s or a CSV file, by default the built-in catalogue; the other arguments are
+    those of `frontier` and of `shardwise.advise.quote`.
+    """
+    known: Sequence[Offer]
+    known = read_offers(offers) if offers is None or isinstance(offers, str | Path) else offers
+    answer = advise.quote(
+        _graph(graph),
+        known,
+        steps=steps,
+        deadline_s=deadline_s,
+        budget_usd=budget_usd,
+        max_instances=max_instances,
+        options=_options(options, choices),
+        progress=progress,
+    )
+    return _with_views(answer, Quote)
+
+
+def explain(plan: documents.Plan | Mapping[str, Any]) -> Explanation:
+    """Returns how each group of a plan is split and what it costs."""
+    if not isinstance(plan, documents.Plan):
+        plan = documents.read(plan, documents.Plan)
+    return _with_views(advise.explain(plan), Explanation)
+
+
+def _graph(graph: Graph | str | Path) -> Graph:
+    return graph if isinstance(graph, Graph) else load_graph(graph)
+
+
+def _hardware(hardware: Hardware | str) -> Hardware:
+    return hardware if isinstance(hardware, Hardware) else load_hardware(hardware)
+
+
+def _options(options: Options | None, choices: Mapping[str, Any]) -> Options:
+    if not choices:
+        return options or Options()
+    if options is not None:
+        raise BadInput("options and single choices exclude each other", field=next(iter(choices)))
+    unknown = choices.keys() - Options.__dataclass_fields__.keys()
+    if unknown:
+        known = ", ".join(sorted(Options.__dataclass_fields__))
+        raise BadInput("unknown option", field=min(unknown), expected=known)
+    return Options(**choices)
+
+
+def _with_views(answer: msgspec.Struct, kind: type[A]) -> A:
+    """Returns an answer as the class of this module that shows it."""
+    return kind(**msgspec.structs.asdict(answer))
+
+
+def _document(answer: msgspec.Struct) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(answer)
+    return document
+
+
+def _frame(rows: Sequence[msgspec.Struct]) -> Any:
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:
+        raise BadInput(
+            "needs pandas, which is not installed", expected="pip install pandas"
+        ) from None
+    return pd.DataFrame([msgspec.to_builtins(row) for row in rows])
+
+
+def _svg(answer: Frontier | Curve) -> str:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "picture.svg"
+        answer.plot(path)
+        text = path.read_text("utf-8")
+    return text[text.index("<svg") :]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    more = f"<p>… {len(rows) - MOST_ROWS} more rows</p>" if len(rows) > MOST_ROWS else ""
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>"
+        for row in rows[:MOST_ROWS]
+    )
+    return (
+        f"<table><thead><tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr></thead>"
+        f"<tbody>{body}</tbody></table>{more}"
+    )

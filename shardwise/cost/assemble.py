@@ -1,0 +1,220 @@
+"""From a graph on a mesh to the solver's problem: operators are groups, edges are crossings."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardwise import _core
+from shardwise.cost.configurations import group_costs, group_work
+from shardwise.cost.crossings import CrossingKind, EdgeTable, crossing_kind
+from shardwise.cost.group_costs import CostContext, GroupCosts
+from shardwise.cost.group_work import GroupWork
+from shardwise.cost.operator_family import Families
+from shardwise.cost.options import Options, Progress, go_on
+from shardwise.cost.pins import Pins
+from shardwise.cost.reschedule import Reschedulers
+from shardwise.cost.space import SearchMesh
+from shardwise.hardware import Hardware, Mesh
+from shardwise.sharding.coarsen import Coarsened
+from shardwise.sharding.pattern import Crossing, GroupPattern, Patterns
+from shardwise.sharding.segments import segments
+
+
+@dataclass(frozen=True)
+class SearchEdge:
+    """The edge between two groups for one kind of crossing tensor; `tensors` share its costs."""
+
+    source: int
+    target: int
+    tensors: tuple[str, ...]
+    table: EdgeTable
+
+
+@dataclass
+class SearchProblem:
+    """Everything about one (graph, hardware, mesh, options): costs, edges, the solver's problem.
+
+    `fixed_memory_bytes` and `fixed_time_s` belong to no choice: constants that all devices hold.
+    """
+
+    context: CostContext
+    coarsened: Coarsened
+    patterns: list[GroupPattern]
+    costs: list[GroupCosts]
+    edges: list[SearchEdge]
+    fixed_memory_bytes: float
+    fixed_time_s: float
+    problem: _core.Problem
+
+
+def assemble(
+    patterns: Patterns,
+    hardware: Hardware,
+    mesh: Mesh,
+    options: Options,
+    progress: Progress,
+    micro_batches: int = 1,
+) -> SearchProblem:
+    """Cost every group and every crossing on the mesh.
+
+    `patterns` have the batch of one of the `micro_batches`. Raises `BadInput` for pins that match
+    nothing or leave nothing.
+    """
+    context, found, costs = costed(patterns, hardware, mesh, options, progress, micro_batches)
+    coarsened = patterns.coarsened
+    edges = _all_edges(context, found, costs, progress)
+    memory, time = _fixed(context, coarsened)
+    return SearchProblem(
+        context,
+        coarsened,
+        found,
+        costs,
+        edges,
+        memory,
+        time,
+        _core_problem(found, costs, edges),
+    )
+
+
+def costed(
+    patterns: Patterns,
+    hardware: Hardware,
+    mesh: Mesh,
+    options: Options,
+    progress: Progress,
+    micro_batches: int = 1,
+) -> tuple[CostContext, list[GroupPattern], list[GroupCosts]]:
+    """Returns the groups of a problem with their configurations, without the crossings between
+    them."""
+    coarsened = patterns.coarsened
+    search_mesh = SearchMesh.build(mesh, options.max_configurations)
+    reschedulers = Reschedulers(hardware, search_mesh)
+    context = CostContext(
+        coarsened.graph,
+        hardware,
+        search_mesh,
+        options,
+        patterns,
+        reschedulers.of,
+        Pins(options.pins, coarsened),
+        segments(coarsened),
+        Families(patterns),
+        micro_batches,
+    )
+    found = [patterns.pattern(group) for group in coarsened.groups]
+    return context, found, _all_costs(context, found, progress)
+
+
+def _all_costs(
+    context: CostContext, patterns: list[GroupPattern], progress: Progress
+) -> list[GroupCosts]:
+    """Patterns alike are costed once; all layouts are registered before any path is sought."""
+    work: dict[Hashable, GroupWork] = {}
+    kinds = [_kind(context, pattern) for pattern in patterns]
+    for position, (kind, pattern) in enumerate(zip(kinds, patterns, strict=True)):
+        if kind not in work:
+            go_on(progress, "costs", 0.5 * position / max(len(patterns), 1))
+            work[kind] = group_work(context, pattern)
+            work[kind].register()
+    known: dict[Hashable, GroupCosts] = {}
+    for position, (kind, group) in enumerate(work.items()):
+        go_on(progress, "costs", 0.5 + 0.5 * position / len(work))
+        known[kind] = group_costs(group)
+    return [known[kind] for kind in kinds]
+
+
+def _kind(context: CostContext, pattern: GroupPattern) -> Hashable:
+    """Returns what of a group decides its configurations: its pattern, its pins, who runs again
+    with it.
+
+    Where times are measured, how its operands lie in memory too.
+    """
+    index = pattern.group.index
+    shared = context.segments.count(context.segments[index]) > 1
+    measured = context.hardware.operator_times.known
+    lie = context.families.operands(pattern.group) if measured else ()
+    return pattern.key, context.pins.all_of(pattern.group), shared, lie
+
+
+def _all_edges(
+    context: CostContext,
+    patterns: list[GroupPattern],
+    costs: list[GroupCosts],
+    progress: Progress,
+) -> list[SearchEdge]:
+    """Crossings alike between the same groups become one edge; layers share tables."""
+    kinds: dict[Hashable, CrossingKind] = {}
+    of_group = [_kind(context, pattern) for pattern in patterns]
+    of_crossing: dict[Crossing, CrossingKind] = {}
+    for crossing in context.patterns.crossings:
+        source, target = patterns[crossing.source], patterns[crossing.target]
+        out = source.exits.index(crossing.tensor)
+        into = target.entries.index(crossing.tensor)
+        same_segment = context.segments[crossing.source] == context.segments[crossing.target]
+        key = (of_group[crossing.source], out, of_group[crossing.target], into, same_segment)
+        if key not in kinds:
+            kinds[key] = crossing_kind(context, crossing, patterns, costs)
+        of_crossing[crossing] = kinds[key]
+    for kind in kinds.values():
+        kind.register()
+    merged: dict[tuple[int, int, Hashable], list[str]] = {}
+    first: dict[Hashable, CrossingKind] = {}
+    for crossing, kind in of_crossing.items():
+        first.setdefault(kind.content, kind)
+        merged.setdefault((crossing.source, crossing.target, kind.content), []).append(
+            crossing.tensor
+        )
+    tables: dict[tuple[Hashable, int], EdgeTable] = {}
+    edges = []
+    for (source_index, target_index, content), names in merged.items():
+        wanted = (content, len(names))
+        if wanted not in tables:
+            go_on(progress, "costs", 1.0)
+            tables[wanted] = first[content].table(len(names))
+        edges.append(SearchEdge(source_index, target_index, tuple(names), tables[wanted]))
+    return edges
+
+
+def _fixed(context: CostContext, coarsened: Coarsened) -> tuple[float, float]:
+    """Returns memory and time of what every device computes in full: constants and buffers."""
+    tensors = context.graph.tensors
+    memory = float(sum(t.size_bytes for t in tensors.values() if t.role == "buffer"))
+    time = 0.0
+    device = context.hardware.devices[0]
+    for op in coarsened.constants:
+        written = float(sum(tensors[o].size_bytes for o in op.outputs))
+        if any(_leaves(o, coarsened) for o in op.outputs):
+            memory += written
+        read = float(sum(tensors[i].size_bytes for i in op.inputs))
+        time += float(
+            device.roofline_times(
+                np.zeros(1), np.array([read + written]), tensors[op.outputs[0]].dtype
+            )[0]
+        )
+    return memory, time * context.micro_batches
+
+
+def _leaves(tensor: str, coarsened: Coarsened) -> bool:
+    """Returns whether a group reads this constant; what only constants read is freed at once."""
+    return any(op.name in coarsened.group_of for op in coarsened.graph.consumers[tensor])
+
+
+def _core_problem(
+    patterns: list[GroupPattern], costs: list[GroupCosts], edges: list[SearchEdge]
+) -> _core.Problem:
+    problem = _core.Problem()
+    cost_ids: dict[int, int] = {}
+    for pattern, cost in zip(patterns, costs, strict=True):
+        if id(cost) not in cost_ids:
+            cost_ids[id(cost)] = problem.add_costs(cost.memory_bytes, cost.time_s)
+        problem.add_operator(pattern.group.name, cost_ids[id(cost)])
+    table_ids: dict[int, int] = {}
+    for edge in edges:
+        table = edge.table
+        if id(table) not in table_ids:
+            table_ids[id(table)] = problem.add_table(table.memory_bytes, table.time_s, table.count)
+        problem.add_edge(edge.source, edge.target, table_ids[id(table)], table.rows, table.columns)
+    return problem

@@ -1,0 +1,212 @@
+"""The configurations of a group: assignments, ZeRO stages, recomputation; costed and thinned.
+
+Configurations that share layouts and recomputation differ in nothing that another group sees, so
+one that another beats (or equals) in memory and time is in no strategy that matters: it is
+dropped, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.group_costs import CostContext, GroupCosts, Port
+from shardwise.cost.group_work import GroupWork
+from shardwise.cost.legality import legality
+from shardwise.cost.parameters import stages
+from shardwise.cost.pins import LEVELS, NO_VARIABLE, Pin, axis_rules, no_axis
+from shardwise.cost.shares import by_source
+from shardwise.cost.space import NONE, assignments
+from shardwise.cost.terms import GroupTerms
+from shardwise.errors import BadInput
+from shardwise.sharding.layout import Floats
+from shardwise.sharding.pattern import GroupPattern
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """One ZeRO stage for every assignment: bytes of parameters, seconds, shape (n,)."""
+
+    stage: int
+    axes: NDArray[np.int64]
+    parameter_bytes: Floats
+    compute_s: Floats
+    compute_by_source_s: Floats
+    communication_s: Floats
+
+    @property
+    def time_s(self) -> Floats:
+        return self.compute_s + self.communication_s
+
+
+def group_work(context: CostContext, pattern: GroupPattern) -> GroupWork:
+    """Returns the assignments that the group and the pins allow."""
+    group = pattern.group
+    rules = context.pins.all_of(group)
+    found = assignments(
+        context.mesh.axes,
+        len(group.variables),
+        _legal(context, pattern),
+        _pinned(context, pattern),
+    )
+    if len(found) == 0:
+        raise _no_configuration(context, pattern, rules)
+    return GroupWork(context, pattern, found)
+
+
+def group_costs(work: GroupWork) -> GroupCosts:
+    """Returns every configuration of the group that none with the same layouts beats.
+
+    Raises `BadInput` when the pins leave none.
+    """
+    context, pattern = work.context, work.pattern
+    terms = GroupTerms(work)
+    compute_s, communication_s = terms.passes_compute_s(), terms.passes_communication_s()
+    variants = list(_variants(terms))
+    recomputations = _recomputations(context, pattern)
+    if not variants or not recomputations:
+        raise _no_configuration(context, pattern, context.pins.all_of(pattern.group))
+    keep = _best(variants)
+    rows = [
+        (recompute, base, v)
+        for recompute in recomputations
+        for base in range(work.count)
+        for v in range(len(variants))
+        if keep[v, base]
+    ]
+    recomputed, base, which = (np.array(column) for column in zip(*rows, strict=True))
+
+    def of(terms: list[Floats]) -> Floats:
+        return np.asarray(np.stack(terms)[which, base])
+
+    forward_by_source = terms.forward_by_source_s()
+    passes_by_source = forward_by_source + terms.backward_by_source_s()
+    rerun_compute_s, rerun_communication_s = terms.rerun_compute_s(), terms.rerun_communication_s()
+    activations, entering = terms.kept_bytes(), terms.entering_bytes()
+    stage = np.array([variant.stage for variant in variants], dtype=np.int8)
+    axes = np.stack([variant.axes for variant in variants])[which, base]
+    return GroupCosts(
+        work.assignment[base],
+        # Without axes to shard over every stage is stage 0.
+        np.where(axes > 0, stage[which], 0).astype(np.int8),
+        axes,
+        recomputed.astype(bool),
+        of([v.parameter_bytes for v in variants]),
+        np.where(recomputed, entering[base], activations[base]),
+        compute_s[base] + of([v.compute_s for v in variants]) + recomputed * rerun_compute_s[base],
+        passes_by_source[base]
+        + of([v.compute_by_source_s for v in variants])
+        + recomputed[:, None] * forward_by_source[base],
+        communication_s[base]
+        + of([v.communication_s for v in variants])
+        + recomputed * rerun_communication_s[base],
+        tuple(Port(*work.input_layouts[name]).take(base) for name in pattern.entries),
+        tuple(Port(*work.output_layouts[name]).take(base) for name in pattern.exits),
+    )
+
+
+def _variants(group: GroupTerms) -> list[_Variant]:
+    variants = []
+    for stage, axes in stages(group.work):
+        terms = group.parameters(stage, axes)
+        variants.append(
+            _Variant(
+                stage,
+                axes,
+                terms.bytes,
+                terms.update_s.sum(axis=1),
+                by_source(terms.update_s, terms.update_codes),
+                terms.sync_s(group.micro_batches).sum(axis=1),
+            )
+        )
+    return variants
+
+
+def _best(variants: list[_Variant]) -> NDArray[np.bool_]:
+    """Returns which variants none beats or, of equals, precedes; shape (variants, n)."""
+    memory = np.stack([variant.parameter_bytes for variant in variants])
+    time = np.stack([variant.time_s for variant in variants])
+    keep = np.ones(memory.shape, dtype=bool)
+    for v in range(len(variants)):
+        for u in range(len(variants)):
+            if u != v:
+                no_worse = (memory[u] <= memory[v]) & (time[u] <= time[v])
+                better = (memory[u] < memory[v]) | (time[u] < time[v])
+                keep[v] &= ~(no_worse & (better | (u < v)))
+    return keep
+
+
+def _recomputations(context: CostContext, pattern: GroupPattern) -> list[bool]:
+    """Returns whether forward may be run again: what the options and pins allow and what can
+    matter."""
+    group = pattern.group
+    wanted = {"never": [False], "always": [True], "auto": [False, True]}[context.options.recompute]
+    pins = context.pins.of(group, "recompute")
+    if pins:
+        allowed = {word: all(p.allows(word) for p in pins) for word in ("yes", "no")}
+        wanted = [flag for flag in (False, True) if allowed["yes" if flag else "no"]]
+    if not _can_matter(context, pattern):
+        return [False] if wanted else []
+    return wanted
+
+
+def _can_matter(context: CostContext, pattern: GroupPattern) -> bool:
+    """A group without gradients has no backward; one that keeps nothing, alone, saves nothing."""
+    outputs = [o for m in pattern.members for o in m.operator.outputs]
+    if not any(context.patterns.carries_gradient(o) for o in outputs):
+        return False
+    segment = context.segments[pattern.group.index]
+    keeps = any(name not in pattern.loaded for name in pattern.kept) or any(pattern.exit_deferred)
+    return keeps or context.segments.count(segment) > 1
+
+
+def _legal(context: CostContext, pattern: GroupPattern) -> Callable[[int, int], bool]:
+    """Returns whether operators and pins let a variable be split into a number of shares."""
+    possible = legality(context.graph, pattern.group)
+    rules = context.pins.of(pattern.group, "split")
+    allowed = [all(r.allows(name) for r in rules) for name in pattern.group.variables]
+
+    def legal(variable: int, parts: int) -> bool:
+        return allowed[variable] and possible(variable, parts)
+
+    return legal
+
+
+def _pinned(context: CostContext, pattern: GroupPattern) -> dict[int, list[int]]:
+    """Per pinned axis the variables (or NONE) that it may split.
+
+    An axis pinned to variables of which the group has none splits nothing there.
+    """
+    variables = pattern.group.variables
+    found: dict[int, list[int]] = {}
+    for rule in axis_rules(context.pins.all_of(pattern.group)):
+        named = [
+            a
+            for a, axis in enumerate(context.mesh.axes)
+            if rule.key == axis.name or rule.key == axis.level.partition(" ")[0]
+        ]
+        if not named:
+            if rule.key in LEVELS:
+                continue
+            raise no_axis(rule, [axis.name for axis in context.mesh.axes])
+        choices = [v for v, name in enumerate(variables) if rule.allows(name)]
+        if rule.allows(NO_VARIABLE) or (not rule.forbids and not choices):
+            choices.append(NONE)
+        for axis in named:
+            found[axis] = [v for v in found.get(axis, choices) if v in choices]
+    return found
+
+
+def _no_configuration(
+    context: CostContext, pattern: GroupPattern, rules: tuple[Pin, ...]
+) -> BadInput:
+    asked = "; ".join(str(rule) for rule in rules) or "the options"
+    axes = ", ".join(f"{axis.name} ({axis.size})" for axis in context.mesh.axes)
+    return BadInput(
+        f"{asked} leaves no configuration of {pattern.group.name}",
+        field="pin",
+        expected=f"its variables are {', '.join(pattern.group.variables)}, the mesh axes {axes}",
+    )

@@ -1,0 +1,305 @@
+"""Crossings: what it costs when a tensor goes from one group to another, in any two layouts.
+
+Edge costs (TensorOpt Eq. 2 and §4.2, Tensor reuse). A tensor x crosses from group i to group j
+in layouts s and d:
+
+    t = A (path(s → d) forward + path(of the gradient, d → s) backward)
+
+for A micro-batches, and the copies that backward needs choose between alternatives:
+
+    neither keeps x                  0
+    only j keeps it   after: |x_d|          before: |x_s| and path(s → d) once more
+    only i keeps it   0 (counted in i)
+    both keep it      both: |x_s| + |x_d|   before: |x_s|, path(s → d)   after: |x_d|, path(d → s)
+    s = d             one copy, whoever needs it
+
+Recomputation changes who needs x: a group that runs forward again keeps nothing that it makes,
+and needs all that it reads. Where i and j both run again in one segment, x is rebuilt on the way:
+
+    rebuilt           0 and path(s → d) once more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.group_costs import CostContext, GroupCosts, Port
+from shardwise.cost.pins import forbidden_end
+from shardwise.cost.reschedule import Rescheduler
+from shardwise.errors import BadInput
+from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.sharding.layout import Floats, Layouts, encode, local_elements
+from shardwise.sharding.pattern import Crossing, GroupPattern
+
+ALTERNATIVES = ("one", "after", "before", "both", "rebuilt")
+"""What an edge alternative keeps for backward; `one` when there is nothing to choose."""
+
+ONE, AFTER, BEFORE, BOTH, REBUILT = range(len(ALTERNATIVES))
+
+
+@dataclass(frozen=True)
+class EdgeTable:
+    """One edge's choices: alternatives (R, C, A) between rows (source) and columns (target)."""
+
+    memory_bytes: Floats
+    time_s: Floats
+    count: NDArray[np.uint8]
+    kept: NDArray[np.int8]
+    rows: NDArray[np.uint32]
+    columns: NDArray[np.uint32]
+
+    def cell(self, source: int, target: int) -> tuple[int, int]:
+        """Returns where the alternatives of a pair of configurations stand."""
+        return int(self.rows[source]), int(self.columns[target])
+
+
+@dataclass(frozen=True)
+class End:
+    """One side of a crossing: layouts and recomputation of its configurations, and its needs.
+
+    `keeps` says whether backward needs the tensor on this side.
+    """
+
+    port: Port
+    recompute: NDArray[np.bool_]
+    keeps: bool
+
+    @property
+    def content(self) -> Hashable:
+        return (
+            encode(self.port.forward).tobytes(),
+            encode(self.port.gradient).tobytes(),
+            self.recompute.tobytes(),
+            self.keeps,
+        )
+
+    def distinct(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Per configuration its row among the distinct ones, and one configuration per row."""
+        columns = [encode(self.port.forward), encode(self.port.gradient), self.recompute]
+        _, first, inverse = np.unique(
+            np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        return inverse.reshape(-1).astype(np.uint32), first
+
+
+@dataclass(frozen=True)
+class CrossingKind:
+    """A crossing up to names.
+
+    `deferred` says that the source's copy is counted here, on the edge, and not in the source;
+    `same_segment` that both groups run again together; `allowed` which copies the pins allow.
+    """
+
+    paths: Rescheduler
+    sizes: NDArray[np.int64]
+    shape: tuple[int, ...]
+    item_bytes: int
+    backward: bool
+    source: End
+    target: End
+    deferred: bool
+    same_segment: bool
+    allowed: tuple[bool, ...]
+    micro_batches: int
+    content: Hashable
+
+    def register(self) -> None:
+        """Makes the layouts known between which paths are wanted."""
+        for port in (self.source.port, self.target.port):
+            self.paths.register(port.forward)
+            if self.backward:
+                self.paths.register(port.gradient)
+
+    def table(self, copies: int) -> EdgeTable:
+        """The costs of `copies` such tensors between every pair of layouts."""
+        rows, r = self.source.distinct()
+        columns, c = self.target.distinct()
+        here = self.paths.register(self.source.port.forward[r])[:, None]
+        there = self.paths.register(self.target.port.forward[c])[None, :]
+        forward = self.paths.distance(here, there)
+        time = forward.copy()
+        if self.backward:
+            back_from = self.paths.register(self.target.port.gradient[c])[None, :]
+            back_to = self.paths.register(self.source.port.gradient[r])[:, None]
+            time = time + self.paths.distance(back_from, back_to)
+        cells = _Cells(
+            time.shape,
+            time,
+            forward,
+            lambda: self.paths.distance(there, here),
+            self._bytes(self.source.port.forward[r])[:, None],
+            self._bytes(self.target.port.forward[c])[None, :],
+        )
+        self._fill(
+            cells,
+            self.source.recompute[r][:, None],
+            self.target.recompute[c][None, :],
+            here == there,
+        )
+        return EdgeTable(
+            cells.memory_bytes * copies,
+            cells.time_s * (copies * self.micro_batches),
+            cells.count,
+            cells.kept,
+            rows,
+            columns,
+        )
+
+    def _fill(
+        self,
+        cells: _Cells,
+        source_again: NDArray[np.bool_],
+        target_again: NDArray[np.bool_],
+        same: NDArray[np.bool_],
+    ) -> None:
+        """Which alternatives each pair of layouts has."""
+        everywhere = np.ones(same.shape, dtype=bool)
+        source_keeps = (self.source.keeps & ~source_again) & everywhere
+        rebuilt = (source_again & target_again & self.same_segment) & everywhere
+        target_keeps = (self.target.keeps | target_again) & everywhere & ~rebuilt
+        # What the source counts itself costs nothing more here.
+        counted = source_keeps if not self.deferred else ~everywhere
+        owed = source_keeps & ~counted
+        cells.put(rebuilt, REBUILT, 0.0, cells.time + cells.forward)
+        nobody = ~rebuilt & ~target_keeps
+        cells.put(nobody, ONE, np.where(owed, cells.at_source, 0.0), cells.time)
+        one = target_keeps & same
+        cells.put(one, ONE, np.where(counted, 0.0, cells.at_source), cells.time)
+        two = target_keeps & ~same
+        both = two & owed
+        cells.put(both & self._may(BOTH), BOTH, cells.at_source + cells.at_target, cells.time)
+        before = cells.time + cells.forward
+        if both.any() and self._may(AFTER):
+            cells.put(both, AFTER, cells.at_target, cells.time + cells.backward())
+        only = two & ~owed
+        cells.put(only & self._may(AFTER), AFTER, cells.at_target, cells.time)
+        cells.put(two & self._may(BEFORE), BEFORE, np.where(counted, 0.0, cells.at_source), before)
+        if (cells.count == 0).any():
+            raise BadInput(
+                "the rules leave no copy of a re-scheduled tensor to keep",
+                field="pin",
+                expected="reuse=before or after where only one side needs the tensor",
+            )
+
+    def _may(self, alternative: int) -> bool:
+        return self.allowed[alternative]
+
+    def _bytes(self, layouts: Layouts) -> Floats:
+        # Keeping a partial sum keeps the whole local term, as large as a replica.
+        return local_elements(self.shape, layouts, self.sizes) * self.item_bytes
+
+
+class _Cells:
+    """The alternatives of every pair of layouts, filled in one kind at a time."""
+
+    MOST = 3
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        time: Floats,
+        forward: Floats,
+        backward: Callable[[], Floats],
+        at_source: Floats,
+        at_target: Floats,
+    ) -> None:
+        self.time = time
+        self.forward = forward
+        self.backward = backward
+        self.at_source = at_source
+        self.at_target = at_target
+        self._shape = shape
+        self._memory = np.zeros((*shape, self.MOST))
+        self._time = np.zeros((*shape, self.MOST))
+        self._kept = np.zeros((*shape, self.MOST), dtype=np.int8)
+        self.count = np.zeros(shape, dtype=np.uint8)
+
+    def put(
+        self, where: NDArray[np.bool_], kept: int, memory_bytes: Floats | float, time_s: Floats
+    ) -> None:
+        """One more alternative in the cells marked `where`."""
+        if not where.any():
+            return
+        i, j = np.nonzero(where)
+        k = self.count[i, j]
+        self._memory[i, j, k] = np.broadcast_to(memory_bytes, self._shape)[i, j]
+        self._time[i, j, k] = np.broadcast_to(time_s, self._shape)[i, j]
+        self._kept[i, j, k] = kept
+        self.count[i, j] += 1
+
+    @property
+    def _most(self) -> int:
+        return int(self.count.max(initial=1))
+
+    @property
+    def memory_bytes(self) -> Floats:
+        return self._memory[..., : self._most]
+
+    @property
+    def time_s(self) -> Floats:
+        return self._time[..., : self._most]
+
+    @property
+    def kept(self) -> NDArray[np.int8]:
+        return self._kept[..., : self._most]
+
+
+def crossing_kind(
+    context: CostContext,
+    crossing: Crossing,
+    patterns: list[GroupPattern],
+    costs: list[GroupCosts],
+) -> CrossingKind:
+    """Returns what of a crossing decides its costs."""
+    source, target = patterns[crossing.source], patterns[crossing.target]
+    out = source.exits.index(crossing.tensor)
+    into = target.entries.index(crossing.tensor)
+    tensor = context.graph.tensors[crossing.tensor]
+    item = DTYPE_BYTES[tensor.dtype]
+    backward = context.patterns.carries_gradient(crossing.tensor)
+    from_end = End(
+        costs[crossing.source].exits[out],
+        costs[crossing.source].recompute,
+        context.patterns.kept_by(crossing.tensor, crossing.source),
+    )
+    into_end = End(
+        costs[crossing.target].entries[into],
+        costs[crossing.target].recompute,
+        target.entry_kept[into],
+    )
+    deferred = source.exit_deferred[out]
+    same_segment = context.segments[crossing.source] == context.segments[crossing.target]
+    forbidden = forbidden_end(context.pins, source.group)
+    allowed = tuple(
+        name not in ("after", "before", "both") or context.pins.allows(source.group, "reuse", name)
+        for name in ALTERNATIVES
+    )
+    content = (
+        tensor.shape,
+        item,
+        backward,
+        from_end.content,
+        into_end.content,
+        deferred,
+        same_segment,
+        forbidden,
+        allowed,
+    )
+    return CrossingKind(
+        context.rescheduler(tensor.shape, item, forbidden),
+        context.mesh.sizes,
+        tensor.shape,
+        item,
+        backward,
+        from_end,
+        into_end,
+        deferred,
+        same_segment,
+        allowed,
+        context.micro_batches,
+        content,
+    )

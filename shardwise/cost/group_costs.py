@@ -1,0 +1,108 @@
+"""Costs of one group under each of its configurations (TensorOpt Eq. 1, docs/costs.md).
+
+    m(o, s) = parameters + gradients + optimizer state + activations kept for backward
+    t(o, s) = A (t_forward + t_backward [+ t_forward again]) + t_update + t_sync
+
+    A           micro-batches of a step
+    t_forward   compute on local shapes (measured, interpolated or roofline), statistics of
+                normalisations split along a reduced dimension, halo exchange, re-scheduling
+                between members, and inputs, which arrive split by the batch (TensorOpt §4.2,
+                Data loading)
+    t_backward  the same for gradients; with recomputation forward is run again
+    t_update    the optimizer's update of this device's shard
+    t_sync      gradients of replicated parameters, as ZeRO has it (`parameters.py`)
+
+A configuration is an assignment of mesh axes to the group's variables, a ZeRO stage with the axes
+that it shards over, and whether forward is run again in backward instead of keeping activations.
+Of configurations with the same layouts only those that no other beats in both costs are searched.
+
+All in bytes and seconds, for every configuration at once (arrays of length K).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.operator_family import Families
+from shardwise.cost.options import Options
+from shardwise.cost.pins import Pins
+from shardwise.cost.reschedule import Rescheduler
+from shardwise.cost.space import SearchMesh
+from shardwise.graph.graph import Graph
+from shardwise.hardware import Hardware
+from shardwise.sharding.layout import Floats, Layouts
+from shardwise.sharding.pattern import Patterns
+
+
+@dataclass(frozen=True)
+class Port:
+    """The layouts of one boundary tensor, forward and of its gradient, shape (K, axes)."""
+
+    forward: Layouts
+    gradient: Layouts
+
+    def take(self, rows: NDArray[np.int64]) -> Port:
+        """Returns the port of these configurations."""
+        return Port(self.forward[rows], self.gradient[rows])
+
+
+@dataclass(frozen=True)
+class GroupCosts:
+    """The configurations of a group and what each costs on one device (arrays of length K).
+
+    `zero` is the ZeRO stage and `zero_axes` the bit mask of mesh axes that it shards over;
+    `recompute` says that forward is run again in backward. `compute_by_source_s` (K, 3) says what
+    of `compute_s` was measured, interpolated, modelled.
+    """
+
+    assignment: NDArray[np.int8]
+    zero: NDArray[np.int8]
+    zero_axes: NDArray[np.int64]
+    recompute: NDArray[np.bool_]
+    parameter_bytes: Floats
+    activation_bytes: Floats
+    compute_s: Floats
+    compute_by_source_s: Floats
+    communication_s: Floats
+    entries: tuple[Port, ...]
+    exits: tuple[Port, ...]
+
+    @property
+    def memory_bytes(self) -> Floats:
+        return self.parameter_bytes + self.activation_bytes
+
+    @property
+    def time_s(self) -> Floats:
+        return self.compute_s + self.communication_s
+
+
+class ReschedulerFor(Protocol):
+    """Gives the rescheduler of a shape, an item size in bytes, and what may not end a sum."""
+
+    def __call__(
+        self, shape: tuple[int, ...], item_bytes: int, forbidden: str | None = None
+    ) -> Rescheduler: ...
+
+
+@dataclass(frozen=True)
+class CostContext:
+    """What the cost of a group depends on beside the group itself.
+
+    `graph` has the batch of one micro-batch; `segments` gives each group's segment of
+    recomputation.
+    """
+
+    graph: Graph
+    hardware: Hardware
+    mesh: SearchMesh
+    options: Options
+    patterns: Patterns
+    rescheduler: ReschedulerFor
+    pins: Pins
+    segments: tuple[int, ...]
+    families: Families
+    micro_batches: int = 1

@@ -1,0 +1,406 @@
+"""The assignments of a group: the layouts that each gives its tensors, and what follows from them.
+
+Terms are for one micro-batch, forward and backward apart, one column per member: shape (n, M) for
+n assignments of a group of M members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.data_loading import arriving
+from shardwise.cost.fast_convolution import saving
+from shardwise.cost.group_costs import CostContext
+from shardwise.cost.pins import forbidden_end
+from shardwise.cost.reschedule import Rescheduler
+from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.hardware import collective_times
+from shardwise.hardware.operator_tables import Direction
+from shardwise.hardware.sources import MODELLED, Codes
+from shardwise.sharding.coarsen import Member
+from shardwise.sharding.layout import (
+    Floats,
+    Layouts,
+    local_elements,
+    local_extents,
+)
+from shardwise.sharding.operator_layouts import (
+    LayoutRows,
+    input_layouts,
+    output_layouts,
+    splits_of,
+)
+from shardwise.sharding.pattern import GroupPattern
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Seconds of each member in forward and in backward, and what they stand on, shape (n, M)."""
+
+    forward_s: Floats
+    backward_s: Floats
+    forward_codes: Codes
+    backward_codes: Codes
+
+    @classmethod
+    def none(cls, count: int, members: int) -> Passes:
+        shape = (count, members)
+        codes = np.full((2, *shape), MODELLED, dtype=np.int8)
+        return cls(np.zeros(shape), np.zeros(shape), *codes)
+
+    @property
+    def both_s(self) -> Floats:
+        """Both passes of all members, shape (n,)."""
+        return np.asarray(self.forward_s.sum(axis=1) + self.backward_s.sum(axis=1))
+
+    def set(self, position: int, direction: Direction, times_s: Floats, codes: Codes) -> None:
+        """The seconds of one member in one direction, for every assignment."""
+        backward = direction == "backward"
+        (self.backward_s if backward else self.forward_s)[:, position] = times_s
+        (self.backward_codes if backward else self.forward_codes)[:, position] = codes
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one member does in one direction under every assignment: operations, bytes moved."""
+
+    direction: Direction
+    flops: Floats
+    moved_bytes: Floats
+    dtype: str
+
+
+class GroupWork:
+    """The assignments of a group with their layouts, derived once, and the terms of its cost."""
+
+    def __init__(
+        self, context: CostContext, pattern: GroupPattern, assignment: NDArray[np.int8]
+    ) -> None:
+        self.context = context
+        self.pattern = pattern
+        self.assignment = assignment
+        self.sizes = context.mesh.sizes
+        self.tensors = context.graph.tensors
+        self.device = context.hardware.devices[0]
+        self.count = assignment.shape[0]
+        self.forbidden = forbidden_end(context.pins, pattern.group)
+        self.inputs: list[list[LayoutRows]] = []
+        self.outputs: list[list[LayoutRows]] = []
+        self.output_layouts: dict[str, LayoutRows] = {}
+        self.input_layouts: dict[str, LayoutRows] = {}
+        for member in pattern.members:
+            sem, splits = member.semantics, splits_of(member.variables, assignment)
+            ins = [input_layouts(accesses, splits) for accesses in sem.inputs]
+            outs = [output_layouts(sem, accesses, splits) for accesses in sem.outputs]
+            self.inputs.append(ins)
+            self.outputs.append(outs)
+            self.output_layouts.update(zip(member.operator.outputs, outs, strict=True))
+            for name, layouts in zip(member.operator.inputs, ins, strict=True):
+                self.input_layouts.setdefault(name, layouts)
+
+    def register(self) -> None:
+        """Makes all layouts known between which tensors may be re-scheduled."""
+        ports = [(name, self.input_layouts[name]) for name in self.pattern.entries]
+        ports += [(name, self.output_layouts[name]) for name in self.pattern.exits]
+        for _, name, source, wanted in self.moves:
+            ports += [(name, source), (name, wanted)]
+        for name, (forward, gradient) in ports:
+            paths = self._paths(name)
+            paths.register(forward)
+            if self.context.patterns.carries_gradient(name):
+                paths.register(gradient)
+        for _, name in self.loads:
+            self._paths(name).register(self.arriving_layout(name)[None, :])
+            self._paths(name).register(self.input_layouts[name][0])
+
+    def _parts(self, variable: int) -> Floats:
+        parts = np.where(self.assignment == variable, self.sizes, 1)
+        return np.asarray(parts.prod(axis=1), dtype=np.float64)
+
+    def local_bytes(self, name: str, layouts: Layouts) -> Floats:
+        """Returns bytes of the largest shard of a tensor under each layout."""
+        tensor = self.tensors[name]
+        return local_elements(tensor.shape, layouts, self.sizes) * DTYPE_BYTES[tensor.dtype]
+
+    def kept_bytes(self, names: tuple[str, ...]) -> Floats:
+        """Returns the bytes of tensors that are made or loaded here, in their layout here."""
+        total = np.zeros(self.count)
+        for name in names:
+            total += self.local_bytes(
+                name, (self.output_layouts.get(name) or self.input_layouts[name])[0]
+            )
+        return total
+
+    def window_bytes(self, position: int, port: int) -> Floats:
+        """Returns the bytes of an input with neighbours' rows or zeros, where that is a copy."""
+        member = self.pattern.members[position]
+        name, layouts = member.operator.inputs[port], self.inputs[position][port][0]
+        local = self.local_bytes(name, layouts)
+        split, factor = self._splits_taps(member, port), np.ones(self.count)
+        for variable, dim, rows in _halos(member, port):
+            parts = self._parts(variable)
+            split |= parts > 1
+            share = np.ceil(self.tensors[name].shape[dim] / parts)
+            factor *= np.where(parts > 1, 1.0 + rows / share, 1.0)
+        return np.where(split, local * factor, 0.0)
+
+    def _splits_taps(self, member: Member, port: int) -> NDArray[np.bool_]:
+        """Returns where a window's taps are split: then shares read other rows each, with their
+        zeros."""
+        split = np.zeros(self.count, dtype=bool)
+        for variable in _taps(member, port):
+            split |= self._parts(variable) > 1
+        return split
+
+    def kept_window_bytes(self) -> Floats:
+        """Returns the copies with neighbours' rows that backward needs, of all members."""
+        total = np.zeros(self.count)
+        for position, port in self.kept_windows():
+            total += self.window_bytes(position, port)
+        return total
+
+    def kept_windows(self) -> list[tuple[int, int]]:
+        """Members and their inputs that they read with neighbours' rows, again in backward."""
+        return [
+            (position, port)
+            for position, member in enumerate(self.pattern.members)
+            for port, kept in enumerate(self.context.patterns.saves_inputs(member))
+            if kept and _halos(member, port)
+        ]
+
+    def compute(self) -> Passes:
+        """Returns times of the members on their local shapes: measured, interpolated or of the
+        roofline."""
+        passes = Passes.none(self.count, len(self.pattern.members))
+        for position in range(len(self.pattern.members)):
+            for work in self.work_of(position):
+                passes.set(position, work.direction, *self._time(position, work))
+        return passes
+
+    def _time(self, position: int, work: Work) -> tuple[Floats, Codes]:
+        roofline = self.device.roofline_times(work.flops, work.moved_bytes, work.dtype)
+        tables = self.context.hardware.operator_times
+        if not tables.known:
+            return roofline, np.full(self.count, MODELLED, dtype=np.int8)
+        family = self.context.families.of(self.pattern.members[position], work.direction)
+        return tables.times(
+            family, lambda: self.local_shapes(position), work.flops, work.moved_bytes, roofline
+        )
+
+    def local_shapes(self, position: int) -> NDArray[np.int64]:
+        """Extents of a member's inputs and then outputs on one device, one row an assignment."""
+        op = self.pattern.members[position].operator
+        names = (*op.inputs, *op.outputs)
+        ports = (*self.inputs[position], *self.outputs[position])
+        columns = [
+            local_extents(self.tensors[name].shape, layouts[0], self.sizes)
+            for name, layouts in zip(names, ports, strict=True)
+        ]
+        return np.concatenate(columns, axis=1).astype(np.int64)
+
+    def work_of(self, position: int) -> list[Work]:
+        """Returns what a member does forward and, if anything needs its gradients, backward."""
+        member = self.pattern.members[position]
+        sem, op = member.semantics, member.operator
+        if sem.category == "view":
+            return []
+        share = np.ones(self.count)
+        for v, variable in enumerate(sem.variables):
+            parts = self._parts(member.variables[v])
+            share *= np.ceil(variable.extent / parts) / variable.extent
+        read = np.zeros(self.count)
+        for name, layouts in zip(op.inputs, self.inputs[position], strict=True):
+            if not _looked_up(member, name, self.tensors[name].shape):
+                read += self.local_bytes(name, layouts[0])
+        written = np.zeros(self.count)
+        for name, layouts in zip(op.outputs, self.outputs[position], strict=True):
+            written += self.local_bytes(name, layouts[0])
+        dtype = self.tensors[op.outputs[0]].dtype
+        for name in op.inputs:
+            if self.tensors[name].differentiable:
+                dtype = self.tensors[name].dtype
+                break
+        share /= saving(self.device, self.context.graph, op, dtype)
+        found = [Work("forward", sem.forward_flops * share, read + written, dtype)]
+        if any(self.context.patterns.carries_gradient(o) for o in op.outputs):
+            # Backward reads the output's gradient and what was kept, and writes the inputs'.
+            moved = written + self._needed_bytes(position, member)
+            moved += self._gradient_bytes(position, member)
+            found.append(Work("backward", sem.backward_flops * share, moved, dtype))
+        return found
+
+    def _needed_bytes(self, position: int, member: Member) -> Floats:
+        """Returns what backward reads beside gradients; an addition needs neither of its terms."""
+        sem, op = member.semantics, member.operator
+        total = np.zeros(self.count)
+        for names, kept, layouts in (
+            (op.inputs, sem.saves_inputs, self.inputs[position]),
+            (op.outputs, sem.saves_outputs, self.outputs[position]),
+        ):
+            for name, needed, (forward, _) in zip(names, kept, layouts, strict=True):
+                if needed and not _looked_up(member, name, self.tensors[name].shape):
+                    total += self.local_bytes(name, forward)
+        return total
+
+    def _gradient_bytes(self, position: int, member: Member) -> Floats:
+        total = np.zeros(self.count)
+        for name, layouts in zip(member.operator.inputs, self.inputs[position], strict=True):
+            if self.context.patterns.carries_gradient(name):
+                total += self.local_bytes(name, layouts[0])
+        return total
+
+    def collective_s(self, operation: str, masks: NDArray[np.int64], sizes: Floats) -> Floats:
+        """Returns time of one collective over the axes in each bit mask (n,), sizes in bytes."""
+        time = np.zeros(len(masks))
+        for mask in np.unique(masks[masks > 0]):
+            chosen = masks == mask
+            shape = self.context.mesh.group_shape(int(mask))
+            time[chosen] = collective_times(self.context.hardware, operation, sizes[chosen], shape)
+        return time
+
+    def masks(self, split: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Bit masks of the axes marked in `split` (n, axes)."""
+        return np.asarray(split @ (1 << np.arange(split.shape[1], dtype=np.int64)))
+
+    def communication(self) -> Passes:
+        """Returns statistics, halos and re-scheduling inside the group, with the waiting member."""
+        passes = Passes.none(self.count, len(self.pattern.members))
+        for position, member in enumerate(self.pattern.members):
+            self._statistics(position, member, passes)
+            self._windows(position, member, passes)
+        for position, name, source, wanted in self.moves:
+            paths = self._paths(name)
+            passes.forward_s[:, position] += paths.between(source[0], wanted[0])
+            if self.context.patterns.carries_gradient(name):
+                passes.backward_s[:, position] += paths.between(wanted[1], source[1])
+        return passes
+
+    def staged_bytes(self, position: int) -> Floats:
+        """Returns the most that moves of a member's inputs hold beside what they read and make."""
+        most = np.zeros(self.count)
+        for of, name, source, wanted in self.moves:
+            if of == position:
+                paths = self._paths(name)
+                ends = paths.register(source[0]), paths.register(wanted[0])
+                most = np.maximum(most, paths.staged_bytes(*ends))
+        return most
+
+    def loading_s(self) -> Floats:
+        """Inputs arrive split by the batch and are re-scheduled (TensorOpt §4.2); shape (n, M)."""
+        time = np.zeros((self.count, len(self.pattern.members)))
+        for position, name in self.loads:
+            here = self.arriving_layout(name)[None, :]
+            time[:, position] += self._paths(name).between(here, self.input_layouts[name][0])
+        return time
+
+    @cached_property
+    def loads(self) -> list[tuple[int, str]]:
+        """Inputs with the member that reads them first here."""
+        loads: dict[str, int] = {}
+        for position, member in enumerate(self.pattern.members):
+            for name in member.operator.inputs:
+                if self.tensors[name].role == "input":
+                    loads.setdefault(name, position)
+        return [(position, name) for name, position in loads.items()]
+
+    def arriving_layout(self, name: str) -> NDArray[np.int8]:
+        return arriving(self.tensors[name], self.context.mesh)
+
+    def _statistics(self, position: int, member: Member, passes: Passes) -> None:
+        sem = member.semantics
+        for statistic in sem.statistics:
+            elements = np.full(self.count, float(statistic.values))
+            for v in statistic.indexed:
+                elements *= np.ceil(sem.variables[v].extent / self._parts(member.variables[v]))
+            split = np.zeros(self.assignment.shape, dtype=bool)
+            for v in statistic.reduced:
+                split |= self.assignment == member.variables[v]
+            time = self.collective_s("all_reduce", self.masks(split), elements * 4)
+            passes.forward_s[:, position] += time
+            passes.backward_s[:, position] += time
+
+    def _windows(self, position: int, member: Member, passes: Passes) -> None:
+        """Rows beyond a share come from the neighbours, and their gradients go back.
+
+        They are copied, and so is what a share of a window's taps reads.
+        """
+        for i, name in enumerate(member.operator.inputs):
+            if not _halos(member, i):
+                continue
+            local = self.local_bytes(name, self.inputs[position][i][0])
+            tapped = self._splits_taps(member, i)
+            time = self.context.hardware.copy_times(np.where(tapped, 2.0 * local, 0.0))
+            for variable, dim, rows in _halos(member, i):
+                split = self.masks(self.assignment == variable)
+                share = np.ceil(self.tensors[name].shape[dim] / self._parts(variable))
+                time = time + self.collective_s("send_receive", split, local / share * rows)
+                time += self.context.hardware.copy_times(np.where(split > 0, 2.0 * local, 0.0))
+            passes.forward_s[:, position] += time
+            if self.context.patterns.carries_gradient(name):
+                passes.backward_s[:, position] += time
+
+    @cached_property
+    def moves(self) -> list[tuple[int, str, LayoutRows, LayoutRows]]:
+        """Tensors that a member reads otherwise than they are there: member, name, from, to."""
+        moves = []
+        for position, member in enumerate(self.pattern.members):
+            for name, wanted in zip(member.operator.inputs, self.inputs[position], strict=True):
+                source = self.output_layouts.get(name) or self.input_layouts[name]
+                if not self.is_fixed(name) and not self.agree(name, source, wanted):
+                    moves.append((position, name, source, wanted))
+        return moves
+
+    def agree(self, name: str, source: LayoutRows, wanted: LayoutRows) -> bool:
+        if source is wanted:
+            return True
+        # A gradient that is partial where the producer wants it whole must be summed.
+        backward = self.context.patterns.carries_gradient(name)
+        return np.array_equal(source[0], wanted[0]) and (
+            not backward or np.array_equal(source[1], wanted[1])
+        )
+
+    def _paths(self, name: str) -> Rescheduler:
+        tensor = self.tensors[name]
+        return self.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype], self.forbidden)
+
+    def is_fixed(self, name: str) -> bool:
+        """Parameters, buffers, inputs and constants are there in whatever layout is read."""
+        return self.tensors[name].role in ("parameter", "buffer", "input") or (
+            name not in self.output_layouts and name not in self.pattern.entries
+        )
+
+
+def _halos(member: Member, port: int) -> list[tuple[int, int, int]]:
+    """Returns variables whose shares of an input also read neighbours' rows: variable, dimension,
+    rows."""
+    return [
+        (member.variables[v], access.dim, access.halo_before + access.halo_after)
+        for v, access in member.semantics.inputs[port].items()
+        if access.halo_before + access.halo_after
+    ]
+
+
+def _taps(member: Member, port: int) -> list[int]:
+    """Returns variables of the windows through which an input is read, as far as they are summed
+    over."""
+    if not _halos(member, port):
+        return []
+    sem = member.semantics
+    return [
+        member.variables[v]
+        for v, variable in enumerate(sem.variables)
+        if variable.is_reduction and v not in sem.inputs[port]
+    ]
+
+
+def _looked_up(member: Member, name: str, shape: tuple[int, ...]) -> bool:
+    """Returns whether a tensor is a table of which only the rows that are written are read."""
+    return (
+        member.operator.kind.startswith("aten.embedding")
+        and len(shape) == 2
+        and (name == member.operator.inputs[0])
+    )

@@ -1,0 +1,176 @@
+"""The options of a search: what the user may choose beside model, hardware and GPU count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from shardwise.cost.pins import Pin
+from shardwise.cost.step_settings import StepSettings
+from shardwise.errors import BadInput, Cancelled
+from shardwise.sharding.precision import PRECISIONS
+
+Progress = Callable[[str, float], bool]
+"""Called with (stage, fraction done); answering False cancels."""
+
+OPTIMIZER_STATE_BYTES: Mapping[str, tuple[int, int]] = {
+    # (bytes of state per parameter, without master weights; with float32 master weights)
+    "sgd": (0, 4),
+    "momentum": (4, 8),
+    "adam": (8, 12),
+}
+"""Optimizer state per parameter in bytes, float32 moments.
+
+The second figure is for parameters in 16 bits, which keep a float32 master copy
+(mixed-precision training, Micikevicius et al. 2018).
+"""
+
+SOLVER_METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
+"""Ways to solve a problem file; each answers with a frontier."""
+
+ZERO_STAGES = (0, 1, 2, 3)
+RECOMPUTE = ("never", "auto", "always")
+
+TOFU = "tofu"
+"""Tofu's recursive search: a peer to compare with, one strategy instead of a frontier."""
+
+METHODS = (*SOLVER_METHODS, TOFU)
+"""Ways to search a graph."""
+
+
+SMALLEST_SEARCH = 16 * 2**20
+"""The least that `search_memory_bytes` may be."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to search.
+
+    `epsilon` is the relative error that the frontier may have at most in memory and in time, which
+    its certificate states. `memory_limit_bytes` is what one device may use; the default is
+    the profile's device memory divided by `memory_headroom`. `max_configurations` bounds the
+    strategies considered for one group: above it neighbouring mesh axes between nodes, then
+    inside nodes, are split as one. `time_limit_s` is for all of one search; `search_memory_bytes`
+    is what the solver's tables and partial strategies may take beside the problem itself.
+
+    What a strategy may choose beside splits: `zero` the ZeRO stages, `recompute` whether forward
+    may be run again in backward (`never`, `auto`: where it pays, `always`), `micro_batches` the
+    numbers of micro-batches tried, `precision` what weights and activations are computed in,
+    `pins` rules for single operators, scopes or the whole graph (docs/strategies.md). TensorOpt's
+    own space is `zero=(0,)` with everything else as it is.
+
+    `gradients_applied_at_once`: every gradient is applied and freed as soon as it is there, as
+    TensorFlow's graphs did with plain SGD, and is no more counted than other transient buffers.
+
+    `overlap` ranks strategies by their replayed time, communication overlapped, instead of by the
+    sum that the search adds up; `step` says how replay runs a step.
+    """
+
+    epsilon: float = 0.01
+    memory_limit_bytes: float | None = None
+    memory_headroom: float = 1.1  # TensorOpt §5.2: 14.5 GB of 16 GB are safe
+    optimizer: str = "adam"
+    time_limit_s: float | None = None
+    search_memory_bytes: int | None = None
+    threads: int = 0
+    method: str = "auto"
+    max_configurations: int = 200
+    zero: tuple[int, ...] = ZERO_STAGES
+    recompute: str = "never"
+    micro_batches: tuple[int, ...] = (1,)
+    precision: str = "captured"
+    pins: tuple[Pin, ...] = ()
+    gradients_applied_at_once: bool = False
+    overlap: bool = False
+    step: StepSettings = field(default_factory=StepSettings)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.epsilon <= 10.0:
+            raise BadInput(f"{self.epsilon} is out of range", field="epsilon", expected="0 to 10")
+        if self.optimizer not in OPTIMIZER_STATE_BYTES:
+            raise BadInput(
+                f"unknown optimizer {self.optimizer!r}",
+                field="optimizer",
+                expected=", ".join(OPTIMIZER_STATE_BYTES),
+            )
+        if self.method not in METHODS:
+            raise BadInput(
+                f"unknown method {self.method!r}", field="method", expected=", ".join(METHODS)
+            )
+        if self.time_limit_s is not None and not self.time_limit_s > 0:
+            raise BadInput(
+                f"{self.time_limit_s} is not positive", field="time-limit", expected="seconds"
+            )
+        if self.search_memory_bytes is not None and self.search_memory_bytes < SMALLEST_SEARCH:
+            raise BadInput(
+                f"{self.search_memory_bytes} bytes are too few",
+                field="search-memory",
+                expected="at least 16MiB",
+            )
+        if self.max_configurations < 1:
+            raise BadInput(
+                f"{self.max_configurations}", field="max-configurations", expected="at least 1"
+            )
+        if not 0 < self.memory_headroom < inf:
+            raise BadInput(
+                f"{self.memory_headroom}", field="memory-headroom", expected="a number above 0"
+            )
+        self._check_choices()
+        limit = self.memory_limit_bytes
+        if limit is not None and not limit > 0:
+            raise BadInput(f"{limit} is not positive", field="memory", expected="a size above 0")
+
+    def _check_choices(self) -> None:
+        if not self.zero or not set(self.zero) <= set(ZERO_STAGES):
+            raise BadInput(
+                f"{list(self.zero)} are no ZeRO stages", field="zero", expected="some of 0, 1, 2, 3"
+            )
+        for name, value, known in (
+            ("recompute", self.recompute, RECOMPUTE),
+            ("precision", self.precision, tuple(PRECISIONS)),
+        ):
+            if value not in known:
+                raise BadInput(f"unknown {name} {value!r}", field=name, expected=", ".join(known))
+        if self.pins and self.method == TOFU:
+            raise BadInput(
+                "Tofu's recursion takes no rules",
+                field="pin",
+                expected="another method, or no rules",
+            )
+        if not self.micro_batches or min(self.micro_batches) < 1:
+            raise BadInput(
+                f"{list(self.micro_batches)}", field="micro-batches", expected="numbers from 1"
+            )
+        if self.gradients_applied_at_once and set(self.micro_batches) != {1}:
+            raise BadInput(
+                "gradients of several micro-batches cannot be applied at once",
+                field="micro-batches",
+                expected="1",
+            )
+
+    def limit_for(self, device_memory_bytes: float) -> float:
+        """Returns what one device may use, in bytes."""
+        if self.memory_limit_bytes is not None:
+            return float(self.memory_limit_bytes)
+        return device_memory_bytes / self.memory_headroom
+
+    def state_bytes_per_element(self, parameter_bytes: int) -> int:
+        """Optimizer state (and master weight) of one parameter element, in bytes."""
+        plain, with_master = OPTIMIZER_STATE_BYTES[self.optimizer]
+        return with_master if parameter_bytes < 4 else plain
+
+    def training_bytes_per_element(self, parameter_bytes: int) -> int:
+        """Weight, gradient and optimizer state of one parameter element, in bytes."""
+        return 2 * parameter_bytes + self.state_bytes_per_element(parameter_bytes)
+
+
+def go_on(progress: Progress, stage: str, fraction: float) -> None:
+    """Tells how far a search is; raises `Cancelled` when the listener has had enough."""
+    if not progress(stage, fraction):
+        raise Cancelled
+
+
+def quiet(stage: str, fraction: float) -> bool:
+    """Progress that nobody watches."""
+    return True

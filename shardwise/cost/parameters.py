@@ -1,0 +1,182 @@
+"""Parameters, gradients and optimizer state: what they take, and how they are kept alike.
+
+ZeRO (Rajbhandari et al. 2020) shards over axes Z what all ranks along them would repeat, with W
+the bytes of a parameter on this device, G of its gradient, S of its state, |Z| ranks, Q the axes
+that repeat the parameter beyond Z, and A micro-batches:
+
+    stage   memory                  time of a step
+    0       W + G + S               all_reduce(G)
+    1       W + G + S/|Z|           reduce_scatter(G) + all_reduce over Q (G/|Z|) + all_gather(W)
+    2       W + (G + S)/|Z|         A reduce_scatter(G) + all_reduce over Q (G/|Z|) + all_gather(W)
+    3       (W + G + S)/|Z|         A (2 all_gather(W) + reduce_scatter(G)) + all_reduce over Q
+
+Stage 3 gathers a parameter for forward and again for backward. Z is every axis along which the
+parameter is repeated, or those of them inside a node (hybrid sharding, Zhao et al. 2023 §3.2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.group_work import GroupWork
+from shardwise.cost.operator_family import update_family
+from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.hardware.mesh import INSIDE
+from shardwise.hardware.sources import MODELLED, Codes
+from shardwise.sharding.layout import PARTIAL, Floats, local_elements
+
+
+@dataclass(frozen=True)
+class ParameterTerms:
+    """A group's parameters under one ZeRO stage; arrays (n, P) of bytes and of seconds.
+
+    `gather_s` is one all_gather of a parameter for use, `gathers` how many a micro-batch needs (0,
+    or 2 in stage 3); `reduce_s` one reduction of a gradient, `reduces` how many a step needs;
+    `finish_s` the reduction over the axes beyond Z; `spread_s` the all_gather after the update.
+    """
+
+    weight_bytes: Floats
+    gradient_bytes: Floats
+    state_bytes: Floats
+    update_s: Floats
+    update_codes: Codes
+    gather_s: Floats
+    gathers: int
+    reduce_s: Floats
+    reduces: int
+    finish_s: Floats
+    spread_s: Floats
+
+    @property
+    def bytes(self) -> Floats:
+        """All memory, shape (n,)."""
+        return np.asarray((self.weight_bytes + self.gradient_bytes + self.state_bytes).sum(axis=1))
+
+    def sync_s(self, micro_batches: int) -> Floats:
+        """Returns all communication of a step per parameter, shape (n, P)."""
+        return np.asarray(
+            micro_batches * self.gathers * self.gather_s
+            + self.reduces * self.reduce_s
+            + self.finish_s
+            + self.spread_s
+        )
+
+
+def repeated_axes(work: GroupWork) -> NDArray[np.int64]:
+    """Bit mask of the axes along which some parameter of the group is repeated, shape (n,)."""
+    masks = np.zeros(work.count, dtype=np.int64)
+    for name in work.pattern.parameters:
+        if work.context.patterns.carries_gradient(name):
+            masks |= work.masks(work.input_layouts[name][1] == PARTIAL)
+    return masks
+
+
+def inside_axes(work: GroupWork) -> int:
+    """Bit mask of the axes inside a node."""
+    axes = work.context.mesh.axes
+    return sum(1 << a for a, axis in enumerate(axes) if axis.level == INSIDE)
+
+
+def parameter_terms(work: GroupWork, stage: int, axes: NDArray[np.int64]) -> ParameterTerms:
+    """Returns the parameters of every assignment under a ZeRO stage over `axes` (bit masks, shape
+    (n,))."""
+    names = work.pattern.parameters
+    columns = [_Column(work, name, stage, axes) for name in names]
+
+    def stack(field: str) -> Floats:
+        terms = [getattr(column, field) for column in columns]
+        return np.stack(terms, axis=1) if terms else np.zeros((work.count, 0))
+
+    return ParameterTerms(
+        stack("weight_bytes"),
+        stack("gradient_bytes"),
+        stack("state_bytes"),
+        stack("update_s"),
+        stack("update_codes").astype(np.int8),
+        stack("gather_s"),
+        2 if stage == 3 else 0,
+        stack("reduce_s"),
+        work.context.micro_batches if stage >= 2 else 1,
+        stack("finish_s"),
+        stack("spread_s"),
+    )
+
+
+class _Column:
+    """One parameter."""
+
+    def __init__(self, work: GroupWork, name: str, stage: int, axes: NDArray[np.int64]) -> None:
+        tensor = work.tensors[name]
+        item = DTYPE_BYTES[tensor.dtype]
+        forward, gradient = work.input_layouts[name]
+        elements = local_elements(tensor.shape, forward, work.sizes)
+        nothing = np.zeros(work.count)
+        self.weight_bytes = elements * item
+        self.gradient_bytes = self.state_bytes = self.update_s = nothing
+        self.update_codes = np.full(work.count, MODELLED, dtype=np.int8)
+        self.gather_s = self.reduce_s = self.finish_s = self.spread_s = nothing
+        if not work.context.patterns.carries_gradient(name):
+            return
+        repeated = work.masks(gradient == PARTIAL)
+        sharding = repeated & axes if stage else np.zeros_like(repeated)
+        shard = np.ceil(elements / _ranks(work, sharding))
+        whole = elements * item
+        state = work.context.options.state_bytes_per_element(item)
+        self.weight_bytes = shard * item if stage >= 3 else whole
+        if not work.context.options.gradients_applied_at_once:
+            self.gradient_bytes = shard * item if stage >= 2 else whole
+        self.state_bytes = shard * state
+        # The update reads weight, gradient and state, and writes all but the gradient.
+        moved = shard * (3 * item + 2 * state)
+        self.update_s, self.update_codes = _update(work, tensor.dtype, shard, moved)
+        scattered = sharding > 0
+        plain = work.collective_s("all_reduce", repeated, whole)
+        self.reduce_s = np.where(
+            scattered, work.collective_s("reduce_scatter", sharding, whole), plain
+        )
+        beyond = np.where(scattered, repeated & ~sharding, 0)
+        self.finish_s = work.collective_s("all_reduce", beyond, shard * item)
+        gather = work.collective_s("all_gather", sharding, whole)
+        self.gather_s = gather if stage >= 3 else nothing
+        self.spread_s = gather if stage in (1, 2) else nothing
+
+
+def _update(
+    work: GroupWork, dtype: str, elements: Floats, moved_bytes: Floats
+) -> tuple[Floats, Codes]:
+    """Returns seconds of the optimizer's update of so many elements, and what they stand on."""
+    nothing = np.zeros(work.count)
+    roofline = work.device.roofline_times(nothing, moved_bytes, "float32")
+    return work.context.hardware.operator_times.times(
+        update_family(work.context.options.optimizer, dtype),
+        lambda: elements[:, None].astype(np.int64),
+        nothing,
+        moved_bytes,
+        roofline,
+    )
+
+
+def _ranks(work: GroupWork, masks: NDArray[np.int64]) -> Floats:
+    """Returns how many ranks the axes of each mask span."""
+    marked = masks[:, None] >> np.arange(len(work.sizes)) & 1
+    return np.asarray(np.where(marked, work.sizes, 1).prod(axis=1), dtype=np.float64)
+
+
+def stages(work: GroupWork) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yields the ZeRO stages that the options and pins allow, each with the axes that it may use.
+
+    Stage 0 stands in where a group has nothing to shard.
+    """
+    repeated = repeated_axes(work)
+    inside = inside_axes(work)
+    pins, group = work.context.pins, work.pattern.group
+    for stage in work.context.options.zero:
+        if not pins.allows(group, "zero", str(stage)):
+            continue
+        yield stage, repeated if stage else np.zeros_like(repeated)
+        if stage and ((repeated & inside) != repeated).any() and (repeated & inside).any():
+            yield stage, repeated & inside

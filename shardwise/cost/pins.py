@@ -1,0 +1,189 @@
+"""Pins: what the user fixes or forbids, for an operator, a scope or the whole graph.
+
+    RULE     [PATTERN:]KEY=VALUE[,VALUE…]      only these
+             [PATTERN:]KEY!=VALUE[,VALUE…]     all but these
+
+PATTERN is a glob (`*`, `?`, `[…]`) on operator names and scopes; without one the rule is for the
+whole graph. A rule on any operator of a group binds the group, since its operators share one
+configuration.
+
+    KEY          VALUE
+    split        variables that may be split (`batch`, `out`, … as `explain` prints), or `none`
+    AXIS         what a mesh axis (`m0`, `m0*m1`), all axes `inside` a node or `between` nodes
+                 split: variables, or `none`
+    zero         0, 1, 2, 3
+    recompute    yes, no
+    reuse        before, after, both: the copy kept of a re-scheduled tensor that the operator makes
+    partial      all_reduce, reduce_scatter: how partial sums that the operator makes are resolved
+    precision    captured: the operator keeps the dtypes of the graph (with `precision` set)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from shardwise.errors import BadInput
+from shardwise.graph.graph import Operator
+from shardwise.sharding.coarsen import Coarsened, Group
+
+NO_VARIABLE = "none"
+LEVELS = ("inside", "between")
+_VALUES = {
+    "zero": ("0", "1", "2", "3"),
+    "recompute": ("yes", "no"),
+    "reuse": ("before", "after", "both"),
+    "partial": ("all_reduce", "reduce_scatter"),
+    "precision": ("captured",),
+}
+KEYS = ("split", *_VALUES, *LEVELS)
+_EXPECTED = "[PATTERN:]KEY=VALUE[,VALUE…] or KEY!=VALUE, such as 'layers.*:zero=3' or 'm0=batch'"
+
+
+class NoSuchAxis(BadInput):
+    """A rule names a mesh axis that this mesh does not have."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One rule; `values` are what is allowed, or with `forbids` what is not."""
+
+    pattern: str
+    key: str
+    values: frozenset[str]
+    forbids: bool
+
+    def allows(self, value: str) -> bool:
+        return (value in self.values) != self.forbids
+
+    def binds(self, operator: Operator) -> bool:
+        """Returns whether the rule is for this operator."""
+        return fnmatchcase(operator.name, self.pattern) or fnmatchcase(operator.scope, self.pattern)
+
+    def __str__(self) -> str:
+        values = ",".join(sorted(self.values))
+        return f"{self.pattern}:{self.key}{'!=' if self.forbids else '='}{values}"
+
+
+def parse_pin(rule: str) -> Pin:
+    """Returns a rule as the user writes it; `BadInput` says what was expected."""
+    head, equals, tail = rule.partition("=")
+    forbids = head.endswith("!")
+    pattern, colon, key = head.removesuffix("!").rpartition(":")
+    values = frozenset(value.strip() for value in tail.split(",") if value.strip())
+    if not equals or not key or not values or (colon and not pattern):
+        raise BadInput(f"{rule!r} is not a rule", field="pin", expected=_EXPECTED)
+    known = _VALUES.get(key)
+    if known is not None and not values <= set(known):
+        wrong = ", ".join(sorted(values - set(known)))
+        raise BadInput(f"{rule!r}: unknown {key} {wrong}", field="pin", expected=", ".join(known))
+    if key == "precision" and forbids:
+        raise BadInput(
+            f"{rule!r} forbids all that can be said",
+            field="pin",
+            expected="PATTERN:precision=captured",
+        )
+    if key == "precision" and (pattern or "*") == "*":
+        raise BadInput(
+            f"{rule!r} is for the whole graph",
+            field="pin",
+            expected="PATTERN:precision=captured; the option precision is for all of it",
+        )
+    return Pin(pattern or "*", key, values, forbids)
+
+
+class Pins:
+    """The rules of a search, by the group that they bind."""
+
+    def __init__(self, rules: Iterable[Pin], coarsened: Coarsened) -> None:
+        self._by_group: dict[int, tuple[Pin, ...]] = {}
+        rules = tuple(rules)
+        for rule in rules:
+            if not any(rule.binds(op) for op in coarsened.graph.operators):
+                raise no_operator(rule, [op.name for op in coarsened.graph.operators[:SOME]])
+        variables: dict[Pin, set[str]] = {rule: set() for rule in rules}
+        for group in coarsened.groups if rules else ():
+            found = tuple(r for r in rules if any(r.binds(m.operator) for m in group.members))
+            if found:
+                self._by_group[group.index] = found
+            for rule in found:
+                variables[rule].update(group.variables)
+        for rule in rules:
+            require_variables(rule, variables[rule])
+
+    def of(self, group: Group, key: str) -> tuple[Pin, ...]:
+        """Returns the rules with that key that bind the group."""
+        return tuple(rule for rule in self.all_of(group) if rule.key == key)
+
+    def all_of(self, group: Group) -> tuple[Pin, ...]:
+        """Returns all rules that bind the group."""
+        return self._by_group.get(group.index, ())
+
+    def allows(self, group: Group, key: str, value: str) -> bool:
+        """Returns whether every rule with that key lets the group take the value."""
+        return all(rule.allows(value) for rule in self.of(group, key))
+
+
+SOME = 3
+"""Names of operators that an error gives as examples."""
+
+
+def no_operator(rule: Pin, names: Iterable[str]) -> BadInput:
+    """Returns the error for a rule that binds no operator; `names` are some that there are."""
+    return BadInput(
+        f"{rule} matches no operator",
+        field="pin",
+        expected=f"a glob on operator names or scopes such as {', '.join(names)}",
+    )
+
+
+def require_variables(rule: Pin, variables: Set[str]) -> None:
+    """Raises `BadInput` for a rule that names a variable which the groups it binds have not."""
+    unknown = rule.values - variables - {NO_VARIABLE}
+    if rule.key not in _VALUES and unknown:
+        raise BadInput(
+            f"{rule}: no variable {', '.join(sorted(unknown))}",
+            field="pin",
+            expected=", ".join([*sorted(variables), NO_VARIABLE]),
+        )
+
+
+def no_axis(rule: Pin, axes: Sequence[str]) -> NoSuchAxis:
+    """Returns the error for a rule on a mesh axis that is not among these."""
+    names = ", ".join(axes) or "none on one GPU"
+    return NoSuchAxis(
+        f"{rule}: no mesh axis {rule.key!r}",
+        field="pin",
+        expected=f"one of {', '.join(KEYS)}, or an axis of this mesh: {names}",
+    )
+
+
+def axis_rules(rules: Iterable[Pin]) -> tuple[Pin, ...]:
+    """Returns the rules whose key names mesh axes."""
+    return tuple(rule for rule in rules if rule.key != "split" and rule.key not in _VALUES)
+
+
+def forbidden_end(pins: Pins, group: Group) -> str | None:
+    """Returns the collective that the rules forbid to end the group's partial sums, if any."""
+    ends = [end for end in _VALUES["partial"] if not pins.allows(group, "partial", end)]
+    if len(ends) > 1:
+        raise no_end(group.name)
+    return ends[0] if ends else None
+
+
+def no_end(group: str) -> BadInput:
+    """Returns the error for rules that forbid both collectives that end partial sums of a group."""
+    return BadInput(
+        f"partial sums of {group} may not be resolved at all",
+        field="pin",
+        expected="all_reduce or reduce_scatter allowed",
+    )
+
+
+def without_end(rules: Iterable[Pin]) -> bool:
+    """Returns whether these rules forbid every collective that ends partial sums."""
+    found = [rule for rule in rules if rule.key == "partial"]
+    return bool(found) and not any(
+        all(rule.allows(end) for rule in found) for end in _VALUES["partial"]
+    )

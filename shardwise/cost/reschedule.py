@@ -1,0 +1,342 @@
+"""Tensor re-scheduling: the cheapest sequence of collectives between two layouts.
+
+TensorOpt §4.2 (Flexible tensor splitting): nodes are layouts, an arc joins two layouts that one
+collective (or a free local slice) turns into one another, its weight is the collective's time;
+the cheapest sequence is a shortest path. Arcs, on a set D of axes that all change alike:
+
+    shard(d) → replicate   all_gather      size: the gathered tensor, local to the rank
+    partial  → replicate   all_reduce      size: the local tensor
+    partial  → shard(d)    reduce_scatter  size: the local tensor before
+    shard(c) → shard(d)    all_to_all      size: the local tensor before
+    replicate → shard(d)   slice           free
+    replicate → partial    mask            free: all ranks but the first hold zero
+
+Where the profile prices packing (`Hardware.packing`), each arc costs the copies it takes besides:
+shares of the outermost dimension lie behind each other in memory, those of any other are packed
+before they are sent and unpacked when they have come; all_reduce, slice and mask write a new
+tensor.
+
+A dimension is split by its axes in mesh order, so one collective can only take away or add the
+innermost axes of a dimension; an arc that would need more is left out, and the path goes round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise import _core
+from shardwise.cost.space import SearchMesh
+from shardwise.cost.staging import staged_elements
+from shardwise.errors import BadInput, ShardwiseError, SolverError
+from shardwise.hardware import Hardware, collective_times
+from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, Layouts, encode, local_elements
+
+SLICE = "slice"
+MASK = "mask"
+FREE = frozenset({SLICE, MASK})
+
+
+@dataclass(frozen=True)
+class Step:
+    """One arc of a path: the collective, its axes as a bit mask, its size and time."""
+
+    operation: str
+    axes: int
+    size_bytes: float
+    time_s: float
+    result: tuple[int, ...]
+
+
+class Rescheduler:
+    """Re-scheduling of tensors of one shape on one mesh, on top of paths that shapes share.
+
+    Layouts are registered first; the paths between all of them are found together.
+    """
+
+    def __init__(self, paths: Paths, shape: tuple[int, ...]) -> None:
+        self._paths = paths
+        self._shape = shape
+        order = sorted(range(len(shape)), key=lambda d: shape[d])
+        states = [PARTIAL, REPLICATE, *range(len(shape))]
+        shared = [PARTIAL, REPLICATE, *(order.index(d) for d in range(len(shape)))]
+        # Indexed by state + 2.
+        self._to_shared = np.array(shared, dtype=np.int8)
+        self._from_shared = np.zeros_like(self._to_shared)
+        self._from_shared[self._to_shared + 2] = states
+        self._staging: dict[tuple[int, int], float] = {}
+
+    def register(self, layouts: Layouts) -> NDArray[np.int64]:
+        """Node numbers of the layouts, shape (K,)."""
+        return self._paths.register(self._to_shared[layouts + 2])
+
+    def distance(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
+        """Returns seconds from each source node to each target node (broadcast)."""
+        found = self._paths.distance()[source, target]
+        if not np.isfinite(found).all():
+            raise self._paths.no_path(self._shape)
+        return found
+
+    def between(self, source: Layouts, target: Layouts) -> Floats:
+        """Returns seconds from each source layout to each target layout (row by row, or one to
+        all)."""
+        return self.distance(self.register(source), self.register(target))
+
+    def staged_bytes(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
+        """Returns what each path between nodes (K,) holds beside its two ends (`staging.py`)."""
+        pairs, inverse = np.unique(np.stack((source, target)), axis=1, return_inverse=True)
+        found = [self._staged(int(a), int(b)) for a, b in pairs.T]
+        return np.array(found, dtype=np.float64)[inverse.reshape(-1)]
+
+    def _staged(self, source: int, target: int) -> float:
+        if (source, target) not in self._staging:
+            layouts = [self._own(self._paths.layout(source))]
+            layouts += [step.result for step in self.path(source, target)]
+            elements = staged_elements(self._shape, self._paths.sizes, layouts)
+            self._staging[source, target] = elements * self._paths.item_bytes
+        return self._staging[source, target]
+
+    def path_between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[Step]:
+        """Returns the steps of the cheapest sequence from one layout to another."""
+        ends = self.register(np.array([source, target], dtype=np.int8))
+        return self.path(int(ends[0]), int(ends[1]))
+
+    def path(self, source: int, target: int) -> list[Step]:
+        """Returns the steps of the cheapest sequence from node `source` to node `target`."""
+        steps = self._paths.path(source, target)
+        return [replace(step, result=self._own(step.result)) for step in steps]
+
+    def _own(self, layout: Iterable[int]) -> tuple[int, ...]:
+        """Returns a layout of the paths, in which dimensions are sorted, as one of this shape."""
+        return tuple(int(self._from_shared[state + 2]) for state in layout)
+
+
+class Reschedulers:
+    """One rescheduler per shape and item size (bytes); shapes that are permutations share paths."""
+
+    def __init__(self, hardware: Hardware, mesh: SearchMesh) -> None:
+        self._hardware = hardware
+        self._mesh = mesh
+        self._paths: dict[tuple[tuple[int, ...], int, str | None, int], Paths] = {}
+        self._known: dict[tuple[tuple[int, ...], int, str | None], Rescheduler] = {}
+
+    def of(
+        self, shape: tuple[int, ...], item_bytes: int, forbidden: str | None = None
+    ) -> Rescheduler:
+        """Returns the rescheduler of tensors of this shape.
+
+        Partial sums never end by `forbidden`.
+        """
+        known = self._known.get((shape, item_bytes, forbidden))
+        if known is None:
+            outermost = _outermost(shape) if self._hardware.packing else 0
+            key = (tuple(sorted(shape)), item_bytes, forbidden, outermost)
+            if key not in self._paths:
+                self._paths[key] = Paths(self._hardware, self._mesh, *key)
+            known = self._known[shape, item_bytes, forbidden] = Rescheduler(self._paths[key], shape)
+        return known
+
+
+def _outermost(shape: tuple[int, ...]) -> int:
+    """Returns which of the sorted dimensions comes first in memory, leaving out those of one
+    element."""
+    first = next((d for d, extent in enumerate(shape) if extent > 1), 0)
+    return sorted(range(len(shape)), key=lambda d: shape[d]).index(first) if shape else 0
+
+
+class Paths:
+    """All registered layouts of tensors of one shape, and the shortest paths between them.
+
+    `outermost` is the dimension whose shares lie behind each other in memory.
+    """
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        mesh: SearchMesh,
+        shape: tuple[int, ...],
+        item_bytes: int,
+        forbidden: str | None = None,
+        outermost: int = 0,
+    ) -> None:
+        self._hardware = hardware
+        self._mesh = mesh
+        self._outermost = outermost
+        self._forbidden = forbidden
+        self._shape = shape
+        self.item_bytes = item_bytes
+        self._index: dict[int, int] = {}
+        self._rows: list[NDArray[np.int8]] = []
+        self._solved = 0
+        self._distance: Floats = np.zeros((0, 0))
+        self._predecessor: NDArray[np.int32] = np.zeros((0, 0), dtype=np.int32)
+        self._arcs: _Arcs | None = None
+
+    def register(self, layouts: Layouts) -> NDArray[np.int64]:
+        """Node numbers of the layouts, shape (K,)."""
+        codes = encode(layouts)
+        unique, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        numbers = np.array(
+            [self._add(int(c), layouts[i]) for c, i in zip(unique, first, strict=True)]
+        )
+        return numbers[inverse.reshape(-1)]
+
+    def _add(self, code: int, layout: NDArray[np.int8]) -> int:
+        if code not in self._index:
+            self._index[code] = len(self._rows)
+            self._rows.append(layout.copy())
+            # Ways round: gather or reduce everything of one kind.
+            for state in set(layout.tolist()) - {REPLICATE}:
+                via = np.where(layout == state, np.int8(REPLICATE), layout)
+                self._add(int(encode(via[None, :])[0]), via)
+        return self._index[code]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Of the mesh's axes."""
+        return self._mesh.sizes
+
+    def layout(self, node: int) -> NDArray[np.int8]:
+        """Returns a registered layout, of sorted dimensions."""
+        return self._rows[node]
+
+    def distance(self) -> Floats:
+        """Returns seconds from every node (row) to every node (column), infinite without a path."""
+        self._solve()
+        return self._distance
+
+    def path(self, source: int, target: int) -> list[Step]:
+        """Returns the steps of the cheapest sequence from node `source` to node `target`."""
+        self._solve()
+        assert self._arcs is not None
+        steps: list[Step] = []
+        while target != source:
+            arc = int(self._predecessor[source, target])
+            if arc < 0:
+                raise self.no_path(self._shape)
+            steps.append(self._arcs.step(arc, self._rows))
+            target = int(self._arcs.source[arc])
+        return steps[::-1]
+
+    def no_path(self, shape: tuple[int, ...]) -> ShardwiseError:
+        """Returns what to raise when two layouts of a tensor have no path."""
+        if self._forbidden is not None:
+            return BadInput(
+                f"without {self._forbidden} partial sums of shape {list(shape)} have no way to end",
+                field="pin",
+                expected=f"partial={self._forbidden} for the operators that make it",
+            )
+        return SolverError(f"no sequence of collectives between two layouts of {shape}")
+
+    def _solve(self) -> None:
+        if self._solved == len(self._rows):
+            return
+        layouts = np.array(self._rows, dtype=np.int8)
+        local = local_elements(self._shape, layouts, self._mesh.sizes) * self.item_bytes
+        arcs = _arcs(self._hardware, self._mesh, layouts, local, self._forbidden)
+        self._arcs = _packed(arcs, self._hardware, local, self._outermost)
+        self._distance, self._predecessor = _core.shortest_paths(
+            len(layouts),
+            self._arcs.source.astype(np.uint32),
+            self._arcs.target.astype(np.uint32),
+            self._arcs.time_s,
+        )
+        self._solved = len(self._rows)
+
+
+@dataclass(frozen=True)
+class _Arcs:
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    before: NDArray[np.int8]
+    after: NDArray[np.int8]
+    axes: NDArray[np.int64]
+    size_bytes: Floats
+    time_s: Floats
+
+    def step(self, arc: int, rows: list[NDArray[np.int8]]) -> Step:
+        return Step(
+            _operation(int(self.before[arc]), int(self.after[arc])),
+            int(self.axes[arc]),
+            float(self.size_bytes[arc]),
+            float(self.time_s[arc]),
+            tuple(int(s) for s in rows[int(self.target[arc])]),
+        )
+
+
+def _arcs(
+    hardware: Hardware, mesh: SearchMesh, layouts: Layouts, local: Floats, forbidden: str | None
+) -> _Arcs:
+    """Returns every pair of layouts that one collective joins, with its time."""
+    source, target, before, after, axes = _core.layout_changes(layouts)
+    if forbidden is not None:
+        ends = after == REPLICATE if forbidden == "all_reduce" else after >= 0
+        kept = ~((before == PARTIAL) & ends)
+        source, target, axes = source[kept], target[kept], axes[kept]
+        before, after = before[kept], after[kept]
+    # An all_gather is measured by what it makes, all else by what there was.
+    gathers = (before >= 0) & (after == REPLICATE)
+    size_bytes = np.where(gathers, local[target], local[source])
+    return _Arcs(
+        source,
+        target,
+        before,
+        after,
+        axes,
+        size_bytes,
+        _arc_times(hardware, mesh, before, after, axes, size_bytes),
+    )
+
+
+def _packed(arcs: _Arcs, hardware: Hardware, local: Floats, outermost: int) -> _Arcs:
+    """Returns the arcs with the copies that they take beside their collectives.
+
+    Read and written is, of the part before and of the part after,
+
+        all_gather       after, unless it is the outermost dimension
+        reduce_scatter   before, likewise
+        all_to_all       before, unless to the outermost; after, unless from it
+        all_reduce, slice, mask    after
+    """
+    if not hardware.packing:
+        return arcs
+    before, after = arcs.before, arcs.after
+    free = (before < 0) & ((before == REPLICATE) | (after == REPLICATE))
+    brought = (before >= 0) & (before != outermost)
+    sent = (before != REPLICATE) & (after >= 0) & (after != outermost)
+    moved = 2.0 * (local[arcs.target] * (free | brought) + local[arcs.source] * sent)
+    return replace(arcs, time_s=arcs.time_s + hardware.copy_times(moved))
+
+
+def _operation(before: int, after: int) -> str:
+    """The collective of a change."""
+    if before == REPLICATE:
+        return MASK if after == PARTIAL else SLICE
+    if before == PARTIAL:
+        return "all_reduce" if after == REPLICATE else "reduce_scatter"
+    return "all_gather" if after == REPLICATE else "all_to_all"
+
+
+def _arc_times(
+    hardware: Hardware,
+    mesh: SearchMesh,
+    before: NDArray[np.int8],
+    after: NDArray[np.int8],
+    axes: NDArray[np.int64],
+    sizes: Floats,
+) -> Floats:
+    times = np.zeros(len(axes))
+    # Which of the six operations, by the kinds of both states (0: split, 1: replicate, 2: partial).
+    kinds = -np.minimum(before, 0).astype(np.int64) * 3 - np.minimum(after, 0)
+    keys = kinds << len(mesh.axes) | axes
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+    for chosen in np.split(order, starts[1:]) if len(order) else []:
+        operation = _operation(int(before[chosen[0]]), int(after[chosen[0]]))
+        if operation not in FREE:
+            shape = mesh.group_shape(int(axes[chosen[0]]))
+            times[chosen] = collective_times(hardware, operation, sizes[chosen], shape)
+    return times

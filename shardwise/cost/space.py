@@ -1,0 +1,138 @@
+"""The strategies of a group: assignments of mesh axes to its variables.
+
+Axes of one size at one link level are interchangeable up to naming, and trying every naming
+multiplies the space without changing what can be reached by groups on their own. Each
+assignment is therefore **canonical**: among such axes the outermost go to the first variable,
+and so on, axes that replicate last. If axes were only counted, two edges could contradict each
+other; a canonical assignment names its axes, so that every strategy can be executed
+(docs/adr/0003-canonical-assignments.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations_with_replacement, groupby, product
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.hardware import GroupShape, Mesh
+
+NONE = -1
+"""In an assignment: the axis splits no variable of the group; its ranks repeat the work."""
+
+
+@dataclass(frozen=True)
+class SearchAxis:
+    """An axis as the search sees it: one or several neighbouring axes of the mesh."""
+
+    name: str
+    size: int
+    level: str
+    base: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SearchMesh:
+    """The mesh with its axes merged until a group has at most `max_configurations` choices."""
+
+    mesh: Mesh
+    axes: tuple[SearchAxis, ...]
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        return np.array([axis.size for axis in self.axes], dtype=np.int64)
+
+    def group_shape(self, mask: int) -> GroupShape:
+        """Returns the group that the axes in the bit mask `mask` span."""
+        base = [i for a, axis in enumerate(self.axes) if mask >> a & 1 for i in axis.base]
+        return self.mesh.group_shape(tuple(base))
+
+    @classmethod
+    def build(cls, mesh: Mesh, max_configurations: int, variables: int = 4) -> SearchMesh:
+        """Merges the outermost pair of one level until the count is within bounds."""
+        axes = [
+            SearchAxis(axis.name, axis.size, axis.level, (i,)) for i, axis in enumerate(mesh.axes)
+        ]
+        while _count(axes, variables) > max_configurations:
+            pair = next(
+                (i for i in range(len(axes) - 1) if axes[i].level == axes[i + 1].level), None
+            )
+            if pair is None:
+                break
+            a, b = axes[pair], axes[pair + 1]
+            merged = SearchAxis(f"{a.name}*{b.name}", a.size * b.size, a.level, a.base + b.base)
+            axes[pair : pair + 2] = [merged]
+        return cls(mesh, tuple(axes))
+
+
+def _classes(axes: list[SearchAxis], leave_out: Container[int] = ()) -> list[list[int]]:
+    def kind(i: int) -> tuple[str, int]:
+        return axes[i].level, axes[i].size
+
+    free = [i for i in range(len(axes)) if i not in leave_out]
+    return [list(run) for _, run in groupby(sorted(free, key=kind), key=kind)]
+
+
+def _count(axes: list[SearchAxis], variables: int) -> int:
+    total = 1
+    for run in _classes(axes):
+        total *= comb(len(run) + variables, variables)
+    return total
+
+
+def assignments_of_group(mesh: Mesh, max_configurations: int, variables: int) -> int:
+    """Returns how many assignments a group of so many variables has on the mesh, all legal."""
+    return _count(list(SearchMesh.build(mesh, max_configurations).axes), variables)
+
+
+def assignments(
+    axes: tuple[SearchAxis, ...],
+    variables: int,
+    legal: Callable[[int, int], bool],
+    pinned: Mapping[int, Sequence[int]] | None = None,
+) -> NDArray[np.int8]:
+    """Returns every canonical legal assignment, shape (K, axes): a variable's number or NONE.
+
+    `legal(variable, parts)` says whether a variable may be split into that many shares. An axis in
+    `pinned` takes each of its variables, in whatever order; only the others are canonical. Without
+    pins the first row replicates everything, so K is at least 1.
+    """
+    pinned = pinned or {}
+    choices = [NONE, *range(variables)]
+    per_class = [([axis], [[v] for v in allowed]) for axis, allowed in pinned.items()]
+    for run in _classes(list(axes), leave_out=pinned):
+        options = []
+        for picks in combinations_with_replacement(range(len(choices)), len(run)):
+            # Variables in order first, NONE (position 0) last.
+            ordered = sorted(picks, key=lambda p: (p == 0, p))
+            options.append([choices[p] for p in ordered])
+        per_class.append((run, options))
+    verdicts: dict[tuple[int, int], bool] = {}
+    rows = []
+    for combination in product(*(options for _, options in per_class)):
+        row = [NONE] * len(axes)
+        for (run, _), picked in zip(per_class, combination, strict=True):
+            for axis, variable in zip(run, picked, strict=True):
+                row[axis] = variable
+        parts: dict[int, int] = {}
+        for axis, variable in enumerate(row):
+            if variable != NONE:
+                parts[variable] = parts.get(variable, 1) * axes[axis].size
+        if all(
+            verdicts.setdefault(item, legal(*item)) if item not in verdicts else verdicts[item]
+            for item in parts.items()
+        ):
+            rows.append(row)
+    return np.array(rows, dtype=np.int8).reshape(len(rows), len(axes))
+
+
+def canonical(axes: tuple[SearchAxis, ...], assignment: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Returns the canonical assignment with as many shares of every variable at every level."""
+    result = assignment.copy()
+    for run in _classes(list(axes)):
+        result[run] = sorted(assignment[run].tolist(), key=lambda v: (v == NONE, v))
+    return result

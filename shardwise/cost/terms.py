@@ -1,0 +1,173 @@
+"""Every term of a group's cost, and how often a step pays it: the one place where both are written.
+
+For A micro-batches, member by member (M) and parameter by parameter (P),
+
+    compute          A (forward + backward [+ forward again]), and the update
+    communication    A (forward + backward + loading [+ forward again]), and synchronisation
+    memory           weights, gradients, optimizer state; kept activations, or with recomputation
+                     the inputs of the graph alone
+
+The search sums terms over members (`GroupTerms`), a plan takes one configuration's member by member
+(`operator_costs`), replay takes them as columns (`shardwise.replay.columns`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.group_costs import CostContext, GroupCosts
+from shardwise.cost.group_work import GroupWork, Passes
+from shardwise.cost.parameters import ParameterTerms, parameter_terms
+from shardwise.cost.shares import by_source
+from shardwise.hardware.sources import SOURCES
+from shardwise.sharding.layout import Floats
+from shardwise.sharding.pattern import GroupPattern
+
+
+class GroupTerms:
+    """The terms of a group under each of n assignments; computed when they are first asked for."""
+
+    def __init__(self, work: GroupWork) -> None:
+        self.work = work
+        self.micro_batches = work.context.micro_batches
+
+    # One micro-batch, member by member
+
+    @cached_property
+    def compute(self) -> Passes:
+        """Seconds of computation, shape (n, M) forward and backward."""
+        return self.work.compute()
+
+    @cached_property
+    def communication(self) -> Passes:
+        """Seconds of statistics, halos and moves between members, shape (n, M) each way."""
+        return self.work.communication()
+
+    @cached_property
+    def loading_s(self) -> Floats:
+        """Seconds of re-scheduling the inputs of the graph, shape (n, M)."""
+        return self.work.loading_s()
+
+    def parameters(self, stage: int, axes: NDArray[np.int64]) -> ParameterTerms:
+        """Returns the terms of the parameters under a ZeRO stage over `axes` (bit masks, shape
+        (n,))."""
+        return parameter_terms(self.work, stage, axes)
+
+    # One step, summed over the members, shape (n,)
+
+    def passes_compute_s(self) -> Floats:
+        """Returns the computation of forward and backward."""
+        return self.micro_batches * self.compute.both_s
+
+    def passes_communication_s(self) -> Floats:
+        """Returns the communication of forward and backward, with loading."""
+        one = self.communication.both_s + self.loading_s.sum(axis=1)
+        return np.asarray(self.micro_batches * one)
+
+    def rerun_compute_s(self) -> Floats:
+        """Returns the computation of running forward again."""
+        return np.asarray(self.micro_batches * self.compute.forward_s.sum(axis=1))
+
+    def rerun_communication_s(self) -> Floats:
+        """Returns the communication of running forward again."""
+        return np.asarray(self.micro_batches * self.communication.forward_s.sum(axis=1))
+
+    def forward_by_source_s(self) -> Floats:
+        """Returns the computation of forward by what it stands on, shape (n, 3)."""
+        of = self.compute
+        return np.asarray(self.micro_batches * by_source(of.forward_s, of.forward_codes))
+
+    def backward_by_source_s(self) -> Floats:
+        """Returns the computation of backward by what it stands on, shape (n, 3)."""
+        of = self.compute
+        return np.asarray(self.micro_batches * by_source(of.backward_s, of.backward_codes))
+
+    def kept_bytes(self) -> Floats:
+        """Returns the activations that backward needs, with windows that are copies."""
+        return self.work.kept_bytes(self.work.pattern.kept) + self.work.kept_window_bytes()
+
+    def entering_bytes(self) -> Floats:
+        """Returns the inputs of the graph, which are kept although forward is run again."""
+        return self.work.kept_bytes(self.work.pattern.loaded)
+
+
+@dataclass
+class OperatorCost:
+    """One operator of a plan, on one device, for one step: bytes and seconds.
+
+    `compute_from` says what each direction of its compute time stands on, such as
+    {"forward": "measured", "backward": "interpolated", "update": "modelled"}.
+    """
+
+    parameter_bytes: float = 0.0
+    activation_bytes: float = 0.0
+    compute_s: float = 0.0
+    communication_s: float = 0.0
+    compute_from: dict[str, str] = field(default_factory=dict)
+
+
+def operator_costs(
+    context: CostContext, pattern: GroupPattern, costs: GroupCosts, choice: int
+) -> list[OperatorCost]:
+    """Returns the costs of a group's operators, in their order, under configuration `choice`.
+
+    They add up to the group's. A parameter, its update and its synchronisation belong to the
+    operator that reads it first; a kept activation to the operator that makes it, a kept input to
+    the one that reads it first; forward that runs again, and its communication, to the operator
+    that runs.
+    """
+    work = GroupWork(context, pattern, costs.assignment[choice][None, :])
+    terms = GroupTerms(work)
+    recomputed = bool(costs.recompute[choice])
+    batches = terms.micro_batches
+    forwards = batches * (2 if recomputed else 1)
+    found = [
+        OperatorCost(compute_s=float(compute_s), communication_s=float(communication_s))
+        for compute_s, communication_s in zip(
+            forwards * terms.compute.forward_s[0] + batches * terms.compute.backward_s[0],
+            forwards * terms.communication.forward_s[0]
+            + batches * terms.communication.backward_s[0],
+            strict=True,
+        )
+    ]
+    for direction, seconds, codes in (
+        ("forward", terms.compute.forward_s[0], terms.compute.forward_codes[0]),
+        ("backward", terms.compute.backward_s[0], terms.compute.backward_codes[0]),
+    ):
+        for m in np.flatnonzero(seconds > 0).tolist():
+            found[m].compute_from[direction] = SOURCES[codes[m]]
+    for m, seconds in enumerate(terms.loading_s[0]):
+        found[m].communication_s += float(batches * seconds)
+    maker, reader = _makers_and_readers(work)
+    parameters = terms.parameters(int(costs.zero[choice]), costs.zero_axes[choice][None])
+    memory = parameters.weight_bytes + parameters.gradient_bytes + parameters.state_bytes
+    sync_s = parameters.sync_s(batches)
+    for p, name in enumerate(pattern.parameters):
+        cost = found[reader[name]]
+        cost.parameter_bytes += float(memory[0, p])
+        cost.compute_s += float(parameters.update_s[0, p])
+        if parameters.update_s[0, p] > 0:
+            cost.compute_from["update"] = SOURCES[parameters.update_codes[0, p]]
+        cost.communication_s += float(sync_s[0, p])
+    for name in pattern.loaded if recomputed else pattern.kept:
+        owner = maker.get(name, reader.get(name, 0))
+        found[owner].activation_bytes += float(np.sum(work.kept_bytes((name,))))
+    for m, port in () if recomputed else work.kept_windows():
+        found[m].activation_bytes += float(work.window_bytes(m, port)[0])
+    return found
+
+
+def _makers_and_readers(work: GroupWork) -> tuple[dict[str, int], dict[str, int]]:
+    """Per tensor the member that makes it and the member that reads it first."""
+    maker: dict[str, int] = {}
+    reader: dict[str, int] = {}
+    for m, member in enumerate(work.pattern.members):
+        for name in member.operator.inputs:
+            reader.setdefault(name, m)
+        for name in member.operator.outputs:
+            maker[name] = m
+    return maker, reader

@@ -1,0 +1,48 @@
+"""The documents that the library answers with, one type each, and their JSON Schemas.
+
+A document is JSON with a `schema` member such as `shardwise.plan/1`. Its type here is the one
+description of it: `json_schema` gives what is published, `read` checks a document against it.
+Members that a later release adds are allowed when a document is read.
+"""
+
+from shardwise.documents.comparison import Comparison
+from shardwise.documents.curve import Curve, CurvePoint
+from shardwise.documents.explanation import Explanation
+from shardwise.documents.frontier import Frontier, FrontierPoint
+from shardwise.documents.infeasible import Infeasible
+from shardwise.documents.launch_request import LAUNCH_SCHEMA, LaunchRequest
+from shardwise.documents.plan import Plan
+from shardwise.documents.questions import (
+    QUESTIONS,
+    CurveRequest,
+    FrontierRequest,
+    PlanRequest,
+    QuoteRequest,
+    request_body,
+)
+from shardwise.documents.quote import Quote
+from shardwise.documents.schemas import DOCUMENTS, json_schema, read, schema_of
+
+__all__ = [
+    "DOCUMENTS",
+    "LAUNCH_SCHEMA",
+    "QUESTIONS",
+    "Comparison",
+    "Curve",
+    "CurvePoint",
+    "CurveRequest",
+    "Explanation",
+    "Frontier",
+    "FrontierPoint",
+    "FrontierRequest",
+    "Infeasible",
+    "LaunchRequest",
+    "Plan",
+    "PlanRequest",
+    "Quote",
+    "QuoteRequest",
+    "json_schema",
+    "read",
+    "request_body",
+    "schema_of",
+]

@@ -1,0 +1,128 @@
+"""What several documents have in common. Bytes and seconds throughout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class MeshAxis(msgspec.Struct, frozen=True):
+    """One axis of the mesh: its name, its size, and the level of links that it lies in."""
+
+    name: str
+    size: int
+    level: str
+
+
+class MeshDescription(msgspec.Struct, frozen=True):
+    """The mesh of the devices, its outermost axis first."""
+
+    axes: list[MeshAxis]
+
+
+class OperatorName(msgspec.Struct, frozen=True):
+    """An operator of the graph by its name and kind."""
+
+    name: str
+    kind: str
+
+
+class ComputeShares(msgspec.Struct, frozen=True):
+    """The fractions of a compute time that were measured, interpolated and modelled."""
+
+    measured: float
+    interpolated: float
+    modelled: float
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """What the numbers of an answer are based on, in words."""
+
+    profile: str
+    compute: str
+    communication: str
+    memory: str
+
+
+class Certificate(msgspec.Struct, frozen=True):
+    """How far from the true frontier of the searched space the answer is at most.
+
+    `epsilon` is the relative error in memory and in time, null without a proof;
+    `time_lower_bound_s` is below the time of every strategy that fits, if it is known.
+    """
+
+    exact: bool
+    epsilon: float | None
+    status: str
+    time_lower_bound_s: float | UnsetType = UNSET
+
+
+class TofuStep(msgspec.Struct, frozen=True):
+    """One step of Tofu's recursion: the axis, its groups of workers, and the bytes moved."""
+
+    axis: str
+    worker_groups: int
+    bytes: float
+
+
+class TofuReport(msgspec.Struct, frozen=True):
+    """What method `tofu` found (Tofu §5.2)."""
+
+    steps: list[TofuStep]
+    stored_bytes: float
+    renamed_groups: int
+
+
+class SearchReport(msgspec.Struct, frozen=True):
+    """What a search took; sizes are those of its first number of micro-batches."""
+
+    seconds: float
+    peak_rss_bytes: int
+    method: str
+    operators: int
+    groups: int
+    edges: int
+    configurations_max: int
+    configurations_mean: float
+    tofu: TofuReport | UnsetType = UNSET
+
+
+class Heading(msgspec.Struct, frozen=True):
+    """What an answer on one number of GPUs says first: the question, the mesh, the provenance."""
+
+    graph: str
+    graph_name: str
+    batch_size: int | None
+    hardware: str
+    hardware_id: str
+    gpus: int
+    nodes: int
+    mesh: MeshDescription
+    optimizer: str
+    precision: str
+    overlap: bool
+    device_memory_bytes: float
+    memory_limit_bytes: float
+    provenance: Provenance
+    undescribed_operators: list[OperatorName]
+    replicated_operators: list[OperatorName]
+    warnings: list[str]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One collective of a re-scheduling: over which axes, with how many bytes, to which layout."""
+
+    operation: str
+    axes: list[str]
+    size_bytes: float
+    time_s: float
+    result: list[str]
+
+
+Layout = list[str]
+"""One word per mesh axis: `replicate`, `partial` or `shard(dimension)`."""
+
+Details = dict[str, Any]
+"""Members that depend on the method."""

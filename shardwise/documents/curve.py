@@ -1,0 +1,63 @@
+"""`shardwise.curve/1`: the shortest iteration time for every GPU count."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from shardwise.documents.common import ComputeShares, OperatorName, Provenance
+
+
+class CurvePoint(msgspec.Struct, frozen=True):
+    """The shortest time on one number of GPUs, or the reason why nothing fits.
+
+    `best_gpus` and `best_time_s` are those of the fastest count up to this one.
+    """
+
+    gpus: int
+    nodes: int | None
+    feasible: bool
+    time_s: float | None
+    replayed_time_s: float | None
+    samples_per_s: float | None
+    peak_bytes: int | None
+    memory_bytes: int | None
+    plan_id: str | None
+    compute_shares: ComputeShares | None
+    confidence: str
+    reason: str | UnsetType = UNSET
+    micro_batches: int | UnsetType = UNSET
+    gap: float | UnsetType | None = UNSET
+    best_gpus: int | None = None
+    best_time_s: float | None = None
+
+
+class CurveSearch(msgspec.Struct, frozen=True):
+    """What all searches of a curve took."""
+
+    seconds: float
+
+
+class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curve/1"):
+    """One point per GPU count from 1 to `max_gpus`.
+
+    What is said of the question is left out when the hardware has no mesh of any count.
+    """
+
+    graph: str | UnsetType = UNSET
+    graph_name: str | UnsetType = UNSET
+    batch_size: int | UnsetType | None = UNSET
+    hardware: str | UnsetType = UNSET
+    hardware_id: str | UnsetType = UNSET
+    optimizer: str | UnsetType = UNSET
+    precision: str | UnsetType = UNSET
+    overlap: bool | UnsetType = UNSET
+    device_memory_bytes: float | UnsetType = UNSET
+    memory_limit_bytes: float | UnsetType = UNSET
+    provenance: Provenance | UnsetType = UNSET
+    undescribed_operators: list[OperatorName] | UnsetType = UNSET
+    replicated_operators: list[OperatorName] | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET
+    max_gpus: int = 0
+    points: list[CurvePoint] = []
+    search: CurveSearch = CurveSearch(0.0)

@@ -1,0 +1,86 @@
+"""`shardwise.explanation/1`: how each group of a plan is split, and what it costs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shardwise.documents.common import ComputeShares, MeshDescription
+from shardwise.documents.plan import Prediction
+
+
+class ExplainedOperator(msgspec.Struct, frozen=True):
+    """An operator, and what each direction of its compute time is based on."""
+
+    name: str
+    kind: str
+    compute_from: dict[str, str]
+
+
+class ExplainedNextBest(msgspec.Struct, frozen=True):
+    """The best other choice of a group in words, and what it would add."""
+
+    split: str
+    zero: int
+    zero_axes: list[str]
+    recompute: bool
+    added_time_s: float
+    added_memory_bytes: float
+
+
+class ExplainedGroup(msgspec.Struct, frozen=True):
+    """Groups that are split alike and cost alike; `repeats` is how many."""
+
+    name: str
+    kind: str
+    repeats: int
+    split: str
+    memory_bytes: float
+    parameter_bytes: float
+    activation_bytes: float
+    compute_s: float
+    compute_shares: ComputeShares | None
+    communication_s: float
+    operators: list[ExplainedOperator]
+    next_best: ExplainedNextBest | None
+
+
+class ExplainedEdge(msgspec.Struct, frozen=True):
+    """Crossings that re-schedule alike; `repeats` is how many."""
+
+    source: str
+    target: str
+    repeats: int
+    forward: list[str]
+    backward: list[str]
+    kept: str
+    memory_bytes: float
+    time_s: float
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """The sums of all rows, which equal the plan's prediction."""
+
+    parameter_bytes: float
+    activation_bytes: float
+    edge_bytes: float
+    fixed_bytes: float
+    memory_bytes: float
+    compute_s: float
+    synchronisation_s: float
+    rescheduling_s: float
+    time_s: float
+
+
+class Explanation(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.explanation/1"):
+    """Why a plan is what it is."""
+
+    plan: str
+    graph_name: str
+    hardware: str
+    gpus: int
+    mesh: MeshDescription
+    predicted: Prediction
+    groups: list[ExplainedGroup]
+    edges: list[ExplainedEdge]
+    totals: Totals
+    text: list[str]

@@ -1,0 +1,67 @@
+"""`shardwise.frontier/1`: every strategy that no other beats in both memory and time."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shardwise.documents.common import (
+    Certificate,
+    ComputeShares,
+    Heading,
+    SearchReport,
+)
+
+
+class PointMemory(msgspec.Struct, frozen=True):
+    """What the memory of a point adds up from, in bytes."""
+
+    parameter_bytes: int
+    activation_bytes: int
+    rescheduled_bytes: int
+    fixed_bytes: int
+
+
+class PointTime(msgspec.Struct, frozen=True):
+    """What the time of a point adds up from, in seconds."""
+
+    compute_s: float
+    synchronisation_s: float
+    rescheduling_s: float
+
+
+class Split(msgspec.Struct, frozen=True):
+    """A configuration in words, and how many groups have it."""
+
+    split: str
+    groups: int
+
+
+class FrontierPoint(msgspec.Struct, frozen=True):
+    """One strategy: sums of the search, and the step as it was replayed.
+
+    `feasible` says that the replayed peak is within the memory limit.
+    """
+
+    memory_bytes: int
+    time_s: float
+    plan_id: str
+    micro_batches: int
+    compute_s: float
+    compute_shares: ComputeShares | None
+    communication_s: float
+    replayed_time_s: float
+    replayed_peak_bytes: int
+    feasible: bool
+    memory: PointMemory
+    time: PointTime
+    splits: list[Split]
+    other_splits: int
+
+
+class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier/1"):
+    """The frontier of a graph on a number of GPUs; points ascend in memory."""
+
+    points: list[FrontierPoint]
+    turning_point: int | None
+    certificate: Certificate
+    search: SearchReport

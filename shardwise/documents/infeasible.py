@@ -1,0 +1,16 @@
+"""`shardwise.infeasible/1`: a service's answer when nothing fits."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Infeasible(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.infeasible/1"):
+    """Why there is no strategy; `gpus` is null for a question that names no number of GPUs."""
+
+    graph: str
+    graph_name: str
+    hardware: str
+    gpus: int | None
+    feasible: bool
+    reason: str

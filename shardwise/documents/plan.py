@@ -1,0 +1,163 @@
+"""`shardwise.plan/1`: one strategy, spelled out far enough to be executed."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from shardwise.documents.common import (
+    Certificate,
+    ComputeShares,
+    Layout,
+    MeshDescription,
+    OperatorName,
+    Provenance,
+    SearchReport,
+    Step,
+)
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """What a plan is predicted to take: sums of the search, and the step as it was replayed.
+
+    `gap` is how much longer than the shortest possible the time may be, relative, null without a
+    proof.
+    """
+
+    memory_bytes: int
+    peak_bytes: int
+    fixed_memory_bytes: float
+    time_s: float
+    replayed_time_s: float
+    exposed_communication_s: float
+    compute_s: float
+    compute_shares: ComputeShares | None
+    communication_s: float
+    fixed_time_s: float
+    samples_per_s: float | None
+    gap: float | None
+
+
+class Load(msgspec.Struct, frozen=True):
+    """How an input of the graph gets from the layout in which it arrives to the wanted one."""
+
+    tensor: str
+    arrives: Layout
+    steps: list[Step]
+
+
+class Move(msgspec.Struct, frozen=True):
+    """An input that an operator reads in another layout than it has in the group."""
+
+    input: int
+    tensor: str
+    forward: list[Step]
+    backward: list[Step]
+
+
+class PlannedOperator(msgspec.Struct, frozen=True):
+    """One operator: per mesh axis the variable that it splits (`variables`: its position).
+
+    Its costs are those on one device in one step; `compute_from` says what each direction of the
+    compute time is based on.
+    """
+
+    name: str
+    kind: str
+    split: list[str | None]
+    variables: list[int | None]
+    inputs: dict[str, Layout]
+    outputs: dict[str, Layout]
+    loads: list[Load]
+    moves: list[Move]
+    precision: str | UnsetType = UNSET
+    parameter_bytes: float = 0.0
+    activation_bytes: float = 0.0
+    compute_s: float = 0.0
+    communication_s: float = 0.0
+    compute_from: dict[str, str] = {}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What a group chooses: per mesh axis the variable that it splits, ZeRO, recomputation."""
+
+    split: dict[str, str | None]
+    zero: int
+    zero_axes: list[str]
+    recompute: bool
+
+
+class NextBest(Choice, frozen=True):
+    """The best other choice of a group, and what it would add."""
+
+    added_time_s: float
+    added_memory_bytes: float
+
+
+class PlannedGroup(msgspec.Struct, frozen=True):
+    """A group of operators that share a choice: split, ZeRO stage, recomputation."""
+
+    name: str
+    choice: int
+    segment: int
+    split: dict[str, str | None]
+    zero: int
+    zero_axes: list[str]
+    recompute: bool
+    parameter_bytes: float
+    activation_bytes: float
+    compute_s: float
+    compute_shares: ComputeShares | None
+    communication_s: float
+    operators: list[PlannedOperator]
+    next_best: NextBest | None
+
+
+class PlannedEdge(msgspec.Struct, frozen=True):
+    """How tensors cross from one group to another, and which copies backward keeps.
+
+    `again` is what backward runs once more to rebuild a copy.
+    """
+
+    source: str
+    target: str
+    tensors: list[str]
+    layout_at_source: Layout
+    layout_at_target: Layout
+    kept: str
+    memory_bytes: float
+    time_s: float
+    forward: list[Step]
+    backward: list[Step]
+    again: list[Step]
+
+
+class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/1"):
+    """One strategy for a graph on a number of GPUs."""
+
+    id: str
+    graph: str
+    graph_name: str
+    batch_size: int | None
+    hardware: str
+    hardware_id: str
+    gpus: int
+    nodes: int
+    mesh: MeshDescription
+    optimizer: str
+    precision: str
+    overlap: bool
+    device_memory_bytes: float
+    memory_limit_bytes: float
+    provenance: Provenance
+    undescribed_operators: list[OperatorName]
+    replicated_operators: list[OperatorName]
+    warnings: list[str]
+    micro_batches: int
+    objective: str
+    predicted: Prediction
+    groups: list[PlannedGroup]
+    edges: list[PlannedEdge]
+    order: list[str]
+    certificate: Certificate
+    search: SearchReport

@@ -1,0 +1,59 @@
+"""`shardwise.quote/1`: offers on which a job fits, cheapest first."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from shardwise.documents.common import ComputeShares
+
+
+class OfferRow(msgspec.Struct, frozen=True):
+    """A number of instances on which the job fits, with its time and its price."""
+
+    provider: str
+    instance_type: str
+    instances: int
+    gpus: int
+    gpu_kind: str
+    region: str
+    spot: bool
+    usd_per_hour: float
+    price_as_of: str
+    price_source: str
+    stale: bool
+    hardware: str | None
+    time_s: float
+    replayed_time_s: float
+    peak_bytes: int
+    plan_id: str
+    compute_shares: ComputeShares | None
+    confidence: str
+    usd_per_million_samples: float | UnsetType = UNSET
+    total_s: float | UnsetType = UNSET
+    usd_total: float | UnsetType = UNSET
+    meets_deadline: bool | UnsetType = UNSET
+
+
+class NotOffered(msgspec.Struct, frozen=True):
+    """An offer that is left out, and why."""
+
+    provider: str
+    instance_type: str
+    region: str
+    reason: str
+
+
+class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quote/1"):
+    """Offers ranked by price; `minimum_gpus` is the fewest GPUs of any, null without an offer."""
+
+    graph: str
+    graph_name: str
+    batch_size: int | None
+    steps: int | None
+    deadline_s: float | None
+    budget_usd: float | None
+    offers: list[OfferRow]
+    not_offered: list[NotOffered]
+    minimum_gpus: int | None
+    stale: bool

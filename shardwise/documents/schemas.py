@@ -1,0 +1,64 @@
+"""JSON Schemas of the documents, and reading one against its type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from shardwise import validation
+from shardwise.documents.comparison import Comparison
+from shardwise.documents.curve import Curve
+from shardwise.documents.explanation import Explanation
+from shardwise.documents.frontier import Frontier
+from shardwise.documents.infeasible import Infeasible
+from shardwise.documents.plan import Plan
+from shardwise.documents.quote import Quote
+from shardwise.documents.service import SERVICE_DOCUMENTS
+from shardwise.errors import BadInput
+
+DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
+    "compare": Comparison,
+    "curve": Curve,
+    "explanation": Explanation,
+    "frontier": Frontier,
+    "infeasible": Infeasible,
+    "plan": Plan,
+    "quote": Quote,
+}
+"""By the word in the `schema` member: `plan` for `shardwise.plan/1`."""
+
+D = TypeVar("D", bound=msgspec.Struct)
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema(kind: str) -> dict[str, Any]:
+    """Returns the JSON Schema (2020-12) of a kind of document.
+
+    Raises `BadInput` for a kind that is neither of `DOCUMENTS` nor of `SERVICE_DOCUMENTS`.
+    """
+    known = {**DOCUMENTS, **SERVICE_DOCUMENTS}
+    if kind not in known:
+        raise BadInput(f"unknown document {kind[:80]!r}", expected=", ".join(sorted(known)))
+    schema = msgspec.json.schema(known[kind])
+    return {"$schema": DIALECT, "$id": f"urn:shardwise:schema:{kind}:1", **schema}
+
+
+def schema_of(kind: type[msgspec.Struct]) -> str:
+    """Returns the `schema` member of a kind of document: `shardwise.plan/1`."""
+    return str(kind.__struct_config__.tag)
+
+
+def read(document: Any, kind: type[D], *, file: str | None = None) -> D:
+    """Returns a document (JSON's objects, lists and values) as its type.
+
+    Raises `BadInput` that names file and field when it is no such document.
+    """
+    wanted = schema_of(kind)
+    if not isinstance(document, Mapping):
+        raise BadInput("not an object", file=file, expected=wanted)
+    if document.get("schema") != wanted:
+        found = str(document.get("schema"))[:80]
+        raise BadInput(f"unknown schema {found!r}", file=file, field="schema", expected=wanted)
+    return validation.convert(document, kind, file=file)

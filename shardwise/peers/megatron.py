@@ -1,0 +1,145 @@
+"""Megatron-style tensor parallelism (Shoeybi et al. 2019 §3; Korthikanti et al. 2022 §4).
+
+The mesh is a grid dp × tp, tp on the innermost axes (inside a node first) and taken as one. For
+each factorisation:
+
+    dp   the batch, in every operator that has one
+    tp   one dimension of an operator or none: columns or rows of its matrix, its heads, its
+         vocabulary; never samples, never positions, and never the hidden size of the residual
+         stream, by which a dimension is meant that a normalisation reduces and scales
+    sp   with sequence parallelism operators without a matrix may have tp on positions instead
+
+Which of these an operator takes is not written down per layer as in Megatron-LM: the fastest
+choice is found (memory left out of account), so that columns, then rows, then an all_reduce come
+out where the paper puts them by hand, and other models than transformers have an answer too.
+Megatron-LM's selective recompute and its pipeline are not in it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.options import Options, Progress
+from shardwise.peers.answer import Answer, proven
+from shardwise.peers.bundles import AxisClasses, Bundle, Bundles
+from shardwise.peers.evaluate import Point, evaluate
+from shardwise.peers.names import NamedDimensions, named_dimensions
+from shardwise.peers.restrict import least_time
+from shardwise.sharding.coarsen import Group, Member
+
+METHOD = "megatron"
+TITLE = "Megatron-style"
+
+
+def megatron(
+    problem: SearchProblem,
+    options: Options,
+    progress: Progress,
+    names: NamedDimensions | None = None,
+) -> Answer:
+    """Returns one point per factorisation (`dp4·tp2`), one more where sequence parallelism is
+    faster."""
+    names = names or named_dimensions(problem)
+    classes = AxisClasses.of(problem.context.mesh.axes)
+    space = _Space(problem, names, Bundles(problem, classes))
+    points: list[Point] = []
+    worst = 0.0
+    for count in range(len(classes.of_axis) + 1):
+        tp = classes.of_last(count)
+        dp = classes.without(tp)
+        for sequence in (False, True) if any(tp) and names.positions else (False,):
+            allowed = space.masks(dp, tp, sequence=sequence)
+            chosen, epsilon = least_time(problem, allowed, options, progress)
+            worst = max(worst, epsilon)
+            label = f"dp{classes.size(dp)}·tp{classes.size(tp)}" + ("·sp" if sequence else "")
+            point = evaluate(problem, chosen, label=label)
+            if not sequence or point.time_s < points[-1].time_s:
+                points.append(point)
+    return Answer(
+        METHOD,
+        TITLE,
+        "tensor parallelism on the innermost axes, data parallelism on the others, every "
+        "factorisation; the fastest columns, rows, heads and vocabulary splits",
+        tuple(points),
+        epsilon=proven(worst),
+    )
+
+
+class _Space:
+    """What a factorisation allows in every group."""
+
+    def __init__(self, problem: SearchProblem, names: NamedDimensions, bundles: Bundles) -> None:
+        self._problem = problem
+        self._names = names
+        self._bundles = bundles
+        self._hidden = _hidden(problem, names)
+
+    def masks(self, dp: Bundle, tp: Bundle, *, sequence: bool) -> list[NDArray[np.bool_]]:
+        return [
+            self._mask(group, dp, tp, sequence=sequence) for group in self._problem.coarsened.groups
+        ]
+
+    def _mask(self, group: Group, dp: Bundle, tp: Bundle, *, sequence: bool) -> NDArray[np.bool_]:
+        g = group.index
+        fits = self._bundles.on(g, (dp, tp)).copy()
+        samples = self._names.samples[g]
+        # The first variable of samples that can be cut in so many shares, as in data parallelism.
+        batch = next((v for v in samples if (fits & self._bundles.has(g, v, dp)).any()), None)
+        none = tuple(0 for _ in tp)
+        for v in range(len(group.variables)):
+            whole = self._bundles.has(g, v, none)
+            if v == batch:
+                fits &= self._bundles.has(g, v, dp)
+            elif self._may_be_cut(group, v, samples, sequence=sequence):
+                fits &= whole | self._bundles.has(g, v, tp)
+            else:
+                fits &= whole
+        return fits
+
+    def _may_be_cut(
+        self, group: Group, variable: int, samples: tuple[int, ...], *, sequence: bool
+    ) -> bool:
+        name = self._names.name_of[group.index, variable]
+        if variable in samples or name in self._hidden:
+            return False
+        if name in self._names.positions:
+            return sequence and not any(m.semantics.category == "heavy" for m in group.members)
+        return True
+
+
+def _hidden(problem: SearchProblem, names: NamedDimensions) -> frozenset[int]:
+    """Returns the names that a normalisation both reduces and scales with a parameter."""
+    return frozenset(
+        names.name_of[group.index, variable]
+        for group in problem.coarsened.groups
+        for variable in _reduced(group) & _scaled(problem, group)
+        if group.anchor.semantics.category != "heavy"
+    )
+
+
+def _reduced(group: Group) -> set[int]:
+    found = set()
+    for member in group.members:
+        sem = member.semantics
+        reduced = {v for v, variable in enumerate(sem.variables) if variable.is_reduction}
+        for statistic in sem.statistics:
+            reduced |= statistic.reduced
+        found |= {member.variables[v] for v in reduced}
+    return found
+
+
+def _scaled(problem: SearchProblem, group: Group) -> set[int]:
+    tensors = problem.context.graph.tensors
+
+    def scales(member: Member, position: int) -> bool:
+        return tensors[member.operator.inputs[position]].role == "parameter"
+
+    return {
+        member.variables[v]
+        for member in group.members
+        for position, accesses in enumerate(member.semantics.inputs)
+        if scales(member, position)
+        for v in accesses
+    }

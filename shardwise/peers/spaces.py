@@ -1,0 +1,34 @@
+"""The search problem in which a peer's strategies lie: splits alone, or ZeRO and recomputation.
+
+A search drops configurations that others beat in both costs (`configurations.py`), so the plain
+strategy of data parallelism is not among the configurations of a search with ZeRO. Each peer is
+therefore priced on a problem that holds what it does and nothing else; graph, mesh, hardware
+profile and formulas are those of the search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardwise.cost.assemble import SearchProblem, assemble
+from shardwise.cost.options import Progress, quiet
+from shardwise.search.search import Search
+
+
+def splits_only(found: Search, progress: Progress = quiet) -> SearchProblem:
+    """Returns the problem of a search without ZeRO, recomputation and pins."""
+    return problem_with(found, (0,), "never", progress)
+
+
+def problem_with(
+    found: Search, zero: tuple[int, ...], recompute: str, progress: Progress = quiet
+) -> SearchProblem:
+    """Returns the problem of a search with these ZeRO stages and this recomputation, and without
+    pins."""
+    options = found.options
+    wanted = replace(options, zero=zero, recompute=recompute, pins=())
+    if (options.zero, options.recompute, options.pins) == (zero, recompute, ()):
+        return found.problem
+    micro_batches = found.problem.context.micro_batches
+    variant = found.subject.variant(options, micro_batches)
+    return assemble(variant, found.hardware, found.mesh, wanted, progress, micro_batches)

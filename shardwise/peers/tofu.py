@@ -1,0 +1,33 @@
+"""Tofu (Wang et al. 2019): the recursive search of `shardwise.search.tofu`, as an answer."""
+
+from __future__ import annotations
+
+from msgspec import to_builtins
+
+from shardwise import _core
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.options import Options, Progress
+from shardwise.errors import Cancelled, SolverError
+from shardwise.peers.answer import Answer
+from shardwise.peers.evaluate import point_of
+from shardwise.search.tofu import tofu as recursion
+
+METHOD = "tofu"
+TITLE = "Tofu"
+
+
+def tofu(problem: SearchProblem, options: Options, progress: Progress) -> Answer:
+    """Returns the one strategy that moves the fewest bytes with nothing replicated by choice."""
+    try:
+        found = recursion(problem, options, progress)
+    except _core.Cancelled:
+        raise Cancelled from None
+    except (RuntimeError, TimeoutError) as error:
+        raise SolverError(str(error)) from None
+    return Answer(
+        METHOD,
+        TITLE,
+        "recursive splits that move the fewest bytes; every tensor split, nothing replicated",
+        (point_of(problem, found.choices[0], found.edge_choices[0]),),
+        details=to_builtins(found.report()),
+    )

@@ -1,0 +1,1 @@
+"""A training step run in a model: what is alive when, and what overlaps what."""

@@ -1,0 +1,221 @@
+"""The backward pass of a step program: the forward order reversed, as autograd runs it.
+
+Every operator frees the gradients of its results and what it kept once it has run. Gradients of
+one tensor add up in the buffer that came first, unless somebody else still needs that buffer
+(torch/csrc/autograd/input_buffer.cpp).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from shardwise.replay.columns import BACKWARD
+from shardwise.replay.forward import Forward
+from shardwise.replay.saved_for_backward import SavedForBackward
+from shardwise.replay.structure import Copies, Copy, Crossing, StepStructure
+from shardwise.replay.tape import COMMUNICATION, COMPUTE
+
+
+class Backward:
+    """Writes the backward pass of one forward pass.
+
+    `reduce` gets the gradient of every parameter as soon as it is whole and answers the task that
+    scatters it, if any. `last` is the pass's last task of computation.
+    """
+
+    def __init__(
+        self, step: StepStructure, forward: Forward, reduce: Callable[[str, Copy], int]
+    ) -> None:
+        self._step = step
+        self._tape = step.tape
+        self._kept = SavedForBackward(step, forward)
+        # The gradient of a tensor as a group sees it, by tensor and group.
+        self._gradient: dict[tuple[str, int], Copies] = {}
+        self._holders: Counter[int] = Counter()
+        self._to_come: Counter[tuple[str, int]] = Counter()
+        # Buffers of which a gradient is a view: autograd adds nothing to them in place.
+        self._viewed: set[int] = set()
+        self._parameter: dict[str, Copy] = {}
+        self._readers: Counter[str] = Counter()
+        self._reduce = reduce
+        # Tasks that scatter gradients, by group in the order in which the groups began.
+        self._scatters: dict[int, list[int]] = {}
+        self.last = 0
+
+    def write(self) -> None:
+        """The whole pass."""
+        step = self._step
+        for name, group in step.crossings:
+            for member in step.problem.patterns[group].members:
+                if step.backward_runs(member) and step.patterns.carries_gradient(name):
+                    self._to_come[name, group] += member.operator.inputs.count(name)
+        for pattern in step.problem.patterns:
+            for member in pattern.members:
+                if step.backward_runs(member):
+                    self._readers.update(member.operator.inputs)
+        for op in reversed(step.graph.operators):
+            place = step.place.get(op.name)
+            if place is not None and step.backward_runs(step.member(*place)):
+                self._member(*place)
+        self._kept.end()
+
+    def _member(self, group: int, position: int) -> None:
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        op = step.member(group, position).operator
+        memory = step.footprints[op.name]
+        saved = self._kept.saved(group, position)
+        weights = self._kept.weights.gather(group, position, "backward")
+        arriving = [self._take(name, group) for name in op.outputs]
+        after = {copy.made for copies in (*arriving, saved, weights) for copy in copies}
+        after.update(self._limit(group))
+        if table.communicates(position, BACKWARD):
+            seconds = step.cell(group, table.communication_s(position, BACKWARD))
+            after = {tape.task(f"exchange for {op.name} backward", COMMUNICATION, seconds, after)}
+        seconds = step.cell(group, table.compute_s(position, BACKWARD))
+        task = self.last = tape.task(f"{op.name} backward", COMPUTE, seconds, after)
+        for copies in (*arriving, saved, weights):
+            for copy in copies:
+                tape.use(copy.buffer, task, copy.flag)
+        if not any(arriving):
+            # Here the pass begins: the gradient of the result itself.
+            size = step.cell(group, table.output_bytes(position, 0))
+            tape.buffer(f"seed of {op.name}", task, size)
+        self._kept.inner(group, position, task)
+        for inner in memory.backward:
+            size = step.cell(group, table.size(position, inner))
+            tape.buffer(f"within {op.name} backward", task, size)
+        self._contribute(group, position, arriving, task)
+
+    def _limit(self, group: int) -> list[int]:
+        """Scatters that a group waits for when it begins: those of the last group but one.
+
+        Otherwise whole gradients pile up where scattering takes longer than computing; FSDP lets
+        two be under way (Zhao et al. 2023, §3.4).
+        """
+        if not self._step.table(group).shards_gradients or group in self._scatters:
+            return []
+        begun = list(self._scatters.values())
+        self._scatters[group] = []
+        return begun[-2] if len(begun) > 1 else []
+
+    def _take(self, tensor: str, group: int) -> Copies:
+        """Returns a result's gradient, brought together from all that read it."""
+        return self._gradient.pop((tensor, group), ())
+
+    def _contribute(self, group: int, position: int, arriving: Sequence[Copies], task: int) -> None:
+        """Gradients of the inputs, from the task that computed them to whoever waits for them."""
+        step = self._step
+        op = step.member(group, position).operator
+        parts: list[tuple[int, str, Copies]] = []
+        for port, name in enumerate(op.inputs):
+            if step.patterns.carries_gradient(name):
+                parts.append((port, name, self._part(group, position, port, arriving, task)))
+        for _, _, part in parts:
+            self._holders.update(copy.buffer for copy in part)
+        for copies in arriving:
+            self._holders.subtract(copy.buffer for copy in copies)
+        for port, name, part in parts:
+            if step.graph.tensors[name].role == "parameter":
+                self._readers[name] -= 1
+                if not self._readers[name]:
+                    scatter = self._reduce(name, self._parameter[name])
+                    self._scatters.setdefault(group, []).append(scatter)
+                continue
+            if step.table(group).moves(position, port):
+                part = self._moved_back(group, position, port, part)
+            self._add(name, group, part)
+            if (name, group) in step.crossings:
+                self._to_come[name, group] -= 1
+                if not self._to_come[name, group]:
+                    self._cross_back(step.crossings[name, group])
+
+    def _part(
+        self, group: int, position: int, port: int, arriving: Sequence[Copies], task: int
+    ) -> Copies:
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        op = step.member(group, position).operator
+        name = op.inputs[port]
+        memory = step.footprints[op.name]
+        parameter = step.graph.tensors[name].role == "parameter"
+        if memory.shares[port] and not parameter and arriving and arriving[0]:
+            if memory.views[port]:
+                self._viewed.update(copy.buffer for copy in arriving[0])
+            return tuple(copy._replace(made=task) for copy in arriving[0])
+        size = step.cell(group, table.input_bytes(position, port))
+        part = Copy(tape.buffer(f"gradient of {name}", task, size), task)
+        if memory.views[port]:
+            self._viewed.add(part.buffer)
+        if parameter:
+            self._add_parameter(name, part)
+        return (part,)
+
+    def _add_parameter(self, name: str, part: Copy) -> None:
+        """One more part of a parameter's gradient (tied weights, steps of a recurrence)."""
+        tape = self._tape
+        first = self._parameter.get(name)
+        if first is None:
+            self._parameter[name] = part
+            return
+        task = tape.task(f"add gradients of {name}", COMMUNICATION, 0.0, (first.made, part.made))
+        for copy in (first, part):
+            tape.use(copy.buffer, task)
+        if first.buffer not in self._viewed:
+            self._parameter[name] = first._replace(made=task)
+            return
+        added = tape.buffer(f"gradient of {name} added", task, tape.sizes[part.buffer])
+        self._parameter[name] = Copy(added, task)
+
+    def _moved_back(self, group: int, position: int, port: int, part: Copies) -> Copies:
+        """Returns a member's gradient, brought into the layout that its tensor has in the group."""
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        op = step.member(group, position).operator
+        task = part[0].made
+        size = step.cell(group, table.moved_bytes(position, port, BACKWARD))
+        buffer = tape.buffer(f"gradient of {op.inputs[port]} moved", task, size)
+        moved = tape.flag(step.cell(group, table.moved(position, port, BACKWARD)))
+        same = tape.flag(step.cell(group, table.moved(position, port, BACKWARD, negated=True)))
+        self._holders[buffer] += 1
+        stays = (c._replace(flag=tape.both(c.flag, same)) for c in part)
+        return (Copy(buffer, task, moved), *stays)
+
+    def _cross_back(self, crossing: Crossing) -> None:
+        tape = self._tape
+        parts = self._take(crossing.tensor, crossing.target)
+        seconds = crossing.cell("backward_s")
+        label = f"move gradient of {crossing.tensor}"
+        task = tape.task(label, COMMUNICATION, seconds, [c.made for c in parts])
+        for copy in parts:
+            tape.use(copy.buffer, task, copy.flag)
+        size = crossing.cell("gradient_bytes")
+        buffer = tape.buffer(f"gradient of {crossing.tensor} moved", task, size)
+        tape.buffer(f"within {label}", task, crossing.cell("gradient_staged"))
+        moved = tape.flag(crossing.cell("moved_back"))
+        same = tape.flag(crossing.cell("same_back"))
+        self._holders[buffer] += 1
+        stays = (c._replace(made=task, flag=tape.both(c.flag, same)) for c in parts)
+        self._add(crossing.tensor, crossing.source, (Copy(buffer, task, moved), *stays))
+
+    def _add(self, tensor: str, group: int, part: Copies) -> None:
+        """One more part of a gradient: added into the first one, where that may be written to."""
+        tape = self._tape
+        first = self._gradient.get((tensor, group))
+        if not first:
+            self._gradient[tensor, group] = part
+            return
+        # Not in the order of the compute stream: a part that is moved is added when it has come.
+        made = [copy.made for copy in (*first, *part)]
+        task = tape.task(f"add gradients of {tensor}", COMMUNICATION, 0.0, made)
+        for copy in (*first, *part):
+            tape.use(copy.buffer, task, copy.flag)
+        self._holders.subtract(copy.buffer for copy in part)
+        mine = (self._holders[copy.buffer] == 1 for copy in first)
+        if all(mine) and self._viewed.isdisjoint(copy.buffer for copy in first):
+            self._gradient[tensor, group] = tuple(c._replace(made=task) for c in first)
+            return
+        self._holders.subtract(copy.buffer for copy in first)
+        # In one of the buffers that the part may lie in; it is as large in any of them.
+        size = tape.sizes[part[-1].buffer]
+        added = Copy(tape.buffer(f"gradient of {tensor} added", task, size), task)
+        self._holders[added.buffer] += 1
+        self._gradient[tensor, group] = (added,)

@@ -1,0 +1,315 @@
+"""The terms of a group's costs as columns for replay: every task's time, every buffer's size.
+
+A view of `shardwise.cost.terms` under each configuration (arrays of length K): forward apart from
+backward, member by member, parameter by parameter; and the flags that say what happens at all.
+Columns are made when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.group_costs import CostContext, GroupCosts
+from shardwise.cost.group_work import GroupWork
+from shardwise.cost.parameters import ParameterTerms
+from shardwise.cost.terms import GroupTerms
+from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.replay.footprint import Dims, Size
+from shardwise.sharding.layout import Floats, Layouts, encode
+from shardwise.sharding.operator_layouts import LayoutRows
+from shardwise.sharding.pattern import GroupPattern
+
+FORWARD, BACKWARD = 0, 1
+
+
+class GroupTable:
+    """Columns over the configurations of all groups that share their costs.
+
+    Such groups differ in names only, so columns are asked for by position.
+    """
+
+    def __init__(self, context: CostContext, pattern: GroupPattern, costs: GroupCosts) -> None:
+        self.pattern = pattern
+        self.work = GroupWork(context, pattern, costs.assignment)
+        self.terms = GroupTerms(self.work)
+        self.work.register()
+        self._costs = costs
+        self._columns: list[Floats] = []
+        self._known: dict[Hashable, int] = {}
+        self._moves: dict[tuple[int, int], bool] = {}
+
+    def values(self) -> Floats:
+        """Returns all columns, shape (K, columns)."""
+        if not self._columns:
+            return np.zeros((self.work.count, 0))
+        return np.stack(self._columns, axis=1)
+
+    def _column(self, key: Hashable, make: Callable[[], Floats | NDArray[np.bool_]]) -> int:
+        if key not in self._known:
+            # A column may be made of others, which are then numbered first.
+            made = np.broadcast_to(make(), (self.work.count,)).astype(np.float64)
+            self._known[key] = len(self._columns)
+            self._columns.append(made)
+        return self._known[key]
+
+    # Members
+
+    @property
+    def may_run_again(self) -> bool:
+        """Whether any configuration runs forward again in backward."""
+        return bool(self._costs.recompute.any())
+
+    def again(self, *, negated: bool = False) -> int:
+        """Flag: forward is run again in backward."""
+        return self._column(("again", negated), lambda: self._costs.recompute != negated)
+
+    def compute_s(self, position: int, direction: int, *, again: bool = False) -> int:
+        """Returns a member's computation.
+
+        `again`: of the second run of forward, where there is one.
+        """
+        passes = self.terms.compute
+        of = passes.backward_s if direction == BACKWARD else passes.forward_s
+        return self._pass_s("compute", of, position, direction, again)
+
+    def communication_s(self, position: int, direction: int, *, again: bool = False) -> int:
+        """Statistics, halos and moves that a member waits for."""
+        passes = self.terms.communication
+        of = passes.backward_s if direction == BACKWARD else passes.forward_s
+        return self._pass_s("communication", of, position, direction, again)
+
+    def _pass_s(self, what: str, of: Floats, position: int, direction: int, again: bool) -> int:
+        scale = self._costs.recompute.astype(np.float64) if again else 1.0
+        return self._column((what, position, direction, again), lambda: of[:, position] * scale)
+
+    def communicates(self, position: int, direction: int) -> bool:
+        """Returns whether a member waits for communication under any configuration."""
+        passes = self.terms.communication
+        of = passes.backward_s if direction == BACKWARD else passes.forward_s
+        return bool(of[:, position].any())
+
+    # Moves between members
+
+    def moves(self, position: int, port: int) -> bool:
+        """Returns whether any configuration moves this input between members."""
+        if (position, port) not in self._moves:
+            self._moves[position, port] = self._any_moves(position, port)
+        return self._moves[position, port]
+
+    def _any_moves(self, position: int, port: int) -> bool:
+        name = self.pattern.members[position].operator.inputs[port]
+        source, wanted = self._move(position, port)
+        return not self.work.is_fixed(name) and not self.work.agree(name, source, wanted)
+
+    def moved(self, position: int, port: int, direction: int, *, negated: bool = False) -> int:
+        """Flag: the input (backward: its gradient) is read otherwise than it is there."""
+        return self._column(
+            ("moved", position, port, direction, negated),
+            lambda: self._differs(position, port, direction) != negated,
+        )
+
+    def moved_bytes(self, position: int, port: int, direction: int, *, again: bool = False) -> int:
+        """Returns the copy that a move between members makes, of the input or of its gradient."""
+
+        def size() -> Floats:
+            source, wanted = self._move(position, port)
+            name = self.pattern.members[position].operator.inputs[port]
+            layouts = source[1] if direction == BACKWARD else wanted[0]
+            made = self._differs(position, port, direction) & (self._costs.recompute | ~again)
+            return np.where(made, self.work.local_bytes(name, layouts), 0.0)
+
+        return self._column(("moved bytes", position, port, direction, again), size)
+
+    def staged_bytes(self, position: int, *, again: bool = False) -> int:
+        """Returns the most that a member's moves hold beside what they read and make
+        (`staging.py`)."""
+
+        def most() -> Floats:
+            staged_bytes = self.work.staged_bytes(position)
+            return staged_bytes * self._costs.recompute if again else staged_bytes
+
+        return self._column(("staged moves", position, again), most)
+
+    def _differs(self, position: int, port: int, direction: int) -> NDArray[np.bool_]:
+        source, wanted = self._move(position, port)
+        return np.asarray(encode(source[direction]) != encode(wanted[direction]))
+
+    def _move(self, position: int, port: int) -> tuple[LayoutRows, LayoutRows]:
+        name = self.pattern.members[position].operator.inputs[port]
+        return self.work.output_layouts.get(name) or self.work.input_layouts[
+            name
+        ], self.work.inputs[position][port]
+
+    # Inputs of the graph
+
+    def loading_s(self, position: int) -> int:
+        """Returns seconds of re-scheduling the inputs of the graph that a member is the first to
+        read."""
+        return self._column(("loading", position), lambda: self.terms.loading_s[:, position])
+
+    @cached_property
+    def loads(self) -> list[tuple[int, int]]:
+        """Inputs of the graph by the member that is the first to read them, and its port."""
+        return [
+            (position, self.pattern.members[position].operator.inputs.index(name))
+            for position, name in self.work.loads
+        ]
+
+    def loaded_bytes(self, position: int, port: int) -> int:
+        """Returns the copy that loading makes where an input is read otherwise than it arrives."""
+        name = self.pattern.members[position].operator.inputs[port]
+
+        def size() -> Floats:
+            arriving = encode(self.work.arriving_layout(name)[None, :])
+            wanted = self.work.input_layouts[name][0]
+            copied = encode(wanted) != arriving
+            return np.where(copied, self.work.local_bytes(name, wanted), 0.0)
+
+        return self._column(("loaded", position, port), size)
+
+    def arriving_bytes(self, position: int, port: int) -> int:
+        """Returns an input as it arrives."""
+        name = self.pattern.members[position].operator.inputs[port]
+        return self._column(
+            ("arriving", position, port),
+            lambda: self.work.local_bytes(name, self.work.arriving_layout(name)[None, :]),
+        )
+
+    # Bytes of members
+
+    def input_bytes(self, position: int, port: int) -> int:
+        """Returns the share of an input that a member reads; its gradient is as large."""
+        item = self._item(self.pattern.members[position].operator.inputs[port])
+        return self.size(position, Size(item, (Dims(False, port),)))
+
+    def output_bytes(self, position: int, port: int, *, again: bool = False) -> int:
+        """Returns the share of an output that a member makes; its gradient is as large."""
+        item = self._item(self.pattern.members[position].operator.outputs[port])
+        return self.size(position, Size(item, (Dims(True, port),)), again=again)
+
+    def size(self, position: int, size: Size, *, again: bool = False) -> int:
+        """Returns a buffer of a member.
+
+        `again`: of the second run of forward, where there is one.
+        """
+
+        def values() -> Floats:
+            result = np.full(self.work.count, float(size.item_bytes))
+            for span in size.spans:
+                result *= self._span(position, span)
+            return result * self._costs.recompute if again else result
+
+        return self._column(("size", position, size, again), values)
+
+    def window_bytes(self, position: int, port: int, *, again: bool = False) -> int:
+        """Returns an input with its neighbours' rows, as `GroupWork.window_bytes`."""
+
+        def values() -> Floats:
+            result = self.work.window_bytes(position, port)
+            return result * self._costs.recompute if again else result
+
+        return self._column(("window", position, port, again), values)
+
+    def as_it_is(self, position: int, port: int) -> int:
+        """Flag: an input is read without `window_bytes`."""
+        return self._column(
+            ("as it is", position, port), lambda: self.work.window_bytes(position, port) == 0.0
+        )
+
+    def _span(self, position: int, span: Dims) -> Floats:
+        op = self.pattern.members[position].operator
+        name = (op.outputs if span.output else op.inputs)[span.position]
+        ports = self.work.outputs if span.output else self.work.inputs
+        layouts = ports[position][span.position][0]
+        dims = tuple(range(len(self._shape(name)))) if span.dims is None else span.dims
+        return self._local(name, layouts, dims)
+
+    def _local(self, name: str, layouts: Layouts, dims: tuple[int, ...]) -> Floats:
+        count = np.ones(self.work.count)
+        shape = self._shape(name)
+        for dim in dims:
+            parts = np.where(layouts == dim, self.work.sizes, 1).prod(axis=1)
+            count *= np.ceil(shape[dim] / parts)
+        return count
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self.work.tensors[name].shape
+
+    def _item(self, name: str) -> int:
+        return DTYPE_BYTES[self.work.tensors[name].dtype]
+
+    # Parameters
+
+    @cached_property
+    def _terms(self) -> dict[int, ParameterTerms]:
+        """By ZeRO stage, for the configurations that have it."""
+        found = np.unique(self._costs.zero).tolist()
+        return {stage: self.terms.parameters(stage, self._costs.zero_axes) for stage in found}
+
+    def parameter(self, number: int, field: str) -> int:
+        """Returns a field of `ParameterTerms` (bytes or seconds) of one parameter."""
+
+        def values() -> Floats:
+            result = np.zeros(self.work.count)
+            for stage, terms in self._terms.items():
+                chosen = self._costs.zero == stage
+                result[chosen] = getattr(terms, field)[chosen, number]
+            return result
+
+        return self._column(("parameter", number, field), values)
+
+    @property
+    def shards_weights(self) -> bool:
+        """Whether parameters are sharded under any configuration (ZeRO stage 3)."""
+        return bool((self._costs.zero == 3).any())
+
+    @property
+    def shards_gradients(self) -> bool:
+        """Whether gradients are sharded under any configuration (ZeRO stage 2 or 3)."""
+        return bool((self._costs.zero >= 2).any())
+
+    def lasting_bytes(self, number: int) -> int:
+        """Returns a parameter with its optimizer state."""
+        return self._column(
+            ("lasting", number),
+            lambda: (
+                self._columns[self.parameter(number, "weight_bytes")]
+                + self._columns[self.parameter(number, "state_bytes")]
+            ),
+        )
+
+    def whole_bytes(self, number: int) -> int:
+        """Returns a parameter (or its gradient) as it is computed with, not sharded by ZeRO."""
+        name = self.pattern.parameters[number]
+        return self._column(
+            ("whole", number), lambda: self.work.local_bytes(name, self.work.input_layouts[name][0])
+        )
+
+    def stage(self, *stages: int) -> int:
+        """Flag: the ZeRO stage is one of these."""
+        return self._column(("stage", stages), lambda: np.isin(self._costs.zero, stages))
+
+    def staged(self, column: int, *stages: int) -> int:
+        """Another column where the stage is one of these, else 0."""
+        return self._column(
+            ("staged", column, stages),
+            lambda: self._columns[column] * np.isin(self._costs.zero, stages),
+        )
+
+    def state_elements_bytes(self, number: int, item_bytes: int) -> int:
+        """Returns a temporary of the update: so many bytes per element that this device updates."""
+        name = self.pattern.parameters[number]
+        each = self.work.context.options.state_bytes_per_element(self._item(name))
+
+        def size() -> Floats:
+            if each:
+                state = self._columns[self.parameter(number, "state_bytes")]
+                return np.asarray(state / each * item_bytes)
+            gradient = self._columns[self.parameter(number, "gradient_bytes")]
+            return np.asarray(gradient / self._item(name) * item_bytes)
+
+        return self._column(("update", number, item_bytes), size)

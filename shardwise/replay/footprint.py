@@ -1,0 +1,229 @@
+"""What torch allocates around one operator: what backward keeps, temporaries, shared gradients.
+
+The descriptions (`graph/semantics.py`) say which arguments and results backward needs; their sizes
+are what the search adds up. Replay needs to know besides which of these tensors is really there:
+dropout keeps a mask and not its result, a cross entropy the logarithms of the probabilities and
+not its argument, and so on. Everything here is how PyTorch's eager operators and their derivatives
+(tools/autograd/derivatives.yaml) allocate, found by tracking real steps (docs/replay.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwise.cost.step_settings import CPU, CUDA
+from shardwise.graph.graph import DTYPE_BYTES, Graph, Operator
+from shardwise.sharding.coarsen import Member
+from shardwise.sharding.pattern import Patterns
+
+
+@dataclass(frozen=True)
+class Dims:
+    """Dimensions of a tensor of the operator, None for all: as many elements as they span."""
+
+    output: bool
+    position: int
+    dims: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of one buffer: the product of what `spans` span, times `item_bytes`."""
+
+    item_bytes: float
+    spans: tuple[Dims, ...]
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The memory of one operator beside its inputs and outputs.
+
+    `saves_inputs`, `saves_outputs`: kept until its backward has run. `kept`: further buffers with
+    that life. `forward` and `backward`: buffers that live while forward or backward runs.
+    `shares[i]`: the gradient of input i is the storage of output 0's gradient. `views[i]`: it is a
+    view, into which autograd adds nothing in place. `alias`: the outputs lie in input 0's storage.
+    """
+
+    saves_inputs: tuple[bool, ...]
+    saves_outputs: tuple[bool, ...]
+    kept: tuple[Size, ...] = ()
+    forward: tuple[Size, ...] = ()
+    backward: tuple[Size, ...] = ()
+    shares: tuple[bool, ...] = ()
+    views: tuple[bool, ...] = ()
+    alias: bool = False
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The member that a rule is for, in its graph, on a kind of device."""
+
+    member: Member
+    graph: Graph
+    device: str
+
+    @property
+    def operator(self) -> Operator:
+        return self.member.operator
+
+    def item(self, position: int) -> int:
+        """Returns bytes of an element of an input."""
+        return DTYPE_BYTES[self.graph.tensors[self.operator.inputs[position]].dtype]
+
+    def shape(self, position: int) -> tuple[int, ...]:
+        """Of an input."""
+        return self.graph.tensors[self.operator.inputs[position]].shape
+
+    def like(self, position: int, item_bytes: float | None = None) -> Size:
+        """Returns a buffer with the elements of an input."""
+        item = self.item(position) if item_bytes is None else item_bytes
+        return Size(item, (Dims(False, position),))
+
+    def attribute(self, key: str, default: Any) -> Any:
+        """Returns a non-tensor argument."""
+        value = self.operator.attributes.get(key)
+        return default if value is None else value
+
+
+Rule = Callable[[Subject, Footprint], Footprint]
+
+
+def footprint(member: Member, patterns: Patterns, device: str) -> Footprint:
+    """Returns the footprint of a member on a kind of device (`cuda` or `cpu`)."""
+    graph, op, sem = patterns.graph, member.operator, member.semantics
+    view = sem.category == "view"
+    # Of a part (a slice, a piece of a split) the gradient is written into a whole of its own.
+    elements = [graph.tensors[name].elements for name in (*op.inputs[:1], *op.outputs[:1])]
+    whole = view and len(set(elements)) == 1
+    shares = tuple(whole and i == 0 for i in range(len(op.inputs)))
+    plain = Footprint(
+        patterns.saves_inputs(member),
+        sem.saves_outputs,
+        shares=shares,
+        views=shares,
+        alias=view and bool(op.inputs),
+    )
+    rule = _RULES.get(op.kind)
+    return plain if rule is None else rule(Subject(member, graph, device), plain)
+
+
+def _addition(subject: Subject, plain: Footprint) -> Footprint:
+    """Both gradients are the result's, where nothing is broadcast, scaled or converted."""
+    op, graph = subject.operator, subject.graph
+    out = graph.tensors[op.outputs[0]]
+    negated = op.kind == "aten.sub.Tensor"
+    shares = tuple(
+        graph.tensors[name].shape == out.shape
+        and graph.tensors[name].dtype == out.dtype
+        and (i == 0 or (subject.attribute("alpha", 1) == 1 and not negated))
+        for i, name in enumerate(op.inputs)
+    )
+    return replace(plain, shares=shares)
+
+
+def _conversion(subject: Subject, plain: Footprint) -> Footprint:
+    """To the type that it has already, a tensor is converted by doing nothing."""
+    op, graph = subject.operator, subject.graph
+    if graph.tensors[op.inputs[0]].dtype != graph.tensors[op.outputs[0]].dtype:
+        return replace(plain, alias=False, shares=(False,) * len(op.inputs))
+    return replace(plain, alias=True, shares=(True,) + (False,) * (len(op.inputs) - 1))
+
+
+def _dropout(subject: Subject, plain: Footprint) -> Footprint:
+    nothing = replace(plain, saves_inputs=(False,), saves_outputs=(False,))
+    if float(subject.attribute("p", 0.5)) == 0.0 or not subject.attribute("train", True):
+        return replace(nothing, shares=(True,), alias=True)
+    # CUDA keeps a mask of bytes; elsewhere the scaled noise is made and kept.
+    mask = subject.like(0, 1 if subject.device == CUDA else None)
+    return replace(nothing, kept=(mask,))
+
+
+def _cross_entropy(subject: Subject, plain: Footprint) -> Footprint:
+    """log_softmax and nll_loss: the logarithms are kept, the gradient passes through a copy."""
+    scores = subject.like(0)
+    saves = (False, *plain.saves_inputs[1:])
+    return replace(plain, saves_inputs=saves, kept=(scores,), backward=(scores,))
+
+
+def _power(subject: Subject, plain: Footprint) -> Footprint:
+    """gradient · (n · x^(n - 1)): both factors are there while the product is made."""
+    if subject.attribute("exponent", 2) in (0, 1):
+        return plain
+    return replace(plain, backward=(subject.like(0), subject.like(0)))
+
+
+def _layer_norm(subject: Subject, plain: Footprint) -> Footprint:
+    """Mean and deviation of every row are kept in float32."""
+    rank = len(subject.shape(0)) - len(subject.attribute("normalized_shape", (1,)))
+    rows = Size(4, (Dims(False, 0, tuple(range(rank))),))
+    return replace(plain, kept=(rows, rows))
+
+
+def _batch_norm(subject: Subject, plain: Footprint) -> Footprint:
+    channels = Size(4, (Dims(False, 0, (1,)),))
+    return replace(plain, kept=(channels, channels))
+
+
+def _max_pool(subject: Subject, plain: Footprint) -> Footprint:
+    """The places of the maxima are kept as 64-bit numbers, beside the argument."""
+    places = Size(8, (Dims(True, 0),))
+    return replace(plain, saves_outputs=(False,) * len(plain.saves_outputs), kept=(places,))
+
+
+def _linear(subject: Subject, plain: Footprint) -> Footprint:
+    """The weight is read transposed, more than two dimensions are merged: gradients are views."""
+    many = len(subject.shape(0)) > 2
+    views = tuple(i == 1 or (i == 0 and many) for i in range(len(plain.saves_inputs)))
+    return replace(plain, views=views)
+
+
+def _product(subject: Subject, plain: Footprint) -> Footprint:
+    """Products of stacks of matrices merge the stack's dimensions."""
+    return replace(plain, views=tuple(len(subject.shape(i)) > 2 for i in range(2)))
+
+
+def _attention(subject: Subject, plain: Footprint) -> Footprint:
+    """Fused kernels keep the argument, the result and the logarithm of every row's sum.
+
+    CPUs have none with dropout: then copies of the arguments, the probabilities, the noise and the
+    dropped probabilities are kept, in float32 at least, and gradients of probabilities are made in
+    two steps.
+    """
+    shape = tuple(range(len(subject.shape(0)) - 1))
+    rows = Dims(False, 0, shape)
+    views = (True,) * 3 + (False,) * (len(plain.saves_inputs) - 3)
+    if subject.device != CPU or float(subject.attribute("dropout_p", 0.0)) == 0.0:
+        return replace(plain, kept=(Size(4, (rows,)),), views=views)
+    item = max(subject.item(0), 4)
+    keys = Dims(False, 1, (len(subject.shape(1)) - 2,))
+    scores = Size(item, (rows, keys))
+    copies = tuple(subject.like(i, item) for i in range(3))
+    return replace(
+        plain,
+        saves_inputs=(False,) * len(plain.saves_inputs),
+        saves_outputs=(False,) * len(plain.saves_outputs),
+        kept=(*copies, scores, scores, scores),
+        backward=(scores, scores),
+        views=views,
+    )
+
+
+_RULES: Mapping[str, Rule] = {
+    "aten.add.Tensor": _addition,
+    "aten.sub.Tensor": _addition,
+    "aten.to.dtype": _conversion,
+    "aten._to_copy.default": _conversion,
+    "aten.dropout.default": _dropout,
+    "aten.cross_entropy_loss.default": _cross_entropy,
+    "aten.pow.Tensor_Scalar": _power,
+    "aten.layer_norm.default": _layer_norm,
+    "aten.batch_norm.default": _batch_norm,
+    "aten.max_pool2d.default": _max_pool,
+    "aten.linear.default": _linear,
+    "aten.matmul.default": _product,
+    "aten.bmm.default": _product,
+    "aten.scaled_dot_product_attention.default": _attention,
+}
+"""By operator kind; whatever is not here allocates as its description says."""

@@ -1,0 +1,98 @@
+"""The program of one training step, for every strategy of a search at once.
+
+    forward     the graph's operators in their order           \\
+    backward    the same order reversed, as autograd runs it   / for every micro-batch
+    update      parameter by parameter, when all gradients have been reduced
+
+On the way from one group to another a tensor may be re-scheduled: then the reader has a copy of
+its own. Whether it does, and which copy backward finds (TensorOpt §4.2, tensor reuse), depends on
+the strategy, so a tensor is a list of copies under flags. Views own nothing.
+
+Of more than `WRITTEN` micro-batches only so many are written; the one in the middle is every
+further one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.step_settings import StepSettings
+from shardwise.replay.backward import Backward
+from shardwise.replay.forward import Forward
+from shardwise.replay.structure import StepStructure
+from shardwise.replay.tape import BEFORE
+from shardwise.replay.update import Update
+
+WRITTEN = 3
+"""Micro-batches: the first brings gradients into being, the last reduces them."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A stretch of tasks that stands for more than one: those in `tasks`, `times` more often.
+
+    It takes from the end of task `begins` to the end of task `ends`.
+    """
+
+    tasks: range
+    begins: int
+    ends: int
+    times: int
+
+    @property
+    def marks(self) -> list[int]:
+        return [self.begins, self.ends]
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """A written step; `repeat` where micro-batches were left out."""
+
+    structure: StepStructure
+    repeat: Repeat | None
+
+
+def step_program(problem: SearchProblem, settings: StepSettings) -> StepProgram:
+    """Writes the whole step to the structure's tape."""
+    step = StepStructure(problem, settings)
+    _write_lasting(step)
+    update = Update(step)
+    batches = problem.context.micro_batches
+    written = min(batches, WRITTEN)
+    ends: list[tuple[int, int]] = []
+    for number in range(written):
+        forward = Forward(step)
+        forward.write()
+        reduce = partial(update.reduce, first=number == 0, last=number == written - 1)
+        backward = Backward(step, forward, reduce)
+        backward.write()
+        ends.append((backward.last, len(step.tape.streams)))
+    update.write()
+    repeat = None
+    if batches > written:
+        (begins, start), (middle, stop), _ = ends
+        repeat = Repeat(range(start, stop), begins, middle, batches - written)
+    return StepProgram(step, repeat)
+
+
+def _write_lasting(step: StepStructure) -> None:
+    """What is there before the step: parameters, optimizer state, buffers, the batch."""
+    tape, tensors = step.tape, step.graph.tensors
+    for name, tensor in tensors.items():
+        if tensor.role == "buffer":
+            tape.buffer(name, BEFORE, float(tensor.size_bytes), lasting=True)
+    inputs: set[str] = set()
+    for group in step.problem.coarsened.groups:
+        table, pattern = step.table(group.index), step.problem.patterns[group.index]
+        for number, name in enumerate(pattern.parameters):
+            size = step.cell(group.index, table.lasting_bytes(number))
+            tape.buffer(name, BEFORE, size, lasting=True)
+        for position, port in table.loads:
+            name = group.members[position].operator.inputs[port]
+            if name not in inputs:
+                inputs.add(name)
+                size = step.cell(group.index, table.arriving_bytes(position, port))
+                for _ in range(step.problem.context.micro_batches):
+                    tape.buffer(name, BEFORE, size, lasting=True)

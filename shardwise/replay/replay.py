@@ -1,0 +1,178 @@
+"""Replay of strategies: the peak memory and overlapped time of each (HeteroG §4.2, §5).
+
+The search adds memory and time up. Replay runs the step that a strategy stands for: operators in
+their order, forward and backward; tensors that are allocated and freed; communication on a stream
+of its own. The peak of memory then has temporaries and the allocator's rounding in it, and no
+longer counts activations and gradients that are never there together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.step_settings import StepSettings
+from shardwise.replay.edge_values import EdgeValues
+from shardwise.replay.overlap import contended_time
+from shardwise.replay.program import step_program
+from shardwise.replay.tape import COMPUTE, Cell, Gather
+from shardwise.sharding.layout import Floats
+
+AT_ONCE = 64
+"""Strategies whose values are laid out at the same time."""
+
+Choices = NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Of P strategies, arrays of shape (P,), bytes and seconds.
+
+    `time_s` has communication overlapped, and what that costs where the profile says it, and the
+    waiting for the latest rank at each communication where that was measured (`Hardware.waiting`).
+    `compute_s` and `communication_s` are how long the two streams were busy (their sum is the time
+    that the search adds up), `exposed_s` how much longer the step is than its computation.
+    """
+
+    peak_bytes: Floats
+    time_s: Floats
+    compute_s: Floats
+    communication_s: Floats
+    exposed_s: Floats
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The peak of one strategy: the task at whose start it was reached, and what was held.
+
+    `held` are (what, bytes), largest first; `tasks` are (task, stream, start, end, bytes held).
+    """
+
+    task: str
+    peak_bytes: float
+    held: tuple[tuple[str, float], ...]
+    tasks: tuple[tuple[str, int, float, float, float], ...]
+
+
+class Replayer:
+    """Replays strategies of one search problem; what they share is built once, here."""
+
+    def __init__(self, problem: SearchProblem, settings: StepSettings) -> None:
+        self._settings = settings
+        self._overlap = problem.context.hardware.overlap
+        self._waiting = problem.context.hardware.waiting
+        written = step_program(problem, settings)
+        step, tape = written.structure, written.structure.tape
+        self._repeat = written.repeat
+        self._labels, self._buffers = tape.labels, tape.buffer_labels
+        self._streams = tape.streams
+        self._communicating = np.flatnonzero(np.array(tape.streams) != COMPUTE)
+        self._program = tape.program([] if self._repeat is None else self._repeat.marks)
+        self._durations = Gather(tape.durations)
+        self._sizes = Gather(tape.sizes)
+        self._flags = Gather(list[Cell](tape.flags))
+        self._group_values = {n: table.values() for n, table in enumerate(step.tables)}
+        self._sources = np.array([e.source for e in problem.edges], dtype=np.int64)
+        self._targets = np.array([e.target for e in problem.edges], dtype=np.int64)
+        self._edges: dict[int, tuple[EdgeValues, NDArray[np.int64]]] = {}
+        numbers = np.array(step.edge_table, dtype=np.int64)
+        for number in dict.fromkeys(step.edge_table):
+            of = np.flatnonzero(numbers == number)
+            self._edges[number] = (EdgeValues(problem, problem.edges[of[0]]), of)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of the program."""
+        return self._program.tasks
+
+    def replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
+        """Replays P strategies: `choices` (P, groups), `edge_choices` (P, edges)."""
+        found = []
+        for start in range(0, max(len(choices), 1), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            found.append(self._replay(choices[part], edge_choices[part]))
+        return Replayed(
+            *(np.concatenate([getattr(f, field.name) for f in found]) for field in fields(Replayed))
+        )
+
+    def _replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
+        durations, sizes, flags = self._values(choices, edge_choices)
+        found = self._program.replay(
+            durations, sizes, flags, block_bytes=self._settings.block_bytes
+        )
+        time, compute, communication = found.time_s, found.compute_s, found.communication_s
+        if self._repeat is not None:
+            times = self._repeat.times
+            period = durations[:, self._repeat.tasks.start : self._repeat.tasks.stop]
+            streams = np.array(self._streams[self._repeat.tasks.start : self._repeat.tasks.stop])
+            time = time + times * (found.mark_end_s[:, 1] - found.mark_end_s[:, 0])
+            compute = compute + times * period[:, streams == COMPUTE].sum(axis=1)
+            communication = communication + times * period[:, streams != COMPUTE].sum(axis=1)
+        time = contended_time(time, compute, communication, self._overlap)
+        if self._waiting is not None:
+            time = time + self._waiting.per_step(compute, self._collectives(durations))
+        return Replayed(
+            found.peak_bytes, time, compute, communication, np.maximum(time - compute, 0.0)
+        )
+
+    def _collectives(self, durations: Floats) -> Floats:
+        """Of each strategy, how often ranks communicate in one step: (P,)."""
+        tasks = self._communicating
+        times = np.ones(len(tasks))
+        if self._repeat is not None:
+            stretch = self._repeat.tasks
+            times += ((stretch.start <= tasks) & (tasks < stretch.stop)) * self._repeat.times
+        return np.asarray((durations[:, tasks] > 0.0) @ times)
+
+    def moment(self, choices: Choices, edge_choices: Choices) -> Moment:
+        """Returns the peak of one strategy: (groups,) and (edges,)."""
+        durations, sizes, flags = self._values(choices[None, :], edge_choices[None, :])
+        found, timeline = self._program.trace(
+            durations[0], sizes[0], flags[0], block_bytes=self._settings.block_bytes
+        )
+        task = int(found.peak_task[0])
+        held = sorted(
+            ((self._buffers[b], float(sizes[0, b])) for b in timeline.at_peak),
+            key=lambda item: -item[1],
+        )
+        rows = zip(
+            self._labels,
+            self._streams,
+            timeline.start_s.tolist(),
+            timeline.end_s.tolist(),
+            timeline.held_bytes.tolist(),
+            strict=True,
+        )
+        return Moment(
+            "before the step" if task < 0 else self._labels[task],
+            float(found.peak_bytes[0]),
+            tuple(held),
+            tuple(rows),
+        )
+
+    def _values(
+        self, choices: Choices, edge_choices: Choices
+    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        points = len(choices)
+        chosen = choices.astype(np.int64)
+        alternatives = edge_choices.astype(np.int64)
+        tables = dict(self._group_values)
+        rows: dict[int, NDArray[np.int64]] = dict.fromkeys(tables, chosen)
+        # Edges choose cells; a table holds those that occur, a row number which of them.
+        for number, (values, of) in self._edges.items():
+            cells = values.cells(
+                chosen[:, self._sources[of]], chosen[:, self._targets[of]], alternatives[:, of]
+            )
+            occurring, inverse = np.unique(cells, return_inverse=True)
+            tables[number] = values.values(occurring)
+            row = np.zeros((points, len(self._sources)), dtype=np.int64)
+            row[:, of] = inverse.reshape(cells.shape)
+            rows[number] = row
+        return (
+            self._durations.fill(points, tables, rows),
+            self._sizes.fill(points, tables, rows),
+            self._flags.fill(points, tables, rows) != 0.0,
+        )

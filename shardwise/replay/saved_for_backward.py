@@ -1,0 +1,259 @@
+"""What the backward pass finds of the forward pass: kept, moved again, or computed again.
+
+A tensor that crossed between groups may be kept on either side (TensorOpt §4.2, tensor reuse);
+the other side's copy is then made again by re-scheduling. A group that recomputes has kept only
+what enters it; before the backward of its segment the segment's recomputing groups run forward
+once more (Chen et al. 2016), and backward finds what that run has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from shardwise.replay.columns import FORWARD
+from shardwise.replay.forward import Forward
+from shardwise.replay.structure import Copies, Copy, Crossing, StepStructure, Weights
+from shardwise.replay.tape import ALWAYS, COMMUNICATION, COMPUTE
+
+
+class SavedForBackward:
+    """Of one forward pass; tasks of second runs and moves are written when they are needed."""
+
+    def __init__(self, step: StepStructure, forward: Forward) -> None:
+        self._step = step
+        self._tape = step.tape
+        self._forward = forward
+        self.weights = Weights(step)
+        self._again: dict[tuple[str, int], Copies] = {}
+        self._read_again: dict[tuple[str, int], Copies] = {}
+        self._task_again: dict[str, int] = {}
+        self._later: dict[tuple[str, int], Copies] = {}
+        self._moved: dict[tuple[str, str, int], Copy] = {}
+        # Per move of a copy in backward the buffers that are there if somebody needs the copy.
+        self._of_moves: list[tuple[int, int]] = []
+        self._run: set[int] = set()
+        self._of_segment: dict[int, list[tuple[int, int]]] = {}
+        for op in step.graph.operators:
+            place = step.place.get(op.name)
+            if place is not None and step.table(place[0]).may_run_again:
+                self._of_segment.setdefault(step.segment(place[0]), []).append(place)
+
+    def saved(self, group: int, position: int) -> Copies:
+        """Returns inputs and outputs that the member's backward needs, after any second run."""
+        self._run_again(self._step.segment(group))
+        member = self._step.member(group, position)
+        op = member.operator
+        memory = self._step.footprints[op.name]
+        found: list[Copy] = []
+        # What is described as kept is moved again where the edge says so, needed or not: that is
+        # what was priced.
+        described = self._step.patterns.saves_inputs(member)
+        for port, keeps in enumerate(memory.saves_inputs):
+            if keeps or described[port]:
+                copies = self._input(group, position, port)
+                found += self._flagged(copies, self._as_it_is(group, position, port)) * keeps
+        for port, keeps in enumerate(memory.saves_outputs):
+            if keeps or member.semantics.saves_outputs[port]:
+                copies = self._tensor(op.outputs[port], group)
+                found += copies if keeps else ()
+        return tuple(dict.fromkeys(found))
+
+    def end(self) -> None:
+        """Backward is written: moves again that were priced and that nobody needed hold nothing."""
+        used = {buffer for buffer, _, _ in self._tape.uses}
+        for made, staged in self._of_moves:
+            if made not in used:
+                self._tape.sizes[made] = self._tape.sizes[staged] = 0.0
+
+    def inner(self, group: int, position: int, task: int) -> None:
+        """What the member keeps beside tensors of the graph, until its backward `task`."""
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        op = step.member(group, position).operator
+        sizes: list[Callable[..., int]] = [
+            partial(table.size, position, s) for s in step.footprints[op.name].kept
+        ]
+        windows = [port for member, port in table.work.kept_windows() if member == position]
+        sizes += [partial(table.window_bytes, position, port) for port in windows]
+        for size in sizes:
+            cell = step.cell(group, size())
+            buffer = tape.buffer(f"kept by {op.name}", self._forward.task[op.name], cell)
+            tape.use(buffer, task, self._not_again(group))
+            if op.name in self._task_again:
+                cell = step.cell(group, size(again=True))
+                again = self._task_again[op.name]
+                tape.use(tape.buffer(f"kept by {op.name}", again, cell), task)
+
+    def _as_it_is(self, group: int, position: int, port: int) -> int:
+        """Flag: what a member keeps of an input is the input itself, not a window of it."""
+        step, table = self._step, self._step.table(group)
+        if (position, port) not in table.work.kept_windows():
+            return ALWAYS
+        return self._tape.flag(step.cell(group, table.as_it_is(position, port)))
+
+    def _is_again(self, group: int) -> int:
+        table = self._step.table(group)
+        return self._tape.flag(self._step.cell(group, table.again()))
+
+    def _not_again(self, group: int) -> int:
+        table = self._step.table(group)
+        if not table.may_run_again:
+            return ALWAYS
+        return self._tape.flag(self._step.cell(group, table.again(negated=True)))
+
+    # Tensors as backward sees them
+
+    def _tensor(self, name: str, group: int) -> Copies:
+        key = (name, group)
+        if key not in self._later:
+            crossing = self._step.crossings.get(key)
+            producer = self._step.graph.producer.get(name)
+            if crossing is not None:
+                self._later[key] = self._arrived(crossing)
+            elif producer is not None and producer.name in self._step.place:
+                self._later[key] = self._made(name, group)
+            else:
+                self._later[key] = self._forward.there(name, group)
+        return self._later[key]
+
+    def _made(self, name: str, group: int) -> Copies:
+        producer = self._step.graph.producer[name]
+        if self._step.footprints[producer.name].alias:
+            return self._input(group, self._step.place[producer.name][1], 0)
+        first = self._flagged(self._forward.there(name, group), self._not_again(group))
+        leaving = self._step.leaving.get((name, group))
+        if leaving is not None:
+            tape = self._tape
+            stays = self._flagged(first, tape.flag(leaving.cell("keep_source")))
+            there = self._forward.there(name, leaving.target)[:1]
+            first = (*stays, self._move(leaving, "after", there))
+        return (*first, *self._again.get((name, group), ()))
+
+    def _arrived(self, crossing: Crossing) -> Copies:
+        tape, name = self._tape, crossing.tensor
+        copy = self._forward.there(name, crossing.target)[:1]
+        here = self._forward.there(name, crossing.source)
+        found = [
+            *self._flagged(copy, tape.flag(crossing.cell("keep_target"))),
+            *self._flagged(here, tape.flag(crossing.cell("keep_same"))),
+            self._move(crossing, "before", here),
+        ]
+        again = self._again_at(name, crossing.source)
+        if again:
+            found += self._flagged(again, tape.flag(crossing.cell("again_same")))
+            found.append(self._move(crossing, "again_moved", again))
+        return tuple(found)
+
+    def _again_at(self, name: str, group: int) -> Copies:
+        """Returns a tensor as the second run of a group left it."""
+        producer = self._step.graph.producer[name]
+        if producer.name not in self._task_again:
+            return ()
+        if self._step.footprints[producer.name].alias:
+            return self._read_again[producer.name, 0]
+        return self._again[name, group]
+
+    def _input(self, group: int, position: int, port: int) -> Copies:
+        """Returns an input in the layout in which the member read it."""
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        op = step.member(group, position).operator
+        copies = self._tensor(op.inputs[port], group)
+        if not copies or not table.moves(position, port):
+            return copies
+        same = tape.flag(step.cell(group, table.moved(position, port, FORWARD, negated=True)))
+        first = self._flagged(self._forward.read[op.name, port][:1], self._not_again(group))
+        again = self._read_again.get((op.name, port), ())[:1]
+        return (*first, *again, *self._flagged(copies, same))
+
+    def _flagged(self, copies: Copies, flag: int) -> Copies:
+        return tuple(c._replace(flag=self._tape.both(c.flag, flag)) for c in copies)
+
+    def _move(self, crossing: Crossing, which: str, of: Copies) -> Copy:
+        """Returns a copy moved again in backward, once for all that need it."""
+        tape = self._tape
+        key = (which, crossing.tensor, crossing.target)
+        if key not in self._moved:
+            flag = tape.flag(crossing.cell(which))
+            label = f"move {crossing.tensor} again"
+            # Not before backward has come close.
+            after = [*(c.made for c in of), tape.last_compute()]
+            task = tape.task(label, COMMUNICATION, crossing.cell(f"{which}_s"), after)
+            for copy in of:
+                tape.use(copy.buffer, task, tape.both(copy.flag, flag))
+            staged = tape.buffer(f"within {label}", task, crossing.cell(f"{which}_staged"))
+            size = crossing.cell(f"{which}_bytes")
+            made = tape.buffer(f"{crossing.tensor} again", task, size)
+            self._of_moves.append((made, staged))
+            self._moved[key] = Copy(made, task, flag)
+        return self._moved[key]
+
+    # The second run
+
+    def _run_again(self, segment: int) -> None:
+        if segment in self._run:
+            return
+        self._run.add(segment)
+        for group, position in self._of_segment.get(segment, ()):
+            self._member_again(group, position)
+
+    def _member_again(self, group: int, position: int) -> None:
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        op = step.member(group, position).operator
+        memory, flag = step.footprints[op.name], self._is_again(group)
+        inputs = [self._flagged(self._entering(name, group), flag) for name in op.inputs]
+        weights = self.weights.gather(group, position, "backward")
+        after = {copy.made for copies in (*inputs, weights) for copy in copies}
+        if table.communicates(position, FORWARD):
+            seconds = step.cell(group, table.communication_s(position, FORWARD, again=True))
+            exchange = tape.task(f"exchange for {op.name} again", COMMUNICATION, seconds, after)
+            staged = step.cell(group, table.staged_bytes(position, again=True))
+            tape.buffer(f"within {op.name} again", exchange, staged)
+            after = {exchange}
+        seconds = step.cell(group, table.compute_s(position, FORWARD, again=True))
+        task = tape.task(f"{op.name} again", COMPUTE, seconds, after)
+        self._task_again[op.name] = task
+        for port, copies in enumerate(inputs):
+            if copies and table.moves(position, port):
+                copies = self._moved_again(group, position, port, copies, task)
+            self._read_again[op.name, port] = copies
+        for copies in (*inputs, weights):
+            for copy in copies:
+                tape.use(copy.buffer, task, copy.flag)
+        self._outputs_again(
+            group, position, task, lambda port: table.output_bytes(position, port, again=True)
+        )
+        for size in memory.forward:
+            cell = step.cell(group, table.size(position, size, again=True))
+            tape.buffer(f"within {op.name} again", task, cell)
+
+    def _outputs_again(
+        self, group: int, position: int, task: int, size: Callable[[int], int]
+    ) -> None:
+        step, tape = self._step, self._tape
+        op = step.member(group, position).operator
+        if step.footprints[op.name].alias:
+            return
+        flag = self._is_again(group)
+        for port, name in enumerate(op.outputs):
+            buffer = tape.buffer(f"{name} again", task, step.cell(group, size(port)))
+            self._again[name, group] = (Copy(buffer, task, flag),)
+
+    def _entering(self, name: str, group: int) -> Copies:
+        """An input of the second run: made by it before, or as backward finds it."""
+        if (name, group) not in self._step.crossings:
+            producer = self._step.graph.producer.get(name)
+            if producer is not None and producer.name in self._task_again:
+                return self._again_at(name, group)
+        return self._tensor(name, group)
+
+    def _moved_again(
+        self, group: int, position: int, port: int, copies: Copies, task: int
+    ) -> Copies:
+        step, tape, table = self._step, self._tape, self._step.table(group)
+        name = step.member(group, position).operator.inputs[port]
+        size = step.cell(group, table.moved_bytes(position, port, FORWARD, again=True))
+        buffer = tape.buffer(f"{name} moved again", task, size)
+        moved = tape.flag(step.cell(group, table.moved(position, port, FORWARD)))
+        same = tape.flag(step.cell(group, table.moved(position, port, FORWARD, negated=True)))
+        flag = tape.both(moved, self._is_again(group))
+        return (Copy(buffer, task, flag), *self._flagged(copies, same))

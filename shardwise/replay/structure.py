@@ -1,0 +1,148 @@
+"""What forward and backward of a step program share: tables, crossings, where each operator is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.step_settings import StepSettings
+from shardwise.replay.columns import GroupTable
+from shardwise.replay.edge_values import COLUMN
+from shardwise.replay.footprint import Footprint, footprint
+from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, Cell, Tape
+from shardwise.sharding.coarsen import Member
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A tensor on its way between groups; `table` and `owner` are those of its edge."""
+
+    tensor: str
+    source: int
+    target: int
+    table: int
+    owner: int
+
+    def cell(self, column: str) -> Cell:
+        return Cell(self.table, self.owner, COLUMN[column])
+
+
+class Copy(NamedTuple):
+    """A buffer that holds a tensor under a flag, from the end of task `made` on."""
+
+    buffer: int
+    made: int
+    flag: int = ALWAYS
+
+
+Copies = tuple[Copy, ...]
+
+
+class StepStructure:
+    """Of one search problem. Tables of groups are numbered first, those of edges follow."""
+
+    def __init__(self, problem: SearchProblem, settings: StepSettings) -> None:
+        self.problem = problem
+        self.settings = settings
+        self.graph = problem.context.graph
+        self.patterns = problem.context.patterns
+        self.tape = Tape()
+        self.tables: list[GroupTable] = []
+        self.group_table: list[int] = []
+        self.edge_table: list[int] = []
+        # Before which task of computation each group that gathers its parameters began, in order.
+        self.begun: list[int] = []
+        self._number_tables()
+        self.crossings = self._all_crossings()
+        self.leaving = {
+            (c.tensor, c.source): c
+            for c in self.crossings.values()
+            if self.patterns.deferred(c.tensor, c.source)
+        }
+        self.place = {
+            m.operator.name: (g.index, position)
+            for g in problem.coarsened.groups
+            for position, m in enumerate(g.members)
+        }
+        self.footprints: dict[str, Footprint] = {
+            m.operator.name: footprint(m, self.patterns, settings.device)
+            for g in problem.coarsened.groups
+            for m in g.members
+        }
+
+    def _number_tables(self) -> None:
+        known: dict[int, int] = {}
+        for pattern, costs in zip(self.problem.patterns, self.problem.costs, strict=True):
+            if id(costs) not in known:
+                known[id(costs)] = len(self.tables)
+                self.tables.append(GroupTable(self.problem.context, pattern, costs))
+            self.group_table.append(known[id(costs)])
+        numbers: dict[int, int] = {}
+        for edge in self.problem.edges:
+            number = numbers.setdefault(id(edge.table), len(self.tables) + len(numbers))
+            self.edge_table.append(number)
+
+    def _all_crossings(self) -> dict[tuple[str, int], Crossing]:
+        """By tensor and reading group."""
+        return {
+            (name, edge.target): Crossing(name, edge.source, edge.target, self.edge_table[e], e)
+            for e, edge in enumerate(self.problem.edges)
+            for name in edge.tensors
+        }
+
+    def member(self, group: int, position: int) -> Member:
+        return self.problem.patterns[group].members[position]
+
+    def table(self, group: int) -> GroupTable:
+        return self.tables[self.group_table[group]]
+
+    def cell(self, group: int, column: int) -> Cell:
+        """A column of the group's own table."""
+        return Cell(self.group_table[group], group, column)
+
+    def segment(self, group: int) -> int:
+        """Returns the segment of recomputation that the group belongs to."""
+        return self.problem.context.segments[group]
+
+    def backward_runs(self, member: Member) -> bool:
+        return any(self.patterns.carries_gradient(o) for o in member.operator.outputs)
+
+
+class Weights:
+    """Parameters that ZeRO stage 3 has sharded, gathered for one pass.
+
+    A group's parameters may be gathered as soon as the group before has begun to compute, one
+    group ahead, as FSDP does (Zhao et al. 2023, §3.3); they go with their last use in the pass.
+    """
+
+    def __init__(self, step: StepStructure) -> None:
+        self._step = step
+        self._gathered: dict[tuple[int, int, str], Copy] = {}
+        self._begun: set[int] = set()
+
+    def gather(self, group: int, position: int, label: str) -> tuple[Copy, ...]:
+        """Returns the whole parameters that a member reads, gathered at the first use."""
+        step, table = self._step, self._step.table(group)
+        if not table.shards_weights:
+            return ()
+        op = step.member(group, position).operator
+        names = step.problem.patterns[group].parameters
+        numbers = [p for p, name in enumerate(names) if name in op.inputs]
+        if numbers and group not in self._begun:
+            self._begun.add(group)
+            step.begun.append(step.tape.last_compute())
+        return tuple(self._one(group, p, label) for p in numbers)
+
+    def _one(self, group: int, number: int, label: str) -> Copy:
+        tape, step, table = self._step.tape, self._step, self._step.table(group)
+        if (group, number, label) not in self._gathered:
+            name = step.problem.patterns[group].parameters[number]
+            ahead = step.begun[-2] if len(step.begun) > 1 else BEFORE
+            seconds = step.cell(group, table.parameter(number, "gather_s"))
+            task = tape.task(f"gather {name} for {label}", COMMUNICATION, seconds, (ahead,))
+            size = step.cell(group, table.staged(table.whole_bytes(number), 3))
+            self._gathered[group, number, label] = Copy(
+                tape.buffer(f"{name} whole", task, size), task
+            )
+        return self._gathered[group, number, label]

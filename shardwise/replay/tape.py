@@ -1,0 +1,151 @@
+"""A step program being written down: tasks, buffers, uses and flags, and where their values are.
+
+Values (seconds, bytes, flags) are columns of tables; a table has one row per choice of its owner
+(a group's configuration, an edge's pair of configurations). Which row counts is said per strategy,
+so the structure is written once (`program.py`) and a strategy only gathers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise import _core
+
+COMPUTE, COMMUNICATION = 0, 1
+ALWAYS = -1
+BEFORE = -1
+"""The maker of what is there before the first task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value: the column of a table, in the row that `owner` has chosen."""
+
+    table: int
+    owner: int
+    column: int
+
+
+Value = Cell | float
+
+
+@dataclass
+class Tape:
+    """Append-only; every method answers the number of what it wrote."""
+
+    streams: list[int] = field(default_factory=list)
+    durations: list[Value] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    dependencies: set[tuple[int, int]] = field(default_factory=set)
+    makers: list[int] = field(default_factory=list)
+    lasting: list[bool] = field(default_factory=list)
+    sizes: list[Value] = field(default_factory=list)
+    buffer_labels: list[str] = field(default_factory=list)
+    uses: dict[tuple[int, int, int], None] = field(default_factory=dict)
+    flags: dict[Cell, int] = field(default_factory=dict)
+    _both: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def task(self, label: str, stream: int, duration: Value, after: Iterable[int] = ()) -> int:
+        """A task that starts when those in `after` have ended (`BEFORE` is no task)."""
+        number = len(self.streams)
+        self.streams.append(stream)
+        self.durations.append(duration)
+        self.labels.append(label)
+        self.dependencies.update((before, number) for before in after if before != BEFORE)
+        return number
+
+    def last_compute(self) -> int:
+        """Returns the latest task of the compute stream, or `BEFORE`."""
+        for task in range(len(self.streams) - 1, -1, -1):
+            if self.streams[task] == COMPUTE:
+                return task
+        return BEFORE
+
+    def buffer(self, label: str, maker: int, size: Value, *, lasting: bool = False) -> int:
+        """Returns a buffer that `maker` allocates."""
+        self.makers.append(maker)
+        self.sizes.append(size)
+        self.lasting.append(lasting)
+        self.buffer_labels.append(label)
+        return len(self.makers) - 1
+
+    def use(self, buffer: int, task: int, flag: int = ALWAYS) -> None:
+        """`buffer` is held until `task` has ended, where the flag is set."""
+        if (buffer, task, ALWAYS) not in self.uses:
+            self.uses[buffer, task, flag] = None
+
+    def flag(self, cell: Cell) -> int:
+        """Returns a flag that a strategy gives."""
+        return self.flags.setdefault(cell, len(self.flags))
+
+    def both(self, a: int, b: int) -> int:
+        """Returns a flag that is set where both are. Such flags are numbered from -2 downwards."""
+        if a in (ALWAYS, b):
+            return b
+        if b == ALWAYS:
+            return a
+        key = (min(a, b), max(a, b))
+        return self._both.setdefault(key, -2 - len(self._both))
+
+    def program(self, marks: Sequence[int] = ()) -> _core.Program:
+        """Returns the structure, checked; replays tell when the tasks in `marks` ended."""
+
+        def number(flag: int) -> int:
+            return flag if flag >= ALWAYS else len(self.flags) - 2 - flag
+
+        uses = [(buffer, task, number(flag)) for buffer, task, flag in self.uses]
+        both = [(number(a), number(b)) for a, b in self._both]
+        return _core.Program(
+            streams=np.array(self.streams, dtype=np.uint8),
+            dependencies=_pairs(sorted(self.dependencies)),
+            makers=np.array(self.makers, dtype=np.int32),
+            lasting=np.array(self.lasting, dtype=bool),
+            uses=np.array(uses, dtype=np.int32).reshape(-1, 3),
+            given_flags=len(self.flags),
+            both=_pairs(both),
+            marks=np.array(marks, dtype=np.uint32),
+        )
+
+
+def _pairs(pairs: list[tuple[int, int]]) -> NDArray[np.uint32]:
+    return np.array(pairs, dtype=np.uint32).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class _Picks:
+    items: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    columns: NDArray[np.int64]
+
+
+class Gather:
+    """Fills (points, items) from tables: constants once, cells by the row that the owner chose."""
+
+    def __init__(self, values: Iterable[Value]) -> None:
+        picked: dict[int, list[tuple[int, int, int]]] = {}
+        constants: list[float] = []
+        for item, value in enumerate(values):
+            constants.append(value if isinstance(value, float | int) else 0.0)
+            if isinstance(value, Cell):
+                picked.setdefault(value.table, []).append((item, value.owner, value.column))
+        self._constants = np.array(constants, dtype=np.float64)
+        self._picks = {
+            table: _Picks(*np.array(rows, dtype=np.int64).T) for table, rows in picked.items()
+        }
+
+    def fill(
+        self,
+        points: int,
+        tables: Mapping[int, NDArray[np.float64]],
+        rows: Mapping[int, NDArray[np.int64]],
+    ) -> NDArray[np.float64]:
+        """Values (points, items); `rows[table]` has the shape (points, owners)."""
+        result = np.tile(self._constants, (points, 1))
+        for table, picks in self._picks.items():
+            chosen = rows[table][:, picks.owners]
+            result[:, picks.items] = tables[table][chosen, picks.columns[None, :]]
+        return result

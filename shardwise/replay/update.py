@@ -1,0 +1,137 @@
+"""The end of a step program: gradients summed over replicas, and the optimizer's update.
+
+Gradients are reduced as soon as they are whole: in the last micro-batch, under ZeRO 2 and 3 in each
+(`parameters.py`). `zero_grad` sets them to None, so they go after the update.
+"""
+
+from __future__ import annotations
+
+from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.replay.structure import Copy, StepStructure
+from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, COMPUTE, Cell
+
+STATE_ITEM_BYTES = 4
+"""Moments and master weights are float32."""
+
+
+class Update:
+    """Takes the parameter gradients of every micro-batch, then writes the update."""
+
+    def __init__(self, step: StepStructure) -> None:
+        self._step = step
+        self._tape = step.tape
+        self._owners = {
+            name: (group.index, p)
+            for group in step.problem.coarsened.groups
+            for p, name in enumerate(step.problem.patterns[group.index].parameters)
+        }
+        # Gradients that are there until the update, and where it depends on the ZeRO stage.
+        self._lasting: list[tuple[int, int]] = []
+        self._reduced: dict[str, int] = {}
+
+    def reduce(self, name: str, gradient: Copy, *, first: bool, last: bool) -> int:
+        """Returns a parameter's gradient of one micro-batch, reduced and freed where it may be.
+
+        Answers the task that scatters it under ZeRO 2 and 3 (and takes no time under others), or
+        `BEFORE`.
+        """
+        step, tape = self._step, self._tape
+        group, number = self._owners[name]
+        table = step.table(group)
+        whole, made = gradient.buffer, gradient.made
+        tape.use(whole, made)
+        scatter = BEFORE
+        if first:
+            flag = ALWAYS
+            if table.shards_gradients:
+                flag = tape.flag(step.cell(group, table.stage(0, 1)))
+            self._lasting.append((whole, flag))
+        if table.shards_gradients:
+            scatter = self._scatter(name, gradient, first)
+        if last:
+            reduce = step.cell(group, table.staged(table.parameter(number, "reduce_s"), 0, 1))
+            before = (made, scatter, self._reduced.get(name, BEFORE))
+            self._reduced[name] = tape.task(f"reduce {name}", COMMUNICATION, reduce, before)
+        return scatter
+
+    def _scatter(self, name: str, gradient: Copy, first: bool) -> int:
+        """Returns a reduce_scatter, after which only a shard is there."""
+        step, tape = self._step, self._tape
+        group, number = self._owners[name]
+        table = step.table(group)
+        seconds = step.cell(group, table.staged(table.parameter(number, "reduce_s"), 2, 3))
+        before = (gradient.made, self._reduced.get(name, BEFORE))
+        task = tape.task(f"scatter gradient of {name}", COMMUNICATION, seconds, before)
+        tape.use(gradient.buffer, task, tape.flag(step.cell(group, table.stage(2, 3))))
+        size = step.cell(group, table.staged(table.parameter(number, "gradient_bytes"), 2, 3))
+        shard = tape.buffer(f"gradient of {name}, a shard", task, size)
+        if first:
+            self._lasting.append((shard, ALWAYS))
+        self._reduced[name] = task
+        return task
+
+    def write(self) -> None:
+        """The update of all parameters that got a gradient."""
+        step, tape = self._step, self._tape
+        owners = [(*self._owners[name], name) for name in self._owners if name in self._reduced]
+        finished = [self._finish(*owner) for owner in owners]
+        opening = last = tape.task("optimizer", COMPUTE, 0.0, finished)
+        temporaries = _Temporaries(step, opening)
+        for group, number, name in owners:
+            table = step.table(group)
+            seconds = step.cell(group, table.parameter(number, "update_s"))
+            last = tape.task(f"update {name}", COMPUTE, seconds, (opening,))
+            size = step.cell(group, table.state_elements_bytes(number, STATE_ITEM_BYTES))
+            item = DTYPE_BYTES[step.graph.tensors[name].dtype]
+            temporaries.add(name, last, size, mixed=item < STATE_ITEM_BYTES)
+            spread = step.cell(group, table.parameter(number, "spread_s"))
+            tape.task(f"spread {name}", COMMUNICATION, spread, (last,))
+        temporaries.close(last)
+        for buffer, flag in self._lasting:
+            tape.use(buffer, last, flag)
+
+    def _finish(self, group: int, number: int, name: str) -> int:
+        step, table = self._step, self._step.table(group)
+        seconds = step.cell(group, table.parameter(number, "finish_s"))
+        before = (self._reduced[name],)
+        return self._tape.task(f"finish gradient of {name}", COMMUNICATION, seconds, before)
+
+
+class _Temporaries:
+    """What `torch.optim` allocates during an update.
+
+    Adam's denominator is the root of the second moments; one by one (`for-loop`), root and
+    denominator are two buffers, and the denominator before is freed only when its variable is
+    bound anew; all at once (`foreach`) there is one root per parameter. With master weights the
+    gradient is converted to float32 first. SGD and momentum work in place, fused kernels too.
+    """
+
+    def __init__(self, step: StepStructure, opening: int) -> None:
+        self._tape = step.tape
+        self._how = step.settings.update
+        self._adam = step.problem.context.options.optimizer == "adam"
+        self._opening = opening
+        self._open: list[int] = []
+        self._before: list[int] = []
+
+    def add(self, name: str, task: int, size: Cell, *, mixed: bool) -> None:
+        """Those of one parameter; `mixed`: with a master weight."""
+        tape = self._tape
+        if self._how == "foreach":
+            for needed in (self._adam, mixed):
+                if needed:
+                    self._open.append(tape.buffer(f"temporary of {name}", self._opening, size))
+        elif self._how == "for-loop":
+            before, self._before = self._before, []
+            for buffer in before:
+                tape.use(buffer, task)
+            if mixed:
+                tape.buffer(f"gradient of {name} in float32", task, size)
+            if self._adam:
+                tape.buffer(f"root of {name}", task, size)
+                self._before = [tape.buffer(f"denominator of {name}", task, size)]
+
+    def close(self, last: int) -> None:
+        """After the last parameter."""
+        for buffer in self._open:
+            self._tape.use(buffer, last)
