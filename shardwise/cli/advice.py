@@ -6,12 +6,10 @@ import sys
 from typing import Any
 
 import click
+from msgspec import UNSET
 
-from shardwise.advise.shares import shares_text
-from shardwise.cli import plots
 from shardwise.cli.advisor import advisor, question_options, server_options, service
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
-from shardwise.cli.outfiles import check_output, write_json
 from shardwise.cli.output import (
     counted,
     emit,
@@ -26,7 +24,12 @@ from shardwise.cli.output import (
     warn,
 )
 from shardwise.cli.tables import curve_csv, curve_table, quote_table, stands_on
+from shardwise.cost.shares import shares_text
+from shardwise.documents import Explanation, Frontier
+from shardwise.documents.common import TofuReport
 from shardwise.errors import BadInput
+from shardwise.outfiles import check_output, write_json
+from shardwise.pictures import plots
 from shardwise.schedulers.formats import FORMS, export
 
 MOST_ROWS = 24
@@ -42,7 +45,7 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
     "--gpus",
     required=True,
     type=click.IntRange(1),
-    help="GPUs of the job: exactly so many are used.",
+    help="GPUs of the job: exactly this number is used.",
 )
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @search_options
@@ -78,30 +81,30 @@ def frontier(
     if as_json:
         emit(document)
     else:
-        warn(document)
+        warn(document.warnings)
         _frontier_table(document)
-    stop_if_cancelled(document["certificate"])
+    stop_if_cancelled(document.certificate)
 
 
-def _frontier_table(document: dict[str, Any]) -> None:
-    points = document["points"]
-    knee = document["turning_point"]
+def _frontier_table(document: Frontier) -> None:
+    points = document.points
+    knee = document.turning_point
     shown = _thin(len(points), knee)
     rows = [
         (
             ("→ " if i == knee else "  ") + str(i),
-            gib(points[i]["memory_bytes"]),
-            gib(points[i]["replayed_peak_bytes"]),
-            seconds(points[i]["time_s"]),
-            seconds(points[i]["replayed_time_s"]),
-            seconds(points[i]["compute_s"]),
-            seconds(points[i]["communication_s"]),
-            "yes" if points[i]["feasible"] else "no",
+            gib(points[i].memory_bytes),
+            gib(points[i].replayed_peak_bytes),
+            seconds(points[i].time_s),
+            seconds(points[i].replayed_time_s),
+            seconds(points[i].compute_s),
+            seconds(points[i].communication_s),
+            "yes" if points[i].feasible else "no",
         )
         for i in shown
     ]
     table(
-        f"{document['graph_name']} on {counted(document['gpus'], 'GPU')} of {document['hardware']} "
+        f"{document.graph_name} on {counted(document.gpus, 'GPU')} of {document.hardware} "
         f"({counted(len(points), 'point')}, {len(shown)} shown; → turning point)",
         ("point", "sum GiB", "peak GiB", "time", "overlapped", "compute", "communication", "fits"),
         rows,
@@ -164,13 +167,13 @@ def curve(
     if as_json or form == "json":
         emit(document)
     elif form == "csv":
-        sys.stdout.write(curve_csv(document["points"]))
+        sys.stdout.write(curve_csv(document))
     elif form is not None:
         sys.stdout.write(export(document, form, efficiency=efficiency, gpu_type=gpu_type))
     else:
-        warn(document)
+        warn(document.warnings)
         curve_table(document)
-    if not any(p["feasible"] for p in document["points"]):
+    if not any(point.feasible for point in document.points):
         raise click.exceptions.Exit(1)
 
 
@@ -181,7 +184,7 @@ def curve(
     "--gpus",
     required=True,
     type=click.IntRange(1),
-    help="GPUs of the job: exactly so many are used.",
+    help="GPUs of the job: exactly this number is used.",
 )
 @click.option(
     "--objective",
@@ -229,11 +232,11 @@ def plan(
     if as_json:
         emit(document)
     else:
-        warn(document)
+        warn(document.warnings)
         _explanation(why(document))
         if output:
             note(f"wrote {output}")
-    stop_if_cancelled(document["certificate"])
+    stop_if_cancelled(document.certificate)
 
 
 @click.command()
@@ -257,30 +260,28 @@ def explain(plan: str, server: str | None, key_file: str | None, as_json: bool) 
         _explanation(document)
 
 
-def _explanation(document: dict[str, Any]) -> None:
-    for line in document["text"]:
+def _explanation(document: Explanation) -> None:
+    for line in document.text:
         say(line)
     say("")
-    groups = sorted(
-        document["groups"], key=lambda g: -(g["compute_s"] + g["communication_s"]) * g["repeats"]
-    )
+    groups = sorted(document.groups, key=lambda g: -(g.compute_s + g.communication_s) * g.repeats)
     table(
         f"groups by time, {min(len(groups), MOST_ROWS)} of {len(groups)}",
         ("group", "×", "split", "GiB", "compute", "from", "comm."),
         [
             (
-                g["name"],
-                g["repeats"],
-                g["split"],
-                gib(g["memory_bytes"]),
-                seconds(g["compute_s"]),
-                "-" if g["compute_shares"] is None else shares_text(g["compute_shares"]),
-                seconds(g["communication_s"]),
+                g.name,
+                g.repeats,
+                g.split,
+                gib(g.memory_bytes),
+                seconds(g.compute_s),
+                "-" if g.compute_shares is None else shares_text(g.compute_shares),
+                seconds(g.communication_s),
             )
             for g in groups[:MOST_ROWS]
         ],
     )
-    others = [g for g in groups if g["next_best"] is not None]
+    others = [(g, g.next_best) for g in groups if g.next_best is not None]
     if others:
         say("")
         table(
@@ -288,15 +289,15 @@ def _explanation(document: dict[str, Any]) -> None:
             ("group", "split", "added time", "added GiB"),
             [
                 (
-                    g["name"],
-                    g["next_best"]["split"],
-                    seconds(g["next_best"]["added_time_s"]),
-                    gib(g["next_best"]["added_memory_bytes"]),
+                    g.name,
+                    best.split,
+                    seconds(best.added_time_s),
+                    gib(best.added_memory_bytes),
                 )
-                for g in others[:MOST_OTHERS]
+                for g, best in others[:MOST_OTHERS]
             ],
         )
-    edges = [e for e in document["edges"] if e["time_s"] > 0]
+    edges = [e for e in document.edges if e.time_s > 0]
     if edges:
         say("")
         table(
@@ -304,11 +305,11 @@ def _explanation(document: dict[str, Any]) -> None:
             ("from → to", "×", "forward", "keeps", "time"),
             [
                 (
-                    f"{e['source']} → {e['target']}",
-                    e["repeats"],
-                    ", ".join(e["forward"]) or "-",
-                    e["kept"],
-                    seconds(e["time_s"]),
+                    f"{e.source} → {e.target}",
+                    e.repeats,
+                    ", ".join(e.forward) or "-",
+                    e.kept,
+                    seconds(e.time_s),
                 )
                 for e in edges[:10]
             ],
@@ -367,28 +368,28 @@ def quote(
         emit(document)
     else:
         quote_table(document)
-    if not document["offers"]:
+    if not document.offers:
         raise click.exceptions.Exit(1)
 
 
-def _certificate(document: dict[str, Any]) -> None:
-    proof, search = document["certificate"], document["search"]
+def _certificate(document: Frontier) -> None:
+    proof, search = document.certificate, document.search
     say(
-        f"{proven(proof)}; {search['groups']} groups of {search['operators']} operators, up to "
-        f"{search['configurations_max']} configurations, {search['seconds']:.2f} s, "
-        f"{search['peak_rss_bytes'] / 2**30:.2f} GiB"
+        f"{proven(proof)}; {search.groups} groups of {search.operators} operators, up to "
+        f"{search.configurations_max} configurations, {search.seconds:.2f} s, "
+        f"{search.peak_rss_bytes / 2**30:.2f} GiB"
     )
-    if "tofu" in search:
-        _tofu(search["tofu"], search["groups"])
+    if search.tofu is not UNSET:
+        _tofu(search.tofu, search.groups)
 
 
-def _tofu(peer: dict[str, Any], groups: int) -> None:
-    moved = [f"{s['bytes'] / 1e9:.3g} GB among {s['worker_groups']}" for s in peer["steps"]]
+def _tofu(peer: TofuReport, groups: int) -> None:
+    moved = [f"{s.bytes / 1e9:.3g} GB among {s.worker_groups}" for s in peer.steps]
     if moved:
-        say(f"Tofu's steps move {', '.join(moved)}; it would store {gib(peer['stored_bytes'])} GiB")
-    if peer["renamed_groups"]:
+        say(f"Tofu's steps move {', '.join(moved)}; it would store {gib(peer.stored_bytes)} GiB")
+    if peer.renamed_groups:
         say(
-            f"{peer['renamed_groups']} of {groups} groups are priced with their axes in canonical "
+            f"{peer.renamed_groups} of {groups} groups are priced with their axes in canonical "
             "order, not in the order of the steps"
         )
 
@@ -401,6 +402,3 @@ def _thin(count: int, knee: int | None) -> list[int]:
     if knee is not None:
         chosen.add(knee)
     return sorted(chosen)
-
-
-COMMANDS = (frontier, curve, plan, quote, explain)

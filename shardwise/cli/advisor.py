@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 import click
 
-from shardwise.advise.options import Options, Progress
+from shardwise.documents import Curve, Frontier, Plan, Quote
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
-from shardwise.graph import Graph
-from shardwise.hardware import Hardware, Offer
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SERVER_VARIABLE = "SHARDWISE_SERVER"
@@ -25,47 +23,14 @@ PRIORITIES = (-10, 10)
 class Advisor(Protocol):
     """What `shardwise.advise` and a client of the service have in common."""
 
-    def frontier(
-        self,
-        graph: Graph,
-        hardware: Hardware,
-        gpus: int,
-        options: Options | None = None,
-        progress: Progress | None = None,
-    ) -> dict[str, Any]: ...
-
-    def curve(
-        self,
-        graph: Graph,
-        hardware: Hardware,
-        max_gpus: int,
-        options: Options | None = None,
-        progress: Progress | None = None,
-    ) -> dict[str, Any]: ...
-
-    def plan(
-        self,
-        graph: Graph,
-        hardware: Hardware,
-        gpus: int,
-        *,
-        objective: str = "mini-time",
-        options: Options | None = None,
-        progress: Progress | None = None,
-    ) -> dict[str, Any]: ...
-
-    def quote(
-        self,
-        graph: Graph,
-        offers: Sequence[Offer],
-        *,
-        deadline_s: float | None = None,
-        budget_usd: float | None = None,
-        steps: int | None = None,
-        max_instances: int = 16,
-        options: Options | None = None,
-        progress: Progress | None = None,
-    ) -> dict[str, Any]: ...
+    @property
+    def frontier(self) -> Callable[..., Frontier]: ...
+    @property
+    def curve(self) -> Callable[..., Curve]: ...
+    @property
+    def plan(self) -> Callable[..., Plan]: ...
+    @property
+    def quote(self) -> Callable[..., Quote]: ...
 
 
 INSTEAD = "Ask this service, http://HOST:PORT, instead of computing here."
@@ -132,7 +97,7 @@ FLAGS = {
 
 
 def _of_flag(error: BadInput) -> BadInput:
-    """The error that the library gives here: it names a flag, the service an option."""
+    """Returns the error that the library gives here: it names a flag, the service an option."""
     field = error.field or ""
     if not field.startswith(OPTIONS):
         return error

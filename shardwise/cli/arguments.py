@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from shardwise.advise.options import METHODS, OPTIMIZER_STATE_BYTES, RECOMPUTE, Options
-from shardwise.advise.pins import parse_pin
-from shardwise.advise.precision import PRECISIONS
-from shardwise.cli.output import parse_bytes
+from shardwise.cost.options import METHODS, OPTIMIZER_STATE_BYTES, RECOMPUTE, Options
+from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput
-from shardwise.graph import Graph, read_graph
+from shardwise.graph import Graph
+from shardwise.sharding.precision import PRECISIONS
+from shardwise.sizes import parse_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-SHIPPED = "shipped:"
 
 
 def load_graph(spec: str) -> Graph:
-    """A graph file, or `shipped:NAME`."""
-    if spec.startswith(SHIPPED):
-        from shardwise.capture import shipped_graph
+    """Reads a graph file, or the graph of `shipped:NAME`."""
+    from shardwise.capture.shipped import load_graph as load
 
-        return read_graph(shipped_graph(spec.removeprefix(SHIPPED)))
-    return read_graph(Path(spec))
+    return load(spec)
 
 
 def json_option(command: Command) -> Command:
@@ -36,7 +32,7 @@ def json_option(command: Command) -> Command:
 
 
 def search_options(command: Command) -> Command:
-    """What every search may be told."""
+    """Returns what every search may be told."""
     for option in (
         click.option("--quiet", is_flag=True, help="No progress."),
         click.option("--time-limit", type=float, help="Seconds for each search."),
@@ -109,14 +105,14 @@ def search_options(command: Command) -> Command:
 
 
 def options_from(values: dict[str, Any]) -> Options:
-    """The options of the keywords that `search_options` gives."""
+    """Returns the options of the keywords that `search_options` gives."""
     memory, search = values["memory"], values["search_memory"]
     return Options(
         epsilon=values["epsilon"],
-        memory_limit_bytes=None if memory is None else parse_bytes(memory, "memory"),
+        memory_limit_bytes=None if memory is None else parse_option(memory, "memory"),
         optimizer=values["optimizer"],
         time_limit_s=values["time_limit"],
-        search_memory_bytes=None if search is None else int(parse_bytes(search, "search-memory")),
+        search_memory_bytes=None if search is None else int(parse_option(search, "search-memory")),
         threads=values["threads"],
         max_configurations=values["max_configurations"],
         method=values["method"],

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
-from shardwise.cli.cluster_plot import plot_cluster
-from shardwise.cli.outfiles import check_output, write_json
 from shardwise.cli.output import counted, emit, note, progress, say, table
-from shardwise.cli.plots import check_suffix
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
+from shardwise.outfiles import check_output, write_json
+from shardwise.pictures.cluster import plot_cluster
+from shardwise.pictures.plots import check_suffix
 from shardwise.schedulers.counts import Counts
+from shardwise.validation import decode_any
 
 GRAPHS = ("shipped:vgg16", "shipped:gpt2", "shipped:transformer")
 MOST_OF_ONE = 16
@@ -105,12 +105,10 @@ def simulate_cluster(
 
 
 def _curve_of(path: str) -> Counts:
-    try:
-        document = msgspec.json.decode(read_bounded(path, "a curve file"))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        document = None
+    expected = "what curve --json writes"
+    document = decode_any(read_bounded(path, "a curve file"), file=path, expected=expected)
     if not isinstance(document, dict):
-        raise BadInput("not a JSON object", file=path, expected="what curve --json writes")
+        raise BadInput("not a JSON object", file=path, expected=expected)
     try:
         return Counts.of(document)
     except BadInput as error:
@@ -155,6 +153,3 @@ def _table(document: dict[str, Any]) -> None:
 
 def _hours(value: float) -> str:
     return f"{value / 3600:,.2f}"
-
-
-COMMANDS = (simulate_cluster,)

@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
-from shardwise.cli import plots
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
-from shardwise.cli.compare_plot import plot_compare
-from shardwise.cli.outfiles import check_output
 from shardwise.cli.output import counted, emit, gib, note, progress, say, seconds, table, warn
+from shardwise.documents.comparison import ComparedMethod, Comparison
+from shardwise.outfiles import check_output
+from shardwise.pictures import plots
+from shardwise.pictures.compare import plot_compare
 
 PROPOSALS = 50_000
 
@@ -22,7 +23,7 @@ PROPOSALS = 50_000
     "--gpus",
     required=True,
     type=click.IntRange(1),
-    help="GPUs of the job: exactly so many are used.",
+    help="GPUs of the job: exactly this number is used.",
 )
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @click.option(
@@ -46,8 +47,8 @@ def compare(
     **search: Any,
 ) -> None:
     """Other systems' strategies and our frontier on one cost model."""
-    from shardwise.advise.compare import compare as run
     from shardwise.hardware import load_hardware
+    from shardwise.peers import compare as run
 
     if plot:
         plots.check_suffix(plot)
@@ -68,49 +69,46 @@ def compare(
     if as_json:
         emit(document)
     else:
-        warn(document)
+        warn(document.warnings)
         _tables(document)
 
 
-def _tables(document: dict[str, Any]) -> None:
-    rows = [row for method in document["methods"] for row in _rows(method)]
+def _tables(document: Comparison) -> None:
+    rows = [row for method in document.methods for row in _rows(method)]
     table(
-        f"{document['graph_name']} on {counted(document['gpus'], 'GPU')} of "
-        f"{document['hardware']} (ours: our fastest in no more memory)",
+        f"{document.graph_name} on {counted(document.gpus, 'GPU')} of "
+        f"{document.hardware} (ours: our fastest in no more memory)",
         ("strategy", "GiB/GPU", "time", "compute", "comm.", "fits", "ours"),
         rows,
     )
-    for method in document["methods"]:
-        if method["reason"]:
-            say(f"{method['title']}: no answer: {method['reason']}")
-        for text in method["notes"]:
-            note(f"note: {method['title']}: {text}")
-    ratio = document["data_parallel_over_mini_time"]["splits"]
+    for method in document.methods:
+        if method.reason:
+            say(f"{method.title}: no answer: {method.reason}")
+        for text in method.notes:
+            note(f"note: {method.title}: {text}")
+    ratio = document.data_parallel_over_mini_time["splits"]
     if ratio is not None:
         say(f"data parallelism takes {ratio:.3g} times as long as our fastest that fits")
 
 
-def _rows(method: dict[str, Any]) -> list[tuple[object, ...]]:
-    points = method["points"]
-    labels = {i: point["label"] for i, point in enumerate(points)}
-    if method["frontier"] and points:
+def _rows(method: ComparedMethod) -> list[tuple[object, ...]]:
+    points = method.points
+    labels = {i: point.label for i, point in enumerate(points)}
+    if method.frontier and points:
         # A frontier is shown by its ends and by what fits.
         ends = {0: "least memory", len(points) - 1: "least time"}
-        if method["best"] is not None:
-            ends.setdefault(method["best"], "fastest that fits")
-        labels = {i: ", ".join(filter(None, (points[i]["label"], ends[i]))) for i in sorted(ends)}
+        if method.best is not None:
+            ends.setdefault(method.best, "fastest that fits")
+        labels = {i: ", ".join(filter(None, (points[i].label, ends[i]))) for i in sorted(ends)}
     return [
         (
-            ": ".join(filter(None, (method["title"], label))),
-            gib(points[i]["memory_bytes"]),
-            seconds(points[i]["time_s"]),
-            seconds(points[i]["compute_s"]),
-            seconds(points[i]["communication_s"]),
-            "yes" if points[i]["feasible"] else "no",
-            seconds(points[i]["our_time_s"]),
+            ": ".join(filter(None, (method.title, label))),
+            gib(points[i].memory_bytes),
+            seconds(points[i].time_s),
+            seconds(points[i].compute_s),
+            seconds(points[i].communication_s),
+            "yes" if points[i].feasible else "no",
+            seconds(points[i].our_time_s),
         )
         for i, label in labels.items()
     ]
-
-
-COMMANDS = (compare,)

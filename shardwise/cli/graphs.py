@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from shardwise.cli.arguments import json_option, load_graph
-from shardwise.cli.outfiles import check_output
 from shardwise.cli.output import console, emit, gib, note, table
+from shardwise.outfiles import check_output
+from shardwise.tdl import registry
 
 MOST_KINDS = 20
 
@@ -69,15 +70,15 @@ def capture(
 @json_option
 def inspect(graph: str, plot: str | None, as_json: bool) -> None:
     """Operators, parameters, activations, flops, and what could not be described."""
-    from shardwise.cli.block_plot import plot_blocks
-    from shardwise.cli.plots import check_suffix
     from shardwise.graph.inspect import inspect_graph
+    from shardwise.pictures.blocks import plot_blocks
+    from shardwise.pictures.plots import check_suffix
 
     if plot is not None:
         check_suffix(plot)
         check_output(plot, "plot")
     loaded = load_graph(graph)
-    document = inspect_graph(loaded)
+    document = inspect_graph(loaded, registry.analyse)
     if plot is not None:
         plot_blocks(loaded, plot)
         note(f"wrote {plot}")
@@ -115,6 +116,3 @@ def _inspection(document: dict[str, Any]) -> None:
     undescribed = Counter(op["kind"] for op in document["undescribed_operators"])
     for kind, count in undescribed.items():
         out.print(f"undescribed, will be replicated: {kind} ({count}×)")
-
-
-COMMANDS = (capture, inspect)

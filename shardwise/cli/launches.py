@@ -10,8 +10,9 @@ import click
 
 from shardwise.cli.advisor import SERVER_VARIABLE, server_options, service
 from shardwise.cli.arguments import json_option
-from shardwise.cli.output import emit, gib, note, parse_bytes, say, seconds, table
+from shardwise.cli.output import emit, gib, note, say, seconds, table
 from shardwise.errors import BadInput
+from shardwise.sizes import parse_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 EXIT = {"done": 0, "failed": 1, "lost": 1, "stopped": 1}
@@ -197,7 +198,7 @@ def launch(
 
 
 def _spec(plan: str | None, arguments: tuple[str, ...], **given: Any) -> dict[str, Any]:
-    """The launch that the options describe."""
+    """Returns the launch that the options describe."""
     from shardwise.advise.plan import read_plan
 
     environment = {}
@@ -216,7 +217,7 @@ def _spec(plan: str | None, arguments: tuple[str, ...], **given: Any) -> dict[st
         "time_limit_s": given["time_limit_s"],
     }
     if given["memory"] is not None:
-        spec["memory_limit_bytes"] = parse_bytes(given["memory"], "memory")
+        spec["memory_limit_bytes"] = parse_option(given["memory"], "memory")
     if given["hardware"] is not None:
         if plan is not None:
             spec["arguments"] = (plan, *arguments)
@@ -373,6 +374,3 @@ def _say_runs(launch: dict[str, Any]) -> None:
 
 def _percent(error: float | None) -> str:
     return "-" if error is None else f"{error:+.1%}"
-
-
-COMMANDS = (agents, launch, launches)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from shardwise.cli.arguments import json_option
-from shardwise.cli.outfiles import check_output, write_json
 from shardwise.cli.output import emit, gib, say, table
 from shardwise.cli.profile_tables import show_profile
 from shardwise.errors import BadInput
+from shardwise.outfiles import check_output, write_json
 
 
 @click.group()
@@ -133,6 +133,3 @@ def list_offers(path: str | None, as_json: bool) -> None:
             for o in found
         ],
     )
-
-
-COMMANDS = (hardware, offers)

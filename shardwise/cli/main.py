@@ -10,18 +10,7 @@ from types import TracebackType
 import click
 
 from shardwise import __version__
-from shardwise.cli import (
-    advice,
-    cluster,
-    compare,
-    graphs,
-    launches,
-    lists,
-    measure,
-    run,
-    solving,
-)
-from shardwise.cli.apps import Commands
+from shardwise.cli.commands import Commands
 from shardwise.errors import ShardwiseError
 
 EXIT_CODES: Mapping[int, str] = {
@@ -44,22 +33,8 @@ def cli() -> None:
     """Advice on parallelism for training neural networks."""
 
 
-for _command in (
-    *graphs.COMMANDS,
-    *advice.COMMANDS,
-    *compare.COMMANDS,
-    *cluster.COMMANDS,
-    *solving.COMMANDS,
-    *lists.COMMANDS,
-    *measure.COMMANDS,
-    *launches.COMMANDS,
-    *run.COMMANDS,
-):
-    cli.add_command(_command)
-
-
 def main() -> None:
-    """Run a command; whatever goes wrong is one line on standard error."""
+    """Runs a command; whatever goes wrong is one line on standard error."""
     if os.environ.get("SHARDWISE_DEBUG") != "1":
         sys.excepthook = _internal_error
     try:

@@ -11,21 +11,24 @@ import msgspec
 
 from shardwise.cli.arguments import json_option
 from shardwise.cli.measure_operators import OperatorWish, operator_options, show_operators
-from shardwise.cli.outfiles import check_output, write_json
-from shardwise.cli.output import emit, parse_bytes, progress, say
+from shardwise.cli.output import emit, progress, say
 from shardwise.cli.profile_tables import show_profile
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware, hardware_document, hardware_from_document
 from shardwise.hardware.bandwidth import OPERATIONS
 from shardwise.measure.options import TIME_LIMIT_S, MeasureOptions
 from shardwise.measure.world import STORE_VARIABLE, World, find_world
+from shardwise.outfiles import check_output, write_json
+from shardwise.sizes import parse_option
 
 RUN_DIR_VARIABLE = "SHARDWISE_RUN_DIR"
 REPORT = Path("report") / "profile.json"
 
 
 @click.command()
-@click.option("--ranks", type=click.IntRange(1), help="Start so many processes on this machine.")
+@click.option(
+    "--ranks", type=click.IntRange(1), help="Number of processes to start on this machine."
+)
 @click.option("-o", "--output", help="The profile file to write.")
 @click.option("--name", default="", help="The profile's name.")
 @click.option("--collectives", is_flag=True, help="Only collectives (and what a device can do).")
@@ -85,11 +88,11 @@ def measure(
         collectives=collectives or not overlap,
         overlap=overlap or not collectives,
         operations=tuple(word.strip() for word in operations.split(",") if word.strip()),
-        memory_bytes=None if memory is None else parse_bytes(memory, "memory"),
+        memory_bytes=None if memory is None else parse_option(memory, "memory"),
         time_limit_s=time_limit,
-        min_bytes=int(parse_bytes(min_size, "min-size")),
+        min_bytes=int(parse_option(min_size, "min-size")),
         step=step,
-        max_bytes=None if max_size is None else parse_bytes(max_size, "max-size"),
+        max_bytes=None if max_size is None else parse_option(max_size, "max-size"),
         backend=backend,
         allow_busy=allow_busy,
         name=name,
@@ -127,7 +130,7 @@ def measure(
 
 
 def _report() -> str | None:
-    """Where an agent looks for the profile; None where no agent started this."""
+    """Returns where an agent looks for the profile; None where no agent started this."""
     folder = os.environ.get(RUN_DIR_VARIABLE)
     if folder is None:
         return None
@@ -175,7 +178,7 @@ def _local(ranks: int, options: MeasureOptions, quiet: bool) -> Hardware:
 
 
 def _arguments(options: MeasureOptions) -> list[str]:
-    """The options again, for the ranks."""
+    """Returns the options again, for the ranks."""
     arguments = ["--operations", ",".join(options.operations), "--backend", options.backend]
     arguments += ["--time-limit", str(options.time_limit_s), "--name", options.name]
     arguments += ["--min-size", str(options.min_bytes), "--step", str(options.step)]
@@ -190,6 +193,3 @@ def _arguments(options: MeasureOptions) -> list[str]:
     if options.allow_busy:
         arguments.append("--allow-busy")
     return arguments
-
-
-COMMANDS = (measure,)

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from shardwise.advise.options import OPTIMIZER_STATE_BYTES, Options
 from shardwise.cli.arguments import load_graph
 from shardwise.cli.output import note, progress, say
+from shardwise.cost.options import OPTIMIZER_STATE_BYTES, Options
 from shardwise.errors import BadInput
 from shardwise.hardware import (
     Hardware,
@@ -24,7 +24,7 @@ OF = ("frontier", "all")
 
 
 def operator_options(command: Command) -> Command:
-    """The options of `--operators`."""
+    """Returns the options of `--operators`."""
     for option in reversed(
         (
             click.option("--operators", help="A graph whose plans' operators are measured too."),
@@ -32,7 +32,7 @@ def operator_options(command: Command) -> Command:
             click.option(
                 "--gpus",
                 type=click.IntRange(1),
-                help="With --operators: plans on so many devices. Default: all of the profile's.",
+                help="With --operators: plans for this number of devices. Default: all.",
             ),
             click.option(
                 "--operators-of",
@@ -94,7 +94,7 @@ class OperatorWish:
         allow_busy: bool,
         quiet: bool,
     ) -> Hardware:
-        """The profile with the operators measured; says what is not."""
+        """Returns the profile with the operators measured; says what is not."""
         from shardwise.measure.operators import add_operators
         from shardwise.measure.operators.profile import default_effort
 

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import click
 import msgspec
+from msgspec import UnsetType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from shardwise.advise.options import Progress as Listener
-from shardwise.errors import BadInput
-
-UNITS = {"": 1, "B": 1}
-for _power, _letter in enumerate("KMGTP", start=1):
-    UNITS[f"{_letter}B"] = 1000**_power
-    UNITS[f"{_letter}IB"] = 1024**_power
+from shardwise.cost.options import Progress as Listener
+from shardwise.documents.common import Certificate
 
 PIPE_COLUMNS = 100
 LEFT_ALIGNED = ("split", "note", "instance", "region", "forward")
@@ -76,30 +71,19 @@ def note(text: str) -> None:
     print(printable(text), file=sys.stderr)
 
 
-def warn(document: dict[str, Any]) -> None:
-    """What a document says about its own limits."""
-    for warning in document.get("warnings", []):
+def warn(warnings: Iterable[str] | UnsetType) -> None:
+    """Says what an answer says about its own limits."""
+    for warning in warnings or ():
         note(f"note: {warning}")
 
 
-def parse_bytes(text: str, field: str) -> float:
-    """`14.5GB`, `80GiB`, a plain number of bytes."""
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*", text)
-    if match is None or match[2].upper() not in UNITS:
-        raise BadInput(f"{text!r} is not a size", field=field, expected="such as 14.5GB or 80GiB")
-    value = float(match[1]) * UNITS[match[2].upper()]
-    if not 0 < value < float("inf"):
-        raise BadInput(f"{text!r} is not a size above 0", field=field)
-    return value
-
-
 def gib(size_bytes: float | None) -> str:
-    """Bytes as GiB for a table."""
+    """Returns bytes as GiB for a table."""
     return "-" if size_bytes is None else f"{size_bytes / 2**30:,.2f}"
 
 
 def seconds(value: float | None) -> str:
-    """Seconds with four significant digits, in ms below one."""
+    """Returns seconds with four significant digits, in ms below one."""
     if value is None:
         return "-"
     return f"{value * 1e3:.4g} ms" if abs(value) < 1 else f"{value:.4g} s"
@@ -110,21 +94,21 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def proven(certificate: dict[str, Any]) -> str:
-    """A certificate in words."""
-    if certificate["exact"]:
+def proven(certificate: Certificate) -> str:
+    """Returns a certificate in words."""
+    if certificate.exact:
         text = "exact"
-    elif certificate["epsilon"] is None:
+    elif certificate.epsilon is None:
         text = "nothing proven"
     else:
-        text = f"certified within {certificate['epsilon']:.2%}"
-    status = certificate.get("status")
-    return f"{text} ({status})" if status in ("heuristic", "budget", "cancelled") else text
+        text = f"certified within {certificate.epsilon:.2%}"
+    weak = certificate.status in ("heuristic", "budget", "cancelled")
+    return f"{text} ({certificate.status})" if weak else text
 
 
-def stop_if_cancelled(certificate: dict[str, Any]) -> None:
-    """Ctrl-C gave the answer so far; whoever called must still see that it was interrupted."""
-    if certificate.get("status") == "cancelled":
+def stop_if_cancelled(certificate: Certificate) -> None:
+    """Ends the command with an error if Ctrl-C cut the search short: its answer is partial."""
+    if certificate.status == "cancelled":
         raise click.exceptions.Exit(INTERRUPTED)
 
 

@@ -18,10 +18,11 @@ import msgspec
 
 from shardwise.advise.plan import read_plan
 from shardwise.cli.arguments import json_option, load_graph
-from shardwise.cli.outfiles import check_output, write_json
 from shardwise.cli.output import emit, note, say, table
+from shardwise.documents import Plan
 from shardwise.errors import BadInput, ShardwiseError
 from shardwise.measure.world import JOIN_S, World, find_world
+from shardwise.outfiles import check_output, write_json
 
 RUN_DIR_VARIABLE = "SHARDWISE_RUN_DIR"
 GRACE_S = 30.0
@@ -140,9 +141,8 @@ def _in_run_dir(name: str, field: str) -> str:
     return str(Path(folder) / name)
 
 
-def _require_executable(plan: Mapping[str, Any], path: str) -> None:
-    operators = [op for group in plan["groups"] for op in group["operators"]]
-    if not operators or any("moves" not in op for op in operators):
+def _require_executable(plan: Plan, path: str) -> None:
+    if not any(group.operators for group in plan.groups):
         raise BadInput(
             "does not say how its operators' inputs are moved",
             file=path,
@@ -151,8 +151,8 @@ def _require_executable(plan: Mapping[str, Any], path: str) -> None:
         )
 
 
-def _known_graph(plan: Mapping[str, Any], source: str | None) -> str | None:
-    """The graph where nobody names one: the launch's, a shipped one of the plan's name."""
+def _known_graph(plan: Plan, source: str | None) -> str | None:
+    """Returns the graph where nobody names one: the launch's, a shipped one of the plan's name."""
     from shardwise.capture.shipped import shipped_names
 
     if source is not None:
@@ -160,10 +160,10 @@ def _known_graph(plan: Mapping[str, Any], source: str | None) -> str | None:
     folder = os.environ.get(RUN_DIR_VARIABLE)
     if folder is not None and (Path(folder) / "graph.json").is_file():
         return str(Path(folder) / "graph.json")
-    if plan["graph_name"] in shipped_names():
-        return f"shipped:{plan['graph_name']}"
+    if plan.graph_name in shipped_names():
+        return f"shipped:{plan.graph_name}"
     raise BadInput(
-        f"what {plan['graph_name']!r} computes is not in the plan",
+        f"what {plan.graph_name!r} computes is not in the plan",
         field="graph",
         expected="--graph FILE (what `shardwise capture` wrote) or --source SOURCE",
     )
@@ -187,7 +187,7 @@ def _options(
     return RunOptions(graph, source, batch, seq, dtype, steps, warm_up)
 
 
-def _as_rank(plan: dict[str, Any], world: World, options: Any, output: str | None) -> None:
+def _as_rank(plan: Plan, world: World, options: Any, output: str | None) -> None:
     from shardwise.execute.training import train, write_report
 
     document = train(plan, world, options)
@@ -202,10 +202,8 @@ def _as_rank(plan: dict[str, Any], world: World, options: Any, output: str | Non
         show(document)
 
 
-def _launched(
-    plan: Mapping[str, Any], launcher: list[str], arguments: list[str]
-) -> dict[str, Any] | None:
-    """What rank 0 measured under torchrun; None when it was not on this host."""
+def _launched(plan: Plan, launcher: list[str], arguments: list[str]) -> dict[str, Any] | None:
+    """Returns what rank 0 measured under torchrun; None when it was not on this host."""
     with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
         found = Path(folder) / "measurement.json"
         # torchrun would leave an empty folder for logs among the temporary ones.
@@ -224,14 +222,14 @@ def _launched(
         return document
 
 
-def launcher_arguments(plan: Mapping[str, Any], launcher: list[str]) -> list[str]:
-    """The user's arguments, with what the plan knows where they say nothing."""
+def launcher_arguments(plan: Plan, launcher: list[str]) -> list[str]:
+    """Returns the user's arguments, with what the plan knows where they say nothing."""
     words = {argument.partition("=")[0].replace("_", "-").lstrip("-") for argument in launcher}
     added = []
     if not words & {"nproc-per-node"}:
-        added.append(f"--nproc-per-node={int(plan['gpus']) // max(int(plan.get('nodes') or 1), 1)}")
+        added.append(f"--nproc-per-node={plan.gpus // max(plan.nodes, 1)}")
     if not words & {"nnodes", "standalone", "rdzv-endpoint", "master-addr"}:
-        added = ["--standalone", f"--nproc-per-node={plan['gpus']}"]
+        added = ["--standalone", f"--nproc-per-node={plan.gpus}"]
         if not words & {"rdzv-conf"}:
             # The store is torchrun's own thread. When it does not answer, the host is busy.
             added.append(f"--rdzv-conf=read_timeout={JOIN_S:.0f}")
@@ -257,6 +255,3 @@ def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-COMMANDS = (run,)

@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
-from shardwise.advise.options import SOLVER_METHODS
+from shardwise import validation
 from shardwise.cli.arguments import json_option
 from shardwise.cli.output import emit, progress, proven, say, stop_if_cancelled, table
+from shardwise.cost.options import SOLVER_METHODS
+from shardwise.documents.common import Certificate
 
 MOST_ROWS = 24
 
@@ -34,7 +36,7 @@ def solve(
     as_json: bool,
 ) -> None:
     """Track the frontier of a problem file."""
-    from shardwise.advise.problem import read_problem, solve_problem
+    from shardwise.search.problem import read_problem, solve_problem
 
     read = read_problem(problem)
     with progress(quiet or as_json) as listener:
@@ -45,7 +47,7 @@ def solve(
         emit(document)
     else:
         _points(document)
-    stop_if_cancelled(document["certificate"])
+    stop_if_cancelled(_certificate(document))
 
 
 def _points(document: dict[str, Any]) -> None:
@@ -59,7 +61,8 @@ def _points(document: dict[str, Any]) -> None:
     )
     if len(points) > MOST_ROWS:
         say(f"… {len(points) - MOST_ROWS} more: see --json")
-    say(proven(document["certificate"]))
+    say(proven(_certificate(document)))
 
 
-COMMANDS = (solve,)
+def _certificate(document: dict[str, Any]) -> Certificate:
+    return validation.convert(document["certificate"], Certificate)

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from typing import Any
 
-from shardwise.advise.shares import SOURCES, shares_text
+import msgspec
+from msgspec import UNSET
+
 from shardwise.cli.output import counted, gib, note, say, seconds, table
+from shardwise.cost.shares import SOURCES, shares_text
+from shardwise.documents import Curve, CurvePoint, FrontierPoint, Quote
+from shardwise.documents.quote import OfferRow
 
 MOST_OFFERS = 24
 
 
-def curve_table(document: dict[str, Any]) -> None:
+def curve_table(document: Curve) -> None:
     """The feasible counts; the others with their reasons."""
     rows = []
     reasons: list[tuple[int, str]] = []
-    for point in document["points"]:
-        if not point["feasible"]:
-            reasons.append((point["gpus"], point["reason"]))
+    for point in document.points:
+        if not point.feasible:
+            reasons.append((point.gpus, point.reason or ""))
             continue
-        best = point["best_gpus"]
+        best = point.best_gpus
         rows.append(
             (
-                point["gpus"],
-                point["nodes"],
-                seconds(point["time_s"]),
-                seconds(point["replayed_time_s"]),
-                "-" if point["samples_per_s"] is None else f"{point['samples_per_s']:,.1f}",
-                gib(point["peak_bytes"]),
-                "-" if point["gap"] is None else f"{point['gap']:.1%}",
-                "" if best == point["gpus"] else f"{best} are faster",
+                point.gpus,
+                point.nodes,
+                seconds(point.time_s),
+                seconds(point.replayed_time_s),
+                "-" if point.samples_per_s is None else f"{point.samples_per_s:,.1f}",
+                gib(point.peak_bytes),
+                "-" if point.gap is None else f"{point.gap:.1%}",
+                "" if best == point.gpus else f"{best} are faster",
             )
         )
     for first, last, reason in _runs(reasons):
@@ -38,11 +44,11 @@ def curve_table(document: dict[str, Any]) -> None:
         say(f"{count}: does not fit: {reason}")
     if rows:
         table(
-            f"{document['graph_name']} on {document['hardware']}",
+            f"{document.graph_name} on {document.hardware}",
             ("GPUs", "nodes", "time", "overlapped", "samples/s", "peak GiB", "gap", "reason"),
             rows,
         )
-        say(stands_on([p for p in document["points"] if p["feasible"]]))
+        say(stands_on([p for p in document.points if p.feasible]))
 
 
 def _runs(reasons: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
@@ -56,20 +62,23 @@ def _runs(reasons: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
     return runs
 
 
-def stands_on(points: list[dict[str, Any]]) -> str:
-    """How much of the compute times of these points was measured: a line."""
-    known = [p["compute_shares"] for p in points if p.get("compute_shares")]
+def stands_on(points: Sequence[FrontierPoint | CurvePoint | OfferRow]) -> str:
+    """Returns how much of the compute times of these points was measured: a line."""
+    known = [p.compute_shares for p in points if p.compute_shares is not None]
     if not known:
         return "Compute times: nothing that takes time."
-    if all(shares["modelled"] == 1.0 for shares in known):
+    if all(shares.modelled == 1.0 for shares in known):
         return "Compute times: modelled (roofline)."
-    least = min(known, key=lambda shares: shares["measured"])
+    least = min(known, key=lambda shares: shares.measured)
     return f"Compute times: at the least {shares_text(least)}."
 
 
-def curve_csv(points: list[dict[str, Any]]) -> str:
-    """The points with a column for each member; shares of the compute time have one each."""
-    points = [_flat(point) for point in points]
+def curve_csv(curve: Curve) -> str:
+    """Returns the points with a column for each member.
+
+    Shares of the compute time have one each.
+    """
+    points = [_flat(msgspec.to_builtins(point)) for point in curve.points]
     columns = list(dict.fromkeys(key for point in points for key in point))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -84,39 +93,39 @@ def _flat(point: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in point.items() if key != "compute_shares"} | columns
 
 
-def quote_table(document: dict[str, Any]) -> None:
+def quote_table(document: Quote) -> None:
     """The offers, and what is not offered and why."""
-    if document["minimum_gpus"] is not None:
-        fewest = counted(document["minimum_gpus"], "GPU")
-        say(f"{document['graph_name']}: fits on {fewest} at the fewest.")
-    if document["stale"]:
+    if document.minimum_gpus is not None:
+        fewest = counted(document.minimum_gpus, "GPU")
+        say(f"{document.graph_name}: fits on {fewest} at the fewest.")
+    if document.stale:
         note("some prices are older than 90 days: see price_as_of in --json")
     rows = [
         (
-            f"{row['provider']} {row['instance_type']}" + (" (spot)" if row["spot"] else ""),
-            row["instances"],
-            f"{row['gpus']} {row['gpu_kind']}",
-            row["region"],
-            f"{row['usd_per_hour']:.2f}",
-            seconds(row["time_s"]),
+            f"{row.provider} {row.instance_type}" + (" (spot)" if row.spot else ""),
+            row.instances,
+            f"{row.gpus} {row.gpu_kind}",
+            row.region,
+            f"{row.usd_per_hour:.2f}",
+            seconds(row.time_s),
             _money(row),
         )
-        for row in document["offers"][:MOST_OFFERS]
+        for row in document.offers[:MOST_OFFERS]
     ]
     if rows:
-        what = "USD total" if document["steps"] else "USD/1M samples"
+        what = "USD total" if document.steps else "USD/1M samples"
         table(
             "offers, cheapest first",
             ("instance", "n", "GPUs", "region", "USD/h", "step", what),
             rows,
         )
     if rows:
-        say(stands_on(document["offers"]))
-    for row in document["not_offered"]:
-        say(f"not offered: {row['provider']} {row['instance_type']}: {row['reason']}")
+        say(stands_on(document.offers))
+    for row in document.not_offered:
+        say(f"not offered: {row.provider} {row.instance_type}: {row.reason}")
 
 
-def _money(row: dict[str, Any]) -> str:
-    value = row.get("usd_total", row.get("usd_per_million_samples"))
-    late = "" if row.get("meets_deadline", True) else " (late)"
-    return "-" if value is None else f"{value:,.2f}{late}"
+def _money(row: OfferRow) -> str:
+    value = row.usd_per_million_samples if row.usd_total is UNSET else row.usd_total
+    late = "" if row.meets_deadline is not False else " (late)"
+    return "-" if value is UNSET else f"{value:,.2f}{late}"
