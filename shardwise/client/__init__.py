@@ -24,10 +24,10 @@ from shardwise.client.webhooks import verify_webhook
 from shardwise.errors import BadInput
 
 if TYPE_CHECKING:
-    from shardwise.client.awaiting import AsyncClient
-    from shardwise.client.blocking import Client
+    from shardwise.client.awaiting.client import AsyncClient
+    from shardwise.client.blocking.client import Client
 
-_ROOMS = {"Client": "blocking", "AsyncClient": "awaiting"}
+_MODULES = {"Client": "blocking.client", "AsyncClient": "awaiting.client"}
 
 __all__ = [
     "AsyncClient",
@@ -48,12 +48,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     try:
-        return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name != "httpx":
             raise

@@ -35,44 +35,47 @@ class AdministrationCalls:
         self.policy = policy
 
     def get(self, path: str) -> Flow[Document]:
-        """Any document."""
+        """Returns any document."""
         return document_of((yield from asked(Request("GET", path), self.policy)))
 
     def make_key(self, tenant: str | None, body: Mapping[str, Any]) -> Flow[Document]:
-        """A new key with its secret."""
+        """Returns a new key with its secret."""
         given = {name: value for name, value in body.items() if value is not None}
         return document_of((yield from asked(post_json(keys_path(tenant), given), self.policy)))
 
     def rotate_key(self, tenant: str | None, key_id: str, overlap_s: float) -> Flow[Document]:
-        """The key that takes another's place, with its secret."""
+        """Returns the key that takes another's place, with its secret."""
         path = f"{keys_path(tenant, key_id)}/rotate"
         request = post_json(path, {"overlap_s": overlap_s})
         return document_of((yield from asked(request, self.policy)))
 
     def revoke_key(self, tenant: str | None, key_id: str) -> Flow[Document]:
-        """The key, revoked."""
+        """Returns the key, revoked."""
         request = Request("DELETE", keys_path(tenant, key_id))
         return document_of((yield from asked(request, self.policy)))
 
     def make_tenant(self, tenant: str, limits: Mapping[str, float]) -> Flow[Document]:
-        """A tenant, be it new or not."""
+        """Returns a tenant, be it new or not."""
         request = post_json(path_of("tenants"), {"id": tenant, "limits": dict(limits)})
         return document_of((yield from asked(request, self.policy)))
 
     def limit_tenant(self, tenant: str, limits: Mapping[str, float | None]) -> Flow[Document]:
-        """A tenant with other limits."""
+        """Returns a tenant with other limits."""
         body = msgspec.json.encode({"limits": dict(limits)})
         headers = {"Content-Type": "application/json"}
         request = Request("PATCH", path_of("tenants", tenant), headers=headers, body=body)
         return document_of((yield from asked(request, self.policy)))
 
     def delete_tenant(self, tenant: str) -> Flow[Document]:
-        """A tenant that is being deleted."""
+        """Returns a tenant that is being deleted."""
         request = Request("DELETE", path_of("tenants", tenant), headers={CONFIRM: tenant})
         return document_of((yield from asked(request, self.policy)))
 
     def export_tenant(self, tenant: str, path: Path) -> Flow[int]:
-        """The bytes of an archive that was written; raises `Unreachable` when it broke off."""
+        """Returns the bytes of an archive that was written.
+
+        Raises `Unreachable` when it broke off.
+        """
         request = Request("GET", path_of("tenants", tenant, "export"), read_s=ARCHIVE_READ_S)
         try:
             reply: Reply = yield Download(request, path)

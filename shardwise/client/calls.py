@@ -6,10 +6,9 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from shardwise.advise import Options
-from shardwise.advise.options import Progress
 from shardwise.client.errors import Missing, Unreachable
 from shardwise.client.exchange import (
     Flow,
@@ -24,7 +23,7 @@ from shardwise.client.exchange import (
     document_of,
     require_good,
 )
-from shardwise.client.job import Job, feasible, job_from
+from shardwise.client.job import Job, job_from, read_answer, require_kind
 from shardwise.client.questions import curve_query, job_to_share
 from shardwise.client.questions import question as question_body
 from shardwise.client.request import REQUEST_ID, path_of, post_json
@@ -36,6 +35,9 @@ from shardwise.client.uploads import (
     upload_of_hardware,
 )
 from shardwise.client.waiting import INTERRUPTS, cancel_flow, wait_flow
+from shardwise.cost.options import Progress
+from shardwise.documents import DOCUMENTS, Curve, Frontier, Plan, Quote, read
+from shardwise.documents.jobs import Allocation
 from shardwise.errors import Cancelled
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
@@ -46,6 +48,7 @@ ROUNDS = 5
 """How often an allocation is asked for while curves that it needs come and go."""
 
 Document = dict[str, Any]
+D = TypeVar("D", Frontier, Plan, Quote)
 
 
 class Calls:
@@ -57,7 +60,7 @@ class Calls:
         self._curves: OrderedDict[tuple[tuple[str, str], ...], Reply] = OrderedDict()
 
     def get(self, path: str) -> Flow[Document]:
-        """Any document."""
+        """Returns any document."""
         return document_of((yield from asked(Request("GET", path), self.policy)))
 
     def health(self) -> Flow[Document]:
@@ -71,43 +74,43 @@ class Calls:
     def page(
         self, path: str, query: Mapping[str, str | None], cursor: str | None
     ) -> Flow[Document]:
-        """One page of a list."""
+        """Returns one page of a list."""
         wanted = {"limit": PAGE, **query, "cursor": cursor}
         given = tuple((name, value) for name, value in wanted.items() if value is not None)
         return document_of((yield from asked(Request("GET", path, given), self.policy)))
 
     def send(self, request: Request) -> Flow[Document]:
-        """What an upload is answered."""
+        """Returns what an upload is answered."""
         return document_of((yield from asked(request, self.policy)))
 
     def delete(self, path: str) -> Flow[None]:
-        """Delete; raises `Missing` for what was not there."""
+        """Deletes; raises `Missing` for what was not there."""
         yield from deleted(Request("DELETE", path), self.policy)
 
     def upload_graph(self, source: Any, **keywords: Any) -> Flow[Document]:
-        """What lists say of the graph, as the service answers an upload."""
+        """Returns what lists say of the graph, as the service answers an upload."""
         return self.send(upload_of_graph(source, **keywords))
 
     def upload_hardware(self, source: Any) -> Flow[Document]:
-        """What lists say of the profile."""
+        """Returns what lists say of the profile."""
         return self.send(upload_of_hardware(source))
 
     def submit(
         self, kind: str, graph: GraphSource, hardware: HardwareSource | None, **question: Any
     ) -> Flow[Job]:
-        """Ask a question; the graph and the profile are uploaded if the service lacks them."""
+        """Asks a question; the graph and the profile are uploaded if the service lacks them."""
 
         def ask() -> Flow[Job]:
             request = post_json(path_of(f"{kind}s"), body)
             reply = yield from asked(request, self.policy)
             return job_from(document_of(reply), request.headers[REQUEST_ID])
 
-        question.setdefault("priority", self.priority or None)
-        body = question_body(graph, hardware, **question)
+        question.setdefault("priority", self.priority)
+        body = question_body(kind, graph, hardware, **question)
         return self._with_uploads(ask, (graph, hardware))
 
     def job(self, job_id: str) -> Flow[Job]:
-        """One job."""
+        """Returns one job."""
         return job_from((yield from self.get(path_of("jobs", job_id))))
 
     def wait(self, job: Job, progress: Progress | None, timeout_s: float | None) -> Flow[Job]:
@@ -126,16 +129,18 @@ class Calls:
 
     def answer(
         self,
-        kind: str,
+        kind: type[D],
         graph: GraphSource,
         hardware: HardwareSource | None,
         progress: Progress | None,
         timeout_s: float | None,
         **question: Any,
-    ) -> Flow[Document]:
-        """The answer to a question, waited for."""
-        job = yield from self.submit(kind, graph, hardware, **question)
-        return (yield from self._answer_of(job, progress, timeout_s))
+    ) -> Flow[D]:
+        """Asks a question and waits; returns the answer, which is a document of this kind."""
+        name = next(name for name, known in DOCUMENTS.items() if known is kind)
+        job = yield from self.submit(name, graph, hardware, **question)
+        answer: D = yield from self._answer_of(job, progress, timeout_s)
+        return answer
 
     def curve(
         self,
@@ -145,8 +150,11 @@ class Calls:
         options: Options | None,
         progress: Progress | None,
         timeout_s: float | None,
-    ) -> Flow[Document]:
-        """The curve by `GET`, which a service answers from memory; 304 when this client has it."""
+    ) -> Flow[Curve]:
+        """Returns the curve by `GET`, which a service answers from memory.
+
+        304 when this client has it.
+        """
 
         def ask() -> Flow[tuple[Reply, str]]:
             before = self._curves.get(query)
@@ -161,17 +169,20 @@ class Calls:
         reply, once = yield from self._with_uploads(ask, (graph, hardware))
         if reply.status == 202:
             job = job_from(document_of(reply), once)
-            return (yield from self._answer_of(job, progress, timeout_s))
+            computed: Curve = yield from self._answer_of(job, progress, timeout_s)
+            return computed
         if "etag" in reply.headers:
             self._curves[query] = reply
             self._curves.move_to_end(query)
             if len(self._curves) > MOST_CURVES:
                 self._curves.popitem(last=False)
-        return feasible(document_of(reply), "curve")
+        curve: Curve = read_answer(document_of(reply), "curve")
+        return curve
 
-    def plan_of(self, plan_id: str) -> Flow[Document]:
+    def plan_of(self, plan_id: str) -> Flow[Plan]:
         """A plan by its own id, or by its job's."""
-        return job_from((yield from self.get(path_of("plans", plan_id)))).answer()
+        plan: Plan = job_from((yield from self.get(path_of("plans", plan_id)))).answer()
+        return plan
 
     def allocate(
         self,
@@ -180,8 +191,8 @@ class Calls:
         objective: str,
         progress: Progress | None,
         timeout_s: float | None,
-    ) -> Flow[Document]:
-        """The allocation, once the curves that it needs are computed."""
+    ) -> Flow[Allocation]:
+        """Returns the allocation, once the curves that it needs are computed."""
         body = {
             "jobs": [job_to_share(job) for job in jobs],
             "gpus": gpus,
@@ -197,15 +208,15 @@ class Calls:
         for _ in range(ROUNDS):
             reply, once = yield from self._with_uploads(ask, sources)
             if reply.status != 202:
-                return feasible(document_of(reply), "allocation")
-            for document in document_of(reply)["waiting_for"]:
-                job = job_from(document, once)
+                document = document_of(reply)
+                require_kind(document, "allocation")
+                return read(document, Allocation)
+            for waiting in document_of(reply)["waiting_for"]:
+                job = job_from(waiting, once)
                 yield from self._answer_of(job, progress, timeout_s)
         raise Unreachable("the curves of the allocation do not stay on the service")
 
-    def _answer_of(
-        self, job: Job, progress: Progress | None, timeout_s: float | None
-    ) -> Flow[Document]:
+    def _answer_of(self, job: Job, progress: Progress | None, timeout_s: float | None) -> Flow[Any]:
         """The answer of a job that was asked for only for this."""
         try:
             job = yield from self._ended(job, progress, timeout_s)
@@ -222,7 +233,7 @@ class Calls:
         return (yield from wait_flow(job, self.policy, progress, timeout_s))
 
     def _with_uploads(self, ask: Callable[[], Flow[T]], sources: Iterable[Any]) -> Flow[T]:
-        """Ask; where something is missing, upload what was given as objects and ask again."""
+        """Asks; where something is missing, uploads what was given as objects and asks again."""
         try:
             return (yield from ask())
         except Missing:

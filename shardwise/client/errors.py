@@ -112,7 +112,7 @@ class JobCancelled(Cancelled):
 def error_of(
     status: int, document: Document, retry_after_s: float | None
 ) -> ServiceError | Refused | JobRefused | Unreachable:
-    """The error that a problem document is."""
+    """Returns the error that a problem document is."""
     slug = str(document.get("type", "")).removeprefix(PREFIX)
     job = document.get("job")
     if slug == "failed" and isinstance(job, Mapping) and isinstance(job.get("error"), Mapping):
@@ -131,7 +131,7 @@ def error_of(
 
 
 def error_of_job(error: Document) -> JobRefused | JobFailed:
-    """The error that stands in a failed job."""
+    """Returns the error that stands in a failed job."""
     if str(error.get("type", "")).removeprefix(PREFIX) == "invalid":
         return JobRefused(error)
     return JobFailed(error)

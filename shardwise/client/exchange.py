@@ -127,12 +127,12 @@ class Policy:
     patience_s: float = 30.0
 
     def pause_s(self, tries: int) -> float:
-        """How long to wait after so many tries."""
+        """Returns how long to wait after so many tries."""
         longest: float = min(self.first_s * 2.0 ** (tries - 1), self.most_s)
         return longest * random.uniform(0.5, 1.0)
 
     def again_after_s(self, reply: Reply, tries: int) -> float | None:
-        """How long to wait before asking again; None when this reply is the answer."""
+        """Returns how long to wait before asking again; None when this reply is the answer."""
         if reply.status not in AGAIN or tries > self.retries:
             return None
         told = reply.retry_after_s
@@ -143,7 +143,7 @@ class Policy:
 
 
 def exchange(request: Request, policy: Policy) -> Flow[Reply]:
-    """The reply to a request, sent again where that may help. Raises `Unreachable`."""
+    """Returns the reply to a request, sent again where that may help. Raises `Unreachable`."""
     tries, lost = 0, False
     while True:
         tries += 1
@@ -175,7 +175,7 @@ def deleted(request: Request, policy: Policy) -> Flow[None]:
 
 
 def require_good(reply: Reply) -> Reply:
-    """The reply, if it is not an error."""
+    """Returns the reply, if it is not an error."""
     if reply.status < 400 and reply.status not in (301, 302, 303, 307, 308):
         return reply
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -185,11 +185,13 @@ def require_good(reply: Reply) -> Reply:
 
 
 def document_of(reply: Reply) -> dict[str, Any]:
-    """The JSON object of a reply."""
+    """Returns the JSON object of a reply."""
     try:
         document = msgspec.json.decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         document = None
     if not isinstance(document, dict):
-        raise Unreachable("what answers is no Shardwise service: its answer is no JSON object")
+        raise Unreachable(
+            "what answers is not a Shardwise service: its answer is not a JSON object"
+        )
     return document

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise import documents
 from shardwise.client.errors import JobCancelled, Unreachable, error_of_job
 from shardwise.errors import BadInput
 
 ENDED = ("done", "failed", "cancelled")
-INFEASIBLE = "shardwise.infeasible/1"
+INFEASIBLE = documents.schema_of(documents.Infeasible)
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Job:
         """Whether nothing will change any more."""
         return self.state in ENDED
 
-    def answer(self) -> dict[str, Any]:
-        """The document that the library's function gives for the same question.
+    def answer(self) -> Any:
+        """Returns what the library's function returns for the same question.
 
         Raises what the library raises: `Infeasible`, `BadInput`, `SolverError`; `JobCancelled`.
         """
@@ -68,21 +69,30 @@ class Job:
             raise error_of_job(self.document.get("error") or {})
         if "result" not in self.document:
             raise BadInput(f"the job {self.id} is {self.state}", expected="one that is done")
-        return feasible(self.document["result"], self.kind)
+        return read_answer(self.document["result"], self.kind)
 
 
 def job_from(document: dict[str, Any], request_id: str | None = None) -> Job:
-    """The job of a reply; `request_id` is that of the request which may have made it."""
+    """Returns the job of a reply; `request_id` is that of the request which may have made it."""
     if document.get("schema") != "shardwise.job/1":
-        raise Unreachable(f"the service's answer is {document.get('schema')!r}, which is no job")
+        raise Unreachable(f"the service's answer is {document.get('schema')!r}, which is not a job")
     return Job(document, request_id is not None and document.get("request_id") == request_id)
 
 
-def feasible(document: dict[str, Any], kind: str) -> dict[str, Any]:
-    """An answer of this kind; raises `Infeasible` with the reason when that is the answer."""
+def read_answer(document: dict[str, Any], kind: str) -> Any:
+    """Returns an answer as the type of its kind (`shardwise.documents`).
+
+    Raises `Infeasible` with the reason if nothing fits, `BadInput` for anything else.
+    """
+    require_kind(document, kind)
+    return documents.read(document, documents.DOCUMENTS[kind])
+
+
+def require_kind(document: dict[str, Any], kind: str) -> None:
+    """Raises `Infeasible` if nothing fits, `BadInput` unless it is a document of this kind."""
     schema = document.get("schema")
     if schema == INFEASIBLE:
-        from shardwise.advise.search import Infeasible
+        from shardwise.search.search import Infeasible
 
         raise Infeasible(document["reason"])
     if schema != f"shardwise.{kind}/1":
@@ -91,4 +101,3 @@ def feasible(document: dict[str, Any], kind: str) -> dict[str, Any]:
             field="schema",
             expected=f"shardwise.{kind}/1; is the service of another release?",
         )
-    return document

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -19,6 +19,7 @@ from shardwise.client.exchange import (
 from shardwise.client.request import path_of, post_json
 from shardwise.client.uploads import GraphSource, upload_of_graph
 from shardwise.client.waiting import MORE_RETRIES, POLL_S
+from shardwise.documents import LaunchRequest, request_body
 from shardwise.graph import Graph
 
 Document = dict[str, Any]
@@ -29,47 +30,6 @@ Tell = Callable[[Document], None]
 """Gets a launch's document whenever it was looked at, or one line of its output."""
 
 
-@dataclass(frozen=True)
-class LaunchSpec:
-    """What is to be launched: the members of `POST /v1/launches` (docs/service.md)."""
-
-    plan: Mapping[str, Any] | None = None
-    plan_id: str | None = None
-    kind: str = "run"
-    entry_point: str | None = None
-    arguments: Sequence[str] = ()
-    environment: Mapping[str, str] | None = None
-    agents: int | Sequence[str] = 1
-    ranks_per_agent: int | None = None
-    device_kind: str | None = None
-    memory_limit_bytes: float | None = None
-    time_limit_s: float | None = None
-    master_port: int = 0
-    hardware: str | None = None
-    operators: str | None = None
-
-    def body(self) -> Document:
-        """The request's document: what was given, nothing else."""
-        agents = self.agents if isinstance(self.agents, int) else list(self.agents)
-        whole = {
-            "kind": self.kind,
-            "plan": None if self.plan is None else dict(self.plan),
-            "plan_id": self.plan_id,
-            "entry_point": self.entry_point,
-            "arguments": list(self.arguments),
-            "environment": dict(self.environment or {}),
-            "agents": agents,
-            "ranks_per_agent": self.ranks_per_agent,
-            "device_kind": self.device_kind,
-            "memory_limit_bytes": self.memory_limit_bytes,
-            "time_limit_s": self.time_limit_s,
-            "master_port": self.master_port,
-            "hardware": self.hardware,
-            "operators": self.operators,
-        }
-        return {name: value for name, value in whole.items() if value is not None}
-
-
 class LaunchCalls:
     """The flows about agents, launches, accuracy and refits."""
 
@@ -77,15 +37,15 @@ class LaunchCalls:
         self.policy = policy
 
     def post(self, path: str, body: Any) -> Flow[Document]:
-        """A POST that may be sent again."""
+        """Returns a POST that may be sent again."""
         return document_of((yield from asked(post_json(path, body), self.policy)))
 
     def delete(self, path: str) -> Flow[Document]:
-        """A DELETE that is answered with a document."""
+        """Returns a DELETE that is answered with a document."""
         return document_of((yield from asked(Request("DELETE", path), self.policy)))
 
     def forget(self, launch_id: str) -> Flow[None]:
-        """Delete an ended launch; raises `Missing` for what was not there."""
+        """Deletes an ended launch; raises `Missing` for what was not there."""
         query = (("forget", "true"),)
         yield from deleted(Request("DELETE", path_of("launches", launch_id), query), self.policy)
 
@@ -93,20 +53,20 @@ class LaunchCalls:
         """A DELETE that is answered with nothing; raises `Missing` for what was not there."""
         yield from deleted(Request("DELETE", path), self.policy)
 
-    def start(self, spec: LaunchSpec, graph: GraphSource | None) -> Flow[Document]:
-        """Launch; a graph that is given as an object is uploaded first."""
+    def start(self, ask: LaunchRequest, graph: GraphSource | None) -> Flow[Document]:
+        """Launches; a graph that is given as an object is uploaded first."""
         if isinstance(graph, Graph):
             yield from asked(upload_of_graph(graph), self.policy)
-        return (yield from self.post(path_of("launches"), spec.body()))
+        return (yield from self.post(path_of("launches"), request_body(ask)))
 
     def get(self, launch_id: str) -> Flow[Document]:
-        """One launch."""
+        """Returns one launch."""
         return document_of(
             (yield from asked(Request("GET", path_of("launches", launch_id)), self.policy))
         )
 
     def log_page(self, launch_id: str, after: int, rank: int | None, limit: int) -> Flow[Document]:
-        """A page of output behind line `after`."""
+        """Returns a page of output behind line `after`."""
         query = [("after", str(after)), ("limit", str(limit))]
         if rank is not None:
             query.append(("rank", str(rank)))
@@ -137,7 +97,7 @@ class LaunchCalls:
             yield Sleep(pause_s)
 
     def _tell_lines(self, launch_id: str, after: int, line: Tell) -> Flow[int]:
-        """Tell all lines behind `after`; the number of the last."""
+        """Tells all lines behind `after`. Returns the number of the last."""
         while True:
             page = yield from self.log_page(launch_id, after, None, LOG_PAGE)
             for found in page["lines"]:
@@ -148,6 +108,6 @@ class LaunchCalls:
 
 
 def accuracy_query(graph: str | None, hardware: str | None) -> dict[str, str]:
-    """The query of `GET /v1/accuracy`."""
+    """Returns the query of `GET /v1/accuracy`."""
     given = {"graph": graph, "hardware": hardware}
     return {name: value for name, value in given.items() if value is not None}

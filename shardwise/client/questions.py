@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
+from msgspec import to_builtins
+
 from shardwise.advise import Options
 from shardwise.client.uploads import GraphSource, HardwareSource, graph_name, hardware_name
+from shardwise.documents import QUESTIONS, Curve, request_body
 from shardwise.errors import BadInput
 from shardwise.hardware import Offer
 from shardwise.hardware.offers import UNDATED
@@ -23,7 +26,7 @@ OFFER_COLUMNS = (
 
 
 def options_document(options: Options | None) -> dict[str, Any]:
-    """The options that are not the defaults, by name; pins as rules.
+    """Returns the options that are not the defaults, by name; pins as rules.
 
     Raises `BadInput` for `threads`, which the service's settings decide.
     """
@@ -44,7 +47,7 @@ def options_document(options: Options | None) -> dict[str, Any]:
 
 
 def options_query(options: Options | None) -> list[tuple[str, str]]:
-    """The same as parameters of a query."""
+    """Returns the same as parameters of a query."""
     query: list[tuple[str, str]] = []
     for name, value in options_document(options).items():
         if name == "pins":
@@ -59,13 +62,17 @@ def options_query(options: Options | None) -> list[tuple[str, str]]:
 
 
 def question(
-    graph: GraphSource, hardware: HardwareSource | None, options: Options | None, **more: Any
+    kind: str,
+    graph: GraphSource,
+    hardware: HardwareSource | None,
+    options: Options | None,
+    **more: Any,
 ) -> dict[str, Any]:
-    """The body of a question; members that are None are left out."""
-    document: dict[str, Any] = {"graph": graph_name(graph), "options": options_document(options)}
+    """Returns the body of a question of a kind; `more` are members of its request."""
     if hardware is not None:
-        document["hardware"] = hardware_name(hardware)
-    return document | {name: value for name, value in more.items() if value is not None}
+        more["hardware"] = hardware_name(hardware)
+    request = QUESTIONS[kind](graph=graph_name(graph), options=options_document(options), **more)
+    return request_body(request)
 
 
 def curve_query(
@@ -75,7 +82,10 @@ def curve_query(
     options: Options | None,
     priority: int = 0,
 ) -> tuple[tuple[str, str], ...]:
-    """The query of `GET /v1/curves`; a priority of 0 is left out, as older services know none."""
+    """Returns the query of `GET /v1/curves`.
+
+    A priority of 0 is left out, as older services know none.
+    """
     return (
         ("graph", graph_name(graph)),
         ("hardware", hardware_name(hardware)),
@@ -86,12 +96,14 @@ def curve_query(
 
 
 def job_to_share(job: Mapping[str, Any]) -> dict[str, Any]:
-    """One job of an allocation: `graph`, `hardware`, `options` may be the library's objects."""
+    """Returns one job of an allocation: each member may be the library's object."""
     document = dict(job)
     if isinstance(document.get("graph"), GraphSource):
         document["graph"] = graph_name(document["graph"])
     if isinstance(document.get("hardware"), HardwareSource):
         document["hardware"] = hardware_name(document["hardware"])
+    if isinstance(document.get("curve"), Curve):
+        document["curve"] = to_builtins(document["curve"])
     if isinstance(document.get("options"), Options):
         document["options"] = options_document(document["options"])
     return document

@@ -22,7 +22,7 @@ def post(
     *,
     query: tuple[tuple[str, str], ...] = (),
 ) -> Request:
-    """A POST that may be sent again: the service answers a repeat as it did the first time."""
+    """Returns a POST that may be sent again: a repeat is answered as the first one was."""
     once = secrets.token_hex(16)
     return Request(
         "POST",
@@ -34,7 +34,7 @@ def post(
 
 
 def post_json(path: str, document: Any) -> Request:
-    """A POST of a JSON document."""
+    """Returns a POST of a JSON document."""
     return post(path, msgspec.json.encode(document), {"Content-Type": "application/json"})
 
 

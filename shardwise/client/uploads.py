@@ -29,12 +29,12 @@ MOST_PACKED = 100
 
 
 def graph_name(source: GraphSource) -> str:
-    """How a question names the graph."""
+    """Returns how a question names the graph."""
     return source if isinstance(source, str) else graph_id(source)
 
 
 def hardware_name(source: HardwareSource) -> str:
-    """How a question names the profile: a built-in one by its name."""
+    """Returns how a question names the profile: a built-in one by its name."""
     if isinstance(source, str):
         return source
     if source.name in list_builtin():
@@ -52,7 +52,7 @@ def upload_of_graph(
     seq: int | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Request:
-    """The request that uploads a graph.
+    """Returns the request that uploads a graph.
 
     `source`: a graph, its document, the bytes of a JSON or gzip file, or a path; a path that ends
     in `.onnx`, or bytes that are no JSON and no gzip, are an ONNX file, and for that `name`,
@@ -80,7 +80,7 @@ def upload_of_graph(
 
 
 def upload_of_hardware(source: Hardware | Mapping[str, Any] | Path) -> Request:
-    """The request that uploads a profile; `BadInput` for a file that is none."""
+    """Returns the request that uploads a profile; `BadInput` for a file that is none."""
     if isinstance(source, Path):
         source = load_hardware(str(source.absolute()))
     document = hardware_document(source) if isinstance(source, Hardware) else source

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from shardwise.advise.options import Progress
 from shardwise.client.exchange import (
     Close,
     Flow,
@@ -25,6 +24,7 @@ from shardwise.client.exchange import (
     document_of,
 )
 from shardwise.client.job import Job, job_from
+from shardwise.cost.options import Progress
 from shardwise.errors import Cancelled
 
 SILENT_S = 5.0
@@ -86,7 +86,7 @@ def _until_ended(job: Job, policy: Policy, tell: Tell) -> Flow[Job]:
 
 
 def _follow(job: Job, tell: Tell) -> Flow[bool]:
-    """Tell of the job's events until its stream ends; whether anything was heard at all."""
+    """Tells of the job's events until its stream ends. Returns whether there were any."""
     accept = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     request = Request("GET", f"{job.location}/events", headers=accept, read_s=SILENT_S)
     try:
@@ -115,7 +115,7 @@ def _follow(job: Job, tell: Tell) -> Flow[bool]:
 
 
 def _told(line: str, before: Job) -> Job:
-    """The job as a line of the stream shows it; other lines leave it as it was."""
+    """Returns the job as a line of the stream shows it; other lines leave it as it was."""
     if not line.startswith("data:"):
         return before
     try:

@@ -19,12 +19,12 @@ KEY_EXPECTED = "a key as `shardwise keys create` prints it"
 
 
 def settings(server: str, key: str | None, timeout_s: float) -> dict[str, Any]:
-    """The keywords of httpx's clients. `BadInput` for what is no URL or cannot be a key."""
+    """Returns the keywords of httpx's clients. `BadInput` for what is no URL or cannot be a key."""
     host = _host(server)
     headers = {"User-Agent": f"shardwise/{__version__}", "Accept": "application/json"}
     if key is not None:
         if not (key and key.isascii() and key.isprintable() and " " not in key):
-            raise BadInput("this is no key", field="key", expected=KEY_EXPECTED)
+            raise BadInput("this is not a key", field="key", expected=KEY_EXPECTED)
         headers["Authorization"] = f"Bearer {key}"
     if not 0 < timeout_s < float("inf"):
         raise BadInput(f"{timeout_s}", field="timeout_s", expected="a finite number above 0")
@@ -43,7 +43,7 @@ def settings(server: str, key: str | None, timeout_s: float) -> dict[str, Any]:
 
 
 def built(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
-    """The request as httpx sends it."""
+    """Returns the request as httpx sends it."""
     keywords: dict[str, Any] = {}
     if request.read_s is not None:
         usual = client.timeout
@@ -61,12 +61,12 @@ def built(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.R
 
 
 def reply_of(response: httpx.Response) -> Reply:
-    """A response that was read."""
+    """Returns a response that was read."""
     return Reply(response.status_code, dict(response.headers), response.content)
 
 
 def lost(server: str, error: httpx.RequestError) -> Lost:
-    """The error in one line that names the server."""
+    """Returns the error in one line that names the server."""
     if isinstance(error, httpx.TimeoutException):
         reason = "no answer within the time limit"
     else:
@@ -84,7 +84,7 @@ def _host(server: str) -> str:
         host = None
     if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
         raise BadInput(
-            f"{server[:200]!r} is no server", field="server", expected="http://HOST:PORT"
+            f"{server[:200]!r} is not a server", field="server", expected="http://HOST:PORT"
         )
     if parts.username is not None:
         raise BadInput("a name or password in the URL", field="server", expected="a key instead")

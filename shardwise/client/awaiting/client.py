@@ -1,4 +1,4 @@
-"""`AsyncClient`: the service from a program that awaits; `Client` says what each call does."""
+"""`AsyncClient` and `Client`: the calls of the service."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 import httpx
 
 from shardwise.advise import Options
-from shardwise.advise.options import Progress
 from shardwise.client.administering import AdministrationCalls
-from shardwise.client.awaiting_administration import AsyncAdministrationMethods
-from shardwise.client.awaiting_launches import AsyncLaunchMethods
+from shardwise.client.awaiting.administration import AsyncAdministrationMethods
+from shardwise.client.awaiting.launches import AsyncLaunchMethods
 from shardwise.client.calls import Calls, Document
 from shardwise.client.exchange import (
     Close,
@@ -36,6 +35,9 @@ from shardwise.client.questions import offers_csv
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource, HardwareSource
 from shardwise.client.wire import built, lost, reply_of, settings
+from shardwise.cost.options import Progress
+from shardwise.documents import Curve, Frontier, Plan, Quote
+from shardwise.documents.jobs import Allocation
 from shardwise.files import private_file
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Offer
@@ -51,10 +53,24 @@ class _Lines:
 
 
 class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
-    """As `Client`, with coroutines: `async with AsyncClient("http://…") as client: …`
+    """A Shardwise service.
 
-    A task that is cancelled inside `frontier`, `curve`, `plan`, `quote` or `allocate` cancels the
-    job too, if it was this call that made it. One client serves any number of tasks.
+        with Client("http://127.0.0.1:8000") as client: …
+        async with AsyncClient("http://127.0.0.1:8000") as client: …
+
+    `AsyncClient` has the methods of `Client` as coroutines. `key`: as `shardwise keys create`
+    printed it; a service on loopback without keys needs none. `timeout_s`: how long an answer to
+    one request may take (connecting: 5 s at most). `retries`: how often a request is sent again
+    whose answer was lost, or was 429 with Retry-After, 502, 503 or 504; every request is such that
+    a repeat changes nothing. `priority`, -10 to 10: of its questions among those of the same
+    tenant; higher ones are computed first. `frontier`, `curve`, `plan` and `quote` return what the
+    functions of `shardwise.advise` return and take the same `progress`; they upload graphs and
+    profiles that the service lacks.
+
+    Raises the errors of `shardwise.client.errors` and what the library raises for the same
+    question: `BadInput`, `Infeasible`, `SolverError`. A `Client` is for one thread at a time; an
+    `AsyncClient` serves any number of tasks, and a task that is cancelled inside such a call
+    cancels the job too, if it was this call that made it.
     """
 
     def __init__(
@@ -74,7 +90,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         self._http = httpx.AsyncClient(**settings(server, key, timeout_s), transport=transport)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> AsyncClient:
@@ -89,12 +105,12 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         await self.close()
 
     async def health(self) -> Document:
-        """Whether questions are taken and computed: `status` and `checks`."""
+        """Returns whether questions are taken and computed: `status` and `checks`."""
         return await self._run(self._calls.health())
 
     async def usage(self) -> Document:
-        """What this tenant has used of each quota: `quotas` by the setting's name, each with `used`
-        and `limit`."""
+        """Returns what this tenant has used of each quota: `quotas` by the setting's name, each
+        with `used` and `limit`."""
         return await self._run(self._calls.get(path_of("usage")))
 
     async def upload_graph(
@@ -106,7 +122,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         seq: int | None = None,
         sizes: Mapping[str, int] | None = None,
     ) -> Document:
-        """Upload a graph (an object, a document, a `.json`, `.json.gz` or `.onnx` file, or the
+        """Uploads a graph (an object, a document, a `.json`, `.json.gz` or `.onnx` file, or the
         bytes of one); its `id`, name and sizes. The keywords are for ONNX: what the graph is
         called, and the sizes of dimensions that the file leaves open."""
         return await self._run(
@@ -114,35 +130,35 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         )
 
     def graphs(self) -> AsyncIterator[Document]:
-        """What is stored, newest first."""
+        """Returns what is stored, newest first."""
         return self._list("graphs")
 
     async def graph(self, graph_id: str) -> Document:
-        """What lists say of a graph."""
+        """Returns what lists say of a graph."""
         return await self._run(self._calls.get(path_of("graphs", graph_id)))
 
     async def graph_document(self, graph_id: str) -> Document:
-        """A graph as `shardwise.graph/1`."""
+        """Returns a graph as `shardwise.graph/1`."""
         return await self._run(self._calls.get(path_of("graphs", graph_id, "document")))
 
     async def delete_graph(self, graph_id: str) -> None:
-        """Forget a graph with all answers about it."""
+        """Forgets a graph with all answers about it."""
         await self._run(self._calls.delete(path_of("graphs", graph_id)))
 
     async def upload_hardware(self, source: Hardware | Mapping[str, Any] | Path) -> Document:
-        """Upload a profile; its `id` and what lists say of it."""
+        """Uploads a profile. Returns its `id` and what lists say of it."""
         return await self._run(self._calls.upload_hardware(source))
 
     def hardware(self) -> AsyncIterator[Document]:
-        """The uploaded profiles, newest first, then the built-in ones."""
+        """Returns the uploaded profiles, newest first, then the built-in ones."""
         return self._list("hardware")
 
     async def hardware_document(self, name: str) -> Document:
-        """A profile as `shardwise.hardware/1`, by id or built-in name."""
+        """Returns a profile as `shardwise.hardware/1`, by id or built-in name."""
         return await self._run(self._calls.get(path_of("hardware", name)))
 
     async def delete_hardware(self, hardware_id: str) -> None:
-        """Forget an uploaded profile."""
+        """Forgets an uploaded profile."""
         await self._run(self._calls.delete(path_of("hardware", hardware_id)))
 
     async def frontier(
@@ -154,11 +170,11 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         progress: Progress | None = None,
         *,
         timeout_s: float | None = None,
-    ) -> Document:
-        """The frontier, `shardwise.frontier/1`, as `shardwise.advise.frontier` gives it."""
+    ) -> Frontier:
+        """Returns the frontier, `shardwise.frontier/1`, as `shardwise.advise.frontier` gives it."""
         return await self._run(
             self._calls.answer(
-                "frontier", graph, hardware, progress, timeout_s, options=options, gpus=gpus
+                Frontier, graph, hardware, progress, timeout_s, options=options, gpus=gpus
             )
         )
 
@@ -171,8 +187,11 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         progress: Progress | None = None,
         *,
         timeout_s: float | None = None,
-    ) -> Document:
-        """The curve, `shardwise.curve/1`. Asked again, it costs a 304: its ETag is remembered."""
+    ) -> Curve:
+        """Returns the curve, `shardwise.curve/1`.
+
+        Asked again, it costs a 304: its ETag is remembered.
+        """
         return await self._run(
             self._calls.curve(graph, hardware, max_gpus, options, progress, timeout_s)
         )
@@ -188,17 +207,20 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         options: Options | None = None,
         progress: Progress | None = None,
         timeout_s: float | None = None,
-    ) -> Document:
-        """The plan, `shardwise.plan/1`; raises `Infeasible` with the reason."""
+    ) -> Plan:
+        """Returns the plan; raises `Infeasible` with the reason.
+
+        `point`: the `plan_id` of a point of the frontier, taken instead of the objective's.
+        """
         return await self._run(
             self._calls.answer(
-                "plan", graph, hardware, progress, timeout_s,
+                Plan, graph, hardware, progress, timeout_s,
                 options=options, gpus=gpus, objective=objective, point=point,
             )
         )  # fmt: skip
 
-    async def plan_of(self, plan_id: str) -> Document:
-        """A plan that was computed, by its `id`."""
+    async def plan_of(self, plan_id: str) -> Plan:
+        """Returns a plan that was computed, by its `id`."""
         return await self._run(self._calls.plan_of(plan_id))
 
     async def quote(
@@ -213,11 +235,14 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         options: Options | None = None,
         progress: Progress | None = None,
         timeout_s: float | None = None,
-    ) -> Document:
-        """The quote, `shardwise.quote/1`; without `offers` from those that the service ships."""
+    ) -> Quote:
+        """Returns the quote, `shardwise.quote/1`.
+
+        Without `offers` from those that the service ships.
+        """
         return await self._run(
             self._calls.answer(
-                "quote", graph, None, progress, timeout_s,
+                Quote, graph, None, progress, timeout_s,
                 options=options, offers_csv=offers_csv(offers), deadline_s=deadline_s,
                 budget_usd=budget_usd, steps=steps, max_instances=max_instances,
             )
@@ -231,7 +256,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         *,
         progress: Progress | None = None,
         timeout_s: float | None = None,
-    ) -> Document:
+    ) -> Allocation:
         """Share GPUs among jobs, `shardwise.allocation/1`.
 
         A job has `name`, `weight`, `steps`, `deadline_s`, and either its `curve` or the `graph`,
@@ -248,20 +273,23 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         options: Options | None = None,
         **question: Any,
     ) -> Job:
-        """Ask without waiting. `kind`: frontier, curve, plan, quote; `question`: the other members
-        of the request (docs/service.md), such as `gpus`. The job goes on when this program ends."""
+        """Asks without waiting.
+
+        `kind`: frontier, curve, plan, quote; `question`: the other members of the request
+        (docs/service.md), such as `gpus`. The job goes on when this program ends.
+        """
         return await self._run(
             self._calls.submit(kind, graph, hardware, options=options, **question)
         )
 
     async def job(self, job_id: str) -> Job:
-        """A job of any kind."""
+        """Returns a job of any kind."""
         return await self._run(self._calls.job(job_id))
 
     def jobs(
         self, *, kind: str | None = None, state: str | None = None, graph: str | None = None
     ) -> AsyncIterator[Job]:
-        """The jobs, newest first."""
+        """Returns the jobs, newest first."""
         pages = self._list("jobs", kind=kind, state=state, graph=graph)
         return (job_from(document) async for document in pages)
 
@@ -277,7 +305,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         return await self._run(self._calls.wait(job, progress, timeout_s))
 
     async def cancel(self, job: Job | str) -> Job:
-        """Ask a job to stop; one that has ended stays as it is."""
+        """Asks a job to stop; one that has ended stays as it is."""
         return await self._run(self._calls.cancel(job))
 
     async def _list(self, name: str, **query: str | None) -> AsyncIterator[Document]:
@@ -295,7 +323,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
                 return
 
     async def _run(self, flow: Flow[T]) -> T:
-        """Take the flow's steps; what goes wrong in one is the flow's to handle."""
+        """Takes the flow's steps; what goes wrong in one is the flow's to handle."""
         try:
             step = next(flow)
             while True:

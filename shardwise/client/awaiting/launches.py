@@ -1,4 +1,4 @@
-"""What `AsyncClient` has for agents and launches; `LaunchMethods` says what each call does."""
+"""What the clients have for agents and launches."""
 
 from __future__ import annotations
 
@@ -10,54 +10,57 @@ from shardwise.client.launching import (
     LOG_PAGE,
     Document,
     LaunchCalls,
-    LaunchSpec,
     Tell,
     accuracy_query,
 )
 from shardwise.client.request import path_of
 from shardwise.client.uploads import GraphSource
 from shardwise.client.webhooks import webhook_body
+from shardwise.documents import LaunchRequest
 
 
 class AsyncLaunchMethods:
-    """Agents, launches, accuracy, refits, webhooks. `AsyncClient` says how they are sent."""
+    """Agents, launches, accuracy, refits, webhooks. The clients say how they are sent."""
 
     _launches: LaunchCalls
 
     def agents(self) -> AsyncIterator[Document]:
-        """The agents, newest first, as `shardwise.agent/1`."""
+        """Returns the agents, newest first, as `shardwise.agent/1`."""
         return self._list("agents")
 
     async def agent(self, agent_id: str) -> Document:
-        """One agent: its state, inventory and jobs."""
+        """Returns one agent: its state, inventory and jobs."""
         return await self._run(self._one(path_of("agents", agent_id)))
 
     async def enrolment_token(
         self, name: str = "", expires_s: float = 3600.0, uses: int = 1
     ) -> Document:
-        """A `token` with which as many agents as it has uses may enrol (scope admin)."""
+        """Returns a `token` with which as many agents as it has uses may enrol (scope admin)."""
         body: Document = {"name": name, "expires_s": expires_s}
         if uses != 1:  # An older service knows no uses.
             body["uses"] = uses
         return await self._run(self._launches.post(path_of("agents", "tokens"), body))
 
     async def drain_agent(self, agent_id: str, reason: str = "") -> Document:
-        """Give an agent no more work; what runs there goes on (scope admin)."""
+        """Gives an agent no more work; what runs there goes on (scope admin)."""
         path = path_of("agents", agent_id, "drain")
         return await self._run(self._launches.post(path, {"reason": reason}))
 
     async def undrain_agent(self, agent_id: str) -> Document:
-        """Give an agent work again (scope admin)."""
+        """Gives an agent work again (scope admin)."""
         return await self._run(self._launches.post(path_of("agents", agent_id, "undrain"), {}))
 
     async def start_launch(self, graph: GraphSource | None = None, **spec: Any) -> Document:
-        """Launch on agents; the keywords are the fields of `LaunchSpec`: `plan` or `plan_id`,
+        """Starts a launch on agents. Returns it at once: it is queued.
+
+        The keywords are the fields of `shardwise.documents.LaunchRequest`: `plan` or `plan_id`,
         `kind`, `entry_point`, `arguments`, `agents`, `ranks_per_agent`, … A `graph` that is an
-        object is uploaded first. Answers at once with the launch, which is queued."""
-        return await self._run(self._launches.start(LaunchSpec(**spec), graph))
+        object is uploaded first.
+        """
+        return await self._run(self._launches.start(LaunchRequest(**spec), graph))
 
     def launches(self, state: str | None = None) -> AsyncIterator[Document]:
-        """The launches, newest first."""
+        """Returns the launches, newest first."""
         return self._list("launches", state=state)
 
     async def launch(self, launch_id: str) -> Document:
@@ -65,11 +68,11 @@ class AsyncLaunchMethods:
         return await self._run(self._launches.get(launch_id))
 
     async def stop_launch(self, launch_id: str) -> Document:
-        """Have a launch stopped; one that has ended stays as it is."""
+        """Has a launch stopped; one that has ended stays as it is."""
         return await self._run(self._launches.delete(path_of("launches", launch_id)))
 
     async def forget_launch(self, launch_id: str) -> None:
-        """Delete an ended launch with its output and what it measured."""
+        """Deletes an ended launch with its output and what it measured."""
         await self._run(self._launches.forget(launch_id))
 
     async def wait_launch(
@@ -93,19 +96,20 @@ class AsyncLaunchMethods:
         return await self._run(self._launches.log_page(launch_id, after, rank, limit))
 
     async def accuracy(self, graph: str | None = None, hardware: str | None = None) -> Document:
-        """How far predictions were off, by model and hardware (ids, or a built-in name)."""
+        """Returns how far predictions were off, by model and hardware (ids, or a built-in name)."""
         query = accuracy_query(graph, hardware)
         return await self._run(self._one(path_of("accuracy"), query))
 
     async def refit_hardware(
         self, hardware: str, launches: Sequence[str] | None = None
     ) -> Document:
-        """A new version of a profile, fitted to what was measured on it (in these launches)."""
+        """Returns a new version of a profile, fitted to what was measured on it (in these
+        launches)."""
         body = {} if launches is None else {"launches": list(launches)}
         return await self._run(self._launches.post(path_of("hardware", hardware, "refits"), body))
 
     def hardware_versions(self, hardware: str) -> AsyncIterator[Document]:
-        """The profiles of this one's name, newest first, then the built-in one."""
+        """Returns the profiles of this one's name, newest first, then the built-in one."""
         return self._list(f"hardware/{hardware}/versions")
 
     async def make_webhook(
@@ -117,31 +121,34 @@ class AsyncLaunchMethods:
         states: Sequence[str] = (),
         name: str = "",
     ) -> Document:
-        """Have a URL told of `job.ended` and `launch.ended`; the answer's `secret` is shown this
-        once. Without `kinds` and `states` of all of them (scope admin)."""
+        """Has a URL told of `job.ended` and `launch.ended`.
+
+        The answer's `secret` is shown this once. Without `kinds` and `states` of all of them (scope
+        admin).
+        """
         body = webhook_body(url, events, kinds, states, name)
         return await self._run(self._launches.post(path_of("webhooks"), body))
 
     def webhooks(self) -> AsyncIterator[Document]:
-        """The webhooks, newest first (scope admin)."""
+        """Returns the webhooks, newest first (scope admin)."""
         return self._list("webhooks")
 
     async def webhook(self, webhook_id: str) -> Document:
-        """One webhook: what it is told, and whether it is delivered (scope admin)."""
+        """Returns one webhook: what it is told, and whether it is delivered (scope admin)."""
         return await self._run(self._one(path_of("webhooks", webhook_id)))
 
     async def test_webhook(self, webhook_id: str) -> Document:
-        """Send a test event once; the delivery (scope admin)."""
+        """Sends a test event once. Returns the delivery (scope admin)."""
         return await self._run(self._launches.post(path_of("webhooks", webhook_id, "test"), {}))
 
     def webhook_deliveries(
         self, webhook_id: str, state: str | None = None
     ) -> AsyncIterator[Document]:
-        """What became of each event, newest first (scope admin)."""
+        """Returns what became of each event, newest first (scope admin)."""
         return self._list(f"webhooks/{webhook_id}/deliveries", state=state)
 
     async def delete_webhook(self, webhook_id: str) -> None:
-        """Forget a webhook with its deliveries (scope admin)."""
+        """Forgets a webhook with its deliveries (scope admin)."""
         await self._run(self._launches.remove(path_of("webhooks", webhook_id)))
 
     def _one(self, path: str, query: dict[str, str] | None = None) -> Flow[Document]:

@@ -1,4 +1,4 @@
-"""What `AsyncClient` has for keys, tenants and the audit."""
+"""What the clients have for keys, tenants and webhooks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from shardwise.client.request import path_of
 
 
 class AsyncAdministrationMethods:
-    """Keys, tenants and the audit. `AsyncClient` says how they are sent."""
+    """Keys, tenants and the audit. The clients say how they are sent."""
 
     _administration: AdministrationCalls
 
     async def me(self) -> Document:
-        """Who this client is to the service: tenant, key, scopes, expiry and limits."""
+        """Returns who this client is to the service: tenant, key, scopes, expiry and limits."""
         return await self._run(self._administration.get(path_of("me")))
 
     def api_keys(self, tenant: str | None = None) -> AsyncIterator[Document]:
-        """The keys without their secrets, newest first (scope admin; `tenant`: operator)."""
+        """Returns the keys without their secrets, newest first (scope admin.
+
+        `tenant`: operator).
+        """
         return self._list(keys_list(tenant))
 
     async def create_key(
@@ -64,14 +67,14 @@ class AsyncAdministrationMethods:
         since: str | None = None,
         until: str | None = None,
     ) -> AsyncIterator[Document]:
-        """Who changed what, newest first (scope admin; `tenant`: operator).
+        """Returns who changed what, newest first (scope admin; `tenant`: operator).
 
         `action` is a whole action or its first word, `since` and `until` are ISO 8601 moments.
         """
         return self._list("audit", tenant=tenant, action=action, key=key, since=since, until=until)
 
     def tenants(self) -> AsyncIterator[Document]:
-        """All tenants, newest first (scope operator)."""
+        """Returns all tenants, newest first (scope operator)."""
         return self._list("tenants")
 
     async def tenant(self, tenant: str) -> Document:

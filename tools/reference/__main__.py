@@ -1,0 +1,29 @@
+"""Writes every page of docs/reference: `python -m tools.reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tools.reference import agent_settings, command_line, http, metrics, python, settings
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+PAGES: Mapping[str, Callable[[], str]] = {
+    "agent-settings.md": agent_settings.page,
+    "cli.md": command_line.page,
+    "http.md": lambda: http.page(http.openapi()),
+    "metrics.md": lambda: metrics.page(metrics.readers()),
+    "python.md": python.page,
+    "settings.md": settings.page,
+}
+
+
+def main() -> None:
+    """Writes the pages; those that are there are replaced."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""docs/reference/python.md: what programs may import, from signatures and docstrings.
+
+The source is read and not imported, so that neither torch nor httpx is needed and the page is the
+same with every release.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MODULES = (
+    "shardwise",
+    "shardwise.advise",
+    "shardwise.graph",
+    "shardwise.capture",
+    "shardwise.hardware",
+    "shardwise.client",
+    "shardwise.execute.checkpoint",
+    "shardwise.tdl",
+)
+"""Whose `__all__`, and what they give late (under TYPE_CHECKING), is public."""
+
+ALSO = {"shardwise": ("shardwise.execute.parallel", "ParallelModule")}
+"""What a public function gives and nobody imports by itself."""
+
+WIDTH = 92
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+
+
+@dataclass(frozen=True)
+class Found:
+    """A definition with the module that it stands in."""
+
+    module: str
+    node: Definition
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    """A module's syntax."""
+    path = ROOT.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text("utf-8"))
+
+
+def public(module: str) -> list[str]:
+    """The names that a module offers, classes and functions in the order of the alphabet."""
+    names: set[str] = set()
+    for node in tree(module).body:
+        if isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets):
+            names |= set(ast.literal_eval(node.value))
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            names |= {alias.name for inner in node.body for alias in _imported(inner)}
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+def definition(module: str, name: str) -> Found:
+    """Where a name is defined, through imports; raises `KeyError` when it is nowhere."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name and node.module.startswith("shardwise"):
+                    return definition(node.module, alias.name)
+    for found in tree(module).body:
+        if isinstance(found, Definition) and name in _names(found):
+            return Found(module, found)
+    raise KeyError(f"{module}.{name}")
+
+
+def _imported(node: ast.stmt) -> list[ast.alias]:
+    return node.names if isinstance(node, ast.ImportFrom) else []
+
+
+def _names(node: Definition) -> list[str]:
+    if isinstance(node, ast.Assign):
+        return [ast.unparse(target) for target in node.targets]
+    return [ast.unparse(node.target)] if isinstance(node, ast.AnnAssign) else [node.name]
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        "# Python",
+        "",
+        "Made by `make reference` from signatures and docstrings.",
+        "",
+    ]
+    shown: set[Found] = set()
+    for module in MODULES:
+        text = (ast.get_docstring(tree(module)) or "").partition("\n\n")[0]
+        parts += [f"## {module}", "", _text(text), ""]
+        found = {name: definition(module, name) for name in public(module)}
+        if module in ALSO:
+            found[ALSO[module][1]] = definition(*ALSO[module])
+        constants = []
+        for name, one in found.items():
+            if isinstance(one.node, ast.Assign | ast.AnnAssign):
+                constants.append(f"`{name}`")
+            elif one in shown:
+                parts += [f"### {module}.{name}", "", f"The same as [{name}](#{name.lower()}).", ""]
+            else:
+                shown.add(one)
+                parts += _part(name, one)
+        if constants:
+            parts += [f"Constants: {', '.join(constants)}.", ""]
+    return "\n".join(parts)
+
+
+def _part(name: str, found: Found) -> Iterator[str]:
+    """A function's or a class's part of the page."""
+    node = found.node
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    yield from (f"### {name}", "")
+    if not isinstance(node, ast.ClassDef):
+        yield from _documented(node)
+        return
+    bases = [ast.unparse(base) for base in node.bases]
+    methods, fields = _methods(found), _fields(found)
+    init = methods.pop("__init__", None)
+    if init is not None:
+        yield from (_fenced(_signature(init, name, bound=True)), "")
+    elif fields:
+        shown = [ast.unparse(one) for one in fields.values()]
+        yield from (_fenced(_wrapped(f"{name}(", shown, ")")), "")
+    elif bases:
+        yield from (_fenced(f"class {name}({', '.join(bases)})"), "")
+    yield from (_text(ast.get_docstring(node) or ""), "")
+    for method in methods.values():
+        yield from _documented(method, bound=True)
+
+
+def _bases(found: Found) -> Iterator[Found]:
+    """The class and those of ours that it extends, the furthest first."""
+    assert isinstance(found.node, ast.ClassDef)
+    for base in found.node.bases:
+        try:
+            inner = definition(found.module, ast.unparse(base))
+        except KeyError:
+            continue
+        if isinstance(inner.node, ast.ClassDef):
+            yield from _bases(inner)
+    yield found
+
+
+def _methods(found: Found) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Public methods with a docstring, and the constructor."""
+    methods = {}
+    for one in _bases(found):
+        assert isinstance(one.node, ast.ClassDef)
+        for node in one.node.body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            shown = not node.name.startswith("_") and ast.get_docstring(node)
+            if shown or node.name == "__init__":
+                methods[node.name] = node
+    return methods
+
+
+def _fields(found: Found) -> dict[str, ast.AnnAssign]:
+    """The fields of a dataclass, its bases' first."""
+    fields = {}
+    for one in _bases(found):
+        assert isinstance(one.node, ast.ClassDef)
+        if any("dataclass" in ast.unparse(mark) for mark in one.node.decorator_list):
+            for node in one.node.body:
+                if isinstance(node, ast.AnnAssign):
+                    fields[ast.unparse(node.target)] = node
+    return fields
+
+
+def _documented(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, *, bound: bool = False
+) -> Iterator[str]:
+    marks = {ast.unparse(mark) for mark in node.decorator_list}
+    if marks & {"property", "cached_property"}:
+        shown = f"{node.name}: {ast.unparse(node.returns)}" if node.returns else node.name
+    else:
+        shown = _signature(node, node.name, bound=bound and "staticmethod" not in marks)
+    yield from (_fenced(shown), "", _text(ast.get_docstring(node) or ""), "")
+
+
+def _signature(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, *, bound: bool = False
+) -> str:
+    """`name(arguments) -> result`, one argument a line where it is long."""
+    parts = [ast.unparse(arg) for arg in _arguments(node.args)]
+    if bound:
+        parts = parts[1:]
+    word = "await " if isinstance(node, ast.AsyncFunctionDef) else ""
+    shown = name != "__init__" and node.name != "__init__" and node.returns is not None
+    result = f" -> {ast.unparse(node.returns)}" if shown and node.returns else ""
+    return _wrapped(f"{word}{name}(", parts, f"){result}")
+
+
+def _arguments(given: ast.arguments) -> Iterator[ast.AST]:
+    """Every argument as it is written, with `/` and `*` where they stand."""
+    places = [*given.posonlyargs, *given.args]
+    defaults = [None] * (len(places) - len(given.defaults)) + list(given.defaults)
+    for i, (arg, default) in enumerate(zip(places, defaults, strict=True)):
+        yield _with(arg, default)
+        if given.posonlyargs and i + 1 == len(given.posonlyargs):
+            yield ast.Name("/")
+    if given.vararg is not None:
+        yield ast.Name(f"*{ast.unparse(given.vararg)}")
+    elif given.kwonlyargs:
+        yield ast.Name("*")
+    for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        yield _with(arg, default)
+    if given.kwarg is not None:
+        yield ast.Name(f"**{ast.unparse(given.kwarg)}")
+
+
+def _with(arg: ast.arg, default: ast.expr | None) -> ast.AST:
+    shown = ast.unparse(arg)
+    if default is None:
+        return ast.Name(shown)
+    space = " " if arg.annotation is not None else ""
+    return ast.Name(f"{shown}{space}={space}{ast.unparse(default)}")
+
+
+def _wrapped(head: str, parts: list[str], tail: str) -> str:
+    line = f"{head}{', '.join(parts)}{tail}"
+    if len(line) <= WIDTH:
+        return line
+    inner = "".join(f"    {part},\n" for part in parts)
+    return f"{head}\n{inner}{tail}"
+
+
+def _fenced(code: str) -> str:
+    # `py`, since blocks of `python` in the documentation are programs that run.
+    return f"```py\n{code}\n```"
+
+
+def _text(docstring: str) -> str:
+    """A docstring as Markdown: pages that it names are links."""
+    return re.sub(r"docs/([a-z-]+)\.md", r"[\1](../\1.md)", docstring)
