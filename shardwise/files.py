@@ -26,7 +26,9 @@ def max_file_bytes() -> int:
     if not text:
         return MAX_FILE_BYTES
     if not text.isdecimal() or int(text) == 0:
-        raise BadInput(f"{text!r} is no limit", field=LIMIT_VARIABLE, expected="a number of bytes")
+        raise BadInput(
+            f"{text!r} is not a limit", field=LIMIT_VARIABLE, expected="a number of bytes"
+        )
     return int(text)
 
 

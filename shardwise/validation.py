@@ -1,4 +1,6 @@
-"""Values from outside as our types, by msgspec: from any number of threads.
+"""Values from outside as our types, by msgspec, from any number of threads.
+
+What does not fit is a `BadInput` that names the file and the field.
 
 msgspec (0.22) lets every thread see what it knows of a class before it knows all of its fields, and
 learns it at the first use. Another thread that uses the class in that moment ends the process with
@@ -7,28 +9,74 @@ a segmentation fault. Here one thread at a time makes a class known.
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
+from shardwise.errors import BadInput
+
 T = TypeVar("T")
 
 _known: set[type] = set()
 _lock = threading.Lock()
 
+_MESSAGE = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$\.?([^`]*)`)?", re.DOTALL)
+_MEMBER = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
+_MEMBER_PROBLEM = {"missing required": "missing", "contains unknown": "unknown field"}
 
-def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
-    """Returns a value as `kind`, a Struct or dataclass. Raises `msgspec.ValidationError`."""
+
+class Misfit(BadInput):
+    """A value that is not of the type that it is read as."""
+
+
+class NotJson(BadInput):
+    """A text that is not JSON."""
+
+
+def convert(
+    value: Any,
+    kind: type[T],
+    field: str = "",
+    *,
+    file: str | None = None,
+    expected: str | None = None,
+    strict: bool = True,
+) -> T:
+    """Returns a value as `kind`, a Struct or dataclass; `field` is where the value is from.
+
+    Raises `Misfit`, and what `kind` raises itself for values that do not go together.
+    """
     _make_known(kind)
-    return msgspec.convert(value, kind, strict=strict)
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise _misfit(error, field, file, expected) from None
+    except RecursionError:
+        raise Misfit("nested too deeply", file=file, field=field or None) from None
 
 
-def decode(data: bytes | str, kind: type[T]) -> T:
-    """Returns a JSON text as `kind`. Raises `msgspec.DecodeError` and `ValidationError`."""
+def decode(
+    data: bytes | str, kind: type[T], *, file: str | None = None, expected: str | None = None
+) -> T:
+    """Returns a JSON text as `kind`. Raises `NotJson`, and as `convert` does."""
     _make_known(kind)
-    return msgspec.json.decode(data, type=kind)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise _misfit(error, "", file, expected) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _not_json(error, file, expected) from None
+
+
+def decode_any(data: bytes | str, *, file: str | None = None, expected: str | None = None) -> Any:
+    """Returns the value of a JSON text, of any type. Raises `NotJson`."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _not_json(error, file, expected) from None
 
 
 def _make_known(kind: type) -> None:
@@ -38,3 +86,27 @@ def _make_known(kind: type) -> None:
         with suppress(msgspec.ValidationError):
             msgspec.convert(None, kind)
         _known.add(kind)
+
+
+def _misfit(
+    error: msgspec.ValidationError, field: str, file: str | None, expected: str | None
+) -> Misfit:
+    """Returns msgspec's "Expected `int`, got `str` - at `$.shape[1]`" with the field it names."""
+    match = _MESSAGE.fullmatch(str(error))
+    problem, path = (match[1], match[2] or "") if match else (str(error), "")
+    if member := _MEMBER.fullmatch(problem):
+        # The name is in the message, not in the path.
+        problem, path = _MEMBER_PROBLEM[member[1]], f"{path}.{member[2]}" if path else member[2]
+    joint = "" if path.startswith("[") else "."
+    whole = f"{field}{joint}{path}" if field and path else field or path
+    return Misfit(problem.replace("`", "'"), file=file, field=whole or None, expected=expected)
+
+
+def _not_json(error: Exception, file: str | None, expected: str | None) -> NotJson:
+    if isinstance(error, RecursionError):
+        problem = "nested too deeply"
+    elif isinstance(error, UnicodeDecodeError):
+        problem = f"not UTF-8 text: {error.reason} at byte {error.start}"
+    else:
+        problem = f"not JSON: {error}"
+    return NotJson(problem, file=file, expected=expected)

@@ -9,11 +9,11 @@ from shardwise.advise.allocation import (
 from shardwise.advise.curve import curve
 from shardwise.advise.explain import explain
 from shardwise.advise.frontier import frontier
-from shardwise.advise.options import Options
 from shardwise.advise.plan import OBJECTIVES, plan, read_plan
 from shardwise.advise.quote import quote
-from shardwise.advise.search import Infeasible
-from shardwise.advise.turning_point import turning_point
+from shardwise.cost.options import Options
+from shardwise.search.search import Infeasible
+from shardwise.search.turning_point import turning_point
 
 __all__ = [
     "ALLOCATION_OBJECTIVES",

@@ -27,14 +27,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
+from shardwise.documents import Curve
+from shardwise.documents.jobs import AllocatedJob, Allocation
 from shardwise.errors import BadInput
 
-ALLOCATION_SCHEMA = "shardwise.allocation/1"
 ALLOCATION_OBJECTIVES = ("total-throughput", "max-min", "deadlines")
 MAX_WORK = 3 * 10**7
 """Most additions of one allocation: Σ over jobs of their GPU counts, times n."""
@@ -63,31 +64,31 @@ class AllocationJob:
     deadline_s: float | None = None
 
     def meets(self, point: CurvePoint) -> bool:
-        """Whether the job ends in time on this count."""
+        """Returns whether the job ends in time on this count."""
         if self.deadline_s is None or self.steps is None:
             return False
         return point.time_s * self.steps <= self.deadline_s
 
 
 def job_from_curve(
-    curve: dict[str, Any],
+    curve: Curve,
     name: str,
     *,
     weight: float = 1.0,
     steps: int | None = None,
     deadline_s: float | None = None,
 ) -> AllocationJob:
-    """A job from a `shardwise.curve/1` document; a model of unknown batch counts steps."""
+    """Returns a job from its curve; a model of unknown batch counts steps."""
     points = tuple(
-        CurvePoint(p["gpus"], p["time_s"], p["samples_per_s"] or 1.0 / p["time_s"])
-        for p in curve["points"]
-        if p["feasible"]
+        CurvePoint(p.gpus, p.time_s, p.samples_per_s or 1.0 / p.time_s)
+        for p in curve.points
+        if p.time_s is not None
     )
     return AllocationJob(name, points, weight, steps, deadline_s)
 
 
-def allocate(jobs: Sequence[AllocationJob], gpus: int, objective: str) -> dict[str, Any]:
-    """How to share `gpus` among the jobs, as the document `shardwise.allocation/1`.
+def allocate(jobs: Sequence[AllocationJob], gpus: int, objective: str) -> Allocation:
+    """Returns how to share `gpus` among the jobs.
 
     Raises `BadInput` for an unknown objective, numbers out of range, and more than `MAX_WORK`.
     """
@@ -128,7 +129,7 @@ def _speed(option: Option) -> float:
 
 
 def _alone(options: list[Option]) -> float:
-    """The job's throughput with all the GPUs to itself."""
+    """Returns the job's throughput with all the GPUs to itself."""
     return max(map(_speed, options)) or 1.0
 
 
@@ -150,7 +151,7 @@ def _throughput_values(
 
 
 def _shares(jobs: Sequence[AllocationJob], options: list[list[Option]]) -> list[list[Fraction]]:
-    """The utility of each option; ascending, as the options are."""
+    """Returns the utility of each option; ascending, as the options are."""
     return [
         [Fraction(_speed(o)) / Fraction(_alone(row)) / Fraction(job.weight) for o in row]
         for job, row in zip(jobs, options, strict=True)
@@ -160,14 +161,14 @@ def _shares(jobs: Sequence[AllocationJob], options: list[list[Option]]) -> list[
 def _with_best_smallest(
     shares: list[list[Fraction]], options: list[list[Option]], gpus: int
 ) -> list[list[Option]]:
-    """The options that leave the smallest utility as large as it can be.
+    """Returns the options that leave the smallest utility as large as it can be.
 
     Jobs that can get nothing at all do not hold the others down.
     """
     able = [i for i, row in enumerate(options) if len(row) > 1]
 
     def needs(least: Fraction) -> list[int] | None:
-        """The first option of each able job that gives `least`; None when too many GPUs."""
+        """Returns the first option of each able job that gives `least`; None when too many GPUs."""
         firsts = [bisect_left(shares[i], least) for i in able]
         if any(f == len(shares[i]) for i, f in zip(able, firsts, strict=True)):
             return None
@@ -214,7 +215,7 @@ def _gpus(option: Option) -> int:
 
 
 def _best_counts(options: list[list[Option]], values: list[list[int]], gpus: int) -> list[int]:
-    """The option of each job: best[k] over the jobs so far with at most k GPUs in use.
+    """Returns the option of each job: best[k] over the jobs so far with at most k GPUs in use.
 
     What every option of a job takes is set aside, the rest is shared out. GPUs in use are the last
     digit of every value, so that ties go to fewer.
@@ -278,29 +279,28 @@ def _document(
     chosen: list[Option],
     gpus: int,
     objective: str,
-) -> dict[str, Any]:
-    rows = []
-    for job, row, option in zip(jobs, options, chosen, strict=True):
-        document: dict[str, Any] = {
-            "name": job.name,
-            "gpus": _gpus(option),
-            "time_s": None if option is None else option.time_s,
-            "samples_per_s": _speed(option),
-            "share_of_alone": _speed(option) / _alone(row),
-            "weight": job.weight,
-        }
-        if job.deadline_s is not None:
-            document["meets_deadline"] = option is not None and job.meets(option)
-        if len(row) == 1:
-            document["reason"] = f"nothing fits on {gpus} GPUs"
-        rows.append(document)
-    return {
-        "schema": ALLOCATION_SCHEMA,
-        "objective": objective,
-        "gpus": gpus,
-        "gpus_used": sum(row["gpus"] for row in rows),
-        "samples_per_s": sum(row["samples_per_s"] for row in rows),
-        "smallest_share": min((row["share_of_alone"] for row in rows), default=None),
-        "deadlines_met": sum(bool(row.get("meets_deadline")) for row in rows),
-        "jobs": rows,
-    }
+) -> Allocation:
+    rows = [
+        AllocatedJob(
+            name=job.name,
+            gpus=_gpus(option),
+            time_s=None if option is None else option.time_s,
+            samples_per_s=_speed(option),
+            share_of_alone=_speed(option) / _alone(row),
+            weight=job.weight,
+            meets_deadline=UNSET
+            if job.deadline_s is None
+            else option is not None and job.meets(option),
+            reason=UNSET if len(row) > 1 else f"nothing fits on {gpus} GPUs",
+        )
+        for job, row, option in zip(jobs, options, chosen, strict=True)
+    ]
+    return Allocation(
+        objective=objective,
+        gpus=gpus,
+        gpus_used=sum(row.gpus for row in rows),
+        samples_per_s=sum(row.samples_per_s for row in rows),
+        smallest_share=min((row.share_of_alone for row in rows), default=None),
+        deadlines_met=sum(row.meets_deadline is True for row in rows),
+        jobs=rows,
+    )

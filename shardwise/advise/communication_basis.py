@@ -16,7 +16,7 @@ MEASURED = "measured tables"
 
 
 def communication_shares(hardware: Hardware, mesh: Mesh) -> dict[str, float]:
-    """The shares `measured`, `derived` and `modelled`; they add up to 1."""
+    """Returns the shares `measured`, `derived` and `modelled`; they add up to 1."""
     axes = range(len(mesh.axes))
     shapes = {
         mesh.group_shape(chosen)
@@ -36,7 +36,7 @@ def communication_shares(hardware: Hardware, mesh: Mesh) -> dict[str, float]:
 
 
 def communication_basis(hardware: Hardware, mesh: Mesh) -> str:
-    """The same in words; a group of one needs no communication."""
+    """Returns the same in words; a group of one needs no communication."""
     if not hardware.collectives:
         return MODELLED
     shares = communication_shares(hardware, mesh)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise.advise.chosen import fastest, time_gap, too_large
-from shardwise.advise.fitting import search_fitting
+from msgspec.structs import asdict, replace
+
 from shardwise.advise.frontier import confidence, heading
-from shardwise.advise.options import Options, Progress, go_on, quiet
-from shardwise.advise.pins import NoSuchAxis
-from shardwise.advise.search import Infeasible, Search, Subject
+from shardwise.cost.options import Options, Progress, go_on, quiet
+from shardwise.cost.pins import NoSuchAxis
+from shardwise.documents.curve import Curve, CurvePoint, CurveSearch
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
+from shardwise.search.chosen import fastest, time_gap, too_large
+from shardwise.search.fitting import search_fitting
+from shardwise.search.search import Infeasible, Search, Subject
 
-CURVE_SCHEMA = "shardwise.curve/1"
+_PER_COUNT = ("gpus", "nodes", "mesh")
+"""What an answer says first of one number of GPUs only."""
 
 
 def curve(
@@ -23,8 +27,8 @@ def curve(
     max_gpus: int,
     options: Options | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """One point per GPU count from 1 to `max_gpus`, as the document `shardwise.curve/1`.
+) -> Curve:
+    """Returns one point per GPU count from 1 to `max_gpus`.
 
     `peak_bytes` and `replayed_time_s` are of the replayed step, `memory_bytes` and `time_s` what
     the search adds up; `samples_per_s` goes by the time that ranks. A count on which nothing fits
@@ -37,35 +41,29 @@ def curve(
         raise BadInput(f"{max_gpus} GPUs", field="max_gpus", expected="a whole number from 1")
     options, progress = options or Options(), progress or quiet
     subject = Subject.of(graph)
-    points: list[dict[str, Any]] = []
+    points: list[CurvePoint] = []
     head: dict[str, Any] = {}
     seconds = 0.0
     best: tuple[int, float] | None = None
     for gpus in range(1, max_gpus + 1):
         watch = _one_of(progress, gpus, max_gpus)
         go_on(watch, "", 0.0)
-        point, found = curve_point(subject, hardware, gpus, options, watch)
-        if found is not None:
-            seconds += float(found.solution.seconds)
-            head = head or heading(found)
+        point, search = curve_point(subject, hardware, gpus, options, watch)
+        if search is not None:
+            seconds += float(search.solution.seconds)
+            head = head or asdict(heading(search))
         ranked = ranking_time(point, options)
-        if point["feasible"] and (best is None or ranked < best[1]):
+        if ranked is not None and (best is None or ranked < best[1]):
             best = (gpus, ranked)
-        point["best_gpus"], point["best_time_s"] = best or (None, None)
-        points.append(point)
-    per_count = ("gpus", "nodes", "mesh")
-    return {
-        "schema": CURVE_SCHEMA,
-        **{key: value for key, value in head.items() if key not in per_count},
-        "max_gpus": max_gpus,
-        "points": points,
-        "search": {"seconds": seconds},
-    }
+        best_gpus, best_time_s = best or (None, None)
+        points.append(replace(point, best_gpus=best_gpus, best_time_s=best_time_s))
+    of_all = {name: value for name, value in head.items() if name not in _PER_COUNT}
+    return Curve(**of_all, max_gpus=max_gpus, points=points, search=CurveSearch(seconds))
 
 
-def ranking_time(point: dict[str, Any], options: Options) -> Any:
-    """The time (seconds) by which the point of a curve is ranked; None where nothing fits."""
-    return point["replayed_time_s" if options.overlap else "time_s"]
+def ranking_time(point: CurvePoint, options: Options) -> float | None:
+    """Returns the time in seconds that ranks the point of a curve; None where nothing fits."""
+    return point.replayed_time_s if options.overlap else point.time_s
 
 
 def _one_of(progress: Progress, gpus: int, max_gpus: int) -> Progress:
@@ -83,46 +81,50 @@ def curve_point(
     gpus: int,
     options: Options,
     progress: Progress = quiet,
-) -> tuple[dict[str, Any], Search | None]:
-    """The shortest time on `gpus` devices, or why there is none."""
-    point: dict[str, Any] = {
-        "gpus": gpus,
-        "nodes": None,
-        "feasible": False,
-        "time_s": None,
-        "replayed_time_s": None,
-        "samples_per_s": None,
-        "peak_bytes": None,
-        "memory_bytes": None,
-        "plan_id": None,
-        "compute_shares": None,
-        "confidence": confidence(hardware, None),
-    }
+) -> tuple[CurvePoint, Search | None]:
+    """Returns the shortest time on `gpus` devices, or why there is none, and the search."""
     try:
         searches = search_fitting(subject, hardware, gpus, options, progress)
     except (Infeasible, NoSuchAxis) as reason:
-        point["reason"] = str(reason)
-        return point, None
-    point["nodes"] = searches[0].mesh.nodes
-    point["confidence"] = confidence(hardware, searches[0].mesh)
+        return _infeasible(gpus, None, confidence(hardware, None), str(reason)), None
+    mesh = searches[0].mesh
     chosen = fastest(searches)
     if chosen is None:
-        point["reason"] = too_large(searches)
-        return point, searches[0]
-    found = chosen.found
+        basis = confidence(hardware, mesh)
+        return _infeasible(gpus, mesh.nodes, basis, too_large(searches)), searches[0]
+    search = chosen.search
     batch = subject.graph.batch_size
-    stands = found.compute_shares(chosen.point)
-    point.update(
+    shares = search.compute_shares(chosen.point)
+    point = CurvePoint(
+        gpus=gpus,
+        nodes=mesh.nodes,
         feasible=True,
         time_s=chosen.time_s,
         replayed_time_s=chosen.replayed_time_s,
         samples_per_s=None if batch is None else batch / chosen.ranking_s,
         peak_bytes=round(chosen.peak_bytes),
         memory_bytes=round(chosen.memory_bytes),
-        micro_batches=found.micro_batches,
-        plan_id=found.plan_id(chosen.point),
-        compute_shares=stands.document(),
-        confidence=confidence(hardware, found.mesh, stands),
+        plan_id=search.plan_id(chosen.point),
+        compute_shares=shares.document(),
+        confidence=confidence(hardware, search.mesh, shares),
+        micro_batches=search.micro_batches,
         gap=time_gap(searches, chosen.time_s),
     )
-    return point, found
+    return point, search
+
+
+def _infeasible(gpus: int, nodes: int | None, basis: str, reason: str) -> CurvePoint:
+    return CurvePoint(
+        gpus=gpus,
+        nodes=nodes,
+        feasible=False,
+        time_s=None,
+        replayed_time_s=None,
+        samples_per_s=None,
+        peak_bytes=None,
+        memory_bytes=None,
+        plan_id=None,
+        compute_shares=None,
+        confidence=basis,
+        reason=reason,
+    )

@@ -5,22 +5,32 @@ from __future__ import annotations
 import resource
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
 
 import numpy as np
+from msgspec import UNSET
+from msgspec.structs import asdict
 
-from shardwise.advise.chosen import together
 from shardwise.advise.communication_basis import MEASURED, MODELLED, communication_basis
-from shardwise.advise.options import Options, Progress, quiet
 from shardwise.advise.outline import outlines
-from shardwise.advise.search import Search, Subject, search_all
-from shardwise.advise.shares import Shares
-from shardwise.advise.tofu import TofuSolution
-from shardwise.advise.turning_point import turning_point
+from shardwise.cost.options import Options, Progress, quiet
+from shardwise.cost.shares import Shares
+from shardwise.cost.space import SearchMesh
+from shardwise.documents.common import (
+    Certificate,
+    Heading,
+    MeshAxis,
+    MeshDescription,
+    OperatorName,
+    Provenance,
+    SearchReport,
+)
+from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Mesh
-
-FRONTIER_SCHEMA = "shardwise.frontier/1"
+from shardwise.search.chosen import merge_frontiers
+from shardwise.search.search import Search, Subject, search_all
+from shardwise.search.tofu import TofuSolution
+from shardwise.search.turning_point import turning_point
 
 
 def frontier(
@@ -29,11 +39,11 @@ def frontier(
     gpus: int,
     options: Options | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Every strategy that no other beats in both memory and time (TensorOpt Definition 1).
+) -> Frontier:
+    """Returns every strategy that no other beats in memory and time (TensorOpt Definition 1).
 
-    Returns the `shardwise.frontier/1` document. Raises `BadInput` for a GPU count below 1 and
-    `Infeasible` when the hardware cannot have that many devices.
+    Raises `BadInput` for a GPU count below 1 and `Infeasible` when the hardware cannot have that
+    many devices.
     """
     searches = search_all(
         Subject.of(graph), hardware, gpus, options or Options(), progress or quiet
@@ -41,47 +51,50 @@ def frontier(
     return frontier_document(searches)
 
 
-def frontier_document(searches: Sequence[Search]) -> dict[str, Any]:
-    """The document of the searches of a question, one for each number of micro-batches."""
-    chosen = together(searches)
-    made_of = {id(found): outlines(found) for found in searches}
+def frontier_document(searches: Sequence[Search]) -> Frontier:
+    """Returns the frontier of a question's searches, one for each number of micro-batches."""
+    chosen = merge_frontiers(searches)
+    outlined = {id(search): outlines(search) for search in searches}
     points = []
     for point in chosen:
-        compute = point.found.compute_s(point.point)
+        compute = point.search.compute_s(point.point)
+        outline = outlined[id(point.search)][point.point]
         points.append(
-            {
-                "memory_bytes": round(point.memory_bytes),
-                "time_s": point.time_s,
-                "plan_id": point.found.plan_id(point.point),
-                "micro_batches": point.found.micro_batches,
-                "compute_s": compute,
-                "compute_shares": point.found.compute_shares(point.point).document(),
-                "communication_s": max(point.time_s - compute, 0.0),
-                "replayed_time_s": point.replayed_time_s,
-                "replayed_peak_bytes": round(point.peak_bytes),
-                "feasible": point.fits,
-                **made_of[id(point.found)][point.point],
-            }
+            FrontierPoint(
+                memory_bytes=round(point.memory_bytes),
+                time_s=point.time_s,
+                plan_id=point.search.plan_id(point.point),
+                micro_batches=point.search.micro_batches,
+                compute_s=compute,
+                compute_shares=point.search.compute_shares(point.point).document(),
+                communication_s=max(point.time_s - compute, 0.0),
+                replayed_time_s=point.replayed_time_s,
+                replayed_peak_bytes=round(point.peak_bytes),
+                feasible=point.fits,
+                memory=outline.memory,
+                time=outline.time,
+                splits=outline.splits,
+                other_splits=outline.other_splits,
+            )
         )
     memory = np.array([point.memory_bytes for point in chosen])
     time = np.array([point.time_s for point in chosen])
-    return {
-        "schema": FRONTIER_SCHEMA,
-        **heading(searches[0]),
-        "points": points,
-        "turning_point": turning_point(memory, time),
-        "certificate": certificate(searches),
-        "search": search_report(searches),
-    }
+    return Frontier(
+        **asdict(heading(searches[0])),
+        points=points,
+        turning_point=turning_point(memory, time),
+        certificate=certificate(searches),
+        search=search_report(searches),
+    )
 
 
-def heading(found: Search) -> dict[str, Any]:
-    """What every answer says about itself: the question, the mesh, what its numbers stand on."""
-    subject, hardware = found.subject, found.hardware
-    undescribed = [{"name": op.name, "kind": op.kind} for op in subject.coarsened.undescribed]
+def heading(search: Search) -> Heading:
+    """Returns what every answer says first: the question, the mesh, the basis of its numbers."""
+    subject, hardware = search.subject, search.hardware
+    undescribed = [OperatorName(op.name, op.kind) for op in subject.coarsened.undescribed]
     warnings = []
     if undescribed:
-        kinds = ", ".join(sorted({op["kind"] for op in undescribed}))
+        kinds = ", ".join(sorted({op.kind for op in undescribed}))
         warnings.append(f"operators without a description are replicated: {kinds}")
     if len(hardware.devices) > 1:
         warnings.append(f"of several device kinds only {hardware.devices[0].kind} is used")
@@ -89,99 +102,97 @@ def heading(found: Search) -> dict[str, Any]:
         warnings.append(
             f"communication times of {hardware.name} are modelled from data sheets, not measured"
         )
-    elif (basis := communication_basis(hardware, found.mesh)) != MEASURED:
+    elif (basis := communication_basis(hardware, search.mesh)) != MEASURED:
         warnings.append(f"communication times of {hardware.name}: {basis}")
-    return {
-        "graph": subject.id,
-        "graph_name": subject.graph.name,
-        "batch_size": subject.graph.batch_size,
-        "hardware": hardware.name,
-        "hardware_id": hardware.id,
-        "gpus": found.mesh.gpus,
-        "nodes": found.mesh.nodes,
-        "mesh": {
-            "axes": [
-                {"name": axis.name, "size": axis.size, "level": axis.level}
-                for axis in found.problem.context.mesh.axes
-            ]
-        },
-        "optimizer": found.options.optimizer,
-        "precision": found.options.precision,
-        "overlap": found.options.overlap,
-        "device_memory_bytes": hardware.devices[0].memory_bytes,
-        "memory_limit_bytes": found.limit_bytes,
-        "provenance": provenance(hardware, found.mesh),
-        "undescribed_operators": undescribed,
-        "replicated_operators": [
-            {"name": op.name, "kind": op.kind} for op in subject.coarsened.constants
-        ],
-        "warnings": warnings,
-    }
+    return Heading(
+        graph=subject.id,
+        graph_name=subject.graph.name,
+        batch_size=subject.graph.batch_size,
+        hardware=hardware.name,
+        hardware_id=hardware.id,
+        gpus=search.mesh.gpus,
+        nodes=search.mesh.nodes,
+        mesh=mesh_description(search.problem.context.mesh),
+        optimizer=search.options.optimizer,
+        precision=search.options.precision,
+        overlap=search.options.overlap,
+        device_memory_bytes=hardware.devices[0].memory_bytes,
+        memory_limit_bytes=search.limit_bytes,
+        provenance=provenance(hardware, search.mesh),
+        undescribed_operators=undescribed,
+        replicated_operators=[OperatorName(op.name, op.kind) for op in subject.coarsened.constants],
+        warnings=warnings,
+    )
 
 
-def provenance(hardware: Hardware, mesh: Mesh) -> dict[str, str]:
-    """What the numbers stand on."""
-    return {
-        "profile": hardware.provenance,
-        "compute": _computing(hardware),
-        "communication": communication_basis(hardware, mesh),
-        "memory": "sum of kept tensors and parameter state; the peak is of the replayed step",
-    }
+def mesh_description(mesh: SearchMesh) -> MeshDescription:
+    """Returns the axes of a mesh as documents have them."""
+    return MeshDescription([MeshAxis(axis.name, axis.size, axis.level) for axis in mesh.axes])
+
+
+def provenance(hardware: Hardware, mesh: Mesh) -> Provenance:
+    """Returns what the numbers are based on."""
+    return Provenance(
+        profile=hardware.provenance,
+        compute=_compute_basis(hardware),
+        communication=communication_basis(hardware, mesh),
+        memory="sum of kept tensors and parameter state; the peak is of the replayed step",
+    )
 
 
 def confidence(hardware: Hardware, mesh: Mesh | None, compute: Shares | None = None) -> str:
-    """What the times of an answer stand on, in words; `mesh`, `compute` as far as there is one."""
-    computing = _computing(hardware) if compute is None else compute.text()
-    talking = MEASURED if hardware.collectives else MODELLED
+    """Returns what the times of an answer are based on, in words.
+
+    `mesh` and `compute` are given where the answer has them.
+    """
+    computed = _compute_basis(hardware) if compute is None else compute.text()
+    communication = MEASURED if hardware.collectives else MODELLED
     if mesh is not None:
-        talking = communication_basis(hardware, mesh)
-    return f"compute: {computing}; communication: {talking}"
+        communication = communication_basis(hardware, mesh)
+    return f"compute: {computed}; communication: {communication}"
 
 
-def _computing(hardware: Hardware) -> str:
+def _compute_basis(hardware: Hardware) -> str:
     if hardware.operator_times.known:
         return "measured operator tables, where they reach; compute_shares says how far"
     return "modelled: roofline with the profile's stated efficiency"
 
 
-def certificate(searches: Sequence[Search]) -> dict[str, Any]:
-    """How far from the true frontier of the searched space the answer can be at most.
+def certificate(searches: Sequence[Search]) -> Certificate:
+    """Returns how far from the true frontier of the searched space the answer can be at most.
 
     The union of frontiers is as good as the worst of them.
     """
-    worst = max(searches, key=lambda found: _STATUSES.index(found.solution.status))
-    epsilon = max(float(found.solution.epsilon) for found in searches)
-    document: dict[str, Any] = {
-        "exact": all(found.solution.exact for found in searches),
-        "epsilon": epsilon if isfinite(epsilon) else None,
-        "status": worst.solution.status,
-    }
+    worst = max(searches, key=lambda search: _STATUSES.index(search.solution.status))
+    epsilon = max(float(search.solution.epsilon) for search in searches)
     bounds = [
-        float(bound) + found.problem.fixed_time_s
-        for found in searches
-        if (bound := found.solution.time_lower_bound_s) is not None
+        float(bound) + search.problem.fixed_time_s
+        for search in searches
+        if (bound := search.solution.time_lower_bound_s) is not None
     ]
-    if len(bounds) == len(searches):
-        document["time_lower_bound_s"] = min(bounds)
-    return document
+    return Certificate(
+        exact=all(search.solution.exact for search in searches),
+        epsilon=epsilon if isfinite(epsilon) else None,
+        status=worst.solution.status,
+        time_lower_bound_s=min(bounds) if len(bounds) == len(searches) else UNSET,
+    )
 
 
 _STATUSES = ("exact", "within_epsilon", "heuristic", "budget", "cancelled")
 
 
-def search_report(searches: Sequence[Search]) -> dict[str, Any]:
-    """What the searches took; sizes are those of the first."""
+def search_report(searches: Sequence[Search]) -> SearchReport:
+    """Returns what the searches took; sizes are those of the first."""
     first = searches[0]
     costs = first.problem.costs
-    peer = {"tofu": first.solution.report()} if isinstance(first.solution, TofuSolution) else {}
-    return {
-        "seconds": sum(float(found.solution.seconds) for found in searches),
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "method": first.solution.method,
-        "operators": len(first.subject.graph.operators),
-        "groups": len(costs),
-        "edges": len(first.problem.edges),
-        "configurations_max": max((len(c.time_s) for c in costs), default=0),
-        "configurations_mean": sum(len(c.time_s) for c in costs) / max(len(costs), 1),
-        **peer,
-    }
+    return SearchReport(
+        seconds=sum(float(search.solution.seconds) for search in searches),
+        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        method=first.solution.method,
+        operators=len(first.subject.graph.operators),
+        groups=len(costs),
+        edges=len(first.problem.edges),
+        configurations_max=max((len(c.time_s) for c in costs), default=0),
+        configurations_mean=sum(len(c.time_s) for c in costs) / max(len(costs), 1),
+        tofu=first.solution.report() if isinstance(first.solution, TofuSolution) else UNSET,
+    )

@@ -8,26 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
-from shardwise import validation
-from shardwise.advise.chosen import Chosen, fastest, leanest, time_gap, together, too_large
-from shardwise.advise.fitting import search_fitting
+from shardwise import documents, validation
 from shardwise.advise.frontier import certificate, heading, search_report
-from shardwise.advise.next_best import NextBest, next_best
-from shardwise.advise.options import Options, Progress, quiet
-from shardwise.advise.search import Infeasible, Search, Subject, search_all
-from shardwise.advise.strategy import Strategy
-from shardwise.advise.turning_point import turning_point
+from shardwise.advise.strategy import Strategy, choice_of
+from shardwise.cost.options import Options, Progress, quiet
+from shardwise.documents import Plan
+from shardwise.documents.plan import NextBest, Prediction
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import read_bounded
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
+from shardwise.search.chosen import (
+    Chosen,
+    fastest,
+    lowest_peak,
+    merge_frontiers,
+    time_gap,
+    too_large,
+)
+from shardwise.search.fitting import search_fitting
+from shardwise.search.next_best import next_best
+from shardwise.search.search import Infeasible, Search, Subject, search_all
+from shardwise.search.turning_point import turning_point
 
-PLAN_SCHEMA = "shardwise.plan/1"
+PLAN_SCHEMA = documents.schema_of(Plan)
 OBJECTIVES = ("mini-time", "mini-memory", "turning-point", "mini-cost")
 POINT = "point"
 """What stands for the objective of a plan that was asked for by its id."""
@@ -42,8 +50,8 @@ def plan(
     point: str | None = None,
     options: Options | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The strategy that `objective` picks among those whose replayed step fits the memory limit.
+) -> Plan:
+    """Returns the strategy that `objective` picks among those whose replayed step fits in memory.
 
     `mini-time`: the shortest iteration time. `mini-memory`: the lowest peak. `turning-point`:
     the knee of the frontier (the fastest that fits, when the knee does not). `mini-cost`: with a
@@ -66,20 +74,20 @@ def plan(
 
 
 def _of_id(searches: Sequence[Search], plan_id: str) -> Chosen:
-    for chosen in together(searches):
-        if chosen.found.plan_id(chosen.point) == plan_id:
+    for chosen in merge_frontiers(searches):
+        if chosen.search.plan_id(chosen.point) == plan_id:
             return chosen
     raise NotFound(f"the frontier of these options has no point {plan_id[:80]}")
 
 
 def choose(searches: Sequence[Search], objective: str) -> Chosen:
-    """The point that the objective picks; raises `Infeasible` when none fits."""
+    """Returns the point that the objective picks; raises `Infeasible` when none fits."""
     quickest = fastest(searches)
     if quickest is None:
         raise Infeasible(f"no strategy fits on {searches[0].mesh.gpus} GPUs: {too_large(searches)}")
     if objective == "mini-memory":
-        return leanest(searches)
-    points = together(searches)
+        return lowest_peak(searches)
+    points = merge_frontiers(searches)
     if objective == "turning-point":
         knee = turning_point(
             np.array([p.memory_bytes for p in points]), np.array([p.time_s for p in points])
@@ -89,120 +97,61 @@ def choose(searches: Sequence[Search], objective: str) -> Chosen:
     return quickest
 
 
-def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) -> dict[str, Any]:
-    """The document of one point of the searches of a question."""
-    found, point = chosen.found, chosen.point
+def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) -> Plan:
+    """Returns the plan of one point of the searches of a question."""
+    search, point = chosen.search, chosen.point
     strategy = Strategy(
-        found.problem, found.solution.choices[point], found.solution.edge_choices[point]
+        search.problem, search.solution.choices[point], search.solution.edge_choices[point]
     )
-    compute = found.compute_s(point)
-    time = float(found.time_s[point])
-    return {
-        "schema": PLAN_SCHEMA,
-        "id": found.plan_id(point),
-        **heading(found),
-        "micro_batches": found.micro_batches,
-        "objective": objective,
-        "predicted": {
-            "memory_bytes": round(float(found.memory_bytes[point])),
-            "peak_bytes": round(chosen.peak_bytes),
-            "fixed_memory_bytes": found.problem.fixed_memory_bytes,
-            "time_s": time,
-            "replayed_time_s": chosen.replayed_time_s,
-            "exposed_communication_s": float(found.replayed.exposed_s[point]),
-            "compute_s": compute,
-            "compute_shares": found.compute_shares(point).document(),
-            "communication_s": max(time - compute, 0.0),
-            "fixed_time_s": found.problem.fixed_time_s,
-            "samples_per_s": None
-            if found.subject.graph.batch_size is None
-            else found.subject.graph.batch_size / chosen.ranking_s,
-            "gap": time_gap(searches, time),
-        },
-        "groups": _groups(found, point, strategy),
-        "edges": strategy.edges(),
-        "order": [op.name for op in found.subject.graph.operators],
-        "certificate": certificate(searches),
-        "search": search_report(searches),
-    }
+    return Plan(
+        id=search.plan_id(point),
+        **asdict(heading(search)),
+        micro_batches=search.micro_batches,
+        objective=objective,
+        predicted=_prediction(searches, chosen),
+        groups=strategy.groups(_next_best(search, point)),
+        edges=strategy.edges(),
+        order=[op.name for op in search.subject.graph.operators],
+        certificate=certificate(searches),
+        search=search_report(searches),
+    )
 
 
-def _groups(found: Search, point: int, strategy: Strategy) -> list[dict[str, Any]]:
-    """The groups of a strategy, each with the choice that would have been next best."""
+def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
+    search, point = chosen.search, chosen.point
+    compute, batch = search.compute_s(point), search.subject.graph.batch_size
+    return Prediction(
+        memory_bytes=round(chosen.memory_bytes),
+        peak_bytes=round(chosen.peak_bytes),
+        fixed_memory_bytes=search.problem.fixed_memory_bytes,
+        time_s=chosen.time_s,
+        replayed_time_s=chosen.replayed_time_s,
+        exposed_communication_s=float(search.replayed.exposed_s[point]),
+        compute_s=compute,
+        compute_shares=search.compute_shares(point).document(),
+        communication_s=max(chosen.time_s - compute, 0.0),
+        fixed_time_s=search.problem.fixed_time_s,
+        samples_per_s=None if batch is None else batch / chosen.ranking_s,
+        gap=time_gap(searches, chosen.time_s),
+    )
+
+
+def _next_best(search: Search, point: int) -> list[NextBest | None]:
+    """Returns per group the choice that would have been next best, all else as it is."""
     return [
-        {**group, "next_best": _next_best(strategy, index, other)}
-        for index, (group, other) in enumerate(
-            zip(strategy.groups(), next_best(found, point), strict=True)
+        None
+        if other is None
+        else NextBest(
+            **asdict(choice_of(search.problem, group, other.choice)),
+            added_time_s=other.time_s,
+            added_memory_bytes=other.memory_bytes,
         )
+        for group, other in enumerate(next_best(search, point))
     ]
 
 
-def _next_best(strategy: Strategy, index: int, other: NextBest | None) -> dict[str, Any] | None:
-    if other is None:
-        return None
-    return {
-        **strategy.configuration(index, other.choice),
-        "added_time_s": other.time_s,
-        "added_memory_bytes": other.memory_bytes,
-    }
-
-
-def read_plan(path: str | Path) -> dict[str, Any]:
-    """A plan file, checked as far as `explain` relies on it; `BadInput` names file and field."""
-    try:
-        document = msgspec.json.decode(read_bounded(path, f"a {PLAN_SCHEMA} file"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"not JSON: {error}", file=str(path), expected=PLAN_SCHEMA) from None
-    if not isinstance(document, dict):
-        raise BadInput("not an object", file=str(path), expected=PLAN_SCHEMA)
-    if document.get("schema") != PLAN_SCHEMA:
-        raise BadInput(
-            f"unknown schema {document.get('schema')!r}",
-            file=str(path),
-            field="schema",
-            expected=PLAN_SCHEMA,
-        )
-    try:
-        validation.convert(document, PlanShape)
-    except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        field = where.strip("`").removeprefix("$.") or None
-        raise BadInput(message, file=str(path), field=field) from None
-    return document
-
-
-class _GroupShape(msgspec.Struct):
-    name: str
-    split: dict[str, str | None]
-    parameter_bytes: float
-    activation_bytes: float
-    compute_s: float
-    communication_s: float
-    operators: list[dict[str, Any]]
-    zero: int = 0
-    zero_axes: list[str] = []
-    recompute: bool = False
-
-
-class _EdgeShape(msgspec.Struct):
-    source: str
-    target: str
-    tensors: list[str]
-    kept: str
-    memory_bytes: float
-    time_s: float
-    forward: list[dict[str, Any]]
-    backward: list[dict[str, Any]]
-
-
-class PlanShape(msgspec.Struct):
-    """The fields of a plan that a reader relies on."""
-
-    id: str
-    graph_name: str
-    hardware: str
-    gpus: int
-    mesh: dict[str, list[dict[str, Any]]]
-    predicted: dict[str, Any]
-    groups: list[_GroupShape]
-    edges: list[_EdgeShape]
+def read_plan(path: str | Path) -> Plan:
+    """Reads a plan file and checks it against its type. Raises `BadInput` with file and field."""
+    data = read_bounded(path, f"a {PLAN_SCHEMA} file")
+    document = validation.decode_any(data, file=str(path), expected=PLAN_SCHEMA)
+    return documents.read(document, Plan, file=str(path))

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+
+from msgspec import UNSET
 
 from shardwise.advise.curve import curve_point, ranking_time
-from shardwise.advise.options import Options, Progress, go_on, quiet
-from shardwise.advise.search import Subject
+from shardwise.cost.options import Options, Progress, go_on, quiet
+from shardwise.documents.curve import CurvePoint
+from shardwise.documents.quote import NotOffered, OfferRow, Quote
 from shardwise.graph import Graph, graph_id
-from shardwise.hardware import Hardware, Offer, stale
-
-QUOTE_SCHEMA = "shardwise.quote/1"
+from shardwise.hardware import Offer, stale
+from shardwise.search.search import Subject
 
 
 def quote(
@@ -30,8 +32,8 @@ def quote(
     options: Options | None = None,
     progress: Progress | None = None,
     today: datetime.date | None = None,
-) -> dict[str, Any]:
-    """Offers on which the job fits, cheapest first, as the document `shardwise.quote/1`.
+) -> Quote:
+    """Returns the offers on which the job fits, cheapest first.
 
     For every offer the instance counts 1, 2, 4, … up to `max_instances` are tried, and the counts
     between the last that is too small and the first that fits. Offers are ranked by the price of
@@ -42,53 +44,53 @@ def quote(
     options, progress = options or Options(), progress or quiet
     subject = Subject.of(graph)
     today = today or datetime.datetime.now(tz=datetime.UTC).date()
-    rows: list[dict[str, Any]] = []
-    reasons: list[dict[str, Any]] = []
-    known: dict[tuple[str, int], dict[str, Any]] = {}
+    rows: list[OfferRow] = []
+    left_out: list[NotOffered] = []
+    known: dict[tuple[str, int], CurvePoint] = {}
+    terms = _Terms(options, graph.batch_size, steps, deadline_s, today)
     for position, offer in enumerate(offers):
         go_on(progress, f"{offer.provider} {offer.instance_type}", position / len(offers))
         fitting, reason = _instances(subject, offer, max_instances, options, known)
-        for instances, point in fitting:
-            step_s = ranking_time(point, options)
-            rows.append(
-                _row(offer, instances, point, step_s, graph.batch_size, steps, deadline_s, today)
-            )
+        rows += [_row(offer, instances, point, terms) for instances, point in fitting]
         if not fitting:
-            reasons.append(
-                {
-                    "provider": offer.provider,
-                    "instance_type": offer.instance_type,
-                    "region": offer.region,
-                    "reason": reason,
-                }
-            )
+            left_out.append(NotOffered(offer.provider, offer.instance_type, offer.region, reason))
     if budget_usd is not None:
-        over = [row for row in rows if _price(row) > budget_usd]
-        rows = [row for row in rows if _price(row) <= budget_usd]
-        reasons += [
-            {
-                "provider": row["provider"],
-                "instance_type": row["instance_type"],
-                "region": row["region"],
-                "reason": f"{row['instances']} instances cost {_price(row):.2f} USD, "
+        left_out += [
+            NotOffered(
+                row.provider,
+                row.instance_type,
+                row.region,
+                f"{row.instances} instances cost {_price(row):.2f} USD, "
                 f"over the budget of {budget_usd:.2f}",
-            }
-            for row in over
+            )
+            for row in rows
+            if _price(row) > budget_usd
         ]
+        rows = [row for row in rows if _price(row) <= budget_usd]
     rows.sort(key=_rank)
-    return {
-        "schema": QUOTE_SCHEMA,
-        "graph": graph_id(graph),
-        "graph_name": graph.name,
-        "batch_size": graph.batch_size,
-        "steps": steps,
-        "deadline_s": deadline_s,
-        "budget_usd": budget_usd,
-        "offers": rows,
-        "not_offered": reasons,
-        "minimum_gpus": min((row["gpus"] for row in rows), default=None),
-        "stale": any(row["stale"] for row in rows),
-    }
+    return Quote(
+        graph=graph_id(graph),
+        graph_name=graph.name,
+        batch_size=graph.batch_size,
+        steps=steps,
+        deadline_s=deadline_s,
+        budget_usd=budget_usd,
+        offers=rows,
+        not_offered=left_out,
+        minimum_gpus=min((row.gpus for row in rows), default=None),
+        stale=any(row.stale for row in rows),
+    )
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What the price of a job depends on beside the offer."""
+
+    options: Options
+    batch_size: int | None
+    steps: int | None
+    deadline_s: float | None
+    today: datetime.date
 
 
 def _instances(
@@ -96,83 +98,81 @@ def _instances(
     offer: Offer,
     max_instances: int,
     options: Options,
-    known: dict[tuple[str, int], dict[str, Any]],
-) -> tuple[list[tuple[int, dict[str, Any]]], str]:
-    """The instance counts worth offering: the fewest that fits, then doublings."""
+    known: dict[tuple[str, int], CurvePoint],
+) -> tuple[list[tuple[int, CurvePoint]], str]:
+    """Returns the instance counts worth offering (the fewest that fits, then doublings).
+
+    The text says why there is none.
+    """
     if offer.hardware is None:
         return [], f"no hardware profile for {offer.gpu_kind}"
     hardware = offer.profile()
 
-    def at(instances: int) -> dict[str, Any]:
+    def at(instances: int) -> CurvePoint:
         key = (hardware.id, instances)
         if key not in known:
-            known[key] = _point(subject, hardware, instances * offer.gpus_per_instance, options)
+            gpus = instances * offer.gpus_per_instance
+            known[key], _ = curve_point(subject, hardware, gpus, options)
         return known[key]
 
     smallest = 1
-    while smallest <= max_instances and not at(smallest)["feasible"]:
+    while smallest <= max_instances and not at(smallest).feasible:
         smallest *= 2
     if smallest > max_instances:
-        return [], at(smallest // 2).get("reason", "does not fit")
+        return [], str(at(smallest // 2).reason)
     for fewer in range(smallest // 2 + 1, smallest):
-        if at(fewer)["feasible"]:
+        if at(fewer).feasible:
             smallest = fewer
             break
     counts = [smallest]
     while len(counts) < 3 and counts[-1] * 2 <= max_instances:
         counts.append(counts[-1] * 2)
-    return [(n, at(n)) for n in counts if at(n)["feasible"]], ""
+    return [(n, at(n)) for n in counts if at(n).feasible], ""
 
 
-def _point(subject: Subject, hardware: Hardware, gpus: int, options: Options) -> dict[str, Any]:
-    return curve_point(subject, hardware, gpus, options)[0]
-
-
-def _row(
-    offer: Offer,
-    instances: int,
-    point: dict[str, Any],
-    step_s: float,
-    batch: int | None,
-    steps: int | None,
-    deadline_s: float | None,
-    today: datetime.date,
-) -> dict[str, Any]:
+def _row(offer: Offer, instances: int, point: CurvePoint, terms: _Terms) -> OfferRow:
+    step_s = ranking_time(point, terms.options)
+    assert step_s is not None, "only counts that fit are offered"
+    assert point.time_s is not None and point.replayed_time_s is not None
+    assert point.peak_bytes is not None and point.plan_id is not None
     per_hour = offer.usd_per_hour * instances
-    row: dict[str, Any] = {
-        "provider": offer.provider,
-        "instance_type": offer.instance_type,
-        "instances": instances,
-        "gpus": point["gpus"],
-        "gpu_kind": offer.gpu_kind,
-        "region": offer.region,
-        "spot": offer.spot,
-        "usd_per_hour": per_hour,
-        "price_as_of": offer.price_as_of,
-        "price_source": offer.price_source,
-        "stale": stale(offer, today),
-        "hardware": offer.hardware,
-        "time_s": point["time_s"],
-        "replayed_time_s": point["replayed_time_s"],
-        "peak_bytes": point["peak_bytes"],
-        "plan_id": point["plan_id"],
-        "compute_shares": point["compute_shares"],
-        "confidence": point["confidence"],
-    }
-    if batch is not None:
-        row["usd_per_million_samples"] = per_hour / 3600 * step_s / batch * 1e6
-    if steps is not None:
-        row["total_s"] = step_s * steps
-        row["usd_total"] = per_hour / 3600 * row["total_s"]
-        if deadline_s is not None:
-            row["meets_deadline"] = row["total_s"] <= deadline_s
-    return row
+    total_s = UNSET if terms.steps is None else step_s * terms.steps
+    return OfferRow(
+        provider=offer.provider,
+        instance_type=offer.instance_type,
+        instances=instances,
+        gpus=point.gpus,
+        gpu_kind=offer.gpu_kind,
+        region=offer.region,
+        spot=offer.spot,
+        usd_per_hour=per_hour,
+        price_as_of=offer.price_as_of,
+        price_source=offer.price_source,
+        stale=stale(offer, terms.today),
+        hardware=offer.hardware,
+        time_s=point.time_s,
+        replayed_time_s=point.replayed_time_s,
+        peak_bytes=point.peak_bytes,
+        plan_id=point.plan_id,
+        compute_shares=point.compute_shares,
+        confidence=point.confidence,
+        usd_per_million_samples=UNSET
+        if terms.batch_size is None
+        else per_hour / 3600 * step_s / terms.batch_size * 1e6,
+        total_s=total_s,
+        usd_total=UNSET if total_s is UNSET else per_hour / 3600 * total_s,
+        meets_deadline=UNSET
+        if total_s is UNSET or terms.deadline_s is None
+        else total_s <= terms.deadline_s,
+    )
 
 
-def _price(row: dict[str, Any]) -> float:
-    return float(row.get("usd_total", row["usd_per_hour"]))
+def _price(row: OfferRow) -> float:
+    return row.usd_per_hour if row.usd_total is UNSET else row.usd_total
 
 
-def _rank(row: dict[str, Any]) -> tuple[bool, float, float]:
-    price = row.get("usd_total", row.get("usd_per_million_samples", row["usd_per_hour"]))
-    return (not row.get("meets_deadline", True), float(price), float(row["time_s"]))
+def _rank(row: OfferRow) -> tuple[bool, float, float]:
+    price = row.usd_per_hour
+    for better in (row.usd_per_million_samples, row.usd_total):
+        price = price if better is UNSET else better
+    return (row.meets_deadline is False, price, row.time_s)

@@ -12,27 +12,38 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from shardwise.advise.assemble import SearchEdge, SearchProblem
-from shardwise.advise.breakdown import operator_costs
-from shardwise.advise.crossings import AFTER, ALTERNATIVES, BEFORE, REBUILT
-from shardwise.advise.data_loading import arriving
-from shardwise.advise.group_costs import GroupCosts
-from shardwise.advise.layout import describe
-from shardwise.advise.operator_layouts import (
+from msgspec import UNSET
+from msgspec.structs import asdict as members
+
+from shardwise.cost.assemble import SearchEdge, SearchProblem
+from shardwise.cost.crossings import AFTER, ALTERNATIVES, BEFORE, REBUILT
+from shardwise.cost.data_loading import arriving
+from shardwise.cost.group_costs import GroupCosts
+from shardwise.cost.pins import forbidden_end
+from shardwise.cost.reschedule import Step
+from shardwise.cost.shares import Shares
+from shardwise.cost.terms import operator_costs
+from shardwise.documents import common as documents
+from shardwise.documents.plan import (
+    Choice,
+    Load,
+    Move,
+    NextBest,
+    PlannedEdge,
+    PlannedGroup,
+    PlannedOperator,
+)
+from shardwise.graph import DTYPE_BYTES
+from shardwise.sharding.layout import describe
+from shardwise.sharding.operator_layouts import (
     Layout,
     LayoutPair,
-    OperatorLayouts,
     operator_layouts,
     split_of,
 )
-from shardwise.advise.pattern import GroupPattern
-from shardwise.advise.pins import forbidden_end
-from shardwise.advise.reschedule import Step
-from shardwise.advise.shares import Shares
-from shardwise.graph import DTYPE_BYTES
-from shardwise.graph.coarsen import Member
+from shardwise.sharding.pattern import GroupPattern
 
-Steps = list[dict[str, Any]]
+Steps = list[documents.Step]
 
 
 class Strategy:
@@ -46,65 +57,48 @@ class Strategy:
         self._edge_choices = [int(choice) for choice in edge_choices]
         self._axes = tuple(axis.name for axis in problem.context.mesh.axes)
 
-    def groups(self) -> list[dict[str, Any]]:
-        """Every group with its operators."""
-        return [self._group(index) for index in range(len(self._choices))]
+    def groups(self, next_best: Sequence[NextBest | None]) -> list[PlannedGroup]:
+        """Returns every group with its operators and, as given, its next best choice."""
+        return [self._group(index, other) for index, other in enumerate(next_best)]
 
-    def edges(self) -> list[dict[str, Any]]:
-        """Every kind of crossing between two groups."""
+    def edges(self) -> list[PlannedEdge]:
+        """Returns every kind of crossing between two groups."""
         return [self._edge(e, edge) for e, edge in enumerate(self._problem.edges)]
 
-    def configuration(self, index: int, choice: int) -> dict[str, Any]:
-        """What a group chooses with its configuration `choice`."""
-        pattern, cost = self._problem.patterns[index], self._problem.costs[index]
-        variables = pattern.group.variables
-        return {
-            "split": {
-                axis: (variables[v] if v >= 0 else None)
-                for axis, v in zip(self._axes, cost.assignment[choice].tolist(), strict=True)
-            },
-            "zero": int(cost.zero[choice]),
-            "zero_axes": [
-                axis for a, axis in enumerate(self._axes) if int(cost.zero_axes[choice]) >> a & 1
-            ],
-            "recompute": bool(cost.recompute[choice]),
-        }
-
-    def _group(self, index: int) -> dict[str, Any]:
+    def _group(self, index: int, next_best: NextBest | None) -> PlannedGroup:
         pattern, cost = self._problem.patterns[index], self._problem.costs[index]
         choice = self._choices[index]
-        shares = operator_costs(self._problem, index, choice)
-        return {
-            "name": pattern.group.name,
-            "choice": choice,
-            "segment": self._problem.context.segments[index],
-            **self.configuration(index, choice),
-            "parameter_bytes": float(cost.parameter_bytes[choice]),
-            "activation_bytes": float(cost.activation_bytes[choice]),
-            "compute_s": float(cost.compute_s[choice]),
-            "compute_shares": Shares.of_columns(cost.compute_by_source_s[choice]).document(),
-            "communication_s": float(cost.communication_s[choice]),
-            "operators": [
-                {**operator, **asdict(share)}
-                for operator, share in zip(
-                    self._operators(pattern, cost, choice), shares, strict=True
-                )
-            ],
-        }
+        return PlannedGroup(
+            name=pattern.group.name,
+            choice=choice,
+            segment=self._problem.context.segments[index],
+            **members(choice_of(self._problem, index, choice)),
+            parameter_bytes=float(cost.parameter_bytes[choice]),
+            activation_bytes=float(cost.activation_bytes[choice]),
+            compute_s=float(cost.compute_s[choice]),
+            compute_shares=Shares.of_columns(cost.compute_by_source_s[choice]).document(),
+            communication_s=float(cost.communication_s[choice]),
+            operators=self._operators(pattern, cost, choice),
+            next_best=next_best,
+        )
 
-    def _operators(self, pattern: GroupPattern, cost: GroupCosts, choice: int) -> list[Any]:
+    def _operators(
+        self, pattern: GroupPattern, cost: GroupCosts, choice: int
+    ) -> list[PlannedOperator]:
         tensors = self._problem.context.graph.tensors
         row = cost.assignment[choice].tolist()
         pins = self._problem.context.pins
         forbidden = forbidden_end(pins, pattern.group)
         exempt = pins.of(pattern.group, "precision")
+        costs = operator_costs(self._problem.context, pattern, cost, choice)
         there: dict[str, LayoutPair] = {}
-        found = []
-        for member in pattern.members:
+        planned = []
+        for member, of_member in zip(pattern.members, costs, strict=True):
+            op, semantics = member.operator, member.semantics
             split = split_of(member.variables, row)
-            layouts = operator_layouts(member.semantics, split)
+            layouts = operator_layouts(semantics, split)
             loads, moves = [], []
-            for port, name in enumerate(member.operator.inputs):
+            for port, name in enumerate(op.inputs):
                 wanted = layouts.inputs[port]
                 first = name not in there
                 source = there.setdefault(name, wanted)
@@ -113,17 +107,28 @@ class Strategy:
                         loads.append(self._load(name, wanted.forward, forbidden))
                 elif self._moves(pattern, name, source, wanted):
                     moves.append(self._move(port, name, source, wanted, forbidden))
-            there.update(zip(member.operator.outputs, layouts.outputs, strict=True))
-            entry = _operator(member, split, layouts, loads, moves)
-            if any(rule.binds(member.operator) for rule in exempt):
-                entry["precision"] = "captured"
-            found.append(entry)
-        return found
+            there.update(zip(op.outputs, layouts.outputs, strict=True))
+            planned.append(
+                PlannedOperator(
+                    name=op.name,
+                    kind=op.kind,
+                    split=[None if v is None else semantics.variables[v].name for v in split],
+                    variables=list(split),
+                    inputs=_layouts(op.inputs, layouts.inputs),
+                    outputs=_layouts(op.outputs, layouts.outputs),
+                    loads=loads,
+                    moves=moves,
+                    precision="captured" if any(rule.binds(op) for rule in exempt) else UNSET,
+                    **asdict(of_member),
+                )
+            )
+        return planned
 
     def _moves(
         self, pattern: GroupPattern, name: str, source: LayoutPair, wanted: LayoutPair
     ) -> bool:
-        """Whether a member reads an activation otherwise than it is there (`group_work.py`)."""
+        """Returns whether a member reads an activation otherwise than it is there
+        (`group_work.py`)."""
         context = self._problem.context
         made_by = context.graph.producer.get(name)
         if made_by is None or made_by.name not in self._problem.coarsened.group_of:
@@ -133,14 +138,14 @@ class Strategy:
         )
         return not agrees
 
-    def _load(self, name: str, wanted: Layout, forbidden: str | None) -> dict[str, Any]:
+    def _load(self, name: str, wanted: Layout, forbidden: str | None) -> Load:
         context = self._problem.context
         here = tuple(arriving(context.graph.tensors[name], context.mesh).tolist())
-        return {
-            "tensor": name,
-            "arrives": describe(here, ()),
-            "steps": self._steps(name, here, wanted, forbidden),
-        }
+        return Load(
+            tensor=name,
+            arrives=describe(here, ()),
+            steps=self._steps(name, here, wanted, forbidden),
+        )
 
     def _move(
         self,
@@ -149,17 +154,17 @@ class Strategy:
         source: LayoutPair,
         wanted: LayoutPair,
         forbidden: str | None,
-    ) -> dict[str, Any]:
+    ) -> Move:
         gradient = self._problem.context.patterns.carries_gradient(name)
         back = self._steps(name, wanted.gradient, source.gradient, forbidden) if gradient else []
-        return {
-            "input": port,
-            "tensor": name,
-            "forward": self._steps(name, source.forward, wanted.forward, forbidden),
-            "backward": back,
-        }
+        return Move(
+            input=port,
+            tensor=name,
+            forward=self._steps(name, source.forward, wanted.forward, forbidden),
+            backward=back,
+        )
 
-    def _edge(self, e: int, edge: SearchEdge) -> dict[str, Any]:
+    def _edge(self, e: int, edge: SearchEdge) -> PlannedEdge:
         problem, name = self._problem, edge.tensors[0]
         at_source, at_target = self._choices[edge.source], self._choices[edge.target]
         row, column = edge.table.cell(at_source, at_target)
@@ -184,22 +189,22 @@ class Strategy:
             again = self._steps(name, there, here, forbidden)
         backward = problem.context.patterns.carries_gradient(name)
         back = (_row(into.gradient[at_target]), _row(out.gradient[at_source]))
-        return {
-            "source": source.group.name,
-            "target": target.group.name,
-            "tensors": list(edge.tensors),
-            "layout_at_source": describe(here, ()),
-            "layout_at_target": describe(there, ()),
-            "kept": ALTERNATIVES[kept],
-            "memory_bytes": float(edge.table.memory_bytes[row, column, alternative]),
-            "time_s": float(edge.table.time_s[row, column, alternative]),
-            "forward": forward,
-            "backward": self._steps(name, *back, forbidden) if backward else [],
-            "again": again,
-        }
+        return PlannedEdge(
+            source=source.group.name,
+            target=target.group.name,
+            tensors=list(edge.tensors),
+            layout_at_source=describe(here, ()),
+            layout_at_target=describe(there, ()),
+            kept=ALTERNATIVES[kept],
+            memory_bytes=float(edge.table.memory_bytes[row, column, alternative]),
+            time_s=float(edge.table.time_s[row, column, alternative]),
+            forward=forward,
+            backward=self._steps(name, *back, forbidden) if backward else [],
+            again=again,
+        )
 
     def _steps(self, name: str, a: Layout, b: Layout, forbidden: str | None) -> Steps:
-        """The sequence that the search priced between two layouts of a tensor."""
+        """Returns the sequence that the search priced between two layouts of a tensor."""
         if a == b:
             return []
         context = self._problem.context
@@ -207,32 +212,34 @@ class Strategy:
         paths = context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype], forbidden)
         return [self._step(step) for step in paths.path_between(a, b)]
 
-    def _step(self, step: Step) -> dict[str, Any]:
-        return {
-            "operation": step.operation,
-            "axes": [axis for a, axis in enumerate(self._axes) if step.axes >> a & 1],
-            "size_bytes": step.size_bytes,
-            "time_s": step.time_s,
-            "result": describe(step.result, ()),
-        }
+    def _step(self, step: Step) -> documents.Step:
+        return documents.Step(
+            operation=step.operation,
+            axes=[axis for a, axis in enumerate(self._axes) if step.axes >> a & 1],
+            size_bytes=step.size_bytes,
+            time_s=step.time_s,
+            result=describe(step.result, ()),
+        )
 
 
-def _operator(
-    member: Member, split: Sequence[int | None], layouts: OperatorLayouts, loads: Any, moves: Any
-) -> dict[str, Any]:
-    op, sem = member.operator, member.semantics
-    inputs = zip(op.inputs, layouts.inputs, strict=True)
-    outputs = zip(op.outputs, layouts.outputs, strict=True)
-    return {
-        "name": op.name,
-        "kind": op.kind,
-        "split": [None if v is None else sem.variables[v].name for v in split],
-        "variables": list(split),
-        "inputs": {name: describe(pair.forward, ()) for name, pair in inputs},
-        "outputs": {name: describe(pair.forward, ()) for name, pair in outputs},
-        "loads": loads,
-        "moves": moves,
-    }
+def choice_of(problem: SearchProblem, group: int, choice: int) -> Choice:
+    """Returns what a group chooses with its configuration `choice`."""
+    axes = problem.context.mesh.axes
+    cost, variables = problem.costs[group], problem.patterns[group].group.variables
+    shared = int(cost.zero_axes[choice])
+    return Choice(
+        split={
+            axis.name: variables[v] if v >= 0 else None
+            for axis, v in zip(axes, cost.assignment[choice].tolist(), strict=True)
+        },
+        zero=int(cost.zero[choice]),
+        zero_axes=[axis.name for a, axis in enumerate(axes) if shared >> a & 1],
+        recompute=bool(cost.recompute[choice]),
+    )
+
+
+def _layouts(names: Sequence[str], layouts: Sequence[LayoutPair]) -> dict[str, list[str]]:
+    return {name: describe(pair.forward, ()) for name, pair in zip(names, layouts, strict=True)}
 
 
 def _row(layout: Any) -> Layout:

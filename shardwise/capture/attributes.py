@@ -24,7 +24,7 @@ class TensorValue:
 
 @dataclass(frozen=True)
 class Arguments:
-    """`tensors` in schema order with the schema name of each in `roles`; `attributes` the rest."""
+    """`tensors` in schema order, each one's schema name in `roles`; `attributes` has the rest."""
 
     tensors: tuple[str, ...]
     roles: tuple[str, ...]
@@ -32,7 +32,7 @@ class Arguments:
 
 
 def bind(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-    """Match arguments to the schema of `target`; schema defaults are filled in."""
+    """Matches arguments to the schema of `target`; fills in schema defaults."""
     tensors: list[str] = []
     roles: list[str] = []
     attributes: dict[str, Any] = {}
@@ -60,13 +60,13 @@ def bind(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Argument
 
 
 def plain(value: Any, where: str) -> Any:
-    """A JSON value; dtypes by name, non-finite numbers as "inf", "-inf" and "nan"."""
+    """Returns a JSON value; dtypes by name, non-finite numbers as "inf", "-inf" and "nan"."""
     import torch
 
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
-        # The open end of a slice; other programs cannot read so large a number.
+        # The open end of a slice; other programs cannot read such a large number.
         return None if value == sys.maxsize else int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
@@ -84,7 +84,7 @@ def plain(value: Any, where: str) -> Any:
 
 
 def dtype_name(dtype: Any) -> str:
-    """`bfloat16` for torch.bfloat16."""
+    """Returns the name of a dtype, such as `bfloat16` for torch.bfloat16."""
     return str(dtype).removeprefix("torch.")
 
 

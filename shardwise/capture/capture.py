@@ -1,13 +1,14 @@
-"""capture: a model into its training graph, without its weights."""
+"""Captures a model as its training graph, without its weights."""
 
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from shardwise.capture.convert import to_graph
 from shardwise.capture.export import export
 from shardwise.capture.huggingface import build_huggingface, training_form
-from shardwise.capture.model import Model
+from shardwise.capture.model import Model, arguments
 from shardwise.capture.onnx import capture_onnx
 from shardwise.capture.onnx.sizes import Sizes
 from shardwise.capture.source import Source, parse_source
@@ -23,22 +24,27 @@ DEFAULT_DTYPE = "float32"
 
 
 def capture(
-    source: str,
+    source: Any,
+    example_inputs: Any = None,
     *,
     batch: int | None = None,
     seq: int | None = None,
     dtype: str | None = None,
     name: str | None = None,
 ) -> Graph:
-    """The training graph of a model: its forward operators, the loss included.
+    """Returns the training graph of a model: its forward operators, including the loss.
 
-    `source` is `hf:CONFIG_CLASS[:key=value,…]`, `timm:NAME[:key=value,…]`,
-    `zoo:NAME[:key=value,…]`, `package.module:callable` or `FILE.onnx[:dimension=size,…]`. `batch`
-    counts samples, `seq` tokens; `dtype` is that of the parameters (float32 unless given; a
-    callable's module and an ONNX file keep their own). The graph is called `name`, or like the
-    source. Needs the torch extra (the onnx extra for ONNX files), no GPU and no weights.
-    Raises CaptureError with what cannot be captured and what may help.
+    `source` is a `torch.nn.Module` whose forward returns the loss, with `example_inputs` for it (a
+    tensor, a sequence or a mapping of keyword arguments), or a text:
+    `hf:CONFIG_CLASS[:key=value,…]`, `timm:NAME[:key=value,…]`, `zoo:NAME[:key=value,…]`,
+    `package.module:callable` or `FILE.onnx[:dimension=size,…]`. For a text `batch`
+    counts samples, `seq` tokens; `dtype` is that of the parameters (default float32; a callable's
+    module and an ONNX file keep their own). The graph is named `name`, or after the source. Needs
+    the torch extra (the onnx extra for ONNX files), no GPU and no weights. Raises CaptureError
+    saying what cannot be captured and what may help.
     """
+    if not isinstance(source, str):
+        return _of_module(source, example_inputs, name or type(source).__name__)
     parsed = parse_source(source)
     _check_sizes(batch, seq, dtype)
     if parsed.kind == "onnx":
@@ -60,8 +66,29 @@ def capture(
         ) from None
 
 
+def _of_module(module: Any, example_inputs: Any, name: str) -> Graph:
+    require("torch")
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise CaptureError(
+            f"{type(module).__name__} is not a model", expected="a torch.nn.Module, or a text"
+        )
+    args, kwargs = arguments(example_inputs)
+    try:
+        model = Model(module, args, kwargs)
+        return validate_graph(to_graph(export(model, name), model, name))
+    except BadInput as error:
+        raise CaptureError(
+            f"the captured graph is malformed: {error.problem}",
+            file=name,
+            field=error.field,
+            expected=error.expected,
+        ) from None
+
+
 def build(source: Source, batch: int | None, seq: int | None, dtype: str | None) -> Model:
-    """The module of a source with its inputs, ready to be exported."""
+    """Returns the module of a source with its inputs, ready to be exported."""
     if source.kind == "hf":
         return build_huggingface(source, batch=batch, seq=seq, dtype=dtype or DEFAULT_DTYPE)
     if source.kind == "timm":
@@ -74,15 +101,15 @@ def build(source: Source, batch: int | None, seq: int | None, dtype: str | None)
 def _onnx_sizes(source: Source, batch: int | None, seq: int | None, dtype: str | None) -> Sizes:
     if dtype is not None:
         raise CaptureError(
-            "an ONNX file has the data types that it was exported with",
+            "an ONNX file keeps the data types it was exported with",
             file=source.target,
             field="dtype",
-            expected="a file that was exported in that type",
+            expected="a file exported with that type",
         )
     for key, value in source.options.items():
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**32:
             raise CaptureError(
-                f"{value!r} is no size", file=source.target, field=key, expected="at least 1"
+                f"{value!r} is not a size", file=source.target, field=key, expected="at least 1"
             )
     return Sizes(batch, seq, {k: v for k, v in source.options.items() if isinstance(v, int)})
 
@@ -90,6 +117,6 @@ def _onnx_sizes(source: Source, batch: int | None, seq: int | None, dtype: str |
 def _check_sizes(batch: int | None, seq: int | None, dtype: str | None) -> None:
     for field, value in (("batch", batch), ("seq", seq)):
         if value is not None and not 1 <= value <= 2**32:
-            raise CaptureError(f"{value} is no size", field=field, expected="at least 1")
+            raise CaptureError(f"{value} is not a size", field=field, expected="at least 1")
     if dtype is not None and dtype not in DTYPES:
         raise CaptureError(f"unknown dtype {dtype!r}", field="dtype", expected=", ".join(DTYPES))

@@ -1,10 +1,10 @@
-"""An ExportedProgram as a Graph.
+"""Converts an ExportedProgram to a Graph.
 
 The exported graph is walked once. Regions that only switch autograd or autocast are walked as if
-they stood in line; what leaves a tensor as it is (asserts, aliases, views to the same shape,
-casts to the same dtype, dropout of nothing) is passed through; in-place operators become their
-functional twins, and writes to buffers (running statistics) lead nowhere. At the end only what
-the outputs need is kept.
+inlined. Operators that leave a tensor unchanged (asserts, aliases, views to the same shape, casts
+to the same dtype, dropout of nothing) are passed through. In-place operators become their
+functional twins, and writes to buffers (running statistics) are dropped. At the end only what the
+outputs need is kept.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _INLINED = {
     "wrap_with_autocast": 4,
     "tag_activation_checkpoint": 0,
 }
-"""Higher-order operators that only wrap a region, and which argument the region is."""
+"""Higher-order operators that only wrap a region, and the position of the region's argument."""
 
 _OPENED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "_native_batch_norm_legit_functional": ("batch_norm", (False,)),
     "native_dropout": ("dropout", ()),
 }
-"""What torch's functionalisation opens: the whole operator, and its further arguments.
+"""What torch's functionalisation decomposes: the whole operator, and its further arguments.
 
 The results after the first are new running statistics and the dropout mask.
 """
@@ -70,17 +70,18 @@ _LIKE_NOTHING = {
     "new_ones": "ones.default",
     "new_full": "full.default",
 }
-"""Factories that read a tensor's dtype only: the same without the tensor, so that what they make
-depends on no data."""
+"""Factories that read only a tensor's dtype: the same without the tensor, so that what they make
+depends on no data.
+"""
 
 
 def to_graph(program: Any, model: Model, name: str) -> Graph:
-    """The training graph of an exported model; raises CaptureError for what has no static form."""
+    """Returns an exported model's graph; raises CaptureError for what has no static form."""
     return convert(program, model, name).graph
 
 
 def convert(program: Any, model: Model, name: str) -> Converted:
-    """The training graph with its names' meaning; raises as `to_graph`."""
+    """Returns the graph and what its names stand for; raises like `to_graph`."""
     walker = _Walker(program, model)
     walker.read_inputs()
     outputs = walker.walk(program.graph_module)
@@ -108,7 +109,7 @@ class _Walker:
         self._inputs: list[str | None] = []
 
     def read_inputs(self) -> None:
-        """Placeholders become parameters, buffers and inputs; a shared parameter becomes one."""
+        """Turns placeholders into parameters, buffers and inputs; shared parameters become one."""
         from torch.export.graph_signature import InputKind
 
         self._placeholders: list[Any] = []
@@ -149,7 +150,7 @@ class _Walker:
         self._mark_batch()
 
     def walk(self, module: Any, arguments: list[Any] | None = None) -> list[Any]:
-        """Walk one graph module; returns what its output node returns, as a flat list."""
+        """Walks one graph module; returns what its output node returns, as a flat list."""
         import torch
 
         supplied = iter(self._placeholders if arguments is None else arguments)
@@ -166,13 +167,13 @@ class _Walker:
             elif node.op == "get_attr":
                 values[node] = self._attribute(module, node)
             elif node.op == "output":
-                found = torch.fx.node.map_arg(node.args[0], look_up)
-                return list(found) if isinstance(found, list | tuple) else [found]
+                returned = torch.fx.node.map_arg(node.args[0], look_up)
+                return list(returned) if isinstance(returned, list | tuple) else [returned]
             elif node in live:
                 args = torch.fx.node.map_arg(node.args, look_up)
                 kwargs = torch.fx.node.map_arg(node.kwargs, look_up)
                 if written_arguments(node.target) == [0]:
-                    # Later readers of the tensor that was written see the result.
+                    # Later readers of the written tensor see the result.
                     root = roots.get(node.args[0], node.args[0])
                     values[root] = self._call(node, functional_twin(node.target), args, kwargs)
                     roots[node] = root
@@ -181,7 +182,7 @@ class _Walker:
         raise CaptureError("the exported graph has no output")
 
     def _attribute(self, module: Any, node: Any) -> Any:
-        """A submodule (of a wrapping operator) or a constant tensor."""
+        """Returns a submodule (of a wrapping operator) or a constant tensor."""
         value = module
         for part in str(node.target).split("."):
             value = getattr(value, part)
@@ -258,7 +259,7 @@ class _Walker:
         return results if several else results[0]
 
     def finish(self, outputs: list[Any], name: str) -> Graph:
-        """Mark the outputs, drop what they do not need, and keep every parameter and input."""
+        """Marks the outputs, drops what they do not need, and keeps every parameter and input."""
         kept_outputs = self._user_outputs(outputs)
         needed = set(kept_outputs)
         kept: list[Operator] = []
@@ -279,7 +280,7 @@ class _Walker:
         return Graph(name, tensors, tuple(reversed(kept)))
 
     def converted(self, outputs: list[Any], graph: Graph) -> Converted:
-        """The graph with what its names stand for."""
+        """Returns the graph with what its names stand for."""
         from torch.export.graph_signature import OutputKind
 
         wanted = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
@@ -308,7 +309,7 @@ class _Walker:
         return names
 
     def _mark_batch(self) -> None:
-        """Dimension 0 of the inputs is the sample dimension, where it agrees with the first's."""
+        """Marks dimension 0 of inputs as the batch if its extent is the first input's."""
         inputs = [t for t in self._tensors.values() if t.role == "input" and t.shape]
         for tensor in inputs:
             if tensor.shape[0] == inputs[0].shape[0]:
@@ -318,7 +319,7 @@ class _Walker:
 
 
 def _live(module: Any) -> set[Any]:
-    """The nodes that an output or an in-place operator needs, asserts apart."""
+    """Returns the nodes that an output or an in-place operator needs, without asserts."""
     stack = [
         node
         for node in module.graph.nodes
@@ -336,7 +337,7 @@ def _live(module: Any) -> set[Any]:
 def _passed_through(
     packet: str, node: Any, args: Any, kwargs: Any, tensors: dict[str, Tensor]
 ) -> TensorValue | None:
-    """The input, where the operator gives back just that."""
+    """Returns the input if the operator returns it unchanged."""
     source = args[0] if args else None
     value = node.meta.get("val")
     if not isinstance(source, TensorValue) or not _is_tensor(value):
@@ -383,7 +384,7 @@ def _tensor(name: str, value: Any, role: Role, node: Any = None) -> Tensor:
 
 
 def _line(node: Any) -> str:
-    """` at file.py, line 12`: the innermost line of the model that made the node."""
+    """Returns ` at file.py, line 12`: the innermost line of the model that made the node."""
     frames = [
         line.strip()
         for line in str(node.meta.get("stack_trace") or "").splitlines()

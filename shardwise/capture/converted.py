@@ -13,9 +13,9 @@ from shardwise.graph.graph import Graph
 class Converted:
     """A graph and what its names stand for in the module.
 
-    `paths`: the module's own path of every parameter and registered buffer; `constants`: the
-    values of tensors that belong to no module; `inputs`: per leaf of the arguments its name, None
-    where it is no tensor; `outputs`: the same of what the module returns.
+    `paths`: the module's own path of every parameter and registered buffer; `constants`: the values
+    of tensors that belong to no module; `inputs`: the name of each leaf of the arguments, None if
+    it is not a tensor; `outputs`: the same for what the module returns.
     """
 
     graph: Graph

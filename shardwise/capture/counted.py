@@ -1,7 +1,7 @@
-"""What torch itself counts of a model: parameters, and forward flops by `torch.utils.flop_counter`.
+"""What torch counts for a model: parameters, and forward flops by `torch.utils.flop_counter`.
 
-The module runs once on the meta device: no data, no weights, whatever its size. Experts run in
-transformers' own `batched_mm` form, so that the count owes nothing to our operator.
+The module runs once on the meta device: no data and no weights, whatever its size. Experts run in
+transformers' own `batched_mm` form, so that the count does not depend on our operator.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from shardwise.capture.source import parse_source
 
 @dataclass(frozen=True)
 class Counted:
-    """Elements of all parameters, each once, and the flops of one forward pass."""
+    """The elements of all parameters, each counted once, and the flops of one forward pass."""
 
     parameters: int
     forward_flops: int
 
 
 def count(source: str, *, batch: int | None, seq: int | None, dtype: str | None) -> Counted:
-    """Count the model that `capture` would export. Raises CaptureError where it cannot be run."""
+    """Counts the model that `capture` would export; raises CaptureError if it cannot be run."""
     from torch.utils.flop_counter import FlopCounterMode
 
     parsed = parse_source(source)
     if parsed.kind == "hf":
         options = {"experts_implementation": "batched_mm", **parsed.options}
-        # transformers would look at the mask's values; it changes no count.
+        # transformers would read the mask's values; the mask changes no count.
         options.pop("attention_mask", None)
         parsed = replace(parsed, options=options)
     model = build(parsed, batch, seq, dtype)

@@ -1,4 +1,4 @@
-"""torch.export of a training step, and its graph free of in-place operators."""
+"""torch.export of a training step, and its graph without in-place operators."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from shardwise.capture.mutation import mutates_views
 
 
 def export(model: Model, source: str) -> Any:
-    """The ExportedProgram of one forward pass with the loss, in PyTorch's training IR.
+    """Returns the ExportedProgram of one forward pass with the loss, in PyTorch's training IR.
 
     Operators stay whole (`aten.linear`, `aten.layer_norm`): nothing is decomposed. In-place
-    operators are left for the conversion, unless they write through views: then torch makes the
-    graph functional, which only opens batch normalisation.
-    Raises CaptureError naming the operator and the line that cannot be exported.
+    operators are left to the conversion, unless they write through views: then torch makes the
+    graph functional, which decomposes only batch normalisation. Raises CaptureError naming the
+    operator and the line that cannot be exported.
     """
     import torch
 
     with foreign_code("torch.export failed", source=source), quiet():
-        # torch would merge inputs that are one tensor object, such as tokens that are also labels.
+        # torch would merge inputs that are the same tensor object, such as tokens used as labels.
         args, kwargs = torch.utils._pytree.tree_map_only(
             torch.Tensor, torch.empty_like, (model.args, dict(model.kwargs))
         )

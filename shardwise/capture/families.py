@@ -1,7 +1,6 @@
-"""The families of models that are captured at real sizes, for the table in docs/models.md.
+"""The model families that are captured at real sizes, for the table in docs/models.md.
 
-Sizes are those that the models were published with; the batch is what eight GPUs or more would
-share. What `capture` is told about each.
+Sizes are those the models were published with; the batch is what eight or more GPUs would share.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Family:
-    """`name` for people; the rest are arguments of `capture`."""
+    """`name` is for display; the rest are arguments of `capture`."""
 
     name: str
     source: str

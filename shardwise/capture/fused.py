@@ -5,20 +5,20 @@ copies goes through the matrix of its own expert:
 
     y[t, c, n] = Σ_i x[t, c, i] · w[e[t, c], n, i]
 
-x [tokens, k, in], w [experts, out, in], e [tokens, k]. transformers' own forms sort all tokens
-of the batch by expert (`grouped_mm`: a global sort, which no data-parallel training does), copy
-a matrix for every token (`batched_mm`: terabytes at real sizes) or branch on the data (`eager`:
+x [tokens, k, in], w [experts, out, in], e [tokens, k]. transformers' own forms sort all tokens of
+the batch by expert (`grouped_mm`: a global sort, which no data-parallel training does), copy a
+matrix for every token (`batched_mm`: terabytes at real sizes) or branch on the data (`eager`:
 cannot be exported).
 
-**State-space models.** `shardwise::selective_scan(u, Δ, A, B, C)`, Mamba's recurrence
-(Gu & Dao 2023, Eq. 2 with Algorithm 2's discretisation):
+**State-space models.** `shardwise::selective_scan(u, Δ, A, B, C)`, Mamba's recurrence (Gu & Dao
+2023, Eq. 2 with Algorithm 2's discretisation):
 
     h[b, d, n, s] = exp(A[d, n] · Δ[b, d, s]) · h[b, d, n, s-1]
                     + Δ[b, d, s] · B[b, n, s] · u[b, d, s]
     y[b, d, s]    = Σ_n C[b, n, s] · h[b, d, n, s]
 
-u and Δ [batch, channels, seq], A [channels, state], B and C [batch, state, seq]. Without the
-fused kernel transformers runs a Python loop over the time steps, which keeps every state.
+u and Δ [batch, channels, seq], A [channels, state], B and C [batch, state, seq]. Without the fused
+kernel transformers runs a Python loop over the time steps, which keeps every state.
 
 Both run on real tensors and have gradients, so that a captured program can be executed.
 """
@@ -36,7 +36,7 @@ EXPERTS = "shardwise"
 
 @cache
 def operators() -> Any:
-    """`torch.ops.shardwise`, with both operators registered."""
+    """Returns `torch.ops.shardwise`, with both operators registered."""
     import torch
 
     _register_expert_linear(torch)
@@ -45,10 +45,10 @@ def operators() -> Any:
 
 
 def whole_experts(model: Any) -> None:
-    """Let a transformers model compute its experts by `expert_linear`; others stay as they are."""
+    """Makes a transformers model compute its experts by `expert_linear`; others are unchanged."""
     try:
         from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
-    except ImportError:  # an older transformers has its experts written out
+    except ImportError:  # an older transformers writes out its experts
         return
     if not any(hasattr(module, "_apply_gate") for module in model.modules()):
         return
@@ -58,7 +58,7 @@ def whole_experts(model: Any) -> None:
 
 @contextlib.contextmanager
 def whole_scans() -> Iterator[None]:
-    """Within this context Mamba computes its recurrence by `selective_scan`."""
+    """Makes Mamba compute its recurrence by `selective_scan` within this context."""
     from transformers.models.mamba import modeling_mamba
 
     name = "mamba_selective_scan"
@@ -73,7 +73,7 @@ def whole_scans() -> Iterator[None]:
 
 
 def _experts(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
-    """The forward pass of a transformers `Experts` module, [tokens, hidden] to the same."""
+    """Runs the forward pass of a transformers `Experts` module, [tokens, hidden] to the same."""
     apply = operators().expert_linear.default
 
     def linear(x: Any, name: str) -> Any:
@@ -106,7 +106,7 @@ def _selective_scan(
     return_last_state: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """transformers' `mamba_selective_scan` with the recurrence as one operator."""
+    """Computes transformers' `mamba_selective_scan` with the recurrence as one operator."""
     import torch
 
     if return_last_state:
@@ -165,7 +165,7 @@ def _register_selective_scan(torch: Any) -> None:
         ctx.save_for_backward(*inputs)
 
     def gradient(ctx: Any, grad: Any) -> Any:
-        # The states are computed again, as in the fused kernel.
+        # The states are recomputed, as in the fused kernel.
         with torch.enable_grad():
             inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
             return torch.autograd.grad(make(*inputs), inputs, grad)
@@ -177,7 +177,7 @@ def _register_selective_scan(torch: Any) -> None:
 def _define(
     torch: Any, name: str, schema: str, make: Any, fake: Any, keep: Any, gradient: Any
 ) -> None:
-    """One operator `shardwise::name` with its kernel, its shapes and its gradient."""
+    """Defines one operator `shardwise::name` with its kernel, its shapes and its gradient."""
     qualified = f"shardwise::{name}"
     made = torch.library.custom_op(qualified, make, mutates_args=(), schema=schema)
     made.register_fake(fake)

@@ -1,7 +1,7 @@
-"""The edge to code that is not ours: a user's model, transformers, torch.export.
+"""Guards calls into foreign code: a user's model, transformers, torch.export.
 
-Such code may raise anything. Whatever it raises reaches the user as one CaptureError that says
-what was being done, where in the model it happened and what may help.
+Such code may raise anything. Whatever it raises reaches the user as one CaptureError that says what
+was being done, where in the model it happened and what may help.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LONGEST = 300
 class foreign_code:
     """Turns every exception of the block into a CaptureError that starts with `doing`.
 
-    What the block prints goes to stderr: stdout belongs to the answer.
+    Redirects what the block prints to stderr: stdout is reserved for results.
     """
 
     def __init__(self, doing: str, *, source: str | None = None) -> None:
@@ -59,7 +59,7 @@ class foreign_code:
         trace: TracebackType | None,
     ) -> None:
         self._printing.__exit__(kind, error, trace)
-        # A model's file may call sys.exit; a user's Ctrl-C goes through.
+        # A model's file may call sys.exit; a user's Ctrl-C passes through.
         if not isinstance(error, Exception | SystemExit) or isinstance(error, ShardwiseError):
             return
         message = " ".join(str(error).split("\n\n")[0].split())[:_LONGEST]
@@ -78,7 +78,7 @@ class foreign_code:
 
 
 def _user_line(error: BaseException) -> str | None:
-    """`file.py:12: y = x.nonzero()`: the innermost line of the model's own code."""
+    """Returns the innermost line of the model's own code, as `file.py:12: y = x.nonzero()`."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not any(part in f.filename for part in _LIBRARIES)]
     model = [f for f in frames if "/transformers/models/" in f.filename]
@@ -90,7 +90,7 @@ def _user_line(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Libraries say nothing: when an export fails, torch prints whole graphs before the error."""
+    """Silences libraries: when an export fails, torch prints whole graphs before the error."""
     disabled = logging.root.manager.disable
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""A transformers configuration from `hf:CLASS:key=value,…`: every key checked, nothing fetched."""
+"""A transformers configuration from `hf:CLASS:key=value,…`: checks every key, fetches nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from shardwise.capture.source import Source, Value
 from shardwise.errors import CaptureError
 
 IMPLEMENTATION_KEYS = ("attn_implementation", "experts_implementation")
-"""How transformers computes attention and experts; no part of the configuration."""
+"""How transformers computes attention and experts; not part of the configuration."""
 
 INPUT_KEYS = ("attention_mask",)
-"""What the model is given; no part of the configuration either."""
+"""What the model is given; not part of the configuration either."""
 
 
 def make_config(source: Source) -> Any:
-    """The configuration object; a key may reach into a part of it (`text_config.hidden_size`).
+    """Returns the configuration object; a key may set part of it (`text_config.hidden_size`).
 
     Raises CaptureError for a class, a key or a value that transformers does not know.
     """
@@ -46,11 +46,11 @@ def make_config(source: Source) -> Any:
 
 
 def asks_for_mask(source: Source) -> bool:
-    """Whether `attention_mask=true` makes the padding mask an input of the model."""
+    """Returns whether `attention_mask=true` makes the padding mask an input of the model."""
     wanted = source.options.get("attention_mask", False)
     if not isinstance(wanted, bool):
         raise CaptureError(
-            f"{wanted!r} is no bool",
+            f"{wanted!r} is not a bool",
             file=source.text,
             field="attention_mask",
             expected="true: padded sequences with their mask, false: full sequences",
@@ -76,7 +76,7 @@ def _set_option(
         )
     if isinstance(part, Mapping) or hasattr(part, "to_dict"):
         raise CaptureError(
-            f"{key} is no single value",
+            f"{key} is not a single value",
             file=source.text,
             field=path,
             expected=f"{path}.KEY={value}",
@@ -96,7 +96,7 @@ def _check_type(key: str, value: Value, default: Any, source: Source) -> None:
         )
     if not isinstance(value, fitting) or (wanted is not bool and isinstance(value, bool)):
         raise CaptureError(
-            f"{value!r} is no {wanted.__name__}",
+            f"{value!r} is not of type {wanted.__name__}",
             file=source.text,
             field=key,
             expected=f"a value like {default!r}",

@@ -1,9 +1,9 @@
-"""transformers without the attention masks that training on full sequences never builds.
+"""Keeps transformers from building masks that training on full sequences never builds.
 
 At run time transformers looks at the data: sequences that are neither padded nor packed need no
-mask tensor where attention's own causal flag says it all. While a model is exported there is no
-data to look at, so it would build a [batch, 1, seq, seq] mask, and the packing test before it,
-that no training step of such sequences has.
+mask tensor if attention's own causal flag is enough. During export there is no data to look at, so
+it would build a [batch, 1, seq, seq] mask, and the packing test before it, neither of which occurs
+in a training step on such sequences.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def full_sequences() -> Iterator[None]:
-    """Within this context every sequence counts as full: not padded, not packed.
+    """Treats every sequence as full, not padded and not packed, within this context.
 
     Windows shorter than the sequence and masks of other forms are still built.
     """
@@ -40,7 +40,7 @@ def full_sequences() -> Iterator[None]:
 
 
 def _needs_none(request: dict[str, Any]) -> bool:
-    """What transformers' own test says at run time when no position is masked."""
+    """Returns what transformers' own test says at run time when no position is masked."""
     keys, window = request.get("kv_length"), request.get("local_size")
     causal = request.get("allow_is_causal_skip", True)
     return bool(

@@ -8,10 +8,10 @@
 | contrastive (CLIP) | tokens, images, labels | mean of both cross entropies over the batch |
 | image classifier | images, labels | cross entropy |
 
-The loss of a language model is taken with the class dimension in second place:
-`cross_entropy(logits.float().transpose(1, 2), labels)`. transformers' own loss flattens batch and
-sequence into one dimension first, which would tie the two together in every strategy. The labels
-are taken as already shifted: the shift by one is the data's work. The labels of a contrastive
+The loss of a language model is taken with the class dimension second:
+`cross_entropy(logits.float().transpose(1, 2), labels)`. transformers' own loss first flattens batch
+and sequence into one dimension, which would tie the two together in every strategy. The labels are
+assumed to be shifted already: shifting them by one is up to the data. The labels of a contrastive
 loss are the numbers of the samples.
 """
 
@@ -30,7 +30,7 @@ _LONGEST_DEFAULT_SEQ = 1024
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of one step: `samples`, tokens per sample if given, the dtype of real inputs, the mask."""
+    """The sizes of one step: samples, tokens per sample if given, dtype of real inputs, mask."""
 
     samples: int
     seq: int | None
@@ -44,7 +44,7 @@ MakeInputs = Callable[[Any, Any, Sizes, Source], Inputs]
 
 @dataclass(frozen=True)
 class Task:
-    """`auto` is transformers' class of such models; `inputs` without the labels, by name."""
+    """`auto` is transformers' class for such models; `inputs` makes the inputs without labels."""
 
     auto: Any
     inputs: MakeInputs
@@ -53,7 +53,7 @@ class Task:
 
 
 def find_task(config: Any, name: str) -> Task:
-    """The first task that transformers has a model for; raises CaptureError if there is none."""
+    """Returns the first task that transformers has a model for; raises CaptureError if none."""
     for mapping, wanted, task in _tasks(config):
         if wanted and type(config) in mapping:
             return task
@@ -89,7 +89,7 @@ def _tasks(config: Any) -> Iterator[tuple[Any, bool, Task]]:
 
 
 def trained(model: Any, task: Task, inputs: Inputs) -> tuple[Any, tuple[Any, ...], tuple[str, ...]]:
-    """The module that computes the loss of the model, its inputs, and their names."""
+    """Returns the module that computes the model's loss, its inputs, and their names."""
     import torch
 
     names = tuple(inputs)
@@ -140,7 +140,7 @@ def _speech(model: Any, config: Any, sizes: Sizes, source: Source) -> Inputs:
     positions = getattr(config, "max_source_positions", None)
     if bins is None or positions is None:
         raise CaptureError(
-            f"{source.target} does not say how many frames it hears",
+            f"{source.target} does not say how many frames it takes",
             file=source.text,
             expected="a model with num_mel_bins and max_source_positions, such as Whisper",
         )
@@ -191,7 +191,7 @@ def _default_seq(config: Any) -> int:
 
 
 def _check_positions(model: Any, seq: int, source: Source) -> None:
-    """A learned position table that is shorter than the sequence: fake tensors would not mind."""
+    """Refuses a learned position table shorter than the sequence; fake tensors would accept it."""
     import torch
 
     for path, module in model.named_modules():
@@ -199,7 +199,7 @@ def _check_positions(model: Any, seq: int, source: Source) -> None:
         is_table = isinstance(module, torch.nn.Embedding) and ("position" in last or last == "wpe")
         if is_table and "relative" not in last and module.num_embeddings < seq:
             raise CaptureError(
-                f"sequence length {seq} is over the {module.num_embeddings} positions of {path}",
+                f"sequence length {seq} exceeds the {module.num_embeddings} positions of {path}",
                 file=source.text,
                 field="seq",
                 expected=f"at most {module.num_embeddings}, or a larger max_position_embeddings",

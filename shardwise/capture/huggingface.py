@@ -1,7 +1,7 @@
 """transformers models from their configuration classes: offline, without weights.
 
-Sequences are full, without padding and packing (hf_masks), unless `attention_mask=true` gives
-the model a padding mask. Experts and selective scans are one operator each (fused).
+Sequences are full, without padding and packing (hf_masks), unless `attention_mask=true` gives the
+model a padding mask. Experts and selective scans are one operator each (fused).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULT_BATCH = 8
 
 
 def build_huggingface(source: Source, *, batch: int | None, seq: int | None, dtype: str) -> Model:
-    """The model of a configuration class with random-free (meta) weights, and its inputs.
+    """Returns the model of a configuration class on the meta device, and its inputs.
 
     `batch` defaults to 8 samples; `seq` to the configuration's longest sequence, at most 1024.
     Raises CaptureError for a class or an option that transformers does not know.
@@ -46,7 +46,7 @@ def build_huggingface(source: Source, *, batch: int | None, seq: int | None, dty
         except ValueError:
             if "attn_implementation" in source.options:
                 raise
-            # An architecture that has no sdpa: its own default then.
+            # The architecture has no sdpa; use its own default.
             implementations["attn_implementation"] = "eager"
             model = task.auto.from_config(config, dtype=torch_dtype(dtype), **implementations)
     if "experts_implementation" not in source.options:
@@ -59,7 +59,7 @@ def build_huggingface(source: Source, *, batch: int | None, seq: int | None, dty
             f"{source.target} takes no attention mask",
             file=source.text,
             field="attention_mask",
-            expected="a model that reads tokens",
+            expected="a model that takes tokens",
         )
     module, values, names = trained(model, task, inputs)
     return Model(module, values, prefix="model.", input_names=names)
@@ -67,6 +67,6 @@ def build_huggingface(source: Source, *, batch: int | None, seq: int | None, dty
 
 @contextlib.contextmanager
 def training_form() -> Iterator[None]:
-    """Within this context transformers computes as a training step of full sequences does."""
+    """Makes transformers compute as in training on full sequences, within this context."""
     with full_sequences(), whole_scans():
         yield

@@ -11,8 +11,8 @@ from typing import Any
 class Model:
     """A module with its example inputs, all of them on the meta device.
 
-    `prefix` is the attribute path of a wrapper, which names do not show. `input_names` are those
-    of `args`, where the module's forward has no telling ones of its own.
+    `prefix` is the attribute path of a wrapper, which names leave out. `input_names` are those of
+    `args`, if the module's forward has no meaningful ones.
     """
 
     module: Any
@@ -23,10 +23,19 @@ class Model:
 
 
 def first_names(module: Any) -> dict[str, str]:
-    """For every parameter and buffer path, the first path of the same tensor (tied weights)."""
+    """Maps every parameter and buffer path to the first path of the same tensor (tied weights)."""
     first: dict[int, str] = {}
     result: dict[str, str] = {}
     for listed in (module.named_parameters, module.named_buffers):
         for path, tensor in listed(remove_duplicate=False):
             result[path] = first.setdefault(id(tensor), path)
     return result
+
+
+def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Splits example inputs into positional and keyword arguments; a single tensor is one."""
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, list | tuple):
+        return tuple(example_inputs), {}
+    return (example_inputs,), {}

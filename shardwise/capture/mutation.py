@@ -1,7 +1,7 @@
 """In-place operators in an exported graph.
 
-`relu_` becomes `relu`, and what read the tensor afterwards reads the result. That is right only
-where no view shares the tensor's memory; the rest is left to torch's own functionalisation.
+`relu_` becomes `relu`, and later readers of the tensor read the result. That is correct only if no
+view shares the tensor's memory; the rest is left to torch's own functionalisation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def written_arguments(target: Any) -> list[int]:
-    """Positions of the schema arguments that an operator writes to."""
+    """Returns the positions of the schema arguments that an operator writes to."""
     schema = getattr(target, "_schema", None)
     if schema is None:
         return []
@@ -22,7 +22,7 @@ def written_arguments(target: Any) -> list[int]:
 
 
 def functional_twin(target: Any) -> Any | None:
-    """`aten.relu.default` for `aten.relu_.default`; None where there is none."""
+    """Returns `aten.relu.default` for `aten.relu_.default`; None if there is no such twin."""
     import torch
 
     name = str(target._schema.name).removeprefix("aten::")
@@ -34,7 +34,7 @@ def functional_twin(target: Any) -> Any | None:
 
 
 def mutates_views(module: Any) -> bool:
-    """Whether some in-place operator needs more than a change of name."""
+    """Returns whether some in-place operator needs more than a change of name."""
     for graph_module in _graph_modules(module):
         for node in graph_module.graph.nodes:
             written = written_arguments(node.target) if node.op == "call_function" else []
@@ -57,7 +57,7 @@ def _graph_modules(module: Any) -> list[Any]:
 
 
 def _is_view(node: Any) -> bool:
-    """Whether the output shares memory with an input that is not written to."""
+    """Returns whether the output shares memory with an input that is not written to."""
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None:
         # getitem of a split is a view of the tensor that was split.

@@ -1,4 +1,4 @@
-"""Readable names: `model.layers.0.self_attn.q_proj.linear`, unique and the same each time."""
+"""Readable names: `model.layers.0.self_attn.q_proj.linear`, unique and reproducible."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Names:
         return name
 
     def short(self, path: str) -> str:
-        """`path` without the wrapper's attribute path."""
+        """Returns `path` without the wrapper's attribute path."""
         if self._prefix and (path + ".").startswith(self._prefix):
             return path[len(self._prefix) :]
         return path
 
 
 def module_path(meta: Mapping[str, Any]) -> tuple[str, str]:
-    """(`layers.0`, `layers.0@3`): a node's module, and the same with the number of its call.
+    """Returns (`layers.0`, `layers.0@3`): a node's module, and the same with its call's number.
 
     torch numbers the calls of a module that runs several times, such as the cell of an unrolled
     recurrent layer: the number is the time step.
@@ -46,7 +46,7 @@ def module_path(meta: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def short_kind(kind: str) -> str:
-    """`linear` for `aten.linear.default`."""
+    """Returns `linear` for `aten.linear.default`."""
     namespace, _, rest = kind.partition(".")
     name = rest.partition(".")[0] or namespace
     return name.strip("_") or name

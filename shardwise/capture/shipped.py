@@ -1,4 +1,4 @@
-"""The graphs that are shipped with Shardwise: where they are and what they were captured from."""
+"""The graphs shipped with Shardwise: where they are and what they were captured from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardwise.errors import NotFound
+from shardwise.graph import Graph, read_graph
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "graphs"
+
+
+SHIPPED = "shipped:"
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,20 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def shipped_names() -> tuple[str, ...]:
-    """The names of the shipped graphs."""
+    """Returns the names of the shipped graphs."""
     return tuple(RECIPES)
 
 
 def shipped_graph(name: str) -> Path:
-    """The file of a shipped graph; raises NotFound for any other name."""
+    """Returns the file of a shipped graph; raises NotFound for any other name."""
     path = FOLDER / f"{name}.json.gz"
     if name not in RECIPES or not path.is_file():
-        raise NotFound(f"no graph {name!r} is shipped; there are {', '.join(RECIPES)}")
+        raise NotFound(f"no shipped graph {name!r}; there are {', '.join(RECIPES)}")
     return path
+
+
+def load_graph(spec: str | Path) -> Graph:
+    """Reads a graph file, or the graph of `shipped:NAME`."""
+    if str(spec).startswith(SHIPPED):
+        return read_graph(shipped_graph(str(spec).removeprefix(SHIPPED)))
+    return read_graph(Path(spec))

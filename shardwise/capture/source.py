@@ -32,14 +32,14 @@ class Source:
 
 
 def parse_source(text: str) -> Source:
-    """Take a source apart; raises CaptureError for one that has no known form."""
+    """Parses a source; raises CaptureError if it has no known form."""
     onnx = _ONNX.fullmatch(text)
     if onnx is not None:
         path = onnx["named"] or onnx["plain"]
         return Source("onnx", path, _parse_options(onnx["options"] or "", text), text)
     prefix, colon, rest = text.partition(":")
     if not colon or not prefix or not rest:
-        raise CaptureError(f"{text!r} is no source of a model", field="SOURCE", expected=FORMS)
+        raise CaptureError(f"{text!r} is not a model source", field="SOURCE", expected=FORMS)
     kind = next((k for k in KINDS if k == prefix), None)
     if kind is None:
         return Source("callable", text, {}, text)
@@ -54,7 +54,7 @@ def _parse_options(text: str, source: str) -> dict[str, Value]:
     for part in filter(None, text.split(",")):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not key:
-            raise CaptureError(f"{part!r} is no option", field=source, expected="key=value")
+            raise CaptureError(f"{part!r} is not an option", field=source, expected="key=value")
         if key in options:
             raise CaptureError(f"{key} is given twice", field=source)
         options[key] = parse_value(value)
@@ -62,7 +62,7 @@ def _parse_options(text: str, source: str) -> dict[str, Value]:
 
 
 def parse_value(text: str) -> Value:
-    """`12`, `0.5`, `true`, `none`, else text."""
+    """Parses `12`, `0.5`, `true` or `none`; returns other text unchanged."""
     words: dict[str, Value] = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]

@@ -1,7 +1,7 @@
 """Image classifiers of timm by name: `timm:swin_base_patch4_window7_224:drop_path_rate=0.1`.
 
-The options are those of `timm.create_model`; nothing is downloaded. Images have the size that
-the model names itself unless `img_size` says otherwise; the loss is the cross entropy.
+The options are those of `timm.create_model`; nothing is downloaded. Images have the model's own
+size unless `img_size` says otherwise; the loss is the cross entropy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOT_OFFERED = frozenset({"pretrained", "checkpoint_path", "features_only"})
 
 
 def build_timm(source: Source, *, batch: int | None, seq: int | None, dtype: str) -> Model:
-    """A timm model on the meta device, in training mode, with its images and labels.
+    """Returns a timm model on the meta device, in training mode, with its images and labels.
 
     Raises CaptureError for a name that timm does not know, or an option that the model refuses.
     """
@@ -60,7 +60,7 @@ def _create(source: Source) -> Any:
     except TypeError as error:
         if "img_size" not in options or "img_size" not in str(error):
             raise
-    # A convolutional model is built for no particular size and takes any.
+    # A convolutional model has no fixed image size and takes any.
     del options["img_size"]
     return timm.create_model(source.target, pretrained=False, **options)
 
@@ -72,6 +72,6 @@ def _input_shape(body: Any, source: Source) -> tuple[int, ...]:
         return channels, height, width
     if not isinstance(side, int) or isinstance(side, bool) or side < 1:
         raise CaptureError(
-            f"{side!r} is no size", file=source.text, field="img_size", expected="pixels"
+            f"{side!r} is not a size", file=source.text, field="img_size", expected="pixels"
         )
     return int(source.options.get("in_chans") or channels), side, side

@@ -1,4 +1,4 @@
-"""The torch extra: found only when something is captured."""
+"""The torch extra: looked up only when something is captured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DTYPES = {
 
 
 def require(package: str = "torch") -> None:
-    """Raise CaptureError unless `package`, a part of the torch extra, is installed."""
+    """Raises CaptureError unless `package`, a part of the torch extra, is installed."""
     if importlib.util.find_spec(package) is None:
         raise CaptureError(
             f"capturing needs {package}, which is not installed",
@@ -31,7 +31,7 @@ def require(package: str = "torch") -> None:
 
 
 def torch_dtype(name: str) -> Any:
-    """The torch.dtype that a user calls `name`."""
+    """Returns the torch.dtype that a user calls `name`."""
     import torch
 
     if name not in DTYPES:

@@ -1,9 +1,9 @@
 """Models that a user's own function builds: `package.module:callable`.
 
 The function returns (module, example inputs); the inputs are a tuple of positional or a dict of
-keyword arguments of the module's forward, which should return the loss. The function is called
-on the meta device, where tensors have shapes and no data, and on the CPU if that fails. Where it
-takes keyword arguments `batch` and `seq`, it gets those that the user asked for.
+keyword arguments of the module's forward, which should return the loss. The function is called on
+the meta device, where tensors have shapes and no data, and on the CPU if that fails. If it takes
+keyword arguments `batch` and `seq`, it gets the values the user requested.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ EXPECTED = "(module, example inputs), the inputs a tuple or a dict of tensors"
 def build_callable(
     source: Source, *, batch: int | None, seq: int | None, dtype: str | None
 ) -> Model:
-    """Import and call the user's function; the module is moved to the meta device.
+    """Imports and calls the user's function; moves the module to the meta device.
 
-    A module in evaluation mode as a whole is put into training mode; submodules that alone are
-    in evaluation mode (frozen batch normalisation) stay as they are.
+    A module that is in evaluation mode as a whole is put into training mode; if only submodules are
+    (frozen batch normalisation), they stay in evaluation mode.
     """
     import torch
 
@@ -73,18 +73,18 @@ def _import(source: Source) -> Callable[..., Any]:
         # The installed command, unlike `python -m`, does not look in the current folder.
         sys.path.insert(0, here)
     with foreign_code(f"cannot import {module_name}", source=source.text):
-        found: Any = importlib.import_module(module_name)
+        target: Any = importlib.import_module(module_name)
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise CaptureError(
                 f"{module_name} has no {attribute!r}",
                 file=source.text,
                 expected="package.module:callable",
             )
-        found = getattr(found, part)
-    if not callable(found):
+        target = getattr(target, part)
+    if not callable(target):
         raise CaptureError(f"{attribute} cannot be called", file=source.text, expected="a function")
-    return found  # type: ignore[no-any-return]
+    return target  # type: ignore[no-any-return]
 
 
 def _sizes(function: Callable[..., Any], source: Source, **given: int | None) -> dict[str, int]:
@@ -112,12 +112,12 @@ def _call_without_data(function: Callable[..., Any], arguments: dict[str, int]) 
         with torch.device("meta"):
             return function(**arguments)
     except (RuntimeError, TypeError, ValueError):
-        # Code that looks at the data of its tensors, `x.item()`, cannot run on the meta device.
+        # Code that reads its tensors' data, `x.item()`, cannot run on the meta device.
         return function(**arguments)
 
 
 def _tie_again(module: Any, shared: Mapping[str, str]) -> None:
-    """Moving to the meta device gives every module its own copy of a tied weight."""
+    """Ties shared weights again; moving to the meta device gives every module its own copy."""
     for path, first in shared.items():
         if path != first:
             owner, _, name = path.rpartition(".")

@@ -1,4 +1,4 @@
-"""`python -m shardwise.execute`: `shardwise run`, as torchrun, srun and agents start it."""
+"""`python -m shardwise.execute`: `shardwise run` as torchrun, srun and agents start it."""
 
 import sys
 

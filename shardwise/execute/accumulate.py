@@ -1,8 +1,8 @@
-"""Gradient accumulation: a step of A micro-batches within one call of the module.
+"""Gradient accumulation: one step of A micro-batches within one call of the module.
 
-Every micro-batch runs backward before the next one runs forward, so that only one's activations
-are there. The gradients wait beside the parameters; `loss.backward()` of the mean loss adds them,
-times its own incoming gradient, to `.grad`.
+Each micro-batch runs backward before the next one runs forward, so the activations of only one are
+in memory. The accumulated gradients are held separately from `.grad`; `loss.backward()` of the mean
+loss scales them by its incoming gradient and adds them to `.grad`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from shardwise.errors import BadInput
 def accumulate(
     parts: int, run: Callable[[int], torch.Tensor], parameters: Sequence[torch.nn.Parameter]
 ) -> torch.Tensor:
-    """The mean of `run(0)` … `run(parts - 1)`, each a scalar loss; differentiable.
+    """Returns the mean of `run(0)` … `run(parts - 1)`, each a scalar loss; differentiable.
 
-    Raises `BadInput` when a micro-batch gives no scalar.
+    Raises `BadInput` if a micro-batch returns something other than a scalar.
     """
     earlier = [p.grad for p in parameters]
     for p in parameters:

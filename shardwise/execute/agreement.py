@@ -1,13 +1,14 @@
-"""What backward makes again it makes at one place on every rank.
+"""Makes every rank rebuild a tensor at the same point of backward.
 
-Making a tensor again communicates, so all ranks must do it between the same collectives. But when
-it is wanted first is not the same everywhere: of a tensor that is made again autograd saves here a
-view, there a copy, for kernels copy or not by strides and extents of the local part, and operators
-on shares by the rank's place on the mesh (the first rank's offset is 0).
+Rebuilding a tensor communicates, so all ranks must do it between the same collectives. But they do
+not all need it first at the same point. Of a tensor that can be rebuilt, autograd may save a view
+on one rank and a copy on another: kernels copy or not depending on the strides and extents of the
+local part, and operators on shares depend on the rank's place on the mesh (the first rank's offset
+is 0).
 
-So ranks tell each other after their first forward pass which instructions saved what. Where they
-differ, each thing is made before the backward of the last instruction that wants it on any rank;
-where nobody differs, when it is first wanted.
+So after their first forward pass the ranks tell each other which instructions saved what. Where
+they differ, each thing is rebuilt before the backward of the last instruction that needs it on any
+rank; where all agree, when it is first needed.
 """
 
 from __future__ import annotations
@@ -25,34 +26,34 @@ class Thing(Protocol):
     """A tensor, or all tensors of a segment."""
 
     def prepare(self) -> None:
-        """Make it again, unless it is there; keep it only for those on this rank who want it."""
+        """Rebuilds it unless it exists already; keeps it only for its users on this rank."""
         ...
 
 
 class ForwardPass:
-    """The things of one forward pass, numbered as they come, and who wants them.
+    """What can be rebuilt in one forward pass, numbered in order of appearance, and who needs it.
 
-    `now` is the instruction that runs.
+    `now` is the instruction that is running.
     """
 
     def __init__(self, places: Mapping[int, Sequence[int]] | None) -> None:
         self.now = -1
         self.things: dict[int, Thing] = {}
         self.wanted: Pairs = set()
-        """Thing, instruction that saved it."""
+        """Pairs (thing, instruction that saved it)."""
         self.needed: Pairs = set()
-        """Thing, thing that is made from it."""
+        """Pairs (thing, thing rebuilt from it)."""
         self._places = places
 
     def add(self, thing: Thing) -> int:
-        """Its number."""
+        """Adds a thing and returns its number."""
         self.things[len(self.things)] = thing
         return len(self.things) - 1
 
     def watch(self, inputs: Sequence[Any], made: Sequence[Any]) -> Sequence[Any]:
-        """What the present instruction made, such that its backward begins with what is due then.
+        """Returns what an instruction made, hooked to rebuild what is due before its backward.
 
-        In the first pass nobody knows yet what that will be.
+        In the first pass it is not yet known what will be due.
         """
         if self._places is not None and self.now not in self._places:
             return made
@@ -76,33 +77,33 @@ class ForwardPass:
         return tensor
 
     def end(self, places: Mapping[int, Sequence[int]]) -> None:
-        """The pass is over; from now on things are kept only for their places."""
+        """Ends the pass; from now on only things that have a place are kept."""
         self._places = places
         due = {number for numbers in places.values() for number in numbers}
         self.things = {number: self.things[number] for number in due}
 
 
 class Agreement:
-    """Where the things of a program are made, the same in all its forward passes."""
+    """Where a program's tensors are rebuilt, the same in all its forward passes."""
 
     def __init__(self) -> None:
         self._places: dict[int, list[int]] | None = None
 
     def begin(self) -> ForwardPass:
-        """A forward pass begins."""
+        """Begins a forward pass."""
         return ForwardPass(self._places)
 
     def end(self, done: ForwardPass) -> None:
-        """A forward pass is over; after the first one collective."""
+        """Ends a forward pass; the first call is collective."""
         if self._places is None:
             everybody = _everybody((done.wanted, done.needed))
-            differ = any(found != everybody[0] for found in everybody)
+            differ = any(pairs != everybody[0] for pairs in everybody)
             self._places = agreed(everybody) if differ else {}
         done.end(self._places)
 
 
 def agreed(everybody: Sequence[tuple[Pairs, Pairs]]) -> dict[int, list[int]]:
-    """By instruction the things to make before its backward, in order; of all ranks' pairs."""
+    """Maps instructions to what all ranks rebuild before their backward, in order."""
     wanted = set().union(*(wanted for wanted, _ in everybody))
     needed = set().union(*(needed for _, needed in everybody))
     latest: dict[int, int] = {}
@@ -137,6 +138,6 @@ def agreed(everybody: Sequence[tuple[Pairs, Pairs]]) -> dict[int, list[int]]:
 def _everybody(mine: tuple[Pairs, Pairs]) -> list[Any]:
     if not dist.is_initialized():
         return [mine]
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, mine)
-    return found
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, mine)
+    return gathered

@@ -1,8 +1,9 @@
-"""How much memory tensors take: every storage followed from its first tensor until it is freed.
+"""How much memory tensors take: tracks each storage from its first tensor until it is freed.
 
-On CPUs the tracker sees each operator that reaches the dispatcher, in forward, backward and the
-update. What a kernel takes for itself is not seen: CPU kernels pack weights and unfold images,
-which says nothing about a GPU. On GPUs the allocator counts (`torch.cuda.max_memory_allocated`).
+On CPUs the tracker sees every operator that reaches the dispatcher, in forward, backward and the
+update. It does not see what a kernel allocates internally: CPU kernels pack weights and unfold
+images, which says nothing about a GPU. On GPUs the allocator does the counting
+(`torch.cuda.max_memory_allocated`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from torch.utils._pytree import tree_leaves
 
 
 class AllocationTracker(TorchDispatchMode):  # type: ignore[misc]
-    """Bytes of the storages alive now, and the most that there ever were at once.
+    """Bytes of the storages now alive, and the most there ever were at once.
 
-    `held` are the storages at the peak, largest first, with the operator that made them.
+    `held` lists the storages at the peak, largest first, with the operator that made them.
     """
 
     def __init__(self) -> None:
@@ -30,11 +31,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[misc]
         self.held: list[tuple[int, str]] = []
         self.log: list[tuple[str, int]] = []
         self._sizes: dict[int, tuple[int, str]] = {}
-        # Threads of communication let tensors go, too.
+        # Communication threads free tensors too.
         self._lock = threading.RLock()
 
     def follow(self, tensors: Iterable[Any], why: str) -> None:
-        """Count the storages of these tensors from now on, until they are freed."""
+        """Counts the storages of these tensors from now on, until they are freed."""
         for tensor in tensors:
             if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
                 continue
@@ -64,10 +65,10 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _would_add_in_place(first: Any, second: Any) -> bool:
-    """Whether autograd would add a gradient into the first one if no mode were looking.
+    """Returns whether autograd would add in place to the first one if no dispatch mode were on.
 
-    torch/csrc/autograd/input_buffer.cpp: when it holds the last reference (here one more is ours),
-    and never while a dispatch mode is on.
+    torch/csrc/autograd/input_buffer.cpp: it does so when it holds the last reference (here there is
+    one more, ours), and never while a dispatch mode is on.
     """
     if torch.is_grad_enabled() or torch._C._current_autograd_node() is None:
         return False

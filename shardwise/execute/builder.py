@@ -1,4 +1,4 @@
-"""From a placement to the instructions of a rank: operators, loads, moves, crossings.
+"""Turns a placement into the instructions of a rank: operators, loads, moves, crossings.
 
 Everything is resolved here, once: which slot, which overload, which steps over which groups. The
 order is the graph's; a tensor is moved just before its first reader in a group.
@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
-from shardwise.advise.operator_layouts import LayoutPair
-from shardwise.execute.bridge import bridge
 from shardwise.execute.collectives import Change, parse_path
 from shardwise.execute.crossing import Route, prepare_groups
 from shardwise.execute.instruction import Instruction, Rebuild, mark_dead, written_ports
 from shardwise.execute.placement import CONSTANT, Placed, Placement
+from shardwise.execute.redistribute import redistribute
 from shardwise.graph.graph import Graph, Operator
+from shardwise.sharding.operator_layouts import LayoutPair
 
 Local = Callable[[Placed], Any]
-"""Gives the operator of a placement on local parts (`shardwise.execute.local`)."""
+"""Returns the operator of a placement on local parts (`shardwise.execute.local`)."""
 
 
 @dataclass
@@ -29,8 +29,8 @@ class Built:
     """What `Program` runs.
 
     `arguments`, `parameters` and `buffers` name the slots that are filled before a run (a buffer
-    with its layout); `constants` run once, or in every step where they are random; `results` are
-    the slots of the graph's outputs, whole.
+    with its layout). `constants` run once, or in every step if they are random. `results` are the
+    slots of the graph's outputs, whole.
     """
 
     slots: int = 0
@@ -59,7 +59,7 @@ class Builder:
         self._built = Built()
 
     def build(self, outputs: Sequence[str]) -> Built:
-        """The program that gives these tensors of the graph."""
+        """Returns the program that computes these tensors of the graph."""
         for placed in self._placement.operators:
             if placed.group == CONSTANT:
                 self._constant(placed)
@@ -73,7 +73,7 @@ class Builder:
         return built
 
     def _lasting(self) -> set[int]:
-        """Slots that outlive a run: what it is given, what it gives, constants."""
+        """Returns the slots that outlive a run: buffers, results, constants."""
         built = self._built
         once = {slot for i in built.constants for slot in i.outputs}
         return once | set(built.buffers) | set(built.results.values())
@@ -99,7 +99,7 @@ class Builder:
         return Route(self._mesh, shape, tuple(forward), tuple(backward))
 
     def _moved(self, key: Hashable, name: str, source: int, route: Route) -> int:
-        """The slot of a tensor after a route; the same one where nothing happens."""
+        """Returns the slot of a tensor after a route; the same slot if the route is empty."""
         if route.is_empty:
             return self._slot.setdefault(key, source)
         target = self._new(key)
@@ -136,7 +136,7 @@ class Builder:
         if recomputed:
             segment = self._placement.groups[placed.group].segment
             for instruction in self._built.instructions[begin:]:
-                # What another group keeps, or moves for this one to keep, is not made again.
+                # What another group keeps, or moves for this one to keep, is not recomputed.
                 if instruction.rebuild is None and not instruction.name.startswith("cross"):
                     instruction.segment = segment
 
@@ -153,29 +153,29 @@ class Builder:
         move = placed.moves.get(port)
         if move is None:
             return source
-        forward = self._placement.path(there.forward, move["forward"], wanted.forward, name)
-        backward = move["backward"] and self._placement.path(
-            wanted.gradient, move["backward"], there.gradient, name
-        )
+        forward = self._placement.path(there.forward, move.forward, wanted.forward, name)
+        backward: tuple[Change, ...] = ()
+        if move.backward:
+            backward = self._placement.path(wanted.gradient, move.backward, there.gradient, name)
         key = (name, group, wanted)
         if key in self._slot:
             return self._slot[key]
-        return self._moved(key, name, source, self._route(name, forward, tuple(backward)))
+        return self._moved(key, name, source, self._route(name, forward, backward))
 
     def _seen(
         self, name: str, made_in: int, group: int, wanted: LayoutPair
     ) -> tuple[int, LayoutPair]:
-        """An activation as a group has it: made there, or brought there for its first reader."""
+        """Returns an activation as a group has it: made or moved there for its first reader."""
         key = (name, group)
         if made_in == group:
-            return self._slot[key], self._placement.made[name]
+            return self._slot[key], self._placement.output_layouts[name]
         if key not in self._slot:
             self._cross(name, made_in, group, wanted)
         slot = self._slot[key]
         return slot, self._entered[name, group]
 
     def _cross(self, name: str, made_in: int, group: int, into: LayoutPair) -> None:
-        way = self._placement.way(name, made_in, group, into)
+        way = self._placement.crossing_path(name, made_in, group, into)
         self._entered[name, group] = into
         source = self._slot[name, made_in]
         route = self._route(name, way.forward, way.backward)
@@ -192,14 +192,14 @@ class Builder:
         elif way.kept == "after" and way.again:
             crossing.rebuild = Rebuild(target, source, again.move)
 
-    # What is there without being computed
+    # Tensors that exist without being computed
 
     def _loaded(self, placed: Placed, name: str, wanted: LayoutPair) -> int:
         arrived = self._built.arguments.setdefault(name, self._new((name, "argument")))
         load = placed.loads.get(name)
         key = (name, placed.group)
         if load is not None and key not in self._slot:
-            steps = parse_path(self._mesh, self._placement.arrives(name), load["steps"])
+            steps = parse_path(self._mesh, self._placement.arrives(name), load.steps)
             self._moved(key, name, arrived, self._route(name, steps))
             self._entered[name, placed.group] = wanted
         return self._bridged(name, self._slot[key], self._entered[name, placed.group], wanted)
@@ -210,26 +210,26 @@ class Builder:
         return self._bridged(name, slot, stored, wanted)
 
     def _bridged(self, name: str, slot: int, there: LayoutPair, wanted: LayoutPair) -> int:
-        """A tensor that the cost model takes to be there in any layout."""
+        """Returns the slot of a tensor that the cost model assumes to exist in any layout."""
         gradient = self._graph.tensors[name].role == "parameter"
         if there.forward == wanted.forward and (not gradient or there == wanted):
             return slot
         key = (name, slot, wanted)
         if key in self._slot:
             return self._slot[key]
-        back = bridge(wanted.gradient, there.gradient) if gradient else ()
-        route = self._route(name, bridge(there.forward, wanted.forward), back)
+        back = redistribute(wanted.gradient, there.gradient) if gradient else ()
+        route = self._route(name, redistribute(there.forward, wanted.forward), back)
         if any(step.operation not in ("slice", "mask") for step in (*route.forward, *back)):
             self._built.unpriced.append(name)
         return self._moved(key, name, slot, route)
 
     def _whole(self, name: str) -> int:
-        """A constant or buffer in full."""
+        """Returns the slot of a constant or buffer in full."""
         whole = LayoutPair(*[(-1,) * len(self._mesh.names)] * 2)
         return self._cut(name, whole)
 
     def _cut(self, name: str, wanted: LayoutPair) -> int:
-        """A constant or buffer in a layout: this rank's part of what every rank has."""
+        """Returns the slot of a constant or buffer in a layout: this rank's part of the whole."""
         if name not in self._placement.made_in:
             slot = self._new((name, "buffer", wanted.forward))
             self._built.buffers[slot] = (name, wanted.forward)
@@ -246,7 +246,7 @@ class Builder:
             (self._built.constants if constant else self._built.instructions).append(made)
         return self._slot[key]
 
-    # What is given back
+    # Results
 
     def _result(self, name: str) -> None:
         made_in = self._placement.made_in[name]
@@ -254,17 +254,20 @@ class Builder:
         if made_in == CONSTANT:
             self._built.results[name] = source
             return
-        pair = self._placement.made[name]
+        pair = self._placement.output_layouts[name]
         whole = (-1,) * len(self._mesh.names)
-        route = self._route(name, bridge(pair.forward, whole), bridge(whole, pair.gradient))
+        route = self._route(
+            name, redistribute(pair.forward, whole), redistribute(whole, pair.gradient)
+        )
         self._built.results[name] = self._moved((name, "result"), name, source, route)
 
 
 class Parameters:
-    """In which layout each parameter is kept: the first reader's, its gradient summed once.
+    """The layout that each parameter is kept in: the first reader's, its gradient summed once.
 
-    Where readers that have the parameter alike differ in their gradients (a tied embedding), the
-    gradient is partial if it is for any of them: the others then add their whole one on one rank.
+    Readers that share a layout may differ in their gradients (a tied embedding). The gradient is
+    then partial if it is partial for any of them, and the others add their whole gradient on one
+    rank.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -283,11 +286,11 @@ class Parameters:
             self._pairs[name] = LayoutPair(first.forward, tuple(min(two) for two in both))
 
     def stored(self, name: str) -> LayoutPair:
-        """The layout of a parameter and of its gradient."""
+        """Returns the layout of a parameter and of its gradient."""
         return self._pairs[name]
 
     def all(self) -> Mapping[str, LayoutPair]:
-        """Every parameter that some operator reads."""
+        """Returns the layouts of all parameters that some operator reads."""
         return self._pairs
 
 
@@ -296,6 +299,6 @@ def _one(route: Route) -> Callable[[torch.Tensor], tuple[torch.Tensor]]:
 
 
 def _is_random(op: Operator) -> bool:
-    from shardwise.measure.torch_operator import overload
+    from shardwise.torch_operators import overload
 
     return torch.Tag.nondeterministic_seeded in overload(op.kind).tags

@@ -14,14 +14,15 @@ from torch.utils import _pytree as pytree
 from shardwise.capture.convert import convert
 from shardwise.capture.converted import Converted
 from shardwise.capture.export import export
-from shardwise.capture.model import Model
+from shardwise.capture.model import Model, arguments
+from shardwise.documents import Plan
 from shardwise.errors import BadInput, CaptureError
 from shardwise.graph.document import graph_id
 from shardwise.graph.graph import Graph
 from shardwise.graph.validate import validate_graph
 
 WRAPPER = "model."
-"""The attribute path that names of shipped and transformers models leave out."""
+"""The attribute path that the names of shipped and transformers models leave out."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Captured:
         return self.converted.graph
 
     def value(self, name: str) -> torch.Tensor:
-        """The module's own tensor of a parameter or buffer of the graph."""
+        """Returns the module's own tensor for a parameter or buffer of the graph."""
         if name in self.converted.constants:
             return self.converted.constants[name]
         owner, _, last = self.converted.paths[name].rpartition(".")
@@ -46,7 +47,7 @@ class Captured:
 
 
 def capture_module(model: Model, name: str) -> Captured:
-    """Export the module as `shardwise capture` does, on its own tensors; nothing is computed."""
+    """Exports the module as `shardwise capture` does, on its own tensors; computes nothing."""
     program = export(model, name)
     converted = convert(program, model, name)
     validate_graph(converted.graph)
@@ -55,7 +56,7 @@ def capture_module(model: Model, name: str) -> Captured:
         raise CaptureError(
             f"the example inputs have {len(leaves)} leaves, the exported module "
             f"{len(converted.inputs)}",
-            expected="arguments that the module's forward takes as they are",
+            expected="arguments that the module's forward takes unchanged",
         )
     return Captured(model, converted, program.call_spec.out_spec)
 
@@ -63,17 +64,17 @@ def capture_module(model: Model, name: str) -> Captured:
 def capture_for(
     module: Any,
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
-    plan: Mapping[str, Any],
+    plan: Plan,
     graph: Graph | None = None,
 ) -> Captured:
-    """The capture of `module` that the plan was made for.
+    """Returns the capture of `module` that the plan was made for.
 
-    Names in a graph depend on how it was captured, so besides the plain form the one of shipped
-    and transformers models is tried. Raises `BadInput` that says what differs if none is the
-    plan's graph.
+    Names in a graph depend on how it was captured, so besides the plain form it tries the form of
+    shipped and transformers models. If none is the plan's graph, raises `BadInput` that says what
+    differs.
     """
     args, kwargs = arguments(example_inputs)
-    name, wanted = str(plan["graph_name"]), plan["graph"]
+    name, wanted = plan.graph_name, plan.graph
     plain = capture_module(Model(module, args, kwargs), name)
     if graph_id(plain.graph) == wanted:
         return plain
@@ -84,10 +85,10 @@ def capture_for(
     tried = [plain.graph]
     for form in (contextlib.nullcontext, *_forms()):
         with form():
-            found = capture_module(named, name)
-        if graph_id(found.graph) == wanted:
-            return found
-        tried.append(found.graph)
+            candidate = capture_module(named, name)
+        if graph_id(candidate.graph) == wanted:
+            return candidate
+        tried.append(candidate.graph)
     nearest = max(tried, key=lambda graph: _agreeing(graph, plan))
     raise BadInput(
         f"the module is not the one that the plan was made for: {difference(nearest, plan)}",
@@ -96,14 +97,14 @@ def capture_for(
     )
 
 
-def _agreeing(graph: Graph, plan: Mapping[str, Any]) -> int:
-    """How many operators come before the first that is called otherwise."""
-    pairs = enumerate(zip(graph.operators, plan["order"], strict=False))
-    return next((n for n, (op, name) in pairs if op.name != name), len(plan["order"]))
+def _agreeing(graph: Graph, plan: Plan) -> int:
+    """Returns how many operators precede the first whose name differs."""
+    pairs = enumerate(zip(graph.operators, plan.order, strict=False))
+    return next((n for n, (op, name) in pairs if op.name != name), len(plan.order))
 
 
 def _forms() -> list[Any]:
-    """How else a module may have been captured: transformers' models of full sequences."""
+    """Returns other ways to capture a module: transformers' models of full sequences."""
     if importlib.util.find_spec("transformers") is None:
         return []
     from shardwise.capture.huggingface import training_form
@@ -111,19 +112,10 @@ def _forms() -> list[Any]:
     return [training_form]
 
 
-def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of example inputs."""
-    if isinstance(example_inputs, torch.Tensor):
-        return (example_inputs,), {}
-    if isinstance(example_inputs, Mapping):
-        return (), dict(example_inputs)
-    return tuple(example_inputs), {}
-
-
 def smaller(captured: Captured, parts: int) -> Captured:
-    """The same module captured on a batch of 1 / `parts`; once for each number of parts.
+    """Returns the module captured on a batch of 1 / `parts`; captures once per number of parts.
 
-    Raises `BadInput` when the module runs other operators then.
+    Raises `BadInput` if the module then runs other operators.
     """
     if parts == 1:
         return captured
@@ -149,36 +141,31 @@ def _capture_smaller(captured: Captured, parts: int) -> Captured:
     same = [(op.name, op.kind) for op in captured.graph.operators]
     if [(op.name, op.kind) for op in made.graph.operators] != same:
         raise BadInput(
-            f"the module runs other operators on 1 / {parts} of the batch",
+            f"the module runs different operators on 1 / {parts} of the batch",
             field="micro_batches",
-            expected="a module whose operators do not depend on the size of the batch",
+            expected="a module whose operators do not depend on the batch size",
         )
     return made
 
 
-def difference(graph: Graph, plan: Mapping[str, Any]) -> str:
-    """What distinguishes a graph from that of a plan, in one line."""
-    planned = {op["name"]: op for group in plan["groups"] for op in group["operators"]}
-    order = list(plan["order"])
+def difference(graph: Graph, plan: Plan) -> str:
+    """Returns what distinguishes a graph from a plan's graph, in one line."""
+    kinds = {op.name: op.kind for group in plan.groups for op in group.operators}
+    order = plan.order
     for position, op in enumerate(graph.operators):
         if position >= len(order):
             return f"it has {len(graph.operators)} operators, the plan {len(order)}"
-        other = planned.get(order[position], {}).get("kind", op.kind)
+        other = kinds.get(order[position], op.kind)
         if op.name != order[position] or op.kind != other:
             return f"operator {position} is {op.name} ({op.kind}), the plan's {order[position]}"
     if len(order) > len(graph.operators):
         return f"it has {len(graph.operators)} operators, the plan {len(order)}"
-    if graph.batch_size != plan["batch_size"]:
-        return f"its batch is {graph.batch_size}, the plan's {plan['batch_size']}"
-    return "it has the same operators, but shapes, data types or attributes are others"
+    if graph.batch_size != plan.batch_size:
+        return f"its batch is {graph.batch_size}, the plan's {plan.batch_size}"
+    return "it has the same operators, but other shapes, data types or attributes"
 
 
-def _loaded(plan: Mapping[str, Any]) -> list[str]:
-    """The inputs of the graph that a plan names, in the order in which they are first read."""
-    loads = (
-        load["tensor"]
-        for group in plan["groups"]
-        for op in group["operators"]
-        for load in op.get("loads", ())
-    )
+def _loaded(plan: Plan) -> list[str]:
+    """Returns the graph inputs that a plan names, in the order in which they are first read."""
+    loads = (load.tensor for group in plan.groups for op in group.operators for load in op.loads)
     return list(dict.fromkeys(loads))

@@ -1,7 +1,7 @@
-"""Collectives on local parts of tensors, as a plan's steps name them (advise/reschedule.py).
+"""Collectives on local parts of tensors, as a plan's steps name them (cost/reschedule.py).
 
-`change` takes a local part from one layout to another by one step; `run` takes it along a path.
-None of them records anything for autograd: `crossing.py` pairs a forward with a backward path.
+`change` takes a local part from one layout to another in one step; `run` takes it along a path.
+Neither records anything for autograd: `crossing.py` pairs a forward path with a backward path.
 Shares may be uneven (rank_mesh.py): they travel padded to the largest.
 """
 
@@ -14,18 +14,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from shardwise.advise.layout import REPLICATE
+from shardwise.documents.common import Step
 from shardwise.errors import ShardwiseError
 from shardwise.execute.communication import counted
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
 from shardwise.measure import scatter
+from shardwise.sharding.layout import REPLICATE
 
 CONTIGUOUS = torch.contiguous_format
 
 
 @dataclass(frozen=True)
 class Change:
-    """One step: the collective, the axes that it runs over, the layouts before and after."""
+    """One step: the collective, the axes it runs over, the layouts before and after."""
 
     operation: str
     axes: tuple[int, ...]
@@ -34,7 +35,7 @@ class Change:
 
 
 def parse_layout(words: Sequence[str]) -> Layout:
-    """The file form of a layout, one word per axis, as numbers (advise/layout.py `describe`)."""
+    """Parses the file form of a layout, one word per axis (sharding/layout.py `describe`)."""
     known = {"replicate": -1, "partial": -2}
     return tuple(
         known[word] if word in known else int(word.removeprefix("shard(").removesuffix(")"))
@@ -42,18 +43,18 @@ def parse_layout(words: Sequence[str]) -> Layout:
     )
 
 
-def parse_path(mesh: RankMesh, start: Layout, steps: Sequence[dict[str, Any]]) -> list[Change]:
-    """A plan's sequence of steps from layout `start`."""
+def parse_path(mesh: RankMesh, start: Layout, steps: Sequence[Step]) -> list[Change]:
+    """Parses a plan's sequence of steps, starting from layout `start`."""
     path = []
     for step in steps:
-        after = parse_layout(step["result"])
-        path.append(Change(step["operation"], mesh.numbers(step["axes"]), start, after))
+        after = parse_layout(step.result)
+        path.append(Change(step.operation, mesh.numbers(step.axes), start, after))
         start = after
     return path
 
 
 def run(x: torch.Tensor, path: Sequence[Change], mesh: RankMesh, shape: Sequence[int]) -> Any:
-    """The local part of a tensor of global `shape` after every step of the path."""
+    """Returns the local part of a tensor of global `shape` after every step of the path."""
     for step in path:
         x = change(x, step, mesh, shape)
     return x
@@ -61,14 +62,15 @@ def run(x: torch.Tensor, path: Sequence[Change], mesh: RankMesh, shape: Sequence
 
 @counted
 def change(x: torch.Tensor, step: Change, mesh: RankMesh, shape: Sequence[int]) -> torch.Tensor:
-    """The local part after one step."""
+    """Returns the local part after one step."""
     state = step.before[step.axes[0]]
     target = step.after[step.axes[0]]
     match step.operation:
         case "slice":
             return narrow(x, target, mesh, step.axes)
         case "mask":
-            # A tensor of its own on every rank: what is made again goes by storages (`saved.py`).
+            # A separate tensor on every rank: rebuilding identifies tensors by storage
+            # (`saved.py`).
             return x.clone() if mesh.index(step.axes) == 0 else torch.zeros_like(x)
         case "all_reduce":
             return all_reduce(x, mesh, step.axes)
@@ -83,13 +85,13 @@ def change(x: torch.Tensor, step: Change, mesh: RankMesh, shape: Sequence[int]) 
 
 
 def _gathered(mesh: RankMesh, shape: Sequence[int], step: Change, dim: int) -> int:
-    """The extent of `dim` on this rank once the step's axes no longer split it."""
+    """Returns the extent of `dim` on this rank once the step's axes no longer split it."""
     left = [REPLICATE if a in step.axes else s for a, s in enumerate(step.before)]
     return len(mesh.share(shape[dim], axes_of(tuple(left), dim)))
 
 
 def narrow(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int]) -> torch.Tensor:
-    """This rank's share of `dim`, in memory of its own, so that it keeps no more than itself."""
+    """Returns this rank's share of `dim` in its own memory, so that it keeps nothing else alive."""
     share = mesh.share(x.shape[dim], axes)
     return x.narrow(dim, share.start, len(share)).clone(memory_format=CONTIGUOUS)
 
@@ -97,7 +99,7 @@ def narrow(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int]) -> to
 def all_reduce(
     x: torch.Tensor, mesh: RankMesh, axes: Sequence[int], operation: Any = None
 ) -> torch.Tensor:
-    """The sum (or `operation`, a `dist.ReduceOp`) over the axes, in a new tensor."""
+    """Returns the sum (or `operation`, a `dist.ReduceOp`) over the axes, in a new tensor."""
     whole = x.clone(memory_format=CONTIGUOUS)
     dist.all_reduce(whole, operation or dist.ReduceOp.SUM, group=mesh.group(axes))
     return whole
@@ -106,7 +108,7 @@ def all_reduce(
 def all_gather(
     x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int], extent: int
 ) -> torch.Tensor:
-    """The shares of `dim` (together `extent` elements) of all ranks along the axes, in order."""
+    """Gathers the shares of `dim` (`extent` elements in all) along the axes, in order."""
     lengths = mesh.shares(extent, axes)
     step = max(lengths)
     own = _padded(x, dim, step)
@@ -118,7 +120,7 @@ def all_gather(
 
 
 def reduce_scatter(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int]) -> torch.Tensor:
-    """This rank's share of `dim` of the sum over the axes."""
+    """Returns this rank's share of `dim` of the sum over the axes."""
     lengths = mesh.shares(x.shape[dim], axes)
     step = max(lengths)
     packed = not _outermost(x.shape, dim) or lengths.count(step) != len(lengths)
@@ -127,14 +129,14 @@ def reduce_scatter(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int
     group = mesh.group(axes)
     scatter.reduce_scatter(dist, made.view(-1), given.view(-1), group, spare=packed)
     own = lengths[mesh.index(axes)]
-    # A part of a larger storage is no tensor of its own (`saved.py`).
+    # A narrowed view would not have a storage of its own (`saved.py`).
     return made if own == step else made.narrow(dim, 0, own).clone(memory_format=CONTIGUOUS)
 
 
 def all_to_all(
     x: torch.Tensor, state: int, target: int, mesh: RankMesh, axes: Sequence[int], extent: int
 ) -> torch.Tensor:
-    """From shares of dimension `state` (together `extent`) to shares of dimension `target`."""
+    """Turns shares of dimension `state` (`extent` elements in all) into shares of `target`."""
     sent = mesh.shares(x.shape[target], axes)
     got = mesh.shares(extent, axes)
     pieces = x.split(sent, dim=target)
@@ -156,7 +158,7 @@ def all_to_all(
 
 
 def _outermost(shape: Sequence[int], dim: int) -> bool:
-    """Whether shares of a dimension lie behind each other in memory: nothing has to be packed."""
+    """Returns whether shares of a dimension are adjacent in memory and need no packing."""
     return all(extent == 1 for extent in shape[:dim])
 
 
@@ -165,7 +167,7 @@ def _with(shape: Sequence[int], dim: int, extent: int) -> torch.Size:
 
 
 def _packed(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The pieces behind each other, each copied once."""
+    """Concatenates the pieces in memory, copying each once."""
     packed = pieces[0].new_empty(sum(piece.numel() for piece in pieces))
     places = packed.split([piece.numel() for piece in pieces])
     for place, piece in zip(places, pieces, strict=True):
@@ -174,7 +176,7 @@ def _packed(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _blocks(x: torch.Tensor, dim: int, lengths: Sequence[int], step: int) -> torch.Tensor:
-    """The shares of `dim` behind each other, each copied once; all `step` long, with zeros."""
+    """Concatenates the shares of `dim`, copying each once and padding each to `step` with zeros."""
     shape = (len(lengths), *_with(x.shape, dim, step))
     blocks = x.new_empty(shape) if lengths.count(step) == len(lengths) else x.new_zeros(shape)
     for block, piece in zip(blocks, x.split(lengths, dim), strict=True):
@@ -183,7 +185,7 @@ def _blocks(x: torch.Tensor, dim: int, lengths: Sequence[int], step: int) -> tor
 
 
 def _padded(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
-    """A contiguous tensor whose `dim` has `length` elements, zeros behind those of x."""
+    """Returns a contiguous tensor whose `dim` has `length` elements: those of x, then zeros."""
     if x.shape[dim] == length:
         return x.contiguous()
     whole = x.new_zeros(_with(x.shape, dim, length))

@@ -1,10 +1,10 @@
-"""How long a step communicates: every collective timed alone, apart from waiting for others.
+"""How long a step communicates: times every collective alone, without the wait for other ranks.
 
 While a `CommunicationClock` is on, each collective of torch.distributed starts and ends with a
-barrier of everybody, is waited for, and its seconds are added up. So the step must be one program
-for all ranks. What is asked for asynchronously is done at once: nothing overlaps, and the rest of
-the step is computation. That is what the cost model adds up (TensorOpt Eq. 2 and 3); what overlaps
-in an ordinary step is seen in its time. Copies that pack and unpack belong to what they move
+barrier of all ranks and is waited for, and its seconds are added up. So the step must be the same
+program on all ranks. Asynchronous calls complete at once: nothing overlaps, and the rest of the
+step is computation. That is what the cost model adds up (TensorOpt Eq. 2 and 3); overlap in an
+ordinary step shows in that step's time. Copies that pack and unpack count as part of what they move
 (`counted`), as in the cost of re-scheduling.
 """
 
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 def counted(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, all of which is communication: its collectives and the copies around them."""
+    """Marks all of `function` as communication: its collectives and the copies around them."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -45,7 +45,7 @@ def counted(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class CommunicationClock:
-    """A context; afterwards `seconds` and `waited_s` (for other ranks), `calls` by collective."""
+    """A context that counts `seconds`, `waited_s` (for other ranks) and `calls` by collective."""
 
     running: ClassVar[CommunicationClock | None] = None
 
@@ -69,7 +69,7 @@ class CommunicationClock:
             setattr(dist, name, function)
 
     def around(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call `function` and count what it takes beside the collectives that it calls."""
+        """Calls `function` and counts the time it spends outside the collectives it calls."""
         began, known = self._now(), self.seconds + self.waited_s
         result = function(*args, **kwargs)
         self.seconds += self._now() - began - (self.seconds + self.waited_s - known)
@@ -83,7 +83,8 @@ class CommunicationClock:
             ready = self._now()
             function(*args, **kwargs)
             ended = self._now()
-            # Else who is done computes, and on shared cores slows the others' collective down.
+            # Otherwise a rank that is done computes and, on shared cores, slows down the others'
+            # collective.
             dist.barrier()
             self.waited_s += ready - began + self._now() - ended
             self.seconds += ended - ready
@@ -99,7 +100,7 @@ class CommunicationClock:
 
 
 class _Done:
-    """A `dist.Work` that has ended."""
+    """A `dist.Work` that has completed."""
 
     def wait(self, timeout: Any = None) -> bool:
         return True

@@ -1,7 +1,7 @@
-"""Crossings: a tensor goes to another layout in forward, its gradient the way back in backward.
+"""Crossings: forward moves a tensor to another layout, backward moves its gradient back.
 
-The gradient of a tensor has its own layout (`advise/operator_layouts.py`): where a share reads all
-of an input, the gradient that local backward gives is one term of a sum.
+The gradient of a tensor has its own layout (`sharding/operator_layouts.py`): where a share reads
+all of an input, the gradient from local backward is one term of a sum.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardwise.execute.rank_mesh import RankMesh
 
 @dataclass(frozen=True)
 class Route:
-    """The steps of a crossing of a tensor of global `shape`, forward and backward."""
+    """The forward and backward steps of a crossing of a tensor of global `shape`."""
 
     mesh: RankMesh
     shape: tuple[int, ...]
@@ -27,17 +27,17 @@ class Route:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing happens either way."""
+        """Whether nothing happens in either direction."""
         return not self.forward and not self.backward
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """The local part in the other layout; differentiable."""
+        """Returns the local part in the other layout; differentiable."""
         if x.requires_grad and torch.is_grad_enabled():
             return _Crossing.apply(x, self)
         return self.move(x)
 
     def move(self, x: torch.Tensor) -> torch.Tensor:
-        """The same without a record for autograd."""
+        """Does the same without recording for autograd."""
         return run(x, self.forward, self.mesh, self.shape)
 
 
@@ -54,7 +54,7 @@ class _Crossing(torch.autograd.Function):  # type: ignore[misc]
 
 
 def prepare_groups(mesh: RankMesh, path: Sequence[Change]) -> None:
-    """Make the process groups of a path; every rank must do so in one order."""
+    """Creates the process groups of a path; every rank must do so in the same order."""
     for step in path:
         if step.operation not in ("slice", "mask"):
             mesh.group(step.axes)

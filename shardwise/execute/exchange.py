@@ -1,13 +1,13 @@
 """What local operators send each other, differentiable: statistics, rows, whole inputs.
 
-Gradients follow the conventions of advise/group_work.py. With shares r along some axes:
+Gradients follow the conventions of cost/group_work.py. With shares r along some axes:
 
     sum      S = Σ_r x_r, read by the work of every share       dx_r = Σ_q dS_q
-    total    S = Σ_r x_r, where all ranks go on with one S      dx_r = dS
+    total    S = Σ_r x_r, where all ranks continue with one S   dx_r = dS
     gather   whole X of shares x_r, each rank using its own X   dx_r = share r of Σ_q dX_q
-    rows     the rows of X that rank r wants                    dx_r = Σ_q dX_q on x_r's rows
+    rows     the rows of X that rank r needs                    dx_r = Σ_q dX_q on x_r's rows
     first    x on the first rank, zeros on the others           dx = dy on the first, else 0
-    shared   y = x; all ranks go on with one y                  dx = dy on the first, else 0
+    shared   y = x; all ranks continue with one y               dx = dy on the first, else 0
 
 `first` makes a term of a PARTIAL result; `shared` keeps an equal gradient from counting twice.
 """
@@ -30,7 +30,7 @@ Axes = Sequence[int]
 class Exchange:
     """The exchanges of one rank; `step` counts forward passes and seeds random operators.
 
-    `device` is where operators without inputs make their tensors; None is torch's default.
+    Operators without inputs make their tensors on `device`; None means torch's default.
     """
 
     def __init__(self, mesh: RankMesh, device: Any = None) -> None:
@@ -39,15 +39,15 @@ class Exchange:
         self.step = 0
 
     def sum(self, x: Any, axes: Axes) -> Any:
-        """The sum over the axes; its gradient is summed as well."""
+        """Returns the sum over the axes; its gradient is summed as well."""
         return _Sum.apply(x, self.mesh, tuple(axes)) if axes else x
 
     def total(self, x: Any, axes: Axes) -> Any:
-        """The sum over the axes; the gradient, the same on every rank, passes as it is."""
+        """Returns the sum over the axes; the gradient, equal on every rank, passes unchanged."""
         return _Total.apply(x, self.mesh, tuple(axes)) if axes else x
 
     def begin_total(self, x: Any, axes: Axes) -> Callable[[], Any]:
-        """Begins the sum over the axes of x, which needs no gradient; a call waits and gives it."""
+        """Begins to sum x, without gradient, over the axes; the returned call waits for it."""
         if not axes:
             return lambda: x
         whole = x.detach().clone()
@@ -60,23 +60,23 @@ class Exchange:
         return ended
 
     def max(self, x: Any, axes: Axes) -> Any:
-        """The largest value over the axes; no gradient."""
+        """Returns the maximum over the axes; no gradient."""
         return _reduced(x, self.mesh, axes, dist.ReduceOp.MAX) if axes else x.detach()
 
     def min(self, x: Any, axes: Axes) -> Any:
-        """The smallest value over the axes; no gradient."""
+        """Returns the minimum over the axes; no gradient."""
         return _reduced(x, self.mesh, axes, dist.ReduceOp.MIN) if axes else x.detach()
 
     def first(self, x: Any, axes: Axes) -> Any:
-        """x on the first rank along the axes, zeros on the others: a term of a PARTIAL tensor."""
+        """Returns a term of a PARTIAL tensor: x on the first rank along the axes, else zeros."""
         return _First.apply(x, self.mesh.index(axes) == 0) if axes else x
 
     def shared(self, x: Any, axes: Axes) -> Any:
-        """x; of the gradient, which is the same along the axes, only the first rank's counts."""
+        """Returns x; of the gradient, equal along the axes, only the first rank's counts."""
         return _Shared.apply(x, self.mesh.index(axes) == 0) if axes else x
 
     def gather(self, x: Any, dim: int, axes: Axes, extent: int) -> Any:
-        """The whole dimension (`extent` elements) of which every rank has its share."""
+        """Returns the whole dimension (`extent` elements), of which every rank has its share."""
         return _Gather.apply(x, dim, self.mesh, tuple(axes), extent) if axes else x
 
     def rows(
@@ -90,20 +90,20 @@ class Exchange:
         *,
         inside: bool = False,
     ) -> Any:
-        """The rows `wanted[index]` of a dimension of `extent` that is cut along the axes.
+        """Returns the rows `wanted[index]` of a dimension of `extent` that is cut along the axes.
 
-        `wanted` is of all ranks along the axes, in the order of `RankMesh.index`. Before and after
-        them lie so many rows of zeros as `zeros` says; then the result is a tensor of its own.
-        `inside`: whether every rank of the mesh has what it wants, so that nothing is sent.
+        `wanted` covers all ranks along the axes, in the order of `RankMesh.index`. `zeros` gives
+        the number of zero rows to add before and after; the result is then a separate tensor.
+        `inside` says that every rank of the mesh already has the rows it needs, so nothing is sent.
         """
         moves = _Moves(self.mesh, tuple(axes), dim, extent, wanted, zeros, inside)
         return moves.bring(x)
 
 
 class _Moves:
-    """Which rows of `dim` go from which rank to which, known to all before anything is sent.
+    """Which rows of `dim` go from which rank to which; all ranks know it before sending.
 
-    Only what others have or want is sent; a rank's own rows are copied once, to their place.
+    Only rows for other ranks are sent; a rank's own rows are copied into place once.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class _Moves:
 
     @counted
     def forth(self, x: Any) -> Any:
-        """The wanted rows with zeros around them, in a new tensor."""
+        """Returns the wanted rows with zeros around them, in a new tensor."""
         pieces = [
             x.narrow(self.dim, r.start - self.own.start, len(r)) for r in self._others(self.sent)
         ]
@@ -150,7 +150,7 @@ class _Moves:
 
     @counted
     def back(self, grad: Any) -> Any:
-        """The gradient of the own rows: what this rank and others used of them, added up."""
+        """Returns the gradient of the own rows: the sum over all ranks that used them."""
         starts = _starts([self.zeros[0], *map(len, self.got)])[1:]
         places = [grad.narrow(self.dim, r.start, len(r)) for r in starts]
         mine = places.pop(self.me)
@@ -176,7 +176,7 @@ class _Moves:
         return (*x.shape[: self.dim], rows, *x.shape[self.dim + 1 :])
 
     def _swap(self, x: Any, pieces: Sequence[Any], into: Sequence[range]) -> list[Any]:
-        """Send the others `pieces`; what they sent, `into` rows of each."""
+        """Sends `pieces` to the others and returns what they sent, `into` rows of each."""
         wires = [_to_wire(piece).reshape(-1) for piece in pieces]
         counts = [wire.numel() for wire in wires]
         whole = _to_wire(x.new_empty(0))
@@ -268,7 +268,7 @@ def _reduced(x: Any, mesh: RankMesh, axes: Axes, operation: Any) -> Any:
 
 
 def _to_wire(x: Any) -> Any:
-    """Truth values travel as bytes, complex numbers as pairs."""
+    """Converts booleans to bytes and complex numbers to pairs, as they are sent."""
     if x.dtype is torch.bool:
         return x.to(torch.uint8)
     return torch.view_as_real(x.resolve_conj()).contiguous() if x.is_complex() else x

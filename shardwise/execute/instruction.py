@@ -9,16 +9,16 @@ from typing import Any
 from shardwise.graph.graph import Graph, Operator
 
 Slots = list[Any]
-"""The tensors that are there while a program runs; None where one is not there yet or any more."""
+"""The tensors that exist while a program runs; None in slots not yet filled or already emptied."""
 
 
 @dataclass
 class Instruction:
-    """`run` on the tensors of `inputs` gives those of `outputs`; then `dead` slots are emptied.
+    """`run` maps the tensors of `inputs` to those of `outputs`; then the `dead` slots are emptied.
 
-    `name` is the operator's, or says what is moved. `segment` is the segment of recomputation
-    whose second run includes the instruction, or None; `rebuild` is what saved tensors of the
-    outputs (or of the input, `rebuild_input`) are made from in backward.
+    `name` is the operator's, or says what is moved. `segment` is the segment of recomputation whose
+    second run includes the instruction, or None. `rebuild` says how backward rebuilds the copy of a
+    crossing tensor that was not kept.
     """
 
     name: str
@@ -34,15 +34,15 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Rebuild:
-    """A crossing keeps one copy: `kept` (a slot) of it, `dropped` is made again by `again`."""
+    """A crossing keeps one copy, the slot `kept`; in backward `move` turns it into `dropped`."""
 
     kept: int
     dropped: int
-    again: Callable[[Any], Any]
+    move: Callable[[Any], Any]
 
 
 def mark_dead(instructions: Sequence[Instruction], lasting: set[int]) -> None:
-    """Say of every instruction which slots nobody reads after it; `lasting` ones stay."""
+    """Marks as dead after each instruction the slots no later one reads; `lasting` ones stay."""
     seen = set(lasting)
     for instruction in reversed(instructions):
         touched = {*instruction.inputs, *instruction.outputs}
@@ -53,7 +53,7 @@ def mark_dead(instructions: Sequence[Instruction], lasting: set[int]) -> None:
 
 
 def written_ports(op: Operator, graph: Graph) -> tuple[int, ...]:
-    """Ports whose buffers the operator updates: running statistics."""
+    """Returns the ports whose buffers the operator updates: running statistics."""
     if "batch_norm" not in op.kind and "instance_norm" not in op.kind:
         return ()
     return tuple(p for p, n in enumerate(op.inputs) if graph.tensors[n].role == "buffer")

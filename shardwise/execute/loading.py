@@ -1,7 +1,7 @@
-"""Data loading: every rank is given its share of the batch, or all of it (TensorOpt §4.2).
+"""Data loading: every rank gets its share of the batch, or all of it (TensorOpt §4.2).
 
-An input arrives split by the batch over as many mesh axes as it has samples for, as for data
-parallelism. What the strategy wants otherwise is moved by the steps of the plan.
+An input arrives split by the batch over as many mesh axes as it has samples for, as in data
+parallelism. The plan's steps move it where the strategy needs another layout.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Arrival:
 
 
 class Loading:
-    """Cuts the arguments of one call into the micro-batches of this rank."""
+    """Cuts the arguments of one call into this rank's micro-batches."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class Loading:
         self._arrivals = arrivals
 
     def micro_batches(self, leaves: Sequence[Any]) -> list[dict[str, torch.Tensor]]:
-        """What arrives for each micro-batch, by name, of the flattened arguments.
+        """Returns what arrives for each micro-batch, by name, given the flattened arguments.
 
         Raises `BadInput` for a tensor that is neither the whole batch nor this rank's share.
         """
         if len(leaves) != len(self._names):
             raise BadInput(
-                f"{len(leaves)} arguments", expected=f"{len(self._names)}, as in example_inputs"
+                f"got {len(leaves)} arguments", expected=f"{len(self._names)}, as in example_inputs"
             )
         parts: list[dict[str, torch.Tensor]] = [{} for _ in range(self._parts)]
         for name, leaf in zip(self._names, leaves, strict=True):
@@ -60,9 +60,9 @@ class Loading:
         return parts
 
     def share(self, leaves: Sequence[Any]) -> list[Any]:
-        """The flattened arguments with this rank's share of each, in memory of its own.
+        """Returns the flattened arguments with this rank's share of each, in its own memory.
 
-        What no operator reads stays as it is. Raises `BadInput` like `micro_batches`.
+        Arguments that no operator reads stay unchanged. Raises `BadInput` like `micro_batches`.
         """
         parts = self.micro_batches(leaves)
         shares = list(leaves)

@@ -1,4 +1,4 @@
-"""The optimizer of a plan: torch's own, or one on float32 copies of weights that have 16 bits."""
+"""The optimizer of a plan: torch's own, or one on float32 copies of 16-bit weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MASTER = "master"
 
 
 def optimizer_of(parameters: Iterable[Any], kind: str, learning_rate: float = 1e-4) -> Any:
-    """An optimizer of the plan's kind (`sgd`, `momentum`, `adam`) on these parameters."""
+    """Returns an optimizer of the plan's kind (`sgd`, `momentum`, `adam`) on these parameters."""
     chosen = list(parameters)
     make: type[torch.optim.Optimizer] = torch.optim.Adam if kind == "adam" else torch.optim.SGD
     options: dict[str, Any] = {"lr": learning_rate}
@@ -27,10 +27,10 @@ def optimizer_of(parameters: Iterable[Any], kind: str, learning_rate: float = 1e
 class MasterWeights(torch.optim.Optimizer):  # type: ignore[misc]
     """An element-wise optimizer of `torch.optim` for parameters in 16 bits.
 
-    It keeps a float32 copy of each such parameter (`state[parameter]["master"]`) beside the
+    It keeps a float32 copy of each such parameter (`state[parameter]["master"]`) next to the
     moments, which are float32 too, updates the copy and rounds it to the parameter: mixed-precision
     training (Micikevicius et al. 2018, section 3.1). Parameters are updated one by one, so that
-    only one gradient at a time has 32 bits; those in 32 bits are updated as they are. Groups,
+    only one gradient at a time is in 32 bits; 32-bit parameters are updated directly. Groups,
     options and schedulers work as with the optimizer itself.
     """
 
@@ -42,12 +42,12 @@ class MasterWeights(torch.optim.Optimizer):  # type: ignore[misc]
     ) -> None:
         whole = optimizer(parameters, **options)
         super().__init__(whole.param_groups, whole.defaults)
-        # It has one parameter at a time, whose state is kept here.
+        # Given one parameter at a time; the state is kept here.
         self._one = whole
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Any = None) -> Any:
-        """One update; answers what `closure` does, if there is one."""
+        """Does one update; returns the result of `closure`, if given."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -77,7 +77,7 @@ class MasterWeights(torch.optim.Optimizer):  # type: ignore[misc]
             parameter.copy_(target)
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """As any optimizer's, but float32 stays float32."""
+        """Loads like any optimizer, but float32 stays float32."""
         super().load_state_dict(state_dict)
         order = [parameter for group in self.param_groups for parameter in group["params"]]
         numbers = [number for group in state_dict["param_groups"] for number in group["params"]]

@@ -1,4 +1,4 @@
-"""`parallelize`: a module and a plan become an ordinary module that trains in parallel."""
+"""`parallelize`: turns a module and a plan into an ordinary module that trains in parallel."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
-from shardwise.advise.layout import REPLICATE
+from shardwise import documents
+from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.execute.accumulate import accumulate
-from shardwise.execute.bridge import bridge
 from shardwise.execute.builder import Builder, Built, Parameters
 from shardwise.execute.captured import Captured, capture_for, smaller
 from shardwise.execute.collectives import run
@@ -25,69 +25,73 @@ from shardwise.execute.placement import CONSTANT, Placed, Placement
 from shardwise.execute.precision import with_casts
 from shardwise.execute.program import Program, Watch
 from shardwise.execute.rank_mesh import RankMesh
+from shardwise.execute.redistribute import redistribute
 from shardwise.execute.saved import SavedTensors
 from shardwise.execute.summary import Summary, summarise
 from shardwise.graph.graph import Graph
+from shardwise.sharding.layout import REPLICATE
 
 
 def parallelize(
     module: torch.nn.Module,
     example_inputs: Any,
-    plan: Mapping[str, Any],
+    plan: Plan | Mapping[str, Any],
     *,
     graph: Graph | None = None,
     device: torch.device | str | None = None,
 ) -> ParallelModule:
-    """`module` as the plan (`shardwise.plan/1`) runs it on the ranks of torch.distributed.
+    """Returns `module` as the plan (`shardwise.plan/1`) runs it on the ranks of torch.distributed.
 
-    `module` returns its loss; its values are those that training starts from, so seed all ranks
-    alike or load a checkpoint. `example_inputs` are a whole batch: positional (a tuple) or keyword
-    (a dict) arguments of which only shapes and dtypes matter. The result is called with the whole
-    batch or with this rank's share of it, and returns what `module` would for the whole batch.
-    `graph` is the plan's graph; it helps where that was captured under other names (`hf:`). The
-    tensors are on `device`, that of the module's parameters unless given.
+    `module` returns its loss; training starts from its values, so seed all ranks alike or load a
+    checkpoint. `example_inputs` are a whole batch: positional (a tuple) or keyword (a dict)
+    arguments of which only shapes and dtypes matter. Call the result with the whole batch or with
+    this rank's share of it; it returns what `module` would return for the whole batch. `graph` is
+    the plan's graph; it helps if that was captured under other names (`hf:`). The tensors are on
+    `device`, by default that of the module's parameters.
 
-    Raises `BadInput` when the plan is for another graph or another number of ranks, `CaptureError`
-    when the module cannot be captured. torch.distributed must be initialised.
+    Raises `BadInput` if the plan is for another graph or number of ranks, `CaptureError` if the
+    module cannot be captured. torch.distributed must be initialised.
     """
     if not dist.is_initialized():
         raise BadInput(
             "torch.distributed is not initialised", expected="torch.distributed.init_process_group"
         )
+    if not isinstance(plan, Plan):
+        plan = documents.read(plan, Plan)
     mesh = mesh_of(plan, dist.get_rank())
     return ParallelModule(capture_for(module, example_inputs, plan, graph), plan, mesh, device)
 
 
-def mesh_of(plan: Mapping[str, Any], rank: int) -> RankMesh:
-    """The mesh of a plan as `rank` sees it; raises `BadInput` for another number of ranks."""
-    axes = plan["mesh"]["axes"]
+def mesh_of(plan: Plan, rank: int) -> RankMesh:
+    """Returns a plan's mesh as `rank` sees it; raises `BadInput` for another number of ranks."""
+    axes = plan.mesh.axes
     world = dist.get_world_size()
-    if world != int(plan["gpus"]):
+    if world != plan.gpus:
         raise BadInput(
-            f"the plan is for {plan['gpus']} devices, there are {world} ranks",
+            f"the plan is for {plan.gpus} devices, there are {world} ranks",
             field="gpus",
-            expected=f"{plan['gpus']} ranks",
+            expected=f"{plan.gpus} ranks",
         )
-    return RankMesh([a["name"] for a in axes], [int(a["size"]) for a in axes], rank)
+    return RankMesh([axis.name for axis in axes], [axis.size for axis in axes], rank)
 
 
 class ParallelModule(torch.nn.Module):  # type: ignore[misc]
     """A module that computes the loss of the whole batch on all ranks together.
 
-    Its parameters are this rank's parts, under their own names; an ordinary optimizer updates
-    them. Buffers are whole on every rank; of running statistics each rank updates its part
+    Its parameters are this rank's parts, under their own names; an ordinary optimizer updates them.
+    Buffers are whole on every rank; each rank updates its part of running statistics
     (`sync_buffers`). `program` says what a step does.
     """
 
     def __init__(
         self,
         captured: Captured,
-        plan: Mapping[str, Any],
+        plan: Plan,
         mesh: RankMesh,
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        self._parts = int(plan.get("micro_batches", 1))
+        self._parts = plan.micro_batches
         self._captured = smaller(captured, self._parts)
         self._mesh = mesh
         self._device = torch.device(device) if device is not None else _device(captured)
@@ -147,7 +151,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         return Builder(placement, local, kept).build([name for name in outputs if name])
 
     def _register(self) -> None:
-        """Parameters and buffers under the names that they have in the graph."""
+        """Registers parameters and buffers under the names they have in the graph."""
         for name, parameter in self._store.parameters().items():
             _attach(self, name, parameter)
         for name, buffer in self._whole_buffers.items():
@@ -156,7 +160,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def store(self) -> ParameterStore:
-        """This rank's parameters, as the plan keeps them."""
+        """This rank's parameters, kept as the plan says."""
         return self._store
 
     @property
@@ -165,17 +169,17 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         return self._mesh
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module returns for the whole batch, on every rank.
+        """Returns what the module returns for the whole batch, on every rank.
 
         Raises `BadInput` for arguments unlike the example inputs and in evaluation mode.
         """
         return self.run(args, kwargs)
 
     def share(self, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """This rank's share of a whole batch, on its device: what `forward` wants at the least.
+        """Returns this rank's share of a whole batch, on its device: all that `forward` needs.
 
-        Positional and keyword arguments, in memory of their own, as data parallelism would give
-        them. Raises `BadInput` for arguments unlike the example inputs.
+        Returns positional and keyword arguments, in their own memory, as data parallelism would
+        pass them. Raises `BadInput` for arguments unlike the example inputs.
         """
         leaves, form = pytree.tree_flatten((args, kwargs))
         made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(
@@ -184,10 +188,10 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         return made
 
     def run(self, args: Any, kwargs: Any, watch: Watch | None = None) -> Any:
-        """`forward`; `watch` sees every instruction."""
+        """Runs `forward`; `watch` sees every instruction."""
         if not self.training:
             raise BadInput(
-                "the program is that of a training step",
+                "the program runs training steps only",
                 expected="train mode; evaluate the original module with gathered parameters",
             )
         batches = self._loading.micro_batches(pytree.tree_leaves((args, kwargs)))
@@ -227,21 +231,21 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         return pytree.tree_unflatten(values, self._captured.returns)
 
     def sync_buffers(self) -> None:
-        """Make running statistics whole on every rank; collective, before they are saved."""
+        """Makes running statistics whole on every rank, for saving them; collective."""
         for name, layout in self._program.written().items():
             whole = self._whole_buffers[name]
             part = whole[self._mesh.local_slices(whole.shape, layout)]
-            path = bridge(layout, (REPLICATE,) * len(layout))
+            path = redistribute(layout, (REPLICATE,) * len(layout))
             whole.copy_(run(part, path, self._mesh, whole.shape))
 
 
 def _specs(placement: Placement, kept: Parameters, captured: Captured) -> list[ParameterSpec]:
-    """Frozen parameters get no gradient, as in the module."""
-    found = []
+    """Returns the specs of all parameters; frozen ones get no gradient, as in the module."""
+    specs = []
     for name, pair in kept.all().items():
         group = placement.groups[kept.group[name]]
         tensor = placement.graph.tensors[name]
-        found.append(
+        specs.append(
             ParameterSpec(
                 name=name,
                 shape=tensor.shape,
@@ -252,7 +256,7 @@ def _specs(placement: Placement, kept: Parameters, captured: Captured) -> list[P
                 zero_axes=group.zero_axes,
             )
         )
-    return found
+    return specs
 
 
 def _device(captured: Captured) -> torch.device:
@@ -262,7 +266,7 @@ def _device(captured: Captured) -> torch.device:
 
 
 def _attach(root: torch.nn.Module, path: str, tensor: torch.Tensor) -> None:
-    """Register a parameter or buffer under its dotted name."""
+    """Registers a parameter or buffer under its dotted name."""
     *scopes, last = path.split(".")
     owner = root
     for scope in scopes:

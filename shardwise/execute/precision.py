@@ -1,44 +1,42 @@
-"""Plans in 16 bits of a module in 32: which tensors have how many, and the casts around operators.
+"""16-bit plans of a 32-bit module: each tensor's precision, and the casts around operators.
 
-What a tensor has is what the plan prices (`shardwise.advise.precision`). An operator computes in 16
-bits where it reads or makes a tensor in 16 bits, except: where all that it makes is wide and so is
-something that it was given, as at the end of a loss; and what batch normalisation has beside its
-data (running statistics do not fit into 16 bits). Buffers, and what is computed of them alone, stay
-as the module has them until they are read: the angles of rotary embeddings need it.
+The plan's prices determine a tensor's precision (`shardwise.sharding.precision`). An operator
+computes in 16 bits if it reads or makes a tensor in 16 bits, with two exceptions: operators whose
+results are all 32-bit and that read some 32-bit tensor, as at the end of a loss; and the inputs of
+batch normalisation other than its data (running statistics do not fit into 16 bits). Buffers, and
+what is computed from them alone, keep the module's precision until they are read: the angles of
+rotary embeddings need it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from shardwise.advise.precision import PRECISIONS, narrow_graph
+from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.execute.instruction import written_ports
 from shardwise.execute.local.calling import HALVES, Run
 from shardwise.graph.graph import Graph, Operator
+from shardwise.sharding.precision import PRECISIONS, narrow_graph
 
 
-def planned_graph(graph: Graph, plan: Mapping[str, Any]) -> Graph:
-    """The graph with the dtypes of the plan; raises `BadInput` for an unknown precision."""
-    precision = plan.get("precision", "captured")
+def planned_graph(graph: Graph, plan: Plan) -> Graph:
+    """Returns the graph with the plan's dtypes; raises `BadInput` for an unknown precision."""
+    precision = plan.precision
     if precision not in PRECISIONS:
         raise BadInput(
             f"unknown precision {precision!r}", field="precision", expected=", ".join(PRECISIONS)
         )
     kept = {
-        op["name"]
-        for group in plan["groups"]
-        for op in group["operators"]
-        if op.get("precision") == "captured"
+        op.name for group in plan.groups for op in group.operators if op.precision == "captured"
     }
     return narrow_graph(graph, precision, lambda op: op.name in kept)
 
 
 def with_casts(run: Run, op: Operator, captured: Graph, planned: Graph) -> Run:
-    """`run` of `op` with its local inputs and outputs cast.
+    """Returns `run` of `op` with its local inputs and outputs cast.
 
     `captured` and `planned` are the graph before and after `planned_graph`.
     """
@@ -66,7 +64,7 @@ def with_casts(run: Run, op: Operator, captured: Graph, planned: Graph) -> Run:
 
 
 def _are_wide(names: tuple[str, ...], graph: Graph) -> list[bool]:
-    """Of each of these activations, as far as they are numbers that are cast, if it has 32 bits."""
+    """Returns for each of these activations that is cast at all whether it has 32 bits."""
     tensors = (graph.tensors[n] for n in names)
     return [
         t.dtype == "float32"

@@ -1,8 +1,8 @@
 """The program of one rank: instructions on local parts, run in the order of the graph.
 
-Plain torch: autograd records the local operators, crossings bring their own backward. Where the
-strategy keeps less than autograd would (tensor reuse, recomputation, ZeRO 3), saved-tensor hooks
-are on during forward (`saved.py`, `second_run.py`); otherwise there are none.
+This is plain torch: autograd records the local operators, and crossings bring their own backward.
+Where the strategy keeps less than autograd would (tensor reuse, recomputation, ZeRO 3),
+saved-tensor hooks are on during forward (`saved.py`, `recompute.py`); otherwise there are none.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 
 import torch
 
-from shardwise.advise.operator_layouts import LayoutPair
 from shardwise.execute.agreement import Agreement
 from shardwise.execute.builder import Built
 from shardwise.execute.instruction import Instruction, Slots
 from shardwise.execute.rank_mesh import RankMesh
+from shardwise.execute.recompute import Recomputations
 from shardwise.execute.saved import SavedTensors
-from shardwise.execute.second_run import SecondRuns
+from shardwise.sharding.operator_layouts import LayoutPair
 
 Use = Callable[[], torch.Tensor]
-"""A parameter's local part, made whole if it has to be."""
+"""Returns a parameter's local part, gathering it if necessary."""
 
 Watch = Callable[[Instruction, Slots], None]
-"""Called after every instruction; for finding where two runs part."""
+"""Called after every instruction; used to find where two runs diverge."""
 
 
 class Program:
-    """Runs what `Builder` built. `step` sets the number that random operators draw by."""
+    """Runs what `Builder` built. `step` sets the step number that seeds random operators."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Program:
         )
         self._agreement = Agreement()
         self._template: Slots = []
-        # When a parameter is first read: those of ZeRO 3 are gathered then, not before.
+        # When each parameter is first read: those of ZeRO 3 are gathered then, not before.
         self._first: dict[int, list[tuple[int, Use]]] = {}
         readers: dict[int, int] = {}
         for number, instruction in enumerate(built.instructions):
@@ -70,7 +70,7 @@ class Program:
 
     @property
     def instructions(self) -> Sequence[Instruction]:
-        """In the order in which they run."""
+        """The instructions in the order in which they run."""
         return self._built.instructions
 
     @property
@@ -79,14 +79,14 @@ class Program:
         return self._built.pairs
 
     def written(self) -> dict[str, tuple[int, ...]]:
-        """The buffers that operators update, with the layout of this rank's part."""
+        """Returns the buffers that operators update, with the layout of this rank's part."""
         slots = [i.inputs[port] for i in self._built.instructions for port in i.written]
         return {self._built.buffers[slot][0]: self._built.buffers[slot][1] for slot in slots}
 
     def run(
         self, arguments: Mapping[str, torch.Tensor], number: int, watch: Watch | None = None
     ) -> dict[str, torch.Tensor]:
-        """The graph's outputs, whole, of inputs that have arrived; `number` counts the runs."""
+        """Returns the graph's whole outputs, given inputs as they arrive; `number` counts runs."""
         self._step(number)
         slots = self._begin()
         for name, slot in self._built.arguments.items():
@@ -122,7 +122,7 @@ class Program:
         return slots
 
     def forget_constants(self) -> None:
-        """Compute constants anew at the next run; called when buffers were replaced."""
+        """Recomputes constants at the next run; called when buffers were replaced."""
         self._template = []
 
     def _run_plain(self, slots: Slots) -> None:
@@ -150,7 +150,7 @@ class Program:
             slots[slot] = tensor
 
     def _run_hooked(self, slots: Slots, number: int, watch: Watch | None) -> None:
-        runs = SecondRuns(self._saved, self._built.instructions, self._again_at(number))
+        runs = Recomputations(self._saved, self._built.instructions, self._again_at(number))
         forward_pass = self._saved.forward_pass
         for position, instruction in enumerate(self._built.instructions):
             forward_pass.now = position

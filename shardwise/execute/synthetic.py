@@ -1,7 +1,6 @@
-"""A graph without its module: made-up weights and inputs, for steps of which only time and memory
-matter.
+"""A graph without its module: synthetic weights and inputs, to measure a step's time and memory.
 
-Shapes, operators and strategy are the plan's; values are random numbers, and ids that are legal
+Shapes, operators and strategy are the plan's; values are random numbers, and ids that are valid
 wherever they are looked up. What is learnt means nothing.
 """
 
@@ -22,9 +21,9 @@ SCALE = 0.02
 
 
 def captured_from_graph(graph: Graph) -> Captured:
-    """The graph as if a module with random weights had been captured; inputs are its `args`.
+    """Returns the graph as if captured from a module with random weights; inputs are its `args`.
 
-    Every rank gets the same numbers. Raises `BadInput` when the graph has no output.
+    Every rank gets the same numbers. Raises `BadInput` if the graph has no output.
     """
     random = torch.Generator().manual_seed(0)
     module = torch.nn.Module()
@@ -58,7 +57,7 @@ def _register(module: Any, tensor: Tensor, number: int, random: torch.Generator)
 
 
 def value_of(graph: Graph, tensor: Tensor, random: torch.Generator) -> torch.Tensor:
-    """Numbers for an input or buffer: normal, true, or ids below every table they point into."""
+    """Returns values for an input or buffer: normal, true, or ids below every table they index."""
     dtype = getattr(torch, tensor.dtype)
     if dtype is torch.bool:
         return torch.ones(tensor.shape, dtype=dtype)
@@ -67,13 +66,13 @@ def value_of(graph: Graph, tensor: Tensor, random: torch.Generator) -> torch.Ten
             dtype
         )
     if tensor.role == "buffer":
-        # Running variances, masks, frequencies: what none of them minds.
+        # Running variances, masks, frequencies: ones are valid for all of them.
         return torch.ones(tensor.shape, dtype=dtype)
     return torch.randn(tensor.shape, generator=random).to(dtype)
 
 
 def _bound(graph: Graph, name: str) -> int:
-    """How many values an integer may have: the fewest rows of what it is looked up in, else 1."""
+    """Returns how many values an integer may have: the fewest rows it indexes, else 1."""
     bounds = []
     for op in graph.operators:
         if name not in op.inputs:

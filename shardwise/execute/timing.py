@@ -1,11 +1,11 @@
-"""One training step by a plan, measured: iteration time, its two parts, peak memory.
+"""One training step of a plan, measured: iteration time, its two parts, peak memory.
 
-Three kinds of steps, after warming up:
+There are three kinds of steps, after a warm-up:
 
-    ordinary        iteration time: of each step the slowest rank's, over the steps the median
-    timed alone     communication: seconds in collectives that nothing overlaps (TensorOpt Eq. 2
-                    and 3); computation: the rest, without waiting; means over the ranks
-    followed        peak memory: of each rank, the most that its tensors take at once
+    ordinary        iteration time: the slowest rank's in each step, the median over the steps
+    timed alone     communication: seconds in collectives with nothing overlapping (TensorOpt
+                    Eq. 2 and 3); computation: the rest, without waiting; means over the ranks
+    followed        peak memory: for each rank, the most that its tensors take at once
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from shardwise.execute.allocation import AllocationTracker
 from shardwise.execute.communication import CommunicationClock
 
 LEAST_TIMED = 5
-"""Steps timed alone: of fewer one that was interrupted shows."""
+"""Steps timed alone: among fewer, one interrupted step would distort the result."""
 
 Step = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds and bytes over all ranks; every rank gets the same."""
+    """Seconds and bytes over all ranks, the same on every rank."""
 
     iterations_s: tuple[float, ...]
     compute_s: float
@@ -44,9 +44,9 @@ class StepTimes:
 def time_steps(
     step: Step, held: Callable[[], Any], device: torch.device, *, warm_up: int, steps: int
 ) -> StepTimes:
-    """Run `step` on every rank: `warm_up` + `steps` ordinary ones, some timed alone, one followed.
+    """Runs `step` on every rank: `warm_up` + `steps` ordinary ones, some timed alone, one followed.
 
-    `held` gives what is in memory between two steps: parameters, optimizer state, inputs.
+    `held` returns what is in memory between two steps: parameters, optimizer state, inputs.
     """
     for _ in range(warm_up):
         step()
@@ -79,7 +79,7 @@ def _seconds(step: Step, device: torch.device) -> float:
 
 
 def _parts(step: Step, device: torch.device) -> tuple[float, float, dict[str, int]]:
-    """Computation and communication of one step, in seconds, and its collectives."""
+    """Returns computation and communication of one step, in seconds, and its collectives."""
     dist.barrier()
     with CommunicationClock(device) as clock:
         total = _seconds(step, device)

@@ -1,6 +1,6 @@
-"""torchrun, ending as its first failed rank did: that rank has said why, nothing else need be.
+"""torchrun that exits as its first failed rank did: that rank has already said why.
 
-torch's own command prints the launcher's traceback under what the ranks said.
+torch's own command prints the launcher's traceback after what the ranks said.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch.distributed.run import parse_args, run
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run torchrun with these arguments; the exit status of the first rank that failed, or 0.
+    """Runs torchrun with these arguments; returns the exit status of the first failed rank, or 0.
 
-    1 where launchers do not reach the store over which they meet; a line on stderr says why.
+    Returns 1 if launchers cannot reach their rendezvous store; a line on stderr says why.
     """
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     try:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     except ChildFailedError as error:
         _, first = error.get_first_failure()
         code = int(first.exitcode)
-        # A negative one is the signal that ended the rank.
+        # A negative code is the signal that ended the rank.
         return code if code > 0 else 128 - code
     except RendezvousError as error:
         reason = str(error.__cause__ or error).partition("\n")[0]

@@ -17,7 +17,7 @@ from shardwise import __version__
 from shardwise.capture.capture import build
 from shardwise.capture.model import Model
 from shardwise.capture.source import parse_source
-from shardwise.cli.outfiles import write_json
+from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.execute.captured import Captured, capture_module, difference
 from shardwise.execute.master_weights import optimizer_of
@@ -30,11 +30,12 @@ from shardwise.measure.device import cpu_kind
 from shardwise.measure.measurement import measurement_document
 from shardwise.measure.rank import meet
 from shardwise.measure.world import World
+from shardwise.outfiles import write_json
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to train: a graph, or a source as `shardwise capture` takes it; and for how long."""
+    """What to train, and for how long: a graph, or a source as `shardwise capture` takes it."""
 
     graph: Graph | None = None
     source: str | None = None
@@ -45,11 +46,11 @@ class RunOptions:
     warm_up: int = 3
 
 
-def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[str, Any] | None:
-    """Take part in a run of the plan; rank 0 gets the `shardwise.measurement/1` document.
+def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | None:
+    """Takes part in a run of the plan; returns the `shardwise.measurement/1` document on rank 0.
 
-    Raises `BadInput` when the plan is for another number of ranks or another graph, `PeersLost`
-    when the others do not come.
+    Raises `BadInput` if the plan is for another number of ranks or another graph, `PeersLost` if
+    the other ranks do not come.
     """
     device = _device(world)
     if device.type == "cpu":
@@ -57,14 +58,14 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(cores)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    # Before the ranks meet: one that refuses the graph would cut off another that still connects.
+    # Before the ranks meet: a rank that refuses the graph would cut off one still connecting.
     captured = _captured(plan, options)
     meet(dist, world, backend)
     try:
         mesh = mesh_of(plan, world.rank)
         model = ParallelModule(captured, plan, mesh, device)
         inputs, named = model.share(*captured.model.args, **dict(captured.model.kwargs))
-        optimizer = optimizer_of(model.parameters(), str(plan["optimizer"]))
+        optimizer = optimizer_of(model.parameters(), plan.optimizer)
 
         def step() -> None:
             optimizer.zero_grad()
@@ -75,15 +76,15 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
             state = [v for s in optimizer.state.values() for v in s.values()]
             return [list(model.parameters()), list(model.buffers()), state, inputs, named]
 
-        found = time_steps(step, held, device, warm_up=options.warm_up, steps=options.steps)
+        times = time_steps(step, held, device, warm_up=options.warm_up, steps=options.steps)
         if world.rank:
             return None
         return measurement_document(
             plan,
-            iterations_s=found.iterations_s,
-            compute_s=found.compute_s,
-            communication_s=found.communication_s,
-            peak_bytes=found.peak_bytes,
+            iterations_s=times.iterations_s,
+            compute_s=times.compute_s,
+            communication_s=times.communication_s,
+            peak_bytes=times.peak_bytes,
             backend=backend,
             device_kind=_kind(device),
             versions={
@@ -91,7 +92,7 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
                 "shardwise": __version__,
                 "python": platform.python_version(),
             },
-            calls=found.calls,
+            calls=times.calls,
             fallbacks=model.program.fallbacks,
         )
     finally:
@@ -99,18 +100,18 @@ def train(plan: Mapping[str, Any], world: World, options: RunOptions) -> dict[st
 
 
 def write_report(document: Mapping[str, Any], folder: Path) -> None:
-    """Where an agent looks for it: whole or not at all."""
+    """Writes the report where an agent looks for it: whole or not at all."""
     folder.mkdir(exist_ok=True)
     write_json(document, str(folder / "measurement.json"))
 
 
-def _captured(plan: Mapping[str, Any], options: RunOptions) -> Captured:
+def _captured(plan: Plan, options: RunOptions) -> Captured:
     if options.source is None:
         assert options.graph is not None
         _require(options.graph, plan)
-        if int(plan.get("micro_batches", 1)) > 1:
+        if plan.micro_batches > 1:
             raise BadInput(
-                "a plan with micro-batches needs its module, the graph alone is one batch",
+                "a plan with micro-batches needs its module: the graph alone is one batch",
                 field="source",
                 expected="--source, as `shardwise capture` took it",
             )
@@ -121,22 +122,22 @@ def _captured(plan: Mapping[str, Any], options: RunOptions) -> Captured:
     random = torch.Generator().manual_seed(0)
     args, kwargs = pytree.tree_map(lambda t: _values(t, random), (made.args, dict(made.kwargs)))
     model = Model(made.module, args, kwargs, made.prefix, made.input_names)
-    captured = capture_module(model, str(plan["graph_name"]))
+    captured = capture_module(model, plan.graph_name)
     _require(captured.graph, plan)
     return captured
 
 
-def _require(graph: Graph, plan: Mapping[str, Any]) -> None:
-    if graph_id(graph) != plan["graph"]:
+def _require(graph: Graph, plan: Plan) -> None:
+    if graph_id(graph) != plan.graph:
         raise BadInput(
             f"the graph is not the one that the plan was made for: {difference(graph, plan)}",
             field="graph",
-            expected=f"the graph {plan['graph']} ({plan['graph_name']})",
+            expected=f"the graph {plan.graph} ({plan.graph_name})",
         )
 
 
 def _materialise(module: Any) -> None:
-    """Real, random weights for a module on the meta device; tied ones stay tied."""
+    """Gives a module on the meta device real, random weights; tied ones stay tied."""
     made: dict[int, Any] = {}
     random = torch.Generator().manual_seed(0)
 
@@ -164,14 +165,14 @@ def _values(tensor: Any, random: torch.Generator) -> Any:
         return tensor
     if tensor.is_floating_point():
         return torch.randn(tensor.shape, generator=random).to(tensor.dtype)
-    # 0 is a legal id everywhere.
+    # 0 is a valid id everywhere.
     return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
 
 def _loss(returned: Any) -> Any:
-    """The scalar among what the module returns, or the sum of what it returns."""
-    found = [t for t in pytree.tree_leaves(returned) if isinstance(t, torch.Tensor)]
-    floats = [t for t in found if t.is_floating_point()]
+    """Returns the scalar among what the module returns, or the sum of what it returns."""
+    tensors = [t for t in pytree.tree_leaves(returned) if isinstance(t, torch.Tensor)]
+    floats = [t for t in tensors if t.is_floating_point()]
     scalars = [t for t in floats if t.numel() == 1]
     if scalars:
         return scalars[0].reshape(())

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardwise.graph.graph import Graph, Operator
-from shardwise.tdl.semantics import OperatorSemantics
+from shardwise.graph.semantics import OperatorSemantics
 
 SMALL = 8
 PERIOD = 4
@@ -92,7 +92,10 @@ class _Unit:
 def fold(
     graph: Graph, semantics: Mapping[str, OperatorSemantics], kept: frozenset[str]
 ) -> tuple[list[Block], list[Flow]]:
-    """The blocks of a graph in order, and what flows between them; `kept` are tensor names."""
+    """Returns the blocks of a graph in order, and what flows between them.
+
+    `kept` are tensor names.
+    """
     units = _assign(graph, semantics, _units(graph))
 
     def exact(unit: _Unit) -> tuple[object, ...]:
@@ -149,7 +152,8 @@ def _descendants(node: _Node) -> Iterator[_Node]:
 
 
 def _repeats(graph: Graph, node: _Node) -> bool:
-    """Whether modules of the same operators, with modules of their own, stand in a list here."""
+    """Returns whether modules of the same operators, with modules of their own, stand in a list
+    here."""
     listed = [c for name, c in node.children.items() if name.isdecimal() and c.children]
     signatures = Counter(
         _signature(graph, _Unit(c.path, sorted(c.all())), shapes=False) for c in listed

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,6 @@ SCHEMA = "shardwise.graph/1"
 MAX_ATTRIBUTE_DEPTH = 16
 MAX_OPERATORS = 1_000_000
 _MAX_TENSORS = 4 * MAX_OPERATORS
-_DETAIL = re.compile(r"^(?P<problem>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
 class _TensorDocument(msgspec.Struct):
@@ -56,7 +54,7 @@ class _Header(msgspec.Struct):
 
 
 def graph_document(graph: Graph) -> dict[str, Any]:
-    """The graph as plain JSON values."""
+    """Returns the graph as plain JSON values."""
     return {
         "schema": SCHEMA,
         "name": graph.name,
@@ -76,7 +74,7 @@ def graph_document(graph: Graph) -> dict[str, Any]:
 
 
 def canonical_json(graph: Graph) -> bytes:
-    """The canonical form: UTF-8 JSON, sorted keys, no spaces."""
+    """Returns the canonical form: UTF-8 JSON, sorted keys, no spaces."""
     text = json.dumps(
         graph_document(graph),
         sort_keys=True,
@@ -93,35 +91,26 @@ def graph_id(graph: Graph) -> str:
 
 
 def graph_from_document(document: object, file: str | None = None) -> Graph:
-    """The validated graph of a decoded document; BadInput names `file` and the field."""
+    """Returns the validated graph of a decoded document; BadInput names `file` and the field."""
     try:
         header = validation.convert(document, _Header)
         _check_schema(header.schema)
         return _build(validation.convert(document, _GraphDocument))
-    except msgspec.ValidationError as error:
-        raise _bad_field(error, file) from None
-    except RecursionError:
-        raise BadInput("nested too deeply", file=file) from None
     except BadInput as error:
         raise _placed(error, file) from None
 
 
 def graph_from_json(data: bytes, file: str | None = None) -> Graph:
-    """The validated graph of a JSON text; BadInput names `file`, and the field or the position."""
+    """Returns the validated graph of a JSON text.
+
+    BadInput names `file`, and the field or the position.
+    """
     try:
         header = validation.decode(data, _Header)
         _check_schema(header.schema)
         return _build(validation.decode(data, _GraphDocument))
-    except msgspec.ValidationError as error:
-        raise _bad_field(error, file) from None
-    except msgspec.DecodeError as error:
-        raise BadInput(f"not valid JSON: {error}", file=file, expected=f"a {SCHEMA} file") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(
-            f"not UTF-8 text: {error.reason} at byte {error.start}", file=file, expected="UTF-8"
-        ) from None
-    except RecursionError:
-        raise BadInput("nested too deeply", file=file) from None
+    except validation.NotJson as error:
+        raise BadInput(error.problem, file=file, expected=f"a {SCHEMA} file") from None
     except BadInput as error:
         raise _placed(error, file) from None
 
@@ -210,15 +199,6 @@ def _check_attribute(value: object, field: str, depth: int) -> None:
         )
     elif value is not None and not isinstance(value, int | float | bool):
         raise BadInput(f"a {type(value).__name__} is not a JSON value", field=field)
-
-
-def _bad_field(error: msgspec.ValidationError, file: str | None) -> BadInput:
-    """msgspec's "Expected `int`, got `str` - at `$.tensors[0].shape[1]`" as a BadInput."""
-    match = _DETAIL.match(str(error))
-    problem = match["problem"] if match else str(error)
-    path = (match["path"] if match else None) or ""
-    field = path.removeprefix("$").removeprefix(".") or None
-    return BadInput(problem.replace("`", "'"), file=file, field=field)
 
 
 def _placed(error: BadInput, file: str | None) -> BadInput:

@@ -95,11 +95,11 @@ class Graph:
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Operator, ...]]:
         """The operators that read each tensor, in graph order, each once."""
-        found: dict[str, list[Operator]] = {name: [] for name in self.tensors}
+        consumers: dict[str, list[Operator]] = {name: [] for name in self.tensors}
         for op in self.operators:
             for name in dict.fromkeys(op.inputs):
-                found[name].append(op)
-        return {name: tuple(ops) for name, ops in found.items()}
+                consumers[name].append(op)
+        return {name: tuple(ops) for name, ops in consumers.items()}
 
     @cached_property
     def parameter_count(self) -> int:

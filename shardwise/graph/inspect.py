@@ -8,7 +8,7 @@ from typing import Any
 
 from shardwise.graph.document import graph_id
 from shardwise.graph.graph import Graph, Operator, Tensor
-from shardwise.tdl.semantics import OperatorSemantics
+from shardwise.graph.semantics import OperatorSemantics
 
 SCHEMA = "shardwise.inspect/1"
 Analyse = Callable[[Operator, Mapping[str, Tensor]], OperatorSemantics]
@@ -24,20 +24,17 @@ _MATRIX = frozenset(
 """Products, convolutions and attention, by the name between namespace and overload."""
 
 
-def inspect_graph(graph: Graph, analyse: Analyse | None = None) -> dict[str, Any]:
-    """A `shardwise.inspect/1` document.
+def inspect_graph(graph: Graph, analyse: Analyse) -> dict[str, Any]:
+    """Returns a `shardwise.inspect/1` document.
 
     Sizes are in bytes, flops of one whole iteration (multiply and add are two), all summed over
     the whole graph as if on one device. `kept_for_backward_bytes` counts each activation that
     some gradient needs once, and a view as the tensor that it looks at. Operators without a
     description have no flops and are listed in `undescribed_operators`. `matrix_flops` are the
     forward flops of products, convolutions and attention alone, with causal attention counted
-    whole: what `torch.utils.flop_counter` counts. `analyse` is `tdl.registry.analyse` unless given.
+    whole: what `torch.utils.flop_counter` counts. `analyse` gives an operator's semantics, usually
+    `shardwise.tdl.registry.analyse`.
     """
-    if analyse is None:
-        from shardwise.tdl.registry import analyse as by_description
-
-        analyse = by_description
     semantics = {op.name: analyse(op, graph.tensors) for op in graph.operators}
     tensors = graph.tensors.values()
     made = [t for t in tensors if t.role in ("activation", "output")]
@@ -68,7 +65,7 @@ def inspect_graph(graph: Graph, analyse: Analyse | None = None) -> dict[str, Any
 
 
 def _by_kind(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> list[dict[str, Any]]:
-    """One row for each kind, the heaviest first."""
+    """Returns one row for each kind, the heaviest first."""
     rows: dict[str, dict[str, Any]] = {}
     for op in graph.operators:
         found = semantics[op.name]
@@ -99,7 +96,10 @@ def _matrix_flops(op: Operator, found: OperatorSemantics) -> float:
 
 
 def kept_tensors(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> frozenset[str]:
-    """The activations that some gradient needs; a view counts as the tensor that it looks at."""
+    """Returns the activations that some gradient needs.
+
+    A view counts as the tensor that it looks at.
+    """
     looks_at: dict[str, str] = {}
     kept: set[str] = set()
     for op in graph.operators:

@@ -31,7 +31,7 @@ class _Wrong(Exception):
 
 
 def shape_problem(op: Operator, tensors: Mapping[str, Tensor]) -> ShapeProblem | None:
-    """The first shape of `op` that cannot be, or None. All its tensor names must exist."""
+    """Returns the first shape of `op` that cannot be, or None. All its tensor names must exist."""
     try:
         _check(op, tensors)
     except _Wrong as wrong:
@@ -80,19 +80,19 @@ class _Shapes:
         return f"inputs[{self._places[role]}]"
 
     def need(self, role: str, fits: bool, expected: str) -> None:
-        """Refuse the input called `role` unless it fits."""
+        """Refuses the input called `role` unless it fits."""
         if not fits:
             raise _Wrong(f"{role} has shape {list(self[role])}", self.field(role), expected)
 
     def makes(self, expected: Shape) -> None:
-        """Refuse any other shape of the first output."""
+        """Refuses any other shape of the first output."""
         if self.output != tuple(expected):
             raise _Wrong(
                 f"the result has shape {list(self.output)}", "outputs[0]", str(list(expected))
             )
 
     def numbers(self, name: str, count: int, default: int) -> list[int]:
-        """An attribute that holds one whole number for each of `count` dimensions."""
+        """Returns an attribute that holds one whole number for each of `count` dimensions."""
         value = self._op.attributes.get(name, default)
         values = list(value) if isinstance(value, list | tuple) else [value]
         values = values * count if len(values) == 1 else values
@@ -251,7 +251,10 @@ def _cross_entropy(s: _Shapes) -> None:
 
 
 def _broadcast(a: Shape, b: Shape) -> Shape | None:
-    """The shape that two tensors take together, aligned at the last dimension; None if none."""
+    """Returns the shape that two tensors take together, aligned at the last dimension.
+
+    None if none.
+    """
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     result = list(longer)
     for offset in range(1, len(shorter) + 1):

@@ -20,7 +20,7 @@ _SHOWN_CYCLE = 8
 
 
 def validate_graph(graph: Graph) -> Graph:
-    """The same graph, checked, with its operators in topological order.
+    """Returns the same graph, checked, with its operators in topological order.
 
     Operators that are already in order keep it. Raises BadInput with the field.
     """
@@ -73,7 +73,7 @@ def _check_tensor(tensor: Tensor, field: str) -> None:
             )
     if tensor.batch_dim is not None and not 0 <= tensor.batch_dim < len(tensor.shape):
         raise BadInput(
-            f"{tensor.batch_dim} is no dimension of a tensor with {len(tensor.shape)}",
+            f"{tensor.batch_dim} is not a dimension of a tensor with {len(tensor.shape)}",
             field=f"{field}.batch_dim",
         )
 

@@ -6,10 +6,10 @@ from shardwise.hardware.collectives import (
     collective_time,
     collective_times,
 )
+from shardwise.hardware.device import Device
 from shardwise.hardware.document import hardware_from_document
 from shardwise.hardware.hardware import (
     CollectiveTable,
-    Device,
     Hardware,
     Level,
     Overlap,

@@ -31,7 +31,7 @@ class UnknownCollective(ShardwiseError):
 
     @classmethod
     def named(cls, operation: str) -> UnknownCollective:
-        """The error for a name that is none of `OPERATIONS`."""
+        """Returns the error for a name that is none of `OPERATIONS`."""
         return cls(f"no cost for {operation!r}: it is one of {', '.join(OPERATIONS)}")
 
 
@@ -47,10 +47,10 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 
 def algorithm_bandwidth(size_bytes: float, time_s: float) -> float:
-    """Bytes per second, `algbw`."""
+    """Returns bytes per second, `algbw`."""
     return size_bytes / time_s
 
 
 def bus_bandwidth(operation: str, ranks: int, size_bytes: float, time_s: float) -> float:
-    """Bytes per second, `busbw`."""
+    """Returns bytes per second, `busbw`."""
     return algorithm_bandwidth(size_bytes, time_s) * bus_factor(operation, ranks)

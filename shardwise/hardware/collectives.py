@@ -1,4 +1,4 @@
-"""Times of collectives on a group shape (COSTS.md, Collectives; TensorOpt §3.2).
+"""Times of collectives on a group shape (docs/costs.md, Collectives; TensorOpt §3.2).
 
 Sizes are as nccl-tests defines them, in bytes on one rank: all_reduce the buffer, all_gather
 the gathered output, reduce_scatter the input before, all_to_all the local buffer, send_receive
@@ -46,7 +46,8 @@ import numpy as np
 
 from shardwise.hardware.bandwidth import UnknownCollective
 from shardwise.hardware.derived import derived_table, interpolate
-from shardwise.hardware.hardware import CollectiveTable, Floats, Hardware
+from shardwise.hardware.device import Floats
+from shardwise.hardware.hardware import CollectiveTable, Hardware
 from shardwise.hardware.mesh import GroupShape
 
 Basis = Literal["measured", "interpolated", "derived", "modelled"]
@@ -65,7 +66,10 @@ class Estimate:
 def collective_times(
     hardware: Hardware, operation: str, sizes_bytes: Floats, shape: GroupShape
 ) -> Floats:
-    """Seconds for each size, all sibling groups running at once. Zero for a group of one."""
+    """Returns seconds for each size, all sibling groups running at once.
+
+    Zero for a group of one.
+    """
     if shape.size == 1:
         return np.zeros_like(sizes_bytes)
     table = find_table(hardware, operation, shape)
@@ -78,7 +82,7 @@ def collective_times(
 def collective_time(
     hardware: Hardware, operation: str, size_bytes: float, shape: GroupShape
 ) -> Estimate:
-    """One size, with what the time stands on."""
+    """Returns one size, with what the time stands on."""
     size = np.array([size_bytes])
     time = float(collective_times(hardware, operation, size, shape)[0])
     table = None if shape.size == 1 else find_table(hardware, operation, shape)
@@ -96,7 +100,7 @@ def collective_time(
 
 
 def find_table(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
-    """The measured table of a shape, else a derived one, else None."""
+    """Returns the measured table of a shape, else a derived one, else None."""
     if not hardware.collectives or shape.nodes * shape.ranks_per_node != shape.size:
         return None  # unevenly filled nodes have no table: those are of full ones
     key = (operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
@@ -140,7 +144,7 @@ def _modelled(
 
 
 def link_coefficients(hardware: Hardware, operation: str, shape: GroupShape) -> float:
-    """Seconds per byte with every link at its peak: no efficiency, no latency."""
+    """Returns seconds per byte with every link at its peak: no efficiency, no latency."""
     inside, between = hardware.levels[0], hardware.levels[-1]
     return _modelled(
         (inside.bandwidth_bytes_per_s, 0.0),

@@ -1,4 +1,4 @@
-"""Tables of group shapes that were not measured, from ones that were, by stated rules (COSTS.md).
+"""Tables of group shapes that were not measured, derived from ones that were by stated rules.
 
 1. Inside one node the bus bandwidth of an operation at a size is that of another group:
    t(size) = t'(size) · f(n) / f(n'), f as in `bandwidth.py`. The group taken is, in this order, one
@@ -22,11 +22,13 @@ What no rule gives is modelled. A derived table says by which rule and from what
 from __future__ import annotations
 
 from dataclasses import replace
+from weakref import finalize
 
 import numpy as np
 
 from shardwise.hardware.bandwidth import bus_factor
-from shardwise.hardware.hardware import CollectiveTable, Floats, Hardware
+from shardwise.hardware.device import Floats
+from shardwise.hardware.hardware import CollectiveTable, Hardware, TableKey
 from shardwise.hardware.mesh import GroupShape
 
 Parts = tuple[tuple[str, str, bool], ...]
@@ -45,17 +47,29 @@ COMPOSED: dict[str, Parts] = {
 }
 """Per operation its parts: where, which operation, whether on an r-th of the size."""
 
+_known: dict[int, dict[TableKey, CollectiveTable | None]] = {}
+"""Derived tables by the `id` of their profile: profiles are immutable, but have no hash."""
+
 
 def derived_table(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
-    """The table of a shape that has none, None where no rule applies; worked out once."""
+    """Returns the table of a shape that has none, None where no rule applies; worked out once."""
     key = (operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
-    known = hardware.derived_tables
+    known = _known_of(hardware)
     if key not in known:
         if shape.nodes == 1:
             known[key] = _same_bus_bandwidth(hardware, operation, shape.size, shape.consecutive)
         else:
             known[key] = _composed(hardware, operation, shape)
     return known[key]
+
+
+def _known_of(hardware: Hardware) -> dict[TableKey, CollectiveTable | None]:
+    """Returns what has been worked out for a profile; it is dropped with the profile."""
+    identity = id(hardware)
+    if identity not in _known:
+        _known[identity] = {}
+        finalize(hardware, _known.pop, identity, None).atexit = False
+    return _known[identity]
 
 
 def interpolate(table: CollectiveTable, sizes_bytes: Floats, times_s: Floats) -> Floats:

@@ -9,15 +9,8 @@ import msgspec
 
 from shardwise import validation
 from shardwise.errors import BadInput
-from shardwise.hardware.hardware import (
-    SCHEMA,
-    CollectiveTable,
-    Device,
-    Hardware,
-    Level,
-    Overlap,
-    Waiting,
-)
+from shardwise.hardware.device import Device
+from shardwise.hardware.hardware import SCHEMA, CollectiveTable, Hardware, Level, Overlap, Waiting
 from shardwise.hardware.operator_tables import OperatorTableFile, operator_tables
 
 
@@ -87,17 +80,12 @@ class _HardwareFile(msgspec.Struct):
 
 
 def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
-    """A checked profile; `BadInput` names the file and the field."""
+    """Returns a checked profile; `BadInput` names the file and the field."""
     if isinstance(document, dict) and document.get("schema") != SCHEMA:
         raise BadInput(
             f"unknown schema {document.get('schema')!r}", file=file, field="schema", expected=SCHEMA
         )
-    try:
-        parsed = validation.convert(document, _HardwareFile)
-    except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        found = where.strip("`").removeprefix("$.") or None
-        raise BadInput(message, file=file, field=found) from None
+    parsed = validation.convert(document, _HardwareFile, file=file)
     _check(parsed, file)
     return Hardware(
         parsed.name,

@@ -10,56 +10,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from shardwise.hardware.device import Device, Floats
 from shardwise.hardware.operator_tables import OperatorTable
 from shardwise.hardware.operator_times import OperatorTimes
 
 SCHEMA = "shardwise.hardware/1"
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Device:
-    """One kind of device; `count` of them in a node.
-
-    `peak_flops_per_s` by dtype, dense. `compute_efficiency` and `memory_efficiency` are the
-    stated fractions of the peaks that large kernels reach; `kernel_latency_s` is what any
-    kernel takes at the least. `compute_efficiency_by_dtype` replaces `compute_efficiency` for the
-    dtypes it names: vector units come nearer to their peak than matrix units.
-    `fast_convolution_saving` is, by dtype, how many times fewer operations a 3 × 3 convolution of
-    stride 1 takes with the library's fast algorithm (Lavin & Gray 2016); 1 where it names none.
-    """
-
-    kind: str
-    count: int
-    memory_bytes: float
-    peak_flops_per_s: Mapping[str, float]
-    memory_bandwidth_bytes_per_s: float
-    compute_efficiency: float
-    memory_efficiency: float
-    kernel_latency_s: float
-    compute_efficiency_by_dtype: Mapping[str, float] = field(default_factory=dict)
-    fast_convolution_saving: Mapping[str, float] = field(default_factory=dict)
-
-    def peak(self, dtype: str) -> float:
-        """Flops per second for operands of this dtype; what has no entry runs as float32."""
-        return self.peak_flops_per_s.get(dtype, self.peak_flops_per_s["float32"])
-
-    def efficiency(self, dtype: str) -> float:
-        """The fraction of `peak(dtype)` that large kernels reach."""
-        known = dtype if dtype in self.peak_flops_per_s else "float32"
-        return self.compute_efficiency_by_dtype.get(known, self.compute_efficiency)
-
-    def roofline_times(self, flops: Floats, moved_bytes: Floats, dtype: str) -> Floats:
-        """Seconds of a kernel: the slower of computing and moving, not below the latency.
-
-        max(flops / (peak · efficiency), bytes / (bandwidth · efficiency)) + latency
-        (Williams et al. 2009). Arrays of equal shape.
-        """
-        computing = flops / (self.peak(dtype) * self.efficiency(dtype))
-        moving = moved_bytes / (self.memory_bandwidth_bytes_per_s * self.memory_efficiency)
-        return np.maximum(computing, moving) + self.kernel_latency_s
 
 
 @dataclass(frozen=True)
@@ -134,7 +90,8 @@ class Waiting:
     wait_s: tuple[float, ...]
 
     def per_step(self, compute_s: Floats, collectives: Floats) -> Floats:
-        """Seconds of waiting in a step of so much computation and so many collectives, like (P,).
+        """Returns seconds of waiting in a step of so much computation and so many collectives, like
+        (P,).
 
         Collectives are taken to lie evenly in it. Between measured times along lines, outside them
         as at the nearest one.
@@ -190,15 +147,10 @@ class Hardware:
     @cached_property
     def tables(self) -> Mapping[TableKey, CollectiveTable]:
         """The measured tables by operation and group shape; the first of each counts."""
-        found: dict[TableKey, CollectiveTable] = {}
+        tables: dict[TableKey, CollectiveTable] = {}
         for table in self.collectives:
-            found.setdefault(table_key(table), table)
-        return found
-
-    @cached_property
-    def derived_tables(self) -> dict[TableKey, CollectiveTable | None]:
-        """What `derived.py` has made of the tables so far; None where no rule applies."""
-        return {}
+            tables.setdefault(table_key(table), table)
+        return tables
 
     @cached_property
     def id(self) -> str:
@@ -212,7 +164,7 @@ class Hardware:
         return OperatorTimes(self.operators, self.devices[0])
 
     def copy_times(self, moved_bytes: Floats) -> Floats:
-        """Seconds of copies that read and write so many bytes together, 0 for none.
+        """Returns seconds of copies that read and write so many bytes together, 0 for none.
 
         All 0 where `packing` is not priced.
         """
@@ -226,7 +178,7 @@ class Hardware:
         return replace(self, nodes=nodes)
 
     def with_devices_per_node(self, count: int) -> Hardware:
-        """The same devices and links with another number of devices in a node."""
+        """Returns the same devices and links with another number of devices in a node."""
         devices = tuple(replace(d, count=count) for d in self.devices)
         inner = replace(self.levels[0], size=count)
         return replace(
@@ -237,14 +189,14 @@ class Hardware:
         )
 
     def with_network(self, bandwidth_bytes_per_s: float) -> Hardware:
-        """The same nodes behind another network card (per node, unidirectional)."""
+        """Returns the same nodes behind another network card (per node, unidirectional)."""
         outer = replace(self.levels[-1], bandwidth_bytes_per_s=bandwidth_bytes_per_s)
         gbps = bandwidth_bytes_per_s * 8 / 1e9
         return replace(self, name=f"{self.name}[{gbps:g}Gb/s]", levels=(*self.levels[:-1], outer))
 
 
 def hardware_document(hardware: Hardware) -> dict[str, Any]:
-    """The file form, `shardwise.hardware/1`."""
+    """Returns the file form, `shardwise.hardware/1`."""
     document: dict[str, Any] = msgspec.to_builtins(
         {
             "schema": SCHEMA,
@@ -272,7 +224,10 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
 
 
 def _table_document(table: CollectiveTable) -> dict[str, Any]:
-    """A table with what it has; what is unknown is left out, as files without it always had."""
+    """Returns a table with what it has.
+
+    What is unknown is left out, as files without it always had.
+    """
     document: dict[str, Any] = msgspec.to_builtins(table)
     return {k: v for k, v in document.items() if v or k not in _OPTIONAL}
 

@@ -54,7 +54,7 @@ class Mesh:
 
     @classmethod
     def build(cls, hardware: Hardware, gpus: int) -> Mesh:
-        """Place `gpus` devices on as few nodes as hold them, evenly where that divides.
+        """Places `gpus` devices on as few nodes as hold them, evenly where that divides.
 
         Raises `TooFewDevices` when the hardware has fewer.
         """
@@ -88,20 +88,23 @@ class Mesh:
         return {}
 
     def group_shape(self, axes: tuple[int, ...]) -> GroupShape:
-        """The groups that these axes span, from the real placement of ranks; the worst one."""
+        """Returns the groups that these axes span, from the real placement of ranks.
+
+        The worst one.
+        """
         key = tuple(sorted(axes))
         if key not in self._shapes:
             self._shapes[key] = _group_shape(tuple(a.size for a in self.axes), self.per_node, key)
         return self._shapes[key]
 
     def groups(self, axes: tuple[int, ...]) -> list[list[int]]:
-        """The ranks of every sibling group that these axes span, in order."""
+        """Returns the ranks of every sibling group that these axes span, in order."""
         inside, starts = _offsets(tuple(a.size for a in self.axes), axes)
         return [[start + offset for offset in inside] for start in starts]
 
 
 def _offsets(sizes: tuple[int, ...], axes: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """The ranks of the first group of these axes, and the first rank of every group."""
+    """Returns the ranks of the first group of these axes, and the first rank of every group."""
     strides = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
 
     def places(chosen: list[int]) -> list[int]:
@@ -147,7 +150,7 @@ def _factors(n: int) -> list[int]:
 
 
 def _inner_first(factors: list[int], per_node: int) -> list[int]:
-    """Put the factors whose product divides a node innermost, so that their groups stay inside."""
+    """Puts the factors whose product divides a node innermost, so that their groups stay inside."""
     inner: list[int] = []
     outer = sorted(factors)
     for f in sorted(factors):

@@ -64,7 +64,7 @@ class Offer:
 
 
 def read_offers(path: str | Path | None = None) -> list[Offer]:
-    """The offers of a file, or the shipped ones. `BadInput` names file, row and column."""
+    """Returns the offers of a file, or the shipped ones. `BadInput` names file, row and column."""
     if path is None:
         text = (resources.files("shardwise") / "data" / "offers.csv").read_text("utf-8")
         return parse_offers(text, "offers.csv")
@@ -76,7 +76,7 @@ def read_offers(path: str | Path | None = None) -> list[Offer]:
 
 
 def stale(offer: Offer, today: datetime.date, max_age_days: int = 90) -> bool:
-    """Whether the price is older than that, or has no date."""
+    """Returns whether the price is older than that, or has no date."""
     try:
         as_of = datetime.date.fromisoformat(offer.price_as_of)
     except ValueError:
@@ -85,8 +85,9 @@ def stale(offer: Offer, today: datetime.date, max_age_days: int = 90) -> bool:
 
 
 def on_demand_usd_per_hour(hardware: Hardware, gpus: int, offers: Iterable[Offer]) -> float | None:
-    """What the whole instances that hold `gpus` devices of a profile cost, in USD per hour: the
-    cheapest on demand of those that are offered as this profile, with as many devices in a node.
+    """Returns what the whole instances that hold `gpus` devices of a profile cost, in USD per hour:
+    the cheapest on demand of those that are offered as this profile, with as many devices in a
+    node.
 
     None where nobody offers it. Between instances an offer may have another network than the
     profile: `quote` counts that in.
@@ -102,7 +103,10 @@ def on_demand_usd_per_hour(hardware: Hardware, gpus: int, offers: Iterable[Offer
 
 
 def parse_offers(text: str, file: str) -> list[Offer]:
-    """The offers of a CSV text; `file` names it in errors. `BadInput` names row and column."""
+    """Returns the offers of a CSV text.
+
+    `file` names it in errors. `BadInput` names row and column.
+    """
     reader = csv.DictReader(text.splitlines())
     header = reader.fieldnames or []
     missing = [name for name in NEEDED if name not in header]

@@ -1,5 +1,4 @@
-"""Measured times of operators: the tables in `operators` of a profile (COSTS.md, "Time of an
-operator").
+"""Measured times of operators: the tables in `operators` of a profile.
 
 A table belongs to one **family**: calls of one operator in one direction that differ in nothing
 but shapes. Its columns have one entry per measured call. In a file:
@@ -15,9 +14,9 @@ but shapes. Its columns have one entry per measured call. In a file:
 `shapes` has of each call the local shapes of the inputs and then of the `outputs`; `flops` and
 `moved_bytes` are what the cost model counts for that call (its roofline); `times_s` is the median,
 `spreads` half the distance of the quartiles relative to it. `strides` says how each input lies in
-memory (`advise/strides.py`; "" is contiguous), `gradients` which inputs backward gives a gradient.
-`ranks` measured at the same time on one host, each with so many `threads` (0: not a CPU), with the
-caches `flushed` between repetitions or not.
+memory (`sharding/strides.py`; "" is contiguous), `gradients` which inputs backward gives a
+gradient. `ranks` measured at the same time on one host, each with so many `threads` (0: not a
+CPU), with the caches `flushed` between repetitions or not.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ device) and T a measured time, the utilisation of a measured call is
 
     u = R / T
 
-It changes slowly where time does not, so utilisation is interpolated, not time (COSTS.md). For a
-call that was not measured, over the k nearest measured calls i of its family (`NEAREST`) in
+It changes slowly where time does not, so utilisation is interpolated, not time (docs/costs.md). For
+a call that was not measured, over the k nearest measured calls i of its family (`NEAREST`) in
 
     d_i = sqrt(ln²(F / F_i) + ln²(B / B_i)),    w_i = 1 / d_i²
     ln u = Σ w_i ln u_i / Σ w_i,                T = R / u
@@ -23,16 +23,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import log
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.hardware.device import Device, Floats
 from shardwise.hardware.operator_tables import OperatorFamily, OperatorTable
 from shardwise.hardware.sources import INTERPOLATED, MEASURED, MODELLED, Codes
-
-if TYPE_CHECKING:
-    from shardwise.hardware.hardware import Device, Floats
 
 NEAREST = 4
 REACH = 16.0
@@ -95,7 +92,7 @@ class OperatorTimes:
         moved_bytes: Floats,
         roofline_s: Floats,
     ) -> tuple[Floats, Codes]:
-        """Seconds of n calls of a family and what each stands on (arrays of length n).
+        """Returns seconds of n calls of a family and what each stands on (arrays of length n).
 
         `rows` gives their shapes (n, extents) and is only asked where the family was measured.
         """
@@ -137,7 +134,7 @@ def _points(tables: list[OperatorTable], device: Device) -> _Points:
 
 
 def compute_dtype(dtypes: tuple[str, ...]) -> str:
-    """The dtype whose peak an operator runs at: that of its first floating-point operand."""
+    """Returns the dtype whose peak an operator reaches: its first floating-point operand's."""
     return next((d for d in dtypes if d.startswith(("float", "bfloat"))), dtypes[0])
 
 
@@ -169,7 +166,7 @@ def _interpolate(
 
 
 def _look_up(calls: _Calls, rows: Rows) -> tuple[NDArray[np.bool_], Floats]:
-    """Which rows were measured, and their times."""
+    """Returns which rows were measured, and their times."""
     if rows.shape[1] != calls.rows.shape[1]:
         return np.zeros(len(rows), dtype=bool), np.zeros(len(rows))
     hashes = _hashes(rows)
@@ -178,7 +175,7 @@ def _look_up(calls: _Calls, rows: Rows) -> tuple[NDArray[np.bool_], Floats]:
 
 
 def _hashes(rows: Rows) -> NDArray[np.uint64]:
-    """A number per row; equal rows have equal numbers."""
+    """Returns a number per row; equal rows have equal numbers."""
     mixed = np.full(len(rows), 1469598103934665603, dtype=np.uint64)
     for column in rows.T.astype(np.uint64):
         mixed = (mixed ^ column) * np.uint64(1099511628211)

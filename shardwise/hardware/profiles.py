@@ -8,6 +8,7 @@ from importlib import resources
 
 import msgspec
 
+from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 from shardwise.hardware.document import hardware_from_document
@@ -15,7 +16,7 @@ from shardwise.hardware.hardware import SCHEMA, Hardware
 
 
 def list_builtin() -> list[str]:
-    """The names of the built-in profiles."""
+    """Returns the names of the built-in profiles."""
     folder = resources.files("shardwise") / "data" / "hardware"
     return sorted(
         f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")
@@ -23,7 +24,7 @@ def list_builtin() -> list[str]:
 
 
 def load_hardware(spec: str) -> Hardware:
-    """The profile of `--hardware`: a built-in name, a profile file, either with `*NODES`.
+    """Returns the profile of `--hardware`: a built-in name, a profile file, either with `*NODES`.
 
     Raises `BadInput` for an unknown name, a file that is refused, a node count out of range.
     """
@@ -56,8 +57,4 @@ def _one(spec: str) -> Hardware:
             expected=f"a profile file or one of {', '.join(list_builtin())}",
         )
     text = read_bounded(spec, f"a {SCHEMA} file")
-    try:
-        document = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"not JSON: {error}", file=spec) from None
-    return hardware_from_document(document, spec)
+    return hardware_from_document(validation.decode_any(text, file=spec), spec)

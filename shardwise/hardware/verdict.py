@@ -57,7 +57,7 @@ class Verdict:
 
 
 def verdict(hardware: Hardware, table: CollectiveTable) -> Verdict:
-    """Whether a table of this profile is what its links usually give."""
+    """Returns whether a table of this profile is what its links usually give."""
     size, time = table.sizes_bytes[-1], table.times_s[-1]
     bus = bus_bandwidth(table.operation, table.size, size, time)
     kind = link_kind(hardware, table.nodes)
@@ -83,7 +83,7 @@ def verdict(hardware: Hardware, table: CollectiveTable) -> Verdict:
 
 
 def link_kind(hardware: Hardware, nodes: int) -> str | None:
-    """What the slowest links of a group on so many nodes are, as the profile says it."""
+    """Returns what the slowest links of a group on so many nodes are, as the profile says it."""
     level = "inside" if nodes == 1 else "between"
     told = hardware.measurement.get("links")
     if isinstance(told, dict):

@@ -1,1 +1,1 @@
-"""What runs real operators: needs torch, imported only when used."""
+"""Runs real operators; needs torch, which is imported only when used."""

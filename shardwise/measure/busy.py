@@ -1,4 +1,4 @@
-"""Whether somebody else uses a GPU (NVML); nothing is ever set, only read."""
+"""Finds out whether another process uses a GPU (NVML); only reads, never sets anything."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from shardwise.errors import ShardwiseError
 
-OVERRIDE = "--allow-busy measures all the same"
+OVERRIDE = "--allow-busy measures anyway"
 
 
 class DeviceBusy(ShardwiseError):
@@ -18,16 +18,16 @@ class DeviceBusy(ShardwiseError):
 
 
 def busy_gpus(count: int, environment: Mapping[str, str] = os.environ) -> str:
-    """Who else is on the first `count` GPUs that this process may see; empty when nobody is.
+    """Returns who else uses the first `count` GPUs this process may see, or an empty string.
 
-    Call it before anything of ours uses a GPU. Nothing of CUDA is started: that alone would make
-    us a process on the device. A reason comes back as well where NVML cannot say.
+    Call it before this process uses a GPU. It does not start CUDA, which alone would put this
+    process on the device. If NVML cannot tell, it returns the reason instead.
     """
     try:
         import pynvml
     except ImportError:
         return (
-            "whether others use the GPUs cannot be seen without NVML: pip install nvidia-ml-py "
+            "cannot tell whether others use the GPUs without NVML: pip install nvidia-ml-py "
             "(in shardwise[torch])"
         )
     try:
@@ -44,14 +44,14 @@ def busy_gpus(count: int, environment: Mapping[str, str] = os.environ) -> str:
             if others:
                 return f"GPU {number} is used by " + ", ".join(f"process {p}" for p in others[:3])
     except pynvml.NVMLError as error:
-        return f"NVML does not say who uses the GPUs: {error}"
+        return f"NVML cannot tell who uses the GPUs: {error}"
     finally:
         pynvml.nvmlShutdown()
     return ""
 
 
 def _visible(nvml: Any, environment: Mapping[str, str]) -> list[Any]:
-    """NVML's handles of the devices that CUDA shows, in CUDA's order."""
+    """Returns NVML's handles of the devices that CUDA shows, in CUDA's order."""
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     names = (
         [str(i) for i in range(nvml.nvmlDeviceGetCount())]

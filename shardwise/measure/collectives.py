@@ -1,11 +1,11 @@
 """Tables of collectives: each operation on each group shape of the job's mesh (TensorOpt §3.2).
 
-All sibling groups of a shape run at once, as they do in training, because they contend. Of every
-size 2^i: calls to warm up, then repeats behind a barrier of all ranks; a repeat's time is that of
-its slowest rank, the table has the median over repeats and their 10th and 90th percentile.
+All sibling groups of a shape run at once, as they do in training, because they contend. Each size
+2^i gets warm-up calls, then repeats behind a barrier of all ranks. A repeat's time is that of its
+slowest rank; the table has the median over repeats and their 10th and 90th percentile.
 
-All tables are gone through several times, so that what disturbs a machine for some seconds is in a
-part of each table's repeats and not in all repeats of one. The first pass finds the sizes that fit.
+All tables are measured in several passes, so that a disturbance of some seconds affects part of
+each table's repeats rather than all repeats of one. The first pass finds the sizes that fit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def measure_collectives(
     limit_s: float,
     tell: Tell,
 ) -> tuple[list[CollectiveTable], list[str]]:
-    """Every table, and what was left out; the same on all ranks.
+    """Returns every table, and what was left out; the same on all ranks.
 
     `memory_bytes` is what this rank's buffers may take, `limit_s` the time for all tables.
     """
@@ -64,10 +64,10 @@ def measure_collectives(
 
 @dataclass
 class Visited:
-    """One table in the making: repeats by real size, (repeats,) each, of the slowest rank.
+    """One table being measured: by real size the repeats of the slowest rank, (repeats,) each.
 
-    `group` is the one that this rank is in, `ranks` its members; `memory_bytes` may be taken by
-    buffers; `cut` says where the table ended for want of time.
+    `group` is the one that this rank is in, `ranks` its members; buffers may take `memory_bytes`;
+    `cut` says where the table ended for lack of time.
     """
 
     operation: str
@@ -79,7 +79,7 @@ class Visited:
     cut: str = ""
 
     def table(self) -> CollectiveTable:
-        """The table of what was timed so far."""
+        """Returns the table of what was timed so far."""
         shape, times = self.siblings.shape, list(self.repeats_s.values())
 
         def at(percent: float) -> tuple[float, ...]:
@@ -102,7 +102,7 @@ class Visited:
 def _first_pass(
     rank: Rank, one: Visited, options: MeasureOptions, largest: float, limit_s: float
 ) -> None:
-    """Sizes from the smallest on, as far as the largest and the time allow."""
+    """Times sizes from the smallest up, as far as the largest and the time allow."""
     began = perf_counter()
     step = options.step
     size, last_s, pause_s = float(options.min_bytes), 0.0, 0.0
@@ -120,7 +120,7 @@ def _first_pass(
 
 
 def _further_pass(rank: Rank, one: Visited, limit_s: float) -> None:
-    """The same sizes again, while there is time."""
+    """Times the same sizes again while there is time."""
     began = perf_counter()
     pause_s = 0.0
     for number, real in enumerate(list(one.repeats_s)):
@@ -131,7 +131,7 @@ def _further_pass(rank: Rank, one: Visited, limit_s: float) -> None:
 
 
 def _repeat(rank: Rank, one: Visited, real: int, share: float) -> tuple[float, float]:
-    """Time a size for about `share` seconds; (seconds of a call, seconds that meeting takes)."""
+    """Times a size for about `share` seconds; returns (seconds of a call, seconds to meet)."""
     call = prepare(rank, one.operation, real, one.group, one.ranks, one.memory_bytes)
     warm_s, pause_s = _warmed(rank, call)
     much = effort(share - WARM_UPS * (warm_s + pause_s), warm_s, pause_s)
@@ -145,7 +145,7 @@ def _repeat(rank: Rank, one: Visited, real: int, share: float) -> tuple[float, f
 
 
 def _warmed(rank: Rank, call: Callable[[], None]) -> tuple[float, float]:
-    """(seconds of the slowest rank's last call, seconds that the ranks take to meet)."""
+    """Returns (seconds of the slowest rank's last call, seconds that the ranks take to meet)."""
     took = met = 0.0
     for _ in range(WARM_UPS):
         began = perf_counter()

@@ -1,7 +1,7 @@
 """What one device of a host can do: products, copies, the smallest operator.
 
-All ranks measure at once, as they will train: processes that share a machine's cores get what is
-left of them. Each figure is that of the slowest rank.
+All ranks measure at once, as in training: processes that share a machine's cores each get only part
+of them. Each figure is that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from shardwise.hardware.hardware import Device
+from shardwise.hardware.device import Device
 from shardwise.measure.rank import Rank
 
 CPU_DTYPES = ("float32", "float64", "bfloat16")
 GPU_DTYPES = ("float32", "float16", "bfloat16", "float64")
 SMALLEST_SIDE, LARGEST_SIDE = 128, 8192
 LONG_ENOUGH_S = 0.02
-"""A product or copy that takes as long is large enough: it stands at its plateau."""
+"""A product or copy that takes this long is large enough: its speed has reached its plateau."""
 
 REPEATS = 7
 LATENCY_REPEATS = 200
 
 
 def measure_device(rank: Rank, memory_bytes: float, limit_s: float) -> Device:
-    """This rank's device; `memory_bytes` is what buffers may take, `limit_s` bounds the time.
+    """Measures this rank's device; buffers may take `memory_bytes`, `limit_s` bounds the time.
 
-    Peaks are the fastest repeat's, efficiencies the median's share of them, so that peak times
+    Peaks are the fastest repeat's, efficiencies the median's share of them, so peak times
     efficiency is what a large kernel usually reaches.
     """
     dtypes = GPU_DTYPES if rank.on_gpu else CPU_DTYPES
@@ -42,8 +42,8 @@ def measure_device(rank: Rank, memory_bytes: float, limit_s: float) -> Device:
     latency = _latency(rank)
     for number, dtype in enumerate(dtypes):
         left = rank.left_s(limit_s, began) / (len(dtypes) - number)
-        if found := _products(rank, dtype, memory_bytes, left):
-            peaks[dtype], reached[dtype] = found
+        if product := _products(rank, dtype, memory_bytes, left):
+            peaks[dtype], reached[dtype] = product
     return Device(
         _kind(rank),
         rank.world.ranks_per_node,
@@ -58,7 +58,7 @@ def measure_device(rank: Rank, memory_bytes: float, limit_s: float) -> Device:
 
 
 def _repeated(rank: Rank, call: Callable[[], None]) -> Any:
-    """Times of the slowest rank, (REPEATS,)."""
+    """Returns times of the slowest rank, (REPEATS,)."""
     call()
     seconds = []
     for _ in range(REPEATS):
@@ -70,7 +70,7 @@ def _repeated(rank: Rank, call: Callable[[], None]) -> Any:
 def _grown(
     rank: Rank, start: int, largest: int, make: Callable[[int], Callable[[], None]], limit_s: float
 ) -> tuple[int, Callable[[], None]]:
-    """The first of start, 2 start, … whose call takes long enough, and the call."""
+    """Returns the first of start, 2 start, … whose call takes long enough, and the call."""
     size = start
     while True:
         call = make(size)
@@ -85,7 +85,7 @@ def _grown(
 def _products(
     rank: Rank, dtype: str, memory_bytes: float, limit_s: float
 ) -> tuple[float, float] | None:
-    """(peak flops per second, share of it that the median reaches) of square matrix products."""
+    """Returns (peak flops per second, the median's share of it) of square matrix products."""
     torch = rank.torch
     kind = getattr(torch, dtype)
 
@@ -102,7 +102,7 @@ def _products(
 
 
 def _copies(rank: Rank, memory_bytes: float, limit_s: float) -> tuple[float, float]:
-    """(bytes per second read and written by a large copy, share of it that the median reaches)."""
+    """Returns (bytes per second read and written by a large copy, the median's share of it)."""
     torch = rank.torch
 
     def make(size: int) -> Callable[[], None]:
@@ -111,7 +111,7 @@ def _copies(rank: Rank, memory_bytes: float, limit_s: float) -> tuple[float, flo
         )
         return lambda: target.copy_(source)
 
-    # Beyond the caches of a host: 64 MiB and more, where the memory allows it.
+    # Beyond the caches of a host: 64 MiB and more, if memory allows.
     most = int(memory_bytes / 2)
     start = min(2**26, most)
     size, call = _grown(rank, start, most, make, limit_s)
@@ -120,7 +120,7 @@ def _copies(rank: Rank, memory_bytes: float, limit_s: float) -> tuple[float, flo
 
 
 def _latency(rank: Rank) -> float:
-    """Seconds of the smallest operator, many in a row."""
+    """Returns seconds of the smallest operator, many in a row."""
     torch = rank.torch
     one = torch.zeros(16, device=rank.device)
     call: Callable[[], None] = lambda: one.add_(1.0)  # noqa: E731
@@ -136,26 +136,26 @@ def _kind(rank: Rank) -> str:
 
 
 def cpu_kind(threads: int) -> str:
-    """A CPU as a device: what one rank has of it."""
+    """Describes a CPU as a device: what one rank has of it."""
     return f"CPU {processor()}, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def _memory(rank: Rank) -> float:
-    """Bytes of one device; a host's are shared by its ranks."""
+    """Returns the bytes of one device; a host's memory is shared by its ranks."""
     if rank.on_gpu:
         return float(rank.torch.cuda.get_device_properties(rank.device).total_memory)
     return total_memory() / rank.world.ranks_per_node
 
 
 def free_memory(rank: Rank) -> float:
-    """Bytes that are free now: of this rank's GPU, or of the host shared by its ranks."""
+    """Returns the bytes free now: of this rank's GPU, or of the host shared by its ranks."""
     if rank.on_gpu:
         return float(rank.torch.cuda.mem_get_info(rank.device)[0])
     return _meminfo("MemAvailable") / rank.world.ranks_per_node
 
 
 def total_memory() -> float:
-    """Bytes of this host."""
+    """Returns the bytes of this host."""
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
@@ -169,7 +169,7 @@ def _meminfo(field: str) -> float:
 
 
 def processor() -> str:
-    """The name of this host's processor."""
+    """Returns the name of this host's processor."""
     listing = Path("/proc/cpuinfo")
     if listing.exists():
         for line in listing.read_text().splitlines():

@@ -1,7 +1,7 @@
 """The six collectives as calls on buffers of a size (sizes as in `hardware/collectives.py`).
 
-On CPUs the calls go round several sets of buffers, together larger than a cache: in a training
-step other tensors have passed through it since a buffer was last touched.
+On CPUs the calls rotate through several sets of buffers, together larger than a cache: in a
+training step other tensors pass through the cache before a buffer is touched again.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ ITEM_BYTES = 4
 """float32: what gradients and most activations of a gloo cluster are exchanged in."""
 
 BUFFERS = 3
-"""Times the size that a call may hold: input, output, and what the library copies meanwhile."""
+"""Multiples of the size that a call may hold: input, output, and the library's own copies."""
 
 CACHE_BYTES = 2**26
-"""What the sets of buffers on a CPU take together, at least, if there may be so many."""
+"""The least that all sets of buffers on a CPU take, unless MOST_SETS or memory is too small."""
 MOST_SETS = 32
 
 
 def real_size(operation: str, size_bytes: int, ranks: int) -> int:
-    """The size nearest below that divides evenly where the operation divides it."""
+    """Returns the nearest smaller size that divides evenly if the operation divides it."""
     if operation in ("all_gather", "reduce_scatter", "all_to_all"):
         return max(size_bytes // (ITEM_BYTES * ranks), 1) * ITEM_BYTES * ranks
     return max(size_bytes // ITEM_BYTES, 1) * ITEM_BYTES
@@ -41,9 +41,9 @@ def prepare(
     ranks: tuple[int, ...],
     memory_bytes: float,
 ) -> Callable[[], None]:
-    """A call of the operation in `group` (its ranks in the world: `ranks`), buffers made.
+    """Returns a call of the operation in `group`, whose ranks are `ranks`, with buffers made.
 
-    The buffers take no more than `memory_bytes`, but at least those of one call.
+    The buffers take at most `memory_bytes`, but at least those of one call.
     """
     may = int(memory_bytes // (BUFFERS * size_bytes))
     sets = 1 if rank.on_gpu else max(min(ceil(CACHE_BYTES / size_bytes), MOST_SETS, may), 1)
@@ -60,7 +60,7 @@ def _prepared(
 ) -> Callable[[], None]:
     torch, distributed = rank.torch, rank.torch.distributed
     elements = size_bytes // ITEM_BYTES
-    # Zeros that are written: `torch.zeros` may leave the pages to whoever touches them first.
+    # Written zeros: `torch.zeros` may leave the pages to be allocated on first touch.
     whole = torch.empty(elements, device=rank.device).zero_()
 
     def all_reduce() -> None:
@@ -92,7 +92,7 @@ def _prepared(
         return all_to_all
     if operation != "send_receive":
         raise UnknownCollective.named(operation)
-    # As halos go and as nccl-tests' sendrecv_perf does: to the next, from the one before.
+    # Like halos and nccl-tests' sendrecv_perf: send to the next, receive from the one before.
     place = ranks.index(rank.world.rank)
     after, before = ranks[(place + 1) % len(ranks)], ranks[place - 1]
 

@@ -11,7 +11,7 @@ from shardwise.measure.shapes import Siblings, group_shapes
 
 @dataclass(frozen=True)
 class OwnGroup:
-    """`group` of torch.distributed with `ranks`, this one among them."""
+    """`group` of torch.distributed with `ranks`, which include this one."""
 
     siblings: Siblings
     group: Any
@@ -19,11 +19,11 @@ class OwnGroup:
 
 
 def own_groups(rank: Rank) -> list[OwnGroup]:
-    """By shape, small groups first, everybody last; all ranks make all groups, in one order."""
-    found = []
+    """Makes all groups by shape, small ones first, the world last; all ranks in the same order."""
+    own = []
     for siblings in group_shapes(rank.world.size, rank.world.ranks_per_node):
         for ranks in siblings.groups:
             made = rank.torch.distributed.new_group(list(ranks), backend=rank.backend)
             if rank.world.rank in ranks:
-                found.append(OwnGroup(siblings, made, ranks))
-    return found
+                own.append(OwnGroup(siblings, made, ranks))
+    return own

@@ -1,6 +1,6 @@
-"""What the links of this host could carry at most: NVLink and PCIe by NVML, network cards by sysfs.
+"""The peak rates of this host's links: NVLink and PCIe by NVML, network cards by sysfs.
 
-Only read, never set. A peak that nobody tells is None, and then no verdict is given.
+Only reads, never sets. An unknown peak is None, and then there is no verdict.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Link:
 
 
 def gpu_link(nvml: Any, handle: Any) -> Link | None:
-    """The fastest way out of a GPU: its active NVLinks together, else its PCIe slot."""
+    """Returns the fastest way out of a GPU: its active NVLinks together, else its PCIe slot."""
     return _nvlink(nvml, handle) or _pcie(nvml, handle)
 
 
@@ -62,7 +62,7 @@ def _pcie(nvml: Any, handle: Any) -> Link | None:
 
 
 def network_link(sysfs: Path = SYSFS) -> Link | None:
-    """All active InfiniBand ports together, else the fastest card with a device behind it."""
+    """Returns all active InfiniBand ports together, else the fastest card that has a device."""
     return _infiniband(sysfs) or _ethernet(sysfs)
 
 
@@ -79,17 +79,17 @@ def _infiniband(sysfs: Path) -> Link | None:
 
 
 def _ethernet(sysfs: Path) -> Link | None:
-    found = []
+    cards = []
     for card in sorted(sysfs.glob("net/*")):
-        # A bridge, a veth and the loopback have no device, and their speeds mean nothing.
+        # Bridges, veths and the loopback have no device, and their speeds mean nothing.
         if not (card / "device").exists() or _text(card / "operstate") != "up":
             continue
         speed = _text(card / "speed")
         if speed.isdecimal() and int(speed) > 0:
-            found.append((int(speed) * 1e6 / 8, card.name))
-    if not found:
+            cards.append((int(speed) * 1e6 / 8, card.name))
+    if not cards:
         return None
-    peak, name = max(found)
+    peak, name = max(cards)
     return Link("network", peak, f"network card {name}")
 
 

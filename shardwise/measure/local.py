@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
+from shardwise.child_process import end_with_parent
 from shardwise.errors import ShardwiseError
 from shardwise.measure.cores import allowed_cores
 from shardwise.measure.rank import SLACK_S
@@ -21,7 +21,6 @@ from shardwise.measure.world import JOIN_S, STORE_VARIABLE
 PARENT_VARIABLE = "SHARDWISE_MEASURE_PARENT"
 POLL_S = 0.05
 GRACE_S = 5.0
-_PR_SET_PDEATHSIG = 1
 
 
 class RankFailed(ShardwiseError):
@@ -169,10 +168,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 
 def end_with_starter() -> None:
-    """In a rank: ask the kernel to end this process when its starter is killed (Linux only)."""
+    """Asks the kernel, in a rank that was started here, to end it with its starter (Linux only)."""
     parent = os.environ.get(PARENT_VARIABLE)
-    if parent is None or not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):
-        os._exit(1)
+    if parent is not None:
+        end_with_parent(int(parent))

@@ -1,8 +1,8 @@
-"""`shardwise.measurement/1`: what a run measured, beside what its plan predicted.
+"""`shardwise.measurement/1`: what a run measured, and what its plan predicted.
 
-An error is measured over predicted less 1. Predicted iteration time is the replayed one, in which
-communication overlaps computation, as it does in a real step; compute and communication are the
-plan's sums; the peak is the replayed one (docs/replay.md).
+An error is measured over predicted, minus 1. The predicted iteration time is the replayed one, in
+which communication overlaps computation, as it does in a real step; compute and communication are
+the plan's sums; the peak is the replayed one (docs/replay.md).
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median, quantiles
 from typing import Any
+
+from msgspec import to_builtins
+
+from shardwise.documents import Plan
 
 SCHEMA = "shardwise.measurement/1"
 MOST_STEPS = 1000
@@ -19,11 +23,11 @@ PREDICTED = {
     "communication": "communication_s",
     "peak": "peak_bytes",
 }
-"""Which member of a plan's `predicted` each error is taken against."""
+"""The member of a plan's `predicted` that each error is relative to."""
 
 
 def measurement_document(
-    plan: Mapping[str, Any],
+    plan: Plan,
     *,
     iterations_s: Sequence[float],
     compute_s: float | None,
@@ -35,8 +39,8 @@ def measurement_document(
     calls: Mapping[str, int] | None = None,
     fallbacks: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The document of a run of this plan; seconds and bytes."""
-    predicted = plan["predicted"]
+    """Returns the document of a run of this plan; seconds and bytes."""
+    predicted = plan.predicted
     typical = median(iterations_s)
     low, high = (
         (typical, typical)
@@ -51,13 +55,13 @@ def measurement_document(
     }
     return {
         "schema": SCHEMA,
-        "plan": plan["id"],
-        "graph": plan["graph"],
-        "graph_name": plan["graph_name"],
-        "hardware": plan["hardware"],
-        "hardware_id": plan.get("hardware_id"),
-        "gpus": plan["gpus"],
-        "nodes": plan.get("nodes"),
+        "plan": plan.id,
+        "graph": plan.graph,
+        "graph_name": plan.graph_name,
+        "hardware": plan.hardware,
+        "hardware_id": plan.hardware_id,
+        "gpus": plan.gpus,
+        "nodes": plan.nodes,
         "steps": len(iterations_s),
         "iteration_s": {
             "median": typical,
@@ -69,9 +73,9 @@ def measurement_document(
         "communication_s": communication_s,
         "exposed_communication_s": None if compute_s is None else max(typical - compute_s, 0.0),
         "peak_bytes": {"max": max(peak_bytes), "per_rank": list(peak_bytes)},
-        "predicted": dict(predicted),
+        "predicted": to_builtins(predicted),
         "errors": {
-            name: relative(measured[name], predicted.get(member))
+            name: relative(measured[name], getattr(predicted, member))
             for name, member in PREDICTED.items()
         },
         "backend": backend,
@@ -83,7 +87,7 @@ def measurement_document(
 
 
 def relative(measured: float | None, predicted: float | None) -> float | None:
-    """Measured over predicted less 1; None where either is missing or nothing was predicted."""
+    """Returns measured over predicted, minus 1; None if either is missing or predicted is 0."""
     if measured is None or not predicted:
         return None
     return measured / predicted - 1.0

@@ -1,8 +1,8 @@
-"""Memory that a training step frees stays with the process: the next step wants the same again.
+"""Memory that a training step frees stays with the process: the next step needs the same again.
 
-glibc gives large blocks back to the system and gets them anew, page by page, at every step. A page
-that is touched for the first time cost 7 to 14 µs on a virtual machine whose host takes back what
-is free: a copy of 16 MiB then took 57 ms instead of 3.
+glibc gives large blocks back to the system and requests them again, page by page, at every step. A
+page touched for the first time cost 7 to 14 µs on a virtual machine whose host takes back free
+memory: a copy of 16 MiB then took 57 ms instead of 3.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _PAD = 2**26
 
 
 def keep_freed_memory() -> bool:
-    """Keep what is freed, in blocks up to 1 GiB, until the process ends.
+    """Keeps freed blocks of up to 1 GiB until the process ends.
 
-    Only glibc's allocator is told (`mallopt`); False where there is another.
+    Affects only glibc's allocator (`mallopt`); returns False for any other.
     """
     if sys.platform != "linux":
         return False

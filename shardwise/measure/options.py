@@ -1,4 +1,4 @@
-"""What to measure and how much it may take."""
+"""What to measure, and how much time and memory it may take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwise.hardware.bandwidth import OPERATIONS
 TIME_LIMIT_S = 120.0
 CPU_MEMORY_SHARE = 0.10
 GPU_MEMORY_SHARE = 0.25
-"""Of the free memory of a host (shared by its ranks) and of a device (one rank's): the default."""
+"""Default shares of the free memory of a host (split among its ranks) and of one rank's device."""
 
 SMALLEST_BYTES = 1024
 COLLECTIVES_SHARE, DEVICE_SHARE, OVERLAP_SHARE, WAITING_SHARE = 0.70, 0.10, 0.10, 0.10
@@ -19,11 +19,12 @@ COLLECTIVES_SHARE, DEVICE_SHARE, OVERLAP_SHARE, WAITING_SHARE = 0.70, 0.10, 0.10
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """`memory_bytes` is what one rank's buffers may take, None for the stated share of what is
-    free; `time_limit_s` what measuring may take, without the start of the processes. Sizes are
-    min_bytes · step^i.
+    """Options of a measurement.
 
-    `backend` is `auto` (NCCL where every rank has a GPU of its own, else gloo), `gloo` or `nccl`.
+    `memory_bytes` is what one rank's buffers may take; None means the share of free memory above.
+    `time_limit_s` is what measuring may take, not counting the start of the processes. Sizes are
+    min_bytes · step^i. `backend` is `auto` (NCCL if every rank has its own GPU, else gloo), `gloo`
+    or `nccl`.
     """
 
     collectives: bool = True
@@ -47,15 +48,19 @@ class MeasureOptions:
                     expected=f"some of {', '.join(OPERATIONS)}",
                 )
         if not 0 < self.time_limit_s < float("inf"):
-            raise BadInput(f"{self.time_limit_s}", field="time-limit", expected="seconds above 0")
+            raise BadInput(
+                f"got {self.time_limit_s}", field="time-limit", expected="seconds above 0"
+            )
         if self.backend not in ("auto", "gloo", "nccl"):
-            raise BadInput(f"{self.backend!r}", field="backend", expected="one of auto, gloo, nccl")
+            raise BadInput(
+                f"got {self.backend!r}", field="backend", expected="one of auto, gloo, nccl"
+            )
         for field, value in (("memory", self.memory_bytes), ("max-size", self.max_bytes)):
             if value is not None and value < 4 * self.min_bytes:
                 raise BadInput(
-                    f"{value:g} bytes", field=field, expected=f"at least {4 * self.min_bytes}"
+                    f"got {value:g} bytes", field=field, expected=f"at least {4 * self.min_bytes}"
                 )
         if not 1.1 <= self.step <= 16:
-            raise BadInput(f"{self.step}", field="step", expected="a factor from 1.1 to 16")
+            raise BadInput(f"got {self.step}", field="step", expected="a factor from 1.1 to 16")
         if self.min_bytes < 4:
-            raise BadInput(f"{self.min_bytes} bytes", field="min-size", expected="at least 4")
+            raise BadInput(f"got {self.min_bytes} bytes", field="min-size", expected="at least 4")

@@ -5,7 +5,7 @@ about as long as a collective takes alone, then both at once.
 
     hidden fraction = (t_products + t_collective - t_together) / min(t_products, t_collective)
 
-1 when neither notices the other, 0 when the two take turns.
+It is 1 if neither slows the other, 0 if the two take turns.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MOST_PRODUCTS = 10_000
 
 
 def measure_overlap(rank: Rank, group: Any, memory_bytes: float, limit_s: float) -> Overlap:
-    """An all_reduce of everybody beside matrix products; medians of the slowest rank's times.
+    """Runs an all_reduce of all ranks next to matrix products; medians of the slowest rank's times.
 
-    `group` is that of everybody; `memory_bytes` is what this rank's buffers may take; `limit_s`
+    `group` contains all ranks; `memory_bytes` is what this rank's buffers may take; `limit_s`
     bounds the time.
     """
     began = perf_counter()
@@ -41,13 +41,17 @@ def measure_overlap(rank: Rank, group: Any, memory_bytes: float, limit_s: float)
     def exchange() -> Any:
         return torch.distributed.all_reduce(buffer, group=group, async_op=True)
 
-    talking = _alone(rank, lambda: exchange().wait(), 2)
+    communication_s = _alone(rank, lambda: exchange().wait(), 2)
     most = min(LARGEST_BYTES, memory_bytes / 4)
-    # The time for one size, both alone and together, many times over, must be left.
-    while talking < LONG_ENOUGH_S and size * 2 <= most and talking * 12 * REPEATS < limit_s:
+    # Enough time must remain to time one size, alone and together, many times over.
+    while (
+        communication_s < LONG_ENOUGH_S
+        and size * 2 <= most
+        and communication_s * 12 * REPEATS < limit_s
+    ):
         size *= 2
         buffer = torch.zeros(size // ITEM_BYTES, device=rank.device)
-        talking = _alone(rank, lambda: exchange().wait(), 2)
+        communication_s = _alone(rank, lambda: exchange().wait(), 2)
     left, right = (torch.ones(SIDE, SIDE, device=rank.device) for _ in range(2))
     out = torch.empty(SIDE, SIDE, device=rank.device)
 
@@ -56,7 +60,7 @@ def measure_overlap(rank: Rank, group: Any, memory_bytes: float, limit_s: float)
             torch.mm(left, right, out=out)
 
     one = _alone(rank, lambda: products(4), 3) / 4
-    count = min(max(round(talking / one), 1), MOST_PRODUCTS)
+    count = min(max(round(communication_s / one), 1), MOST_PRODUCTS)
     rounds = []
     for _ in range(REPEATS):
         rounds.append(
@@ -70,19 +74,21 @@ def measure_overlap(rank: Rank, group: Any, memory_bytes: float, limit_s: float)
         )
         if float(rank.worst([perf_counter() - began])[0]) > limit_s:
             break
-    computing, talking, together, computing_beside, talking_beside = np.median(rounds, axis=0)
-    hidden = (computing + talking - together) / min(computing, talking)
+    compute_s, communication_s, both_s, compute_beside_s, communication_beside_s = np.median(
+        rounds, axis=0
+    )
+    hidden = (compute_s + communication_s - both_s) / min(compute_s, communication_s)
     return Overlap(
         float(np.clip(hidden, 0.0, 1.0)),
-        float(computing_beside / computing),
-        float(talking_beside / talking),
+        float(compute_beside_s / compute_s),
+        float(communication_beside_s / communication_s),
         OPERATION,
         float(size),
     )
 
 
 def _alone(rank: Rank, call: Callable[[], None], repeats: int) -> float:
-    """Median of the slowest rank's times, after one call to warm up."""
+    """Returns the median of the slowest rank's times, after one warm-up call."""
     call()
     return float(np.median([rank.worst([_alone_here(rank, call)])[0] for _ in range(repeats)]))
 
@@ -95,7 +101,7 @@ def _alone_here(rank: Rank, call: Callable[[], None]) -> float:
 def _together(
     rank: Rank, compute: Callable[[], None], exchange: Callable[[], Any]
 ) -> tuple[float, float, float]:
-    """(both, computation, collective): seconds from their common start to the end of each."""
+    """Returns (both, computation, collective): seconds from their common start to each end."""
     rank.barrier()
     if rank.on_gpu:
         return _together_on_gpu(rank, compute, exchange)
@@ -120,12 +126,12 @@ def _together_on_gpu(
     pending = exchange()
     compute()
     computed.record()
-    # Another stream waits for the collective, so that its end is seen apart from computation's.
+    # Another stream waits for the collective, so that its end is timed apart from computation's.
     waiting = cuda.Stream()
     with cuda.stream(waiting):
         pending.wait()
         talked.record()
     cuda.current_stream().wait_stream(waiting)
     cuda.synchronize(rank.device)
-    found = [float(start.elapsed_time(event)) / 1e3 for event in (computed, talked)]
-    return max(found), found[0], found[1]
+    seconds = [float(start.elapsed_time(event)) / 1e3 for event in (computed, talked)]
+    return max(seconds), seconds[0], seconds[1]

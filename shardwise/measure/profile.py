@@ -1,4 +1,4 @@
-"""A profile, `shardwise.hardware/1`, from what was measured."""
+"""Builds a profile, `shardwise.hardware/1`, from what was measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from shardwise import __version__
-from shardwise.hardware.hardware import CollectiveTable, Device, Hardware, Level, Overlap, Waiting
+from shardwise.hardware.device import Device
+from shardwise.hardware.hardware import CollectiveTable, Hardware, Level, Overlap, Waiting
 from shardwise.hardware.verdict import verdict
 from shardwise.measure.links import Link
 from shardwise.measure.rank import Rank
@@ -31,15 +32,17 @@ def assemble(
     notes: Sequence[str],
     facts: Mapping[str, Any],
 ) -> Hardware:
-    """The profile of `world.nodes` nodes like this one.
+    """Returns the profile of `world.nodes` nodes like this one.
 
-    A level's bandwidth is its link's known peak, its efficiency what collectives reached of it;
-    where no peak is known, the bandwidth is what was reached and the efficiency 1.
+    A level's bandwidth is its link's known peak, its efficiency what collectives reached of it; if
+    no peak is known, the bandwidth is what was reached and the efficiency 1.
     """
     world = rank.world
     now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
-    what = "collectives, " * bool(tables) + "overlap, " * (overlap is not None)
-    what += "waiting, " * (waiting is not None) + "device"
+    parts = ["collectives"] if tables else []
+    parts += ["overlap"] if overlap is not None else []
+    parts += ["waiting"] if waiting is not None else []
+    what = ", ".join([*parts, "device"])
     inside, between = links.get("inside"), links.get("between")
     versions = f"{rank.backend} of torch {rank.torch.__version__}"
     hardware = Hardware(
@@ -78,7 +81,7 @@ def assemble(
 
 
 def _level(name: str, size: int, link: Link | None, device: Device) -> Level:
-    """Without a known peak a device's memory is the bound: nothing leaves it faster."""
+    """Returns a level; without a known peak, bounded by device memory: nothing leaves it faster."""
     peak = link.peak_bytes_per_s if link else device.memory_bandwidth_bytes_per_s
     return Level(name, size, peak, 0.0, 1.0)
 
@@ -90,7 +93,7 @@ def _source(link: Link | None) -> str:
 
 
 def _fitted(hardware: Hardware, known: tuple[bool, bool]) -> tuple[Level, ...]:
-    """Levels with what tables say of them, for the shapes that have no table."""
+    """Returns levels with what tables say about them, for shapes that have no table."""
     fitted = []
     spans = (range(1, 2), range(2, hardware.max_nodes + 1))
     for level, nodes, peak_known in zip(hardware.levels, spans, known, strict=True):
@@ -117,6 +120,6 @@ def _fitted(hardware: Hardware, known: tuple[bool, bool]) -> tuple[Level, ...]:
 
 
 def _step_s(tables: Sequence[CollectiveTable]) -> float:
-    """Latency of one step: the smallest all_reduce over its 2 log2 n steps (`collectives.py`)."""
+    """Returns a step's latency: the smallest all_reduce over 2 log2 n steps (`collectives.py`)."""
     steps = [t.times_s[0] / (2 * log2(t.size)) for t in tables if t.operation == "all_reduce"]
     return float(np.median(steps)) if steps else min(t.times_s[0] for t in tables)

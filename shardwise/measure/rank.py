@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.errors import BadInput, ShardwiseError
-from shardwise.hardware.hardware import Floats
+from shardwise.hardware.device import Floats
 from shardwise.measure.busy import OVERRIDE, DeviceBusy, busy_gpus
 from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.options import MeasureOptions
@@ -23,14 +23,14 @@ SLACK_S = 300.0
 
 
 class PeersLost(ShardwiseError):
-    """Another rank ended in the middle."""
+    """Another rank ended before this one was done."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class Rank:
-    """`control` is a gloo group of everybody, over which ranks agree beside what is measured."""
+    """`control` is a gloo group of all ranks, over which they agree outside what is measured."""
 
     torch: Any
     world: World
@@ -40,32 +40,33 @@ class Rank:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether times are those of CUDA events."""
+        """Whether times come from CUDA events."""
         return bool(self.device.type == "cuda")
 
     def worst(self, values: Sequence[float]) -> Floats:
-        """The largest of each value over all ranks; every rank gets the same."""
+        """Returns the largest of each value over all ranks, the same on every rank."""
         shared = self.torch.tensor(list(values), dtype=self.torch.float64)
         distributed = self.torch.distributed
         distributed.all_reduce(shared, op=distributed.ReduceOp.MAX, group=self.control)
         return np.asarray(shared.numpy())
 
     def left_s(self, limit_s: float, began: float) -> float:
-        """Seconds left of `limit_s` since `began`, on the rank that has the least.
+        """Returns seconds left of `limit_s` since `began`, on the rank that has the least.
 
-        Clocks are read at slightly other moments, much other ones where a rank waits for a core:
-        ranks that decided by their own would call different collectives, and wait for ever.
+        Ranks read their clocks at slightly different moments, much different ones if a rank waits
+        for a core: deciding by their own clocks, they would call different collectives and wait
+        forever.
         """
         return -float(self.worst([perf_counter() - began - limit_s])[0])
 
     def barrier(self) -> None:
-        """Wait for everybody, and for the device."""
+        """Waits for all ranks, and for the device."""
         if self.on_gpu:
             self.torch.cuda.synchronize(self.device)
         self.torch.distributed.barrier(group=self.control)
 
     def time(self, call: Callable[[], None], calls: int = 1) -> float:
-        """Seconds of one call, mean of `calls` in a row, on this rank."""
+        """Returns seconds of one call on this rank, the mean of `calls` in a row."""
         if self.on_gpu:
             event = self.torch.cuda.Event
             start, end = event(enable_timing=True), event(enable_timing=True)
@@ -81,18 +82,18 @@ class Rank:
         return (perf_counter() - began) / calls
 
     def gather(self, value: Any) -> list[Any]:
-        """Everybody's value, by rank."""
-        found: list[Any] = [None] * self.world.size
-        self.torch.distributed.all_gather_object(found, value, group=self.control)
-        return found
+        """Returns the values of all ranks, by rank."""
+        values: list[Any] = [None] * self.world.size
+        self.torch.distributed.all_gather_object(values, value, group=self.control)
+        return values
 
 
 @contextmanager
 def joined(world: World, options: MeasureOptions) -> Iterator[Rank]:
-    """This process as a rank among the others, while the block runs.
+    """Makes this process a rank among the others while the block runs.
 
-    Raises `BadInput` where NCCL is asked for without a GPU for every rank or a GPU is busy,
-    `PeersLost` when another rank ends.
+    Raises `BadInput` if NCCL is requested without a GPU for every rank or a GPU is busy,
+    `PeersLost` if another rank ends.
     """
     torch = load_torch()
     gpus = torch.cuda.device_count()
@@ -113,7 +114,7 @@ def joined(world: World, options: MeasureOptions) -> Iterator[Rank]:
         if backend == "auto":
             backend = "nccl" if enough else "gloo"
         if backend == "nccl":
-            # Before anything of ours is on the device, whoever is there is somebody else.
+            # This process is not on the device yet, so any process there is another's.
             if not options.allow_busy:
                 mine = busy_gpus(world.ranks_per_node) if world.local_rank == 0 else ""
                 for reason in filter(None, alone.gather(mine)):
@@ -133,9 +134,9 @@ def joined(world: World, options: MeasureOptions) -> Iterator[Rank]:
 
 
 def meet(distributed: Any, world: World, backend: str) -> None:
-    """Make this process a rank of torch's default group, whose collectives wait for `JOIN_S`, too.
+    """Makes this process a rank of torch's default group, whose collectives also wait `JOIN_S`.
 
-    Raises `PeersLost` when not all others have come within `JOIN_S`.
+    Raises `PeersLost` if not all others have come within `JOIN_S`.
     """
     try:
         distributed.init_process_group(
@@ -150,7 +151,7 @@ def meet(distributed: Any, world: World, backend: str) -> None:
 
 
 def load_torch() -> Any:
-    """torch, or the error that says how to get it."""
+    """Returns torch; raises the error that says how to install it."""
     try:
         import torch
         import torch.distributed

@@ -1,17 +1,17 @@
-"""A hardware profile fitted to what runs on it measured: a pure function, without torch.
+"""Fits a hardware profile to what runs on it measured: a pure function, without torch.
 
 For each run r the plan predicted compute time c_r and communication time n_r, and the run measured
 C_r and N_r, in seconds. The profile's times are scaled by
 
     compute        exp(median over r of ln(C_r / c_r))
-    links          exp(median over r of ln(N_r / n_r)), of the runs within one node for the links
-                   inside a node, of the runs over several nodes for those between nodes
+    links          exp(median over r of ln(N_r / n_r)), over the runs within one node for the links
+                   inside a node, over the runs on several nodes for those between nodes
 
-The median of logarithms makes a run that went wrong count no more than any other, and twice as slow
-weigh as much as twice as fast. Scaling is exact in the cost model (shardwise/hardware): compute
-times are divided efficiencies plus a latency, link times divided bandwidths plus a latency, and
-measured tables are times. An efficiency that would pass 1 raises the stated peak instead: the runs
-were faster than that.
+With the median of logarithms, a run that went wrong counts no more than any other, and twice as
+slow weighs as much as twice as fast. Scaling is exact in the cost model (shardwise/hardware):
+a compute time is work over an efficiency plus a latency, a link time is bytes over a bandwidth plus
+a latency, and measured tables are times. An efficiency that would exceed 1 raises the stated peak
+instead: the runs were faster than that.
 
 After TensorOpt §5.2 (predicted against measured), HeteroG §3.3 (cost models refined by runs).
 """
@@ -29,7 +29,7 @@ from shardwise.hardware import hardware_document, hardware_from_document
 
 Document = Mapping[str, Any]
 LARGEST = 1e4
-"""A ratio beyond this (or below its inverse) is an error of the measurement, not of a profile."""
+"""A ratio beyond this (or below its inverse) is an error of the measurement, not the profile."""
 
 _TIMES = ("time_s", "times_s", "p10_s", "p90_s")
 """Members of a measured table that are times, one or a list."""
@@ -39,19 +39,19 @@ _INSIDE, _BETWEEN = 0, -1
 
 @dataclass(frozen=True)
 class Fit:
-    """A factor for times, and how many runs it is the median of."""
+    """A factor for times, and the number of runs it is the median of."""
 
     factor: float
     runs: int
 
 
 def refit(hardware: Document, measurements: Sequence[Document]) -> dict[str, Any]:
-    """The `shardwise.hardware/1` document whose predictions fit these runs.
+    """Returns the `shardwise.hardware/1` document whose predictions fit these runs.
 
     `measurements` are `shardwise.measurement/1` documents whose plans were made with this very
-    profile. Name, devices and levels stay; `provenance` says from how many runs, and the id of the
-    profile before. Raises BadInput for a document that is no profile, and when no run has a
-    measured and a predicted time that could be compared.
+    profile. Name, devices and levels stay; `provenance` gives the number of runs and the id of the
+    previous profile. Raises BadInput for a document that is not a profile, and if no run has a
+    measured and a predicted time to compare.
     """
     before = hardware_from_document(dict(hardware))
     document = hardware_document(before)
@@ -86,7 +86,7 @@ def refit(hardware: Document, measurements: Sequence[Document]) -> dict[str, Any
 
 
 def _nodes(run: Document, per_node: int) -> int:
-    """Nodes that a run was on: what it says, else as few as hold its GPUs."""
+    """Returns how many nodes a run used: what it says, else as few as hold its GPUs."""
     said = run.get("nodes")
     if isinstance(said, int) and not isinstance(said, bool) and said >= 1:
         return said
@@ -108,14 +108,14 @@ def _fit(runs: Iterable[Document], quantity: str) -> Fit | None:
 
 
 def _seconds(value: Any) -> float | None:
-    """A time above 0; None for anything else."""
+    """Returns a time above 0; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if isfinite(value) and value > 0 else None
 
 
 def _scale_compute(document: dict[str, Any], factor: float) -> None:
-    """Let every kernel take `factor` times as long."""
+    """Makes every kernel take `factor` times as long."""
     for device in document["devices"]:
         by_dtype = device["compute_efficiency_by_dtype"]
         usual = device["compute_efficiency"]
@@ -131,7 +131,7 @@ def _scale_compute(document: dict[str, Any], factor: float) -> None:
 
 
 def _scale_links(document: dict[str, Any], level: int, factor: float) -> None:
-    """Let every collective of this level take `factor` times as long."""
+    """Makes every collective of this level take `factor` times as long."""
     link = document["levels"][level]
     link["efficiency"], raised = _within_one(link["efficiency"] / factor)
     link["bandwidth_bytes_per_s"] *= raised
@@ -143,7 +143,7 @@ def _scale_links(document: dict[str, Any], level: int, factor: float) -> None:
 
 
 def _slower(row: Document, factor: float) -> dict[str, Any]:
-    """A row of a measured table with its times scaled."""
+    """Returns a row of a measured table with its times scaled."""
     scaled = dict(row)
     for name in _TIMES:
         if name in scaled:
@@ -158,7 +158,7 @@ def _times(value: Any, factor: float) -> Any:
 
 
 def _within_one(efficiency: float) -> tuple[float, float]:
-    """An efficiency of at most 1, and by how much the stated peak is to be raised for it."""
+    """Returns an efficiency of at most 1, and the factor by which to raise the stated peak."""
     return (efficiency, 1.0) if efficiency <= 1 else (1.0, efficiency)
 
 

@@ -1,4 +1,4 @@
-"""A whole measurement on one rank: device, overlap, waiting, collectives, the profile of all."""
+"""A whole measurement on one rank: device, overlap, waiting, collectives, the overall profile."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Tell = Callable[[str, float], None]
 
 
 def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | None:
-    """Take part in the measurement; rank 0 gets the profile, the others None.
+    """Takes part in the measurement; returns the profile on rank 0, None on the others.
 
-    `tell` hears of rank 0's progress: what is being measured, the fraction that is done.
-    Raises what `joined` raises.
+    `tell` receives rank 0's progress: what is being measured, and the fraction done. Raises what
+    `joined` raises.
     """
     if world.rank:
         tell = _silent
@@ -43,7 +43,7 @@ def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | Non
         began = perf_counter()
         load = os.getloadavg()[0]
         memory = _memory(rank, options)
-        # The first word: `local.py` takes it for the sign that all have joined.
+        # The first message: `local.py` takes it as the sign that all have joined.
         tell("the device", 0.0)
         device = measure_device(rank, memory, options.time_limit_s * DEVICE_SHARE)
         links = _links(rank, device.memory_bandwidth_bytes_per_s)
@@ -81,11 +81,11 @@ def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | Non
 
 
 def _silent(stage: str, fraction: float) -> None:
-    """Only rank 0 speaks."""
+    """Ignores progress: only rank 0 reports it."""
 
 
 def _memory(rank: Rank, options: MeasureOptions) -> float:
-    """What one rank's buffers may take: the same everywhere, so the least of all."""
+    """Returns what one rank's buffers may take: the same everywhere, so the minimum of all."""
     share = GPU_MEMORY_SHARE if rank.on_gpu else CPU_MEMORY_SHARE
     mine = options.memory_bytes or free_memory(rank) * share
     return float(-rank.worst([-mine])[0])
@@ -94,7 +94,7 @@ def _memory(rank: Rank, options: MeasureOptions) -> float:
 def _links(rank: Rank, copied_bytes_per_s: float) -> dict[str, Link | None]:
     between = network_link() if rank.world.nodes > 1 else None
     if not rank.on_gpu:
-        # A message that stays on the host is copied: read and written, half of what moves.
+        # A message that stays on the host is copied: read and written, so half of what moves.
         source = "a large copy in memory, measured with all ranks at once"
         inside: Link | None = Link("loopback", copied_bytes_per_s / 2, source)
         if rank.world.nodes > 1 and len(set(rank.gather(platform.node()))) == 1:

@@ -1,7 +1,7 @@
 """reduce_scatter as it is measured and run.
 
-torch's gloo copies the whole input, sums the copy as an all_reduce and cuts this rank's block out.
-Where the input is not needed any more the copy is spared: half the memory of a gradient's
+torch's gloo copies the whole input, sums the copy as an all_reduce and cuts out this rank's block.
+If the input is no longer needed, the copy is avoided: half the memory of a gradient's
 synchronisation, and 0.6 to 0.8 of its time on two cores.
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 def reduce_scatter(
     distributed: Any, part: Any, whole: Any, group: Any, *, spare: bool, async_op: bool = False
 ) -> Any:
-    """`part` becomes this rank's block of the sum of `whole` (blocks of all ranks in a row).
+    """Sets `part` to this rank's block of the sum of `whole` (blocks of all ranks in a row).
 
-    `spare`: whether `whole` may be overwritten. With `async_op` the answer has `wait()`.
+    `spare` says whether `whole` may be overwritten. With `async_op` the result has `wait()`.
     """
     if distributed.get_backend(group) != "gloo":
         return distributed.reduce_scatter_tensor(part, whole, group=group, async_op=async_op)
@@ -31,17 +31,17 @@ def reduce_scatter(
 
 
 class _Block:
-    """Like a `dist.Work`: `part` has the block, and `whole` is let go, as soon as both may be."""
+    """Like a `dist.Work`: fills `part` and releases `whole` as soon as possible."""
 
     def __init__(self, work: Any, part: Any, block: Any) -> None:
         self._part, self._block = part, block
         self._end = work.get_future().then(self._take)
 
     def _take(self, summed: Any) -> None:
-        summed.wait()  # raises what went wrong
+        summed.wait()  # raises the collective's error
         self._part.copy_(self._block)
         self._block = None
 
     def wait(self) -> None:
-        """Returns when `part` is there; raises RuntimeError when the collective failed."""
+        """Returns when `part` is filled; raises RuntimeError if the collective failed."""
         self._end.wait()

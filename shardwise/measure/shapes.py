@@ -1,8 +1,8 @@
 """Which groups a mesh of the job's world produces: what there is to measure.
 
 A set of mesh axes spans sibling groups that run at once. Tables are looked up by (nodes, ranks per
-node, consecutive); of several sets of axes with one such key (strides of 2 and of 4 on a node of
-8) the one whose groups reach farthest is measured, as the cost model prices the worst.
+node, consecutive). If several sets of axes have the same key (strides of 2 and of 4 on a node of
+8), the one whose groups reach farthest is measured, as the cost model prices the worst.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from shardwise.hardware.mesh import GroupShape, Mesh
 
 @dataclass(frozen=True)
 class Siblings:
-    """The groups of one shape, each a list of ranks, that together are all ranks.
+    """The groups of one shape, each a list of ranks, that together contain all ranks.
 
-    `nodes` is how many the job has.
+    `nodes` is the number of nodes of the job.
     """
 
     shape: GroupShape
@@ -26,7 +26,7 @@ class Siblings:
 
     @property
     def per_node(self) -> int:
-        """Groups that share one node."""
+        """The number of groups that share one node."""
         if self.shape.nodes > 1:
             return self.shape.siblings_per_node
         ranks = sum(len(group) for group in self.groups)
@@ -34,14 +34,14 @@ class Siblings:
 
     @property
     def label(self) -> str:
-        """`2 nodes x 4, strided`."""
+        """A label such as `2 nodes x 4, strided`."""
         where = "1 node" if self.shape.nodes == 1 else f"{self.shape.nodes} nodes"
         how = "consecutive" if self.shape.consecutive else "strided"
         return f"{where} x {self.shape.ranks_per_node}, {how}"
 
 
 def group_shapes(ranks: int, ranks_per_node: int) -> list[Siblings]:
-    """Every shape of a group of two ranks or more, small groups first."""
+    """Returns every shape of a group of two ranks or more, small groups first."""
     mesh = Mesh.place(ranks, ranks_per_node)
     farthest: dict[tuple[int, int, bool], tuple[int, Siblings]] = {}
     for count in range(1, len(mesh.axes) + 1):
@@ -52,5 +52,5 @@ def group_shapes(ranks: int, ranks_per_node: int) -> list[Siblings]:
             key = (shape.nodes, shape.ranks_per_node, shape.consecutive)
             if key not in farthest or reach > farthest[key][0]:
                 farthest[key] = (reach, Siblings(shape, groups, mesh.nodes))
-    found = [siblings for _, siblings in farthest.values()]
-    return sorted(found, key=lambda s: (s.shape.size, s.shape.nodes, not s.shape.consecutive))
+    shapes = [siblings for _, siblings in farthest.values()]
+    return sorted(shapes, key=lambda s: (s.shape.size, s.shape.nodes, not s.shape.consecutive))

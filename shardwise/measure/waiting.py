@@ -1,14 +1,14 @@
 """How long ranks wait for the latest of them, beyond computing and communicating.
 
 Ranks that do the same work do not take the same time for it, and each collective waits for the
-latest. Products and elementwise operators in turn, as training has them, then an all_reduce, again
-and again, each time among other ranks: the groups of a mesh's axes take turns, as they do in a
-plan, and get out of step. Besides, the same work without the collective, and the collective alone:
+latest. A round is products and elementwise operators in turn, as in training, then an all_reduce;
+rounds repeat, each among other ranks: the groups of a mesh's axes take turns, as they do in a plan,
+and get out of step. The same work without the collective, and the collective alone, are also timed:
 
     wait = t_round - t_work - t_all_reduce      means of all ranks and rounds, median of repeats
 
-TensorOpt and HeteroG leave it out. It is little where every rank has a device of its own, and a
-tenth to a quarter of a step where ranks share noisy cores.
+TensorOpt and HeteroG leave it out. It is small if every rank has its own device, and a tenth to a
+quarter of a step if ranks share noisy cores.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from time import perf_counter
 
 import numpy as np
 
-from shardwise.hardware.hardware import Floats, Waiting
+from shardwise.hardware.device import Floats
+from shardwise.hardware.hardware import Waiting
 from shardwise.measure.exchange import ITEM_BYTES
 from shardwise.measure.groups import OwnGroup
 from shardwise.measure.rank import Rank
 
 APART_S = (0.001, 0.004, 0.016)
-"""Computation between two collectives that is aimed at."""
+"""The target times of computation between two collectives."""
 SIDE, ROWS = 256, 1024
-"""Of the product's factors, and of what the elementwise operator reads."""
+"""Sides of the product's factors, and of what the elementwise operator reads."""
 EXCHANGED_BYTES = 2**20
 REPEATS = 9
 LONG_ENOUGH_S, FEWEST, MOST = 0.12, 8, 60
-"""What one repeat computes, and within which numbers of rounds."""
+"""What one repeat computes, and the limits of its number of rounds."""
 
 
 def measure_waiting(
     rank: Rank, groups: Sequence[OwnGroup], memory_bytes: float, limit_s: float
 ) -> Waiting | None:
-    """Waits after several lengths of computation; every rank gets the same.
+    """Returns waits after several lengths of computation, the same on every rank.
 
-    `memory_bytes` is what this rank's buffers may take: below a few MB None. `limit_s` bounds the
-    time: there are fewer repeats then, and the longer lengths are left out.
+    `memory_bytes` is what this rank's buffers may take; returns None below a few MB. `limit_s`
+    bounds the time: if it is short, there are fewer repeats, and the longer lengths are left out.
     """
     if memory_bytes < EXCHANGED_BYTES + 4 * ITEM_BYTES * SIDE * (ROWS + SIDE):
         return None
@@ -65,15 +66,15 @@ def measure_waiting(
         repeats: list[Floats] = []
         while len(repeats) < REPEATS and (not repeats or rank.left_s(limit_s, began) > 0):
             repeats.append(_repeat(rank, partial(work, count), exchange, rounds, len(groups)))
-        working, talking, together = np.median(repeats, axis=0)
-        waits[float(working)] = max(float(together - working - talking), 0.0)
+        working, communication_s, both_s = np.median(repeats, axis=0)
+        waits[float(working)] = max(float(both_s - working - communication_s), 0.0)
         if rank.left_s(limit_s, began) <= 0:
             break
     return Waiting(*zip(*sorted(waits.items()), strict=True))
 
 
 def _work(rank: Rank) -> Callable[[int], None]:
-    """So many products, each with an operator that takes new memory."""
+    """Returns a function that computes `count` products, each with an operator that allocates."""
     torch = rank.torch
     left, right, out = (torch.ones(SIDE, SIDE, device=rank.device) for _ in range(3))
     read = torch.ones(ROWS, SIDE, device=rank.device)
@@ -90,7 +91,7 @@ def _work(rank: Rank) -> Callable[[int], None]:
 def _repeat(
     rank: Rank, work: Callable[[], None], exchange: Callable[[], None], rounds: int, shapes: int
 ) -> Floats:
-    """Seconds of one round's work, its collective and both in turn: means of rounds and ranks.
+    """Returns seconds of one round's work, collective, and both: means of rounds and ranks.
 
     `rounds` is a multiple of the number of `shapes`, which take turns from call to call.
     """
@@ -102,11 +103,11 @@ def _repeat(
     rank.barrier()
     working = rank.time(work, rounds)
     rank.barrier()
-    together = rank.time(both, rounds)
-    talking = []
+    both_s = rank.time(both, rounds)
+    communication_s = []
     for _ in range(max(FEWEST // shapes, 2) * shapes):
         rank.barrier()
-        talking.append(rank.time(exchange))
+        communication_s.append(rank.time(exchange))
     rank.barrier()
-    mine = [working, float(np.mean(talking)), together]
+    mine = [working, float(np.mean(communication_s)), both_s]
     return np.asarray(np.mean(rank.gather(mine), axis=0))

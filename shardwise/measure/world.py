@@ -1,4 +1,4 @@
-"""Which rank this process is: told by torchrun, by srun, or by the starter of local processes."""
+"""Which rank this process is: set by torchrun, by srun, or by the starter of local processes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from shardwise.errors import BadInput
 
 STORE_VARIABLE = "SHARDWISE_MEASURE_STORE"
-"""The file over which processes that `local.py` started find each other."""
+"""The file through which processes started by `local.py` find each other."""
 
 JOIN_S = 600.0
-"""How long the ranks may take to start and find each other: importing torch takes a loaded machine
-minutes, and the ranks of a job do not start together."""
+"""How long ranks may take to start and find each other: importing torch takes minutes on a loaded
+machine, and the ranks of a job do not start together.
+"""
 
 PORT_BASE, PORT_RANGE = 20000, 20000
 
@@ -34,7 +35,7 @@ class World:
 
     @property
     def nodes(self) -> int:
-        """Nodes, all equally full."""
+        """The number of nodes, all equally full."""
         return self.size // self.ranks_per_node
 
     @property
@@ -44,11 +45,11 @@ class World:
 
 
 def find_world(environment: Mapping[str, str] = os.environ) -> World | None:
-    """The world that this process was started in, None when it was started alone.
+    """Returns the world that this process was started in, None if it was started alone.
 
     torchrun and `local.py` set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; srun sets
-    SLURM_PROCID and its like in every step of more than one task. Raises `BadInput` naming the
-    variable that does not fit.
+    SLURM_PROCID and related variables in every step of more than one task. Raises `BadInput` naming
+    the variable that does not fit.
     """
     if "RANK" in environment and "WORLD_SIZE" in environment:
         size = _number(environment, "WORLD_SIZE")
@@ -62,7 +63,7 @@ def find_world(environment: Mapping[str, str] = os.environ) -> World | None:
                 f"file://{store}" if store else "env://",
             )
         )
-    # In a batch script that is not under srun SLURM_PROCID is set too, and nobody else comes.
+    # A batch script without srun has SLURM_PROCID too, but no other ranks will come.
     if "SLURM_PROCID" in environment and _number(environment, "SLURM_STEP_NUM_TASKS", 1) > 1:
         nodes = _number(environment, "SLURM_STEP_NUM_NODES", 1)
         size = _number(environment, "SLURM_STEP_NUM_TASKS")
@@ -70,7 +71,7 @@ def find_world(environment: Mapping[str, str] = os.environ) -> World | None:
             raise BadInput(
                 f"{size} tasks on {nodes} nodes",
                 field="SLURM_STEP_NUM_TASKS",
-                expected="as many tasks on every node (srun --ntasks-per-node)",
+                expected="the same number of tasks on every node (srun --ntasks-per-node)",
             )
         return _checked(
             World(
@@ -91,7 +92,7 @@ def _checked(world: World) -> World:
         raise BadInput(
             f"{world.size} ranks on nodes of {world.ranks_per_node}",
             field="LOCAL_WORLD_SIZE",
-            expected="as many ranks on every node",
+            expected="the same number of ranks on every node",
         )
     if world.rank % world.ranks_per_node != world.local_rank:
         raise BadInput(
@@ -107,23 +108,23 @@ def _number(environment: Mapping[str, str], name: str, default: int | None = Non
     if text is None and default is not None:
         return default
     if text is None or not text.isdecimal():
-        raise BadInput(f"{text!r}", field=name, expected="a whole number in the environment")
+        raise BadInput(f"got {text!r}", field=name, expected="a whole number in the environment")
     return int(text)
 
 
 def _first_host(environment: Mapping[str, str]) -> str:
-    """MASTER_ADDR, else the first of `node[01-04,07],other`."""
+    """Returns MASTER_ADDR, else the first of `node[01-04,07],other`."""
     if "MASTER_ADDR" in environment:
         return environment["MASTER_ADDR"]
     hosts = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_NODELIST", "")
     match = re.match(r"([^,\[\]]+)(?:\[(\w+)[^\]]*\])?([^,\[\]]*)", hosts)
     if match is None:
-        raise BadInput(f"{hosts!r}", field="SLURM_STEP_NODELIST", expected="a list of nodes")
+        raise BadInput(f"got {hosts!r}", field="SLURM_STEP_NODELIST", expected="a list of nodes")
     return match[1] + (match[2] or "") + match[3]
 
 
 def _port(environment: Mapping[str, str]) -> int:
-    """The same on every rank without asking: MASTER_PORT, else from the numbers of job and step."""
+    """Returns the same port on every rank: MASTER_PORT, else from the job and step numbers."""
     if "MASTER_PORT" in environment:
         return _number(environment, "MASTER_PORT")
     job = _number(environment, "SLURM_JOB_ID", 0)

@@ -8,13 +8,16 @@ exporter can name another one by mistake.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from msgspec import to_builtins
+
+from shardwise.documents import Curve, schema_of
 from shardwise.errors import BadInput, NotFound
 
-CURVE_SCHEMA = "shardwise.curve/1"
+CURVE_SCHEMA = schema_of(Curve)
 MOST_POINTS = 100_000
 
 
@@ -55,31 +58,32 @@ class Counts:
     counts: tuple[Count, ...]
 
     @classmethod
-    def of(cls, curve: Mapping[str, Any], gpu_type: str | None = None) -> Counts:
+    def of(cls, curve: Curve | Mapping[str, Any], gpu_type: str | None = None) -> Counts:
         """The counts of a `shardwise.curve/1` document.
 
         Raises `BadInput` naming the field of a document that is none, `NotFound` with the curve's
         own reason when nothing fits.
         """
-        if curve.get("schema") != CURVE_SCHEMA:
+        document: Mapping[str, Any] = to_builtins(curve) if isinstance(curve, Curve) else curve
+        if document.get("schema") != CURVE_SCHEMA:
             raise BadInput(
-                f"{str(curve.get('schema'))[:60]!r}", field="schema", expected=CURVE_SCHEMA
+                f"{str(document.get('schema'))[:60]!r}", field="schema", expected=CURVE_SCHEMA
             )
-        points = curve.get("points")
+        points = document.get("points")
         if not isinstance(points, list) or not 0 < len(points) <= MOST_POINTS:
             raise BadInput("no list of points", field="points", expected="the points of a curve")
-        ranked = "replayed_time_s" if curve.get("overlap") else "time_s"
+        ranked = "replayed_time_s" if document.get("overlap") else "time_s"
         counts = [_count(p, i, ranked) for i, p in enumerate(points) if _fits(p, i)]
         if not counts:
             reason = next((str(p["reason"]) for p in points[::-1] if p.get("reason")), "")
             raise NotFound(
-                f"nothing fits on up to {len(points)} GPUs" + f": {reason}" * bool(reason)
+                f"nothing fits on up to {len(points)} GPUs" + (f": {reason}" if reason else "")
             )
-        hardware = str(curve.get("hardware") or "hardware")
-        batch = curve.get("batch_size")
+        hardware = str(document.get("hardware") or "hardware")
+        batch = document.get("batch_size")
         inside = [p["gpus"] for p in points if p.get("nodes") == 1]
         return cls(
-            name=str(curve.get("graph_name") or "job"),
+            name=str(document.get("graph_name") or "job"),
             hardware=hardware,
             gpu_type=gpu_type or accelerator(hardware),
             samples=batch if isinstance(batch, int) and batch > 0 else 1,
@@ -90,7 +94,7 @@ class Counts:
         )
 
     def rate(self, count: Count) -> float:
-        """Samples per second (steps per second where the batch size is not known)."""
+        """Returns samples per second (steps per second where the batch size is not known)."""
         return self.samples / count.step_s
 
     @property
@@ -139,12 +143,15 @@ class Counts:
     def _only(self, counts: list[Count], what: str) -> Counts:
         if not counts:
             raise NotFound(f"{self.name} on {self.hardware}: nothing fits {what}")
-        return Counts(**{**self.__dict__, "counts": tuple(counts)})
+        return replace(self, counts=tuple(counts))
 
 
 @cache
 def accelerator(hardware: str) -> str:
-    """What clouds call this hardware's GPU (`V100`); the hardware's own name if no offer has it."""
+    """Returns what clouds call this hardware's GPU (`V100`).
+
+    The hardware's own name if no offer has it.
+    """
     from shardwise.hardware import read_offers
 
     return next((o.gpu_kind for o in read_offers() if o.hardware == hardware), hardware)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from shardwise.documents import Curve
 from shardwise.errors import BadInput
 from shardwise.schedulers.adaptdl import adaptdl
 from shardwise.schedulers.counts import Counts
@@ -47,9 +48,13 @@ FORMS = {
 
 
 def export(
-    curve: Mapping[str, Any], form: str, *, efficiency: float = 0.0, gpu_type: str | None = None
+    curve: Curve | Mapping[str, Any],
+    form: str,
+    *,
+    efficiency: float = 0.0,
+    gpu_type: str | None = None,
 ) -> str:
-    """A `shardwise.curve/1` document in a form of `FORMS`.
+    """Returns a `shardwise.curve/1` document in a form of `FORMS`.
 
     `efficiency` is that of `Counts.best`, for the forms that name one count; `gpu_type` is what
     the scheduler calls the GPU, else the name that clouds have for it. Raises `BadInput` for an

@@ -19,7 +19,7 @@ from shardwise.schedulers.counts import Counts
 
 
 def gavel(counts: Counts) -> dict[str, Any]:
-    """The throughputs of one graph on one GPU type, steps per second."""
+    """Returns the throughputs of one graph on one GPU type, steps per second."""
     model = job_type(counts)
     return {
         counts.gpu_type.lower(): {
@@ -29,6 +29,9 @@ def gavel(counts: Counts) -> dict[str, Any]:
 
 
 def job_type(counts: Counts) -> str:
-    """What Gavel calls the job; its reader takes the text between quotes, so it has none."""
+    """Returns what Gavel calls the job.
+
+    Its reader takes the text between quotes, so it has none.
+    """
     name = "".join(c if c.isprintable() and c not in "'\"\\" else "_" for c in counts.name)
     return f"{name} (batch size {counts.samples})" if counts.batch_known else name

@@ -65,7 +65,7 @@ class Goodput:
         return float(speedup) if scalar else speedup
 
     def throughput(self, num_nodes: Any, num_replicas: Any) -> Floats:
-        """Samples per second, shape of both arguments broadcast together."""
+        """Returns samples per second, shape of both arguments broadcast together."""
         nodes, replicas = np.broadcast_arrays(
             np.asarray(num_nodes, dtype=np.int64), np.asarray(num_replicas, dtype=np.int64)
         )
@@ -75,7 +75,7 @@ class Goodput:
         return np.where(priced, self._rates[inside], 0.0)
 
     def get_goodput(self, num_nodes: Any, num_replicas: Any) -> Any:
-        """Samples per second, as Sia's policy asks."""
+        """Returns samples per second, as Sia's policy asks."""
         return self.optimize(num_nodes, num_replicas)[0]
 
     def optimize(
@@ -99,5 +99,5 @@ class Goodput:
 
 
 def goodputs_of(document: Mapping[str, Any]) -> dict[str, Goodput]:
-    """The functions of a Sia document by GPU type: its jobs' `speedup_fn`."""
+    """Returns the functions of a Sia document by GPU type: its jobs' `speedup_fn`."""
     return {name: Goodput(table) for name, table in document.items()}

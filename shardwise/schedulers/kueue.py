@@ -49,7 +49,8 @@ def kueue(counts: Counts, efficiency: float = 0.0) -> dict[str, Any]:
 
 
 def pod_counts(counts: Counts, best: Count) -> list[int]:
-    """Numbers of pods with as many GPUs each as `best` has, one after another, that all fit."""
+    """Returns numbers of pods with as many GPUs each as `best` has, one after another, that all
+    fit."""
     per_pod = best.per_node
     return [
         count.gpus // per_pod
@@ -59,6 +60,6 @@ def pod_counts(counts: Counts, best: Count) -> list[int]:
 
 
 def resource_name(text: str) -> str:
-    """A DNS label (RFC 1123) that says which graph it was."""
+    """Returns a DNS label (RFC 1123) that says which graph it was."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:63].strip("-")
     return name or "job"

@@ -25,6 +25,6 @@ def ray(counts: Counts, efficiency: float = 0.0) -> dict[str, Any]:
 
 
 def keywords(document: dict[str, Any]) -> dict[str, Any]:
-    """The keywords from a document that was JSON."""
+    """Returns the keywords from a document that was JSON."""
     workers = document["num_workers"]
     return {**document, "num_workers": tuple(workers) if isinstance(workers, list) else workers}

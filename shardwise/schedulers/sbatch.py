@@ -30,7 +30,7 @@ exec srun torchrun --nnodes={best.nodes} --nproc-per-node={best.per_node} \\
 
 
 def header(count: Count) -> list[str]:
-    """What sbatch is asked for; also as arguments of its command line."""
+    """Returns what sbatch is asked for; also as arguments of its command line."""
     return [
         f"--nodes={count.nodes}",
         "--ntasks-per-node=1",

@@ -1,4 +1,4 @@
-"""`python -m shardwise.tdl`: coverage of core ATen, the table of operators, checks of descriptions.
+"""`python -m shardwise.tdl`: coverage of core ATen, checks of descriptions.
 
 Exit codes are those of the `shardwise` command: 0 done, 1 not found or wrong, 2 bad input.
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from shardwise.errors import BadInput, ShardwiseError
-from shardwise.tdl import claims, documentation, registry
+from shardwise.tdl import claims, registry
 from shardwise.tdl.core_aten import TORCH
+from shardwise.tdl.coverage import coverage as measure
+from shardwise.tdl.describe import kind_of
 from shardwise.tdl.example import Example, read_shape
-from shardwise.tdl.verification import PARTS, Verified, verify
+from shardwise.tdl.verification import PARTS, Verified, examples_of, verify
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,7 +31,7 @@ def cli() -> None:
 @click.option("--list", "listed", is_flag=True, help="Name every kind.")
 def coverage(as_json: bool, listed: bool) -> None:
     """How much of the core ATen list is described."""
-    found = documentation.coverage()
+    found = measure()
     known = registry.descriptions()
     if as_json:
         document = {
@@ -58,17 +59,6 @@ def coverage(as_json: bool, listed: bool) -> None:
         print(f"split: {kind}")
 
 
-@cli.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here, not to stdout.")
-def table(output: Path | None) -> None:
-    """The table of docs/operators.md."""
-    text = documentation.document()
-    if output is None:
-        print(text, end="")
-    else:
-        output.write_text(text, encoding="utf-8")
-
-
 @cli.command("verify")
 @click.argument("kinds", nargs=-1)
 @click.option("--tensor", "tensors", multiple=True, help="x=4,n,8: letters are drawn at random.")
@@ -90,14 +80,14 @@ def verify_command(
         raise BadInput("--tensor needs one operator", field="KINDS")
     results: list[dict[str, Any]] = []
     wrong = 0
-    for kind in kinds or [d.kind for d in registry.descriptions() if d.examples]:
+    for kind in kinds or [d.kind for d in registry.descriptions() if examples_of(d)]:
         try:
             made = _runnable(kind, given, trials, seed)
         except claims.Mismatch as error:
             wrong += 1
-            results.append({"kind": registry.kind_of(kind), "error": str(error)})
+            results.append({"kind": kind_of(kind), "error": str(error)})
         else:
-            results.append({"kind": registry.kind_of(kind), "checks": _summary(made)})
+            results.append({"kind": kind_of(kind), "checks": _summary(made)})
     if as_json:
         print(json.dumps({"operators": results, "wrong": wrong}))
     else:
@@ -108,11 +98,11 @@ def verify_command(
 
 
 def _runnable(kind: str, given: Sequence[Example], trials: int, seed: int) -> list[Verified]:
-    """All examples, or those that can run here."""
-    found = registry.description(kind)
-    examples = list(given or (found.examples if found else ()))
+    """Returns all examples, or those that can run here."""
+    description = registry.description(kind)
+    examples = list(given or (examples_of(description) if description else ()))
     if any(e.needs for e in examples):
-        from shardwise.measure.torch_operator import has_cuda
+        from shardwise.torch_operators import has_cuda
 
         if not has_cuda():
             examples = [e for e in examples if not e.needs]
@@ -142,12 +132,12 @@ def _example(tensors: Sequence[str], attributes: Sequence[str]) -> Example:
                 raise ValueError
             values[name] = json.loads(value)
         except ValueError:
-            raise BadInput(f"{text!r} is no attribute", expected="name=value in JSON") from None
+            raise BadInput(f"{text!r} is not an attribute", expected="name=value in JSON") from None
     return Example(dict(map(read_shape, tensors)), values)
 
 
 def main() -> None:
-    """Run a command; whatever goes wrong is one line on standard error."""
+    """Runs a command; whatever goes wrong is one line on standard error."""
     try:
         code = cli.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

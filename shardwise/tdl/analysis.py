@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, floor, gcd, isqrt
 
+from shardwise.graph.semantics import Access, IndexVariable, Statistic
 from shardwise.tdl.intervals import Interval, NotAffine
 from shardwise.tdl.language import (
     Combination,
@@ -34,7 +35,6 @@ from shardwise.tdl.language import (
     indices_of,
     is_numbered,
 )
-from shardwise.tdl.semantics import Access, IndexVariable, Statistic
 
 HALF = Fraction(1, 2)
 WHOLE = (Fraction(0), Fraction(1))
@@ -78,7 +78,7 @@ def analyse_lambdas(
     handles: Sequence[TensorHandle],
     outputs: Sequence[tuple[Callable[..., object], tuple[int, ...]]],
 ) -> Splits:
-    """The splits of an operator given one lambda and shape per output.
+    """Returns the splits of an operator given one lambda and shape per output.
 
     An output variable that no even share of any input follows (an expanded dimension, half of
     a dimension) is left out: splitting it would share no work, and a replicated output can be
@@ -158,15 +158,15 @@ def _alike(loop: _Loop, index: Index, dim: int) -> bool:
 
 
 def _linear_reductions(body: Expression) -> list[Reduction]:
-    """The reductions that a sum of partial outputs passes through (case 2)."""
+    """Returns the reductions that a sum of partial outputs passes through (case 2)."""
     if isinstance(body, Reduction):
         inner = _linear_reductions(body.body)
         return [body, *(r for r in inner if r.reducer == body.reducer)]
-    found = []
+    reductions = []
     if isinstance(body, Combination) and body.linear:
         for child in body.children:
-            found += [r for r in _linear_reductions(child) if r.reducer == "sum"]
-    return found
+            reductions += [r for r in _linear_reductions(child) if r.reducer == "sum"]
+    return reductions
 
 
 def _reduction_loops(loops: list[_Loop], reduction: Reduction) -> None:
@@ -192,7 +192,7 @@ def _collect(
 
 
 def _pair_nested(loops: list[_Loop], seen: list[_Seen]) -> None:
-    """Let a nested reduction variable run with the loop over the same dimension, or alone."""
+    """Lets a nested reduction variable run with the loop over the same dimension, or alone."""
     by_number = {number: loop for loop in loops for number in loop.numbers}
     reductions = {id(r): r for s in seen for r in s.nested}
     for reduction in reductions.values():
@@ -242,7 +242,7 @@ def _region(
     seen: list[_Seen],
     extents: dict[int, int],
 ) -> Region:
-    """The hull of all accesses to a tensor while `loop` runs over `part` of its range."""
+    """Returns the hull of all accesses to a tensor while `loop` runs over `part` of its range."""
     ranges = {
         number: Interval.of_variable(number, *(part if number in loop.numbers else WHOLE))
         for number in extents
@@ -271,7 +271,7 @@ def _region(
 def _access(
     handle: TensorHandle, loop: _Loop, seen: list[_Seen], extents: dict[int, int]
 ) -> Access | None:
-    """How the split of a loop shows on one input, from the regions of two workers.
+    """Returns how the split of a loop shows on one input, from the regions of two workers.
 
     The tensor is needed whole (None) if no dimension or several move along, and if half of the
     loop does not mainly read its own half of the dimension.
@@ -321,7 +321,7 @@ MOST_BOUNDARIES = 64
 
 
 def _boundaries(shares: int) -> list[Fraction]:
-    """Where shares meet; of very many the first, the last, and some evenly between.
+    """Returns where shares meet; of very many the first, the last, and some evenly between.
 
     What is read around a boundary moves evenly over the tensor until it meets the tensor's ends.
     """
@@ -347,7 +347,7 @@ def _indexes(handle: TensorHandle, loop: _Loop, seen: list[_Seen]) -> bool:
 
 
 def _follows(first: tuple[int, int], second: tuple[int, int], size: int) -> bool:
-    """Whether two workers mainly read their own halves: a halo, not most of the tensor."""
+    """Returns whether two workers mainly read their own halves: a halo, not most of the tensor."""
     middle = Fraction(size, 2)
     halo = 0
     for (low, high), (start, end) in (
@@ -380,7 +380,7 @@ def _common_shares(handle: TensorHandle, dim: int, loop: _Loop, seen: list[_Seen
 
 
 def _statistics(loops: list[_Loop], place: dict[int, int]) -> tuple[Statistic, ...]:
-    """One statistic per set of nested reductions over the same loops."""
+    """Returns one statistic per set of nested reductions over the same loops."""
     by_reduction: dict[int, tuple[Reduction, set[int]]] = {}
     for v, loop in enumerate(loops):
         if v in place:
@@ -389,11 +389,11 @@ def _statistics(loops: list[_Loop], place: dict[int, int]) -> tuple[Statistic, .
     counted: dict[tuple[frozenset[int], frozenset[int]], int] = {}
     number_place = {n: place[v] for v, loop in enumerate(loops) if v in place for n in loop.numbers}
     for reduction, reduced in by_reduction.values():
-        found: list[_Seen] = []
-        _collect(reduction.body, (), set(), found)
+        statistics: list[_Seen] = []
+        _collect(reduction.body, (), set(), statistics)
         indexed = {
             number_place[variable.number]
-            for s in found
+            for s in statistics
             for index in s.element.indices
             if isinstance(index, IndexExpression)
             for variable in index.variables()

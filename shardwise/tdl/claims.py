@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from shardwise.errors import ShardwiseError
 from shardwise.graph.graph import Operator, Tensor
+from shardwise.graph.semantics import Access, OperatorSemantics, Reducer
 from shardwise.tdl.registry import analyse_strictly
-from shardwise.tdl.semantics import Access, OperatorSemantics, Reducer
 
 Arrays = Sequence[NDArray[Any]]
 Run = Callable[[Arrays], Arrays]
@@ -66,7 +66,7 @@ def check_claims(
     seed: int = 0,
     tolerance: float = 1e-8,
 ) -> tuple[Check, ...]:
-    """Check every variable in every legal number of shares; the checks that were made.
+    """Checks every variable in every legal number of shares; the checks that were made.
 
     `run` maps arrays in the order of `operator.inputs` to all outputs and must not be random.
     `draw` gives such arrays; by default floats are normal and whole numbers 0 or 1. `semantics`
@@ -163,7 +163,8 @@ class _Split:
         return mixed
 
     def agrees(self, share: int, x: Arrays, y: Arrays, tolerance: float) -> bool:
-        """Whether two results agree on the rows of `share`, or in all where it does not index."""
+        """Returns whether two results agree on the rows of `share`, or in all where it does not
+        index."""
         for access, left, right in zip(self.outputs(), x, y, strict=True):
             place: Any = ...
             if access is not None:

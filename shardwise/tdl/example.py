@@ -50,7 +50,7 @@ class Example:
     whole: str = "int64"
 
     def sized(self, random: np.random.Generator) -> Example:
-        """The example with numbers in place of letters."""
+        """Returns the example with numbers in place of letters."""
         letters: dict[str, int] = {}
         shapes: dict[str, Shape] = {}
         for name, shape in self.shapes.items():
@@ -86,7 +86,7 @@ def read_shape(text: str) -> tuple[str, Shape]:
     """`x=4,n,8` as a person writes it on the command line."""
     name, separator, extents = text.partition("=")
     if not separator or not name:
-        raise BadInput(f"{text!r} is no tensor", expected="name=4,n,8")
+        raise BadInput(f"{text!r} is not a tensor", expected="name=4,n,8")
     parts: Sequence[str] = [part.strip() for part in extents.split(",") if part.strip()]
     shape: list[int | str] = []
     for part in parts:
@@ -95,5 +95,5 @@ def read_shape(text: str) -> tuple[str, Shape]:
         elif part.isalpha():
             shape.append(part)
         else:
-            raise BadInput(f"{part!r} is no extent", field=name, expected="a number or letters")
+            raise BadInput(f"{part!r} is not an extent", field=name, expected="a number or letters")
     return name, tuple(shape)

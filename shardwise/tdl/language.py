@@ -21,8 +21,8 @@ from fractions import Fraction
 from typing import Any
 
 from shardwise.errors import ShardwiseError
+from shardwise.graph.semantics import Reducer
 from shardwise.tdl.intervals import Interval, NotAffine
-from shardwise.tdl.semantics import Reducer
 
 Ranges = Mapping[int, Interval]
 Extents = Mapping[int, int]
@@ -138,7 +138,7 @@ class IndexExpression(Expression):
 
     @abstractmethod
     def interval(self, ranges: Ranges, extents: Extents) -> Interval:
-        """The interval, given those of the variables and their extents, both by number."""
+        """Returns the interval, given those of the variables and their extents, both by number."""
 
     @abstractmethod
     def slope(self, numbers: AbstractSet[int]) -> Fraction | None:
@@ -146,7 +146,7 @@ class IndexExpression(Expression):
 
     @abstractmethod
     def variables(self) -> Iterator[Index]:
-        """Every index variable inside, as often as it stands there."""
+        """Returns every index variable inside, as often as it stands there."""
 
 
 def _positive(k: int) -> int:
@@ -313,7 +313,7 @@ class TensorHandle:
         )
 
     def at(self, indices: Sequence[IndexExpression | int]) -> Element:
-        """The element that broadcasting aligns with these output indices."""
+        """Returns the element that broadcasting aligns with these output indices."""
         trailing = tuple(indices)[len(indices) - self.rank :]
         return self[
             tuple(0 if size == 1 else i for i, size in zip(trailing, self.shape, strict=True))
@@ -327,7 +327,7 @@ def as_expression(value: Any) -> Expression:
 
 
 def apply(*arguments: Any) -> Expression:
-    """A point-wise function (exp, max of two, where, …) of its arguments."""
+    """Returns a point-wise function (exp, max of two, where, …) of its arguments."""
     return Combination(tuple(as_expression(a) for a in arguments))
 
 
@@ -335,12 +335,12 @@ _numbers = itertools.count(1)
 
 
 def fresh(name: str, extent: int | None = None) -> Index:
-    """A new index variable, with a number that no other one has."""
+    """Returns a new index variable, with a number that no other one has."""
     return Index(name, next(_numbers), extent)
 
 
 def named(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    """Give the last indices of a `*i` lambda names that a person reads in a plan."""
+    """Gives the last indices of a `*i` lambda names that a person reads in a plan."""
 
     def renamed(*indices: Any) -> Any:
         return function(*indices)
@@ -366,7 +366,7 @@ def indices_of(function: Callable[..., Any], extents: Sequence[int | None]) -> l
 
 
 def is_numbered(name: str) -> bool:
-    """Whether `indices_of` made the name, from the place of a dimension."""
+    """Returns whether `indices_of` made the name, from the place of a dimension."""
     return name[:1] == "d" and name[1:].isdecimal()
 
 

@@ -24,7 +24,7 @@ class PluginError(ShardwiseError):
 
 
 def load_plugins() -> None:
-    """Load every entry point, once; raises `PluginError` for the first that fails, each time."""
+    """Loads every entry point, once; raises `PluginError` for the first that fails, each time."""
     if _state["loaded"]:
         return
     # An entry point may ask the registry itself.

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from shardwise.errors import BadInput, UnknownOperator
 from shardwise.graph.graph import Operator, Tensor
+from shardwise.graph.semantics import OperatorSemantics
 from shardwise.tdl.claims import Arrays, Check, check_claims
+from shardwise.tdl.describe import Description
 from shardwise.tdl.example import Example
 from shardwise.tdl.registry import analyse_strictly, description
-from shardwise.tdl.semantics import OperatorSemantics
 
 Run = Callable[[Example, Arrays], Sequence[NDArray[Any]]]
 """An implementation: the outputs for an example's inputs."""
@@ -45,7 +46,7 @@ def verify(
     parts: Iterable[int] = PARTS,
     seed: int = 0,
 ) -> list[Verified]:
-    """Check the description of `kind` (`mylib::my_op`) against the real operator.
+    """Checks the description of `kind` (`mylib::my_op`) against the real operator.
 
     Without `examples` those of the description are run, each `trials` times with new random
     inputs, its variables in each number of shares in `parts`. Without `run` the operator is that
@@ -56,7 +57,7 @@ def verify(
     found = description(kind)
     if found is None:
         raise UnknownOperator(f"{kind} has no description")
-    used = examples or found.examples
+    used = examples or examples_of(found)
     if not used:
         raise BadInput(
             f"{found.kind} has no example",
@@ -70,6 +71,15 @@ def verify(
         for example in used
         for _ in range(trials)
     ]
+
+
+def examples_of(found: Description) -> tuple[Example, ...]:
+    """Returns the examples of a description: its own, and of a shipped one those beside it."""
+    from shardwise.tdl.examples.cases import EXAMPLES  # with its package, which fills it
+
+    if not found.function.__module__.startswith("shardwise.tdl."):
+        return found.examples
+    return found.examples + EXAMPLES.get(found.kind, ())
 
 
 def _verify_one(
@@ -91,8 +101,8 @@ def _verify_one(
 
 
 def run_with_torch(kind: str) -> Run:
-    """The implementation of `torch.ops`."""
-    from shardwise.measure.torch_operator import run_on_arrays
+    """Returns the implementation of `torch.ops`."""
+    from shardwise.torch_operators import run_on_arrays
 
     def run(example: Example, arrays: Arrays) -> Sequence[NDArray[Any]]:
         device = "cuda" if example.needs == "cuda" else "cpu"
@@ -109,8 +119,9 @@ def run_with_torch(kind: str) -> Run:
 
 
 def shapes_with_torch(kind: str) -> Run:
-    """Zeros of the shapes that the operator of `torch.ops` gives, by its rule for shapes alone."""
-    from shardwise.measure.torch_operator import shapes_of_outputs
+    """Returns zeros of the shapes that the operator of `torch.ops` gives, by its rule for shapes
+    alone."""
+    from shardwise.torch_operators import shapes_of_outputs
 
     def run(example: Example, arrays: Arrays) -> Sequence[NDArray[Any]]:
         shapes = shapes_of_outputs(
@@ -122,7 +133,10 @@ def shapes_with_torch(kind: str) -> Run:
 
 
 def graph_of(kind: str, example: Example, run: Run) -> tuple[Operator, dict[str, Tensor]]:
-    """The example as one operator of a graph; output shapes are those of the real operator."""
+    """Returns the example as one operator of a graph.
+
+    Output shapes are those of the real operator.
+    """
     arrays = example.draw(np.random.default_rng(0))
     tensors: dict[str, Tensor] = {}
     for argument, array in zip(example.shapes, arrays, strict=True):

@@ -1,4 +1,4 @@
-"""ONNX files into training graphs; the onnx package is imported only when it is used."""
+"""Turns ONNX files into training graphs; the onnx package is imported only when it is used."""
 
 from shardwise.capture.onnx.capture import capture_onnx
 

@@ -9,7 +9,7 @@ from shardwise.capture.onnx.program import OWN_DOMAIN, Node, Program
 
 
 def fuse_activations(program: Program) -> None:
-    """silu, gelu and rsqrt, each where nothing else reads what lies between."""
+    """Fuses silu, gelu and rsqrt, each only if nothing else reads the intermediate tensors."""
     for node in list(program.nodes):
         if not node.is_standard or program.producer.get(node.outputs[0]) is not node:
             continue
@@ -36,7 +36,7 @@ def _silu(program: Program, product: Node) -> bool:
 
 
 def _gelu(program: Program, product: Node) -> bool:
-    """x · (1 + erf(x / √2)) · ½ in the orders that exporters use."""
+    """Fuses x · (1 + erf(x / √2)) · ½ in the orders that exporters use."""
     factors = _factors(program, product)
     scale, tensors = 1.0, []
     for name in factors:
@@ -63,7 +63,7 @@ def _gelu(program: Program, product: Node) -> bool:
 
 
 def _factors(program: Program, product: Node) -> list[str]:
-    """The factors of a product and of the products that only it reads."""
+    """Returns the factors of a product and of the products that only it reads."""
     factors = []
     for name in product.inputs:
         inner = made_by(program, name, "Mul")

@@ -1,10 +1,10 @@
-"""Attention that an exporter wrote out, brought back to one operator.
+"""Fuses attention that an exporter wrote out into one operator.
 
-    P = softmax(√s·q @ (√s·k)ᵀ [+ mask])    [guarded against rows that are masked whole]
+    P = softmax(√s·q @ (√s·k)ᵀ [+ mask])    [guarded against fully masked rows]
     y = dropout(P) @ v
 
-The mask is the boolean one that `where(mask, 0, -inf)` was made from, where it was; a mask that is
-known to be the lower triangle is the causal flag instead.
+The mask becomes the boolean one that `where(mask, 0, -inf)` was made from, if it was; a mask known
+to be the lower triangle becomes the causal flag instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TYPE = "Attention"
 
 
 def fuse_attention(program: Program) -> None:
-    """One node of the shardwise domain for each attention that was written out."""
+    """Makes one node of the shardwise domain for each attention that was written out."""
     for node in list(program.nodes):
         if node.is_standard and node.type == "Softmax":
             _fuse_one(program, node)
@@ -38,11 +38,11 @@ def _fuse_one(program: Program, softmax: Node) -> None:
     if softmax.attributes.get("axis", -1) not in (-1, rank - 1):
         return
     scores = _scores(program, softmax.inputs[0])
-    found = _weighted_values(program, softmax)
-    if scores is None or found is None:
+    weighted = _weighted_values(program, softmax)
+    if scores is None or weighted is None:
         return
     query, key, mask, heads_last = scores
-    product, dropout = found
+    product, dropout = weighted
     value = product.inputs[1]
     if heads_last is not None:
         key = _transposed(program, heads_last, softmax)
@@ -60,7 +60,7 @@ def _fuse_one(program: Program, softmax: Node) -> None:
 
 
 def _scores(program: Program, name: str) -> tuple[str, str, str | None, str | None] | None:
-    """(query, key, mask, transposed key) of scaled scores; one of the two keys is empty or None."""
+    """Returns (query, key, mask, transposed key) of scaled scores; one key is empty or None."""
     mask: str | None = None
     product = made_by(program, name, "MatMul")
     added = made_by(program, name, "Add")
@@ -81,7 +81,7 @@ def _scores(program: Program, name: str) -> tuple[str, str, str | None, str | No
 
 
 def _untransposed(program: Program, name: str) -> str | None:
-    """The tensor whose last two dimensions were exchanged, if that is how `name` came to be."""
+    """Returns the tensor of which `name` exchanges the last two dimensions, or None."""
     shape = program.shape(name)
     wanted = (*shape[:-2], shape[-1], shape[-2])
     reshape = made_by(program, name, "Reshape")
@@ -102,7 +102,7 @@ def _untransposed(program: Program, name: str) -> str | None:
 
 
 def _transposed(program: Program, name: str, at: Node) -> str:
-    """A new node that exchanges the last two dimensions."""
+    """Adds a node that exchanges the last two dimensions; returns its result."""
     shape = program.shape(name)
     made = f"{name}.transposed"
     if made not in program.values:
@@ -117,23 +117,23 @@ def _transposed(program: Program, name: str, at: Node) -> str:
 
 
 def _grouped(program: Program, query: str, key: str, value: str) -> tuple[str, str]:
-    """The key and value heads before each was repeated for its group of query heads."""
-    found = _unrepeated(program, key), _unrepeated(program, value)
-    if found[0] is None or found[1] is None:
+    """Returns the key and value heads before each was repeated for its group of query heads."""
+    single = _unrepeated(program, key), _unrepeated(program, value)
+    if single[0] is None or single[1] is None:
         return key, value
-    heads = [program.shape(name)[-3] for name in (query, found[0], found[1])]
-    return (found[0], found[1]) if heads[1] == heads[2] < heads[0] else (key, value)
+    heads = [program.shape(name)[-3] for name in (query, single[0], single[1])]
+    return (single[0], single[1]) if heads[1] == heads[2] < heads[0] else (key, value)
 
 
 def _unrepeated(program: Program, name: str) -> str | None:
-    """x where a tensor is reshape(expand(x[:, :, None])), the repeat of each of its heads."""
+    """Returns x if a tensor is reshape(expand(x[:, :, None])), which repeats each of its heads."""
     merged = made_by(program, name, "Reshape")
     expanded = made_by(program, merged.inputs[0], "Expand") if merged else None
     opened = made_by(program, expanded.inputs[0], "Unsqueeze", "Reshape") if expanded else None
     if merged is None or expanded is None or opened is None:
         return None
     if expanded.origin and not expanded.origin.startswith("scaled_dot_product_attention"):
-        return None  # the model repeats them itself
+        return None  # the model itself repeats them
     source = opened.inputs[0]
     before, wide = program.shape(source), program.shape(expanded.outputs[0])
     if len(before) != 4 or len(wide) != 5:
@@ -145,7 +145,7 @@ def _unrepeated(program: Program, name: str) -> str | None:
 
 
 def _weighted_values(program: Program, softmax: Node) -> tuple[Node, float] | None:
-    """(the product with the values, share dropped), past the guard and the dropout."""
+    """Returns (the product with the values, fraction dropped), past the guard and the dropout."""
     name, dropout = softmax.outputs[0], 0.0
     guarded = _guard(program, name)
     name = guarded.outputs[0] if guarded is not None else name
@@ -162,7 +162,7 @@ def _weighted_values(program: Program, softmax: Node) -> tuple[Node, float] | No
 
 
 def _guard(program: Program, name: str) -> Node | None:
-    """`where(isnan(p), 0, p)`: rows that are masked whole become zero."""
+    """Returns `where(isnan(p), 0, p)`, which turns fully masked rows to zero, or None."""
     readers = program.consumers[name]
     tests = [n for n in readers if n.type == "IsNaN"]
     choices = [n for n in readers if n.type == "Where" and n.inputs[2] == name]
@@ -172,7 +172,7 @@ def _guard(program: Program, name: str) -> Node | None:
 
 
 def _boolean(program: Program, mask: str) -> str:
-    """The mask as PyTorch takes it, true where a position is seen; else the mask itself."""
+    """Returns the mask as PyTorch takes it, true where a position is seen; else the mask itself."""
     array = program.constant(mask)
     if array is not None and array.dtype != np.bool_:
         seen = array == 0
@@ -189,7 +189,7 @@ def _boolean(program: Program, mask: str) -> str:
 
 
 def _is_causal(program: Program, mask: str) -> bool:
-    """Whether a constant mask lets each row see itself and what stands before it."""
+    """Returns whether a constant mask lets each row see itself and what precedes it."""
     array = peek(program, mask)
     if array is None or array.ndim < 2 or array.shape[-1] != array.shape[-2]:
         return False

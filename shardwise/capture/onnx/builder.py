@@ -1,7 +1,7 @@
-"""Collects ATen operators and makes the graph of them.
+"""Collects ATen operators and makes a graph of them.
 
-What is a parameter is decided at the end, from how each initialiser is used: ONNX does not say.
-PyTorch's exporter does, in its notes; what it names is taken from there.
+What is a parameter is decided at the end, from how each initialiser is used, because ONNX does not
+say. PyTorch's exporter does, in its notes, which take precedence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VIEW_KINDS = frozenset(
     {"view", "transpose", "permute", "expand", "slice", "select", "split_with_sizes", "cat",
      "index_select", "index", "pad", "flip", "repeat", "to", "t"}
 )  # fmt: skip
-"""Operators that give back what they read: a weight stays one."""
+"""Operators that return what they read: a weight stays a weight."""
 
 _NEVER = frozenset({"running_mean", "running_var", "attn_mask", "condition", "hx.0", "hx.1", "hx"})
 
@@ -52,7 +52,7 @@ class _Emitted:
 
 
 class Builder:
-    """What translation rules work with; `absorbed` has the ids of nodes that others took in."""
+    """What translation rules work with; `absorbed` has the ids of nodes merged into others."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -62,7 +62,7 @@ class Builder:
         self._stored: dict[str, Shape] = {}
         self._temporary = 0
 
-    # what rules ask
+    # What rules ask
 
     def shape(self, name: str) -> Shape:
         return self.program.shape(name)
@@ -71,12 +71,10 @@ class Builder:
         return len(self.shape(name))
 
     def dtype(self, name: str) -> str:
-        found = self.program.values[name].dtype
-        if found is None:
-            raise CaptureError(
-                f"the type of {name!r} is not known", field=f"graph.value_info {name}"
-            )
-        return found
+        dtype = self.program.values[name].dtype
+        if dtype is None:
+            raise CaptureError(f"the type of {name!r} is unknown", field=f"graph.value_info {name}")
+        return dtype
 
     def constant(self, name: str) -> Array | None:
         return self.program.constant(name)
@@ -85,14 +83,14 @@ class Builder:
         return [self.constant(name) for name in node.inputs]
 
     def number(self, name: str) -> float | int | None:
-        """The one number that a constant holds."""
-        found = number(self.program, name) if name else None
-        if found is None:
+        """Returns the one number that a constant holds, or None."""
+        value = number(self.program, name) if name else None
+        if value is None:
             return None
-        return int(found) if not self.program.values[name].is_float else found
+        return int(value) if not self.program.values[name].is_float else value
 
     def is_weight(self, name: str) -> bool:
-        """Whether a tensor is an initialiser that may be trained."""
+        """Returns whether a tensor is an initialiser that may be trained."""
         value = self.program.values[name]
         return value.origin == "initialiser" and value.is_float and value.constant is None
 
@@ -106,7 +104,7 @@ class Builder:
         outputs: Sequence[str],
         node: Node,
     ) -> None:
-        """Add an operator; `attributes` are the schema's, in JSON's types."""
+        """Adds an operator; `attributes` are the schema's, in JSON's types."""
         self._emitted.append(
             _Emitted(
                 kind,
@@ -118,21 +116,21 @@ class Builder:
         )
 
     def temporary(self, shape: Sequence[int], dtype: str) -> str:
-        """A new tensor between two operators of one node."""
+        """Returns a new tensor between two operators of one node."""
         self._temporary += 1
         name = f"shardwise::{self._temporary}"
         self.program.values[name] = Value(name, tuple(shape), dtype)
         return name
 
     def rename(self, name: str, source: str) -> None:
-        """`name` is just another name of `source`."""
+        """Makes `name` just another name of `source`."""
         self._alias[name] = self.resolve(source)
 
     def resolve(self, name: str) -> str:
         return self._alias.get(name, name)
 
     def store(self, name: str, shape: Shape, source: str = "") -> str:
-        """A weight under another shape (transposed, without leading ones), or a part of one."""
+        """Stores a weight in another shape (transposed, without leading ones), or a part of one."""
         if name != source and source:
             origin = self.program.values[source]
             self.program.values[name] = Value(name, shape, origin.dtype, "initialiser")
@@ -146,18 +144,20 @@ class Builder:
         return len(self._emitted), frozenset(self.absorbed)
 
     def reset(self, mark: tuple[int, frozenset[int]]) -> None:
-        """Forget what was emitted since `mark`."""
+        """Forgets what was emitted since `mark`."""
         del self._emitted[mark[0] :]
         self.absorbed = set(mark[1])
 
     # the graph
 
     def finish(self, name: str) -> Graph:
-        """The graph of what the outputs need, with every input."""
+        """Returns the graph of what the outputs need, with every input."""
         outputs = [self.resolve(o) for o in self.program.outputs]
         made = {o for e in self._emitted for o in e.outputs}
         if not made & set(outputs):
-            raise CaptureError("computes nothing", field="graph.output", expected="a model")
+            raise CaptureError(
+                "the graph computes nothing", field="graph.output", expected="a model"
+            )
         kept = self._live(set(outputs))
         roles = self._initialiser_roles(kept)
         names = Names()
@@ -181,10 +181,10 @@ class Builder:
                 tensors[shown] = Tensor(shown, self.shape(out), self.dtype(out), role)
             e.attributes["tensor_arguments"] = [role for role, _ in e.arguments]
             inputs = tuple(called[n] for _, n in e.arguments)
-            found = Operator(
+            operator = Operator(
                 op_name, e.kind, inputs, tuple(called[o] for o in e.outputs), e.attributes, scope
             )
-            operators.append(found)
+            operators.append(operator)
         return Graph(name, tensors, tuple(operators))
 
     def _live(self, needed: set[str]) -> list[_Emitted]:
@@ -204,7 +204,7 @@ class Builder:
         return Tensor(name, shape, self.dtype(source), "input", 0 if batched else None)
 
     def _initialiser_roles(self, kept: list[_Emitted]) -> dict[str, Role]:
-        """parameter or buffer for everything that is read and never made."""
+        """Returns parameter or buffer for everything that is read and never made."""
         made = {o for e in kept for o in e.outputs} | set(self.program.inputs)
         uses: dict[str, list[tuple[str, str]]] = {}
         views: dict[str, list[str]] = {}
@@ -233,7 +233,7 @@ class Builder:
             value = self.program.values[name]
             said = self.program.exporter_roles.get(name)
             is_weight = value.dtype in FLOAT_DTYPES and value.constant is None
-            # Where the exporter names its parameters, only folded weights are left unnamed.
+            # If the exporter names its parameters, only folded weights are left unnamed.
             roles[name] = said or (
                 "parameter" if is_weight and trained(name, strict=noted) else "buffer"
             )
@@ -247,7 +247,7 @@ class Builder:
 
 
 def plain(value: Any) -> Any:
-    """A JSON value, as in other captured graphs: non-finite numbers as text."""
+    """Returns a JSON value, as in other captured graphs: non-finite numbers as text."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,9 +1,9 @@
-"""An ONNX file into its training graph.
+"""Captures an ONNX file as its training graph.
 
 The file's operators are translated to the ATen operators that they were, or would have been, in
 PyTorch (ADR 0008), so that one TDL description serves both. Only shapes and data types of weights
-are used: external data is never opened. A file without a loss is taken as it is: backward then
-starts from its outputs.
+are used: external data is never opened. A file without a loss is accepted: backward then starts
+from its outputs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from shardwise.graph.validate import validate_graph
 
 
 def capture_onnx(path: str, sizes: Sizes, name: str) -> Graph:
-    """The training graph of the ONNX file at `path`.
+    """Returns the training graph of the ONNX file at `path`.
 
     `sizes` binds the dimensions that the file leaves open. Raises CaptureError for a file that is
-    no ONNX model, or whose shapes cannot be known; warns with CaptureWarning of what the file
-    lacks (a loss, parameters that its exporter merged).
+    not an ONNX model, or whose shapes cannot be determined; warns with CaptureWarning of what the
+    file lacks (a loss, parameters that its exporter merged).
     """
     require_onnx()
     try:

@@ -1,6 +1,6 @@
-"""What a node gives for known inputs, in numpy: shape arithmetic, masks, positions.
+"""Computes a node's outputs from known inputs, in numpy: shape arithmetic, masks, positions.
 
-Only what exporters build such things from is here; anything else stays an operator.
+It covers only what exporters build such things from; anything else stays an operator.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from shardwise.capture.onnx.program import Array, Node
 Evaluate = Callable[[Node, list[Array | None]], Sequence[Array]]
 
 FAILURES = (ValueError, TypeError, IndexError, KeyError, ArithmeticError, MemoryError)
-"""What numpy raises on arguments that do not fit; the node then stays as it is."""
+"""What numpy raises on arguments that do not fit; the node then stays unchanged."""
 
 
 def evaluate(node: Node, inputs: list[Array | None]) -> Sequence[Array] | None:
-    """The outputs of a node, or None where it cannot be computed here."""
+    """Returns the outputs of a node, or None if it cannot be computed here."""
     rule = _RULES.get(node.type) if node.is_standard else None
     if rule is None:
         return None
@@ -35,7 +35,7 @@ def _simple(function: Callable[..., Any]) -> Evaluate:
 
 
 def _like(function: Callable[..., Any]) -> Evaluate:
-    """A function whose result keeps the dtype of its first input (no promotion)."""
+    """Returns a rule whose result keeps the dtype of its first input (no promotion)."""
 
     def rule(node: Node, inputs: list[Array | None]) -> Sequence[Array]:
         first = _given(inputs, 0)
@@ -45,19 +45,19 @@ def _like(function: Callable[..., Any]) -> Evaluate:
 
 
 def _given(inputs: list[Array | None], position: int) -> Array:
-    found = inputs[position]
-    if found is None:
+    value = inputs[position]
+    if value is None:
         raise ValueError("an input is missing")
-    return found
+    return value
 
 
 def ints(value: Array | Sequence[int] | int | None) -> list[int]:
-    """Whole numbers from an attribute or a constant."""
+    """Returns integers from an attribute or a constant."""
     return [int(v) for v in np.asarray([] if value is None else value).reshape(-1)]
 
 
 def axes_of(node: Node, inputs: list[Array | None], position: int = 1) -> list[int] | None:
-    """Axes that older operator sets give as an attribute, newer ones as an input."""
+    """Returns axes, which older operator sets give as an attribute, newer ones as an input."""
     if "axes" in node.attributes:
         return ints(node.attributes["axes"])
     if position < len(inputs) and inputs[position] is not None:
@@ -66,7 +66,7 @@ def axes_of(node: Node, inputs: list[Array | None], position: int = 1) -> list[i
 
 
 def reshaped(shape: Sequence[int], wanted: Sequence[int], allowzero: bool = False) -> list[int]:
-    """The target of a Reshape: 0 keeps an extent, -1 takes what is left."""
+    """Returns the target of a Reshape: 0 keeps an extent, -1 takes what is left."""
     target = [
         shape[place] if extent == 0 and not allowzero else extent
         for place, extent in enumerate(wanted)
@@ -80,7 +80,7 @@ def reshaped(shape: Sequence[int], wanted: Sequence[int], allowzero: bool = Fals
 def slice_places(
     node: Node, inputs: list[Array | None], shape: Sequence[int]
 ) -> list[tuple[int, int, int, int]]:
-    """(axis, start, stop, step) of each sliced axis, as numpy takes them."""
+    """Returns (axis, start, stop, step) of each sliced axis, as numpy takes them."""
     if "starts" in node.attributes:
         starts, ends = ints(node.attributes["starts"]), ints(node.attributes["ends"])
         axes = ints(node.attributes.get("axes", range(len(starts))))
@@ -90,11 +90,11 @@ def slice_places(
         starts, ends = ints(_given(given, 1)), ints(_given(given, 2))
         axes = ints(given[3]) if given[3] is not None else list(range(len(starts)))
         steps = ints(given[4]) if given[4] is not None else [1] * len(starts)
-    found = []
+    places = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         at = axis % len(shape)
-        found.append((at, *slice(start, end, step).indices(shape[at])))
-    return found
+        places.append((at, *slice(start, end, step).indices(shape[at])))
+    return places
 
 
 def _slice(node: Node, inputs: list[Array | None]) -> Sequence[Array]:
@@ -183,7 +183,7 @@ def _split(node: Node, inputs: list[Array | None]) -> Sequence[Array]:
 
 
 def split_sizes(node: Node, inputs: list[Array | None], extent: int) -> list[int]:
-    """Sizes of the pieces of a Split: given, or as even as they can be."""
+    """Returns sizes of the pieces of a Split: given, or as even as possible."""
     if "split" in node.attributes:
         return ints(node.attributes["split"])
     if len(inputs) > 1 and inputs[1] is not None:

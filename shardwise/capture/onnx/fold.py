@@ -1,9 +1,9 @@
-"""One walk over a program: shapes inferred, constants computed, nodes that change nothing dropped.
+"""One walk over a program: infers shapes, computes constants, drops nodes that change nothing.
 
 Exporters spell out shape arithmetic (Shape, Gather, Concat, Reshape), masks and positions. What
 depends on constants alone and stays small is computed here; conditions that are then known choose
-their branch; identities, casts to the same type and views to the same shape become another name
-of their input. Nothing that is computed from weights is touched.
+their branch; identities, casts to the same type and views to the same shape become another name of
+their input. Nothing computed from weights is touched.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from shardwise.errors import CaptureError
 from shardwise.graph.graph import DTYPE_BYTES
 
 ALL_CONSTANTS_BYTES = 8 * MAX_CONSTANT_BYTES
-"""What computed constants may take together; beyond it they stay operators."""
+"""How much computed constants may take together; beyond it they stay operators."""
 
 _RANDOM = frozenset({"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"})
 _GROWING = frozenset({"Expand", "ConstantOfShape", "Range", "Tile", "Pad", "Resize"})
 
 
 def fold(program: Program) -> None:
-    """Bring `program` to its live nodes with inferred shapes; raises CaptureError by field."""
+    """Reduces `program` to live nodes with inferred shapes; raises CaptureError by field."""
     walk = _Walk(program)
     walk.over(program.nodes)
     program.nodes = walk.kept
@@ -48,7 +48,7 @@ def fold(program: Program) -> None:
         program.outputs[position] = walk.resolve(name)
         if program.outputs[position] not in program.values:
             raise CaptureError(
-                f"nothing makes the output {name!r}", field=f"graph.output[{position}]"
+                f"no node makes the output {name!r}", field=f"graph.output[{position}]"
             )
     program.drop_dead()
 
@@ -80,7 +80,7 @@ class _Walk:
     def _visit(self, node: Node) -> None:
         if node.domain == OWN_DOMAIN:
             raise CaptureError(
-                f"{node.domain!r} is no domain of a file", field=f"{node.field}.domain"
+                f"{node.domain!r} is a reserved domain", field=f"{node.field}.domain"
             )
         self._resolve_inputs(node)
         for place, name in enumerate(node.outputs):
@@ -112,7 +112,7 @@ class _Walk:
             known = node.inputs[place] in self._values or self._sequences.knows(name)
             if name and not known:
                 raise CaptureError(
-                    f"{node.name} ({node.type}) reads {name!r}, which nothing before it makes",
+                    f"{node.name} ({node.type}) reads {name!r}, which no earlier node makes",
                     field=f"{node.field}.input[{place}]",
                     expected="nodes in order, and every tensor in the file",
                 )
@@ -120,21 +120,19 @@ class _Walk:
     def _constant(self, node: Node) -> None:
         name = node.outputs[0]
         if "value" in node.attributes:
-            found = array_of(node.attributes["value"], node.field)
+            array = array_of(node.attributes["value"], node.field)
         else:
             made = evaluate(node, [])
-            found = made[0] if made else None
-        if found is None:
-            raise CaptureError(
-                f"{node.name} (Constant) has no tensor that can be read", field=node.field
-            )
-        # Large float constants may be weights: some exporters write them so.
-        value = Value(name, found.shape, found.dtype.name, "initialiser", content=found)
-        value.constant = None if value.is_float and found.size > 1 else found
+            array = made[0] if made else None
+        if array is None:
+            raise CaptureError(f"{node.name} (Constant) has no readable tensor", field=node.field)
+        # Large float constants may be weights: some exporters write them as constants.
+        value = Value(name, array.shape, array.dtype.name, "initialiser", content=array)
+        value.constant = None if value.is_float and array.size > 1 else array
         self._values[name] = value
 
     def _chosen(self, node: Node) -> bool:
-        """Write out the branch of an If whose condition is known."""
+        """Inlines the branch of an If whose condition is known."""
         condition = self._program.constant(node.input(0))
         if condition is None or condition.size != 1:
             return False
@@ -152,16 +150,16 @@ class _Walk:
         return True
 
     def _with_outer_inputs(self, node: Node) -> None:
-        """A node with a body also reads what its body takes from outside."""
+        """Adds to a node's inputs what its bodies read from outside."""
         for attribute in node.proto.attribute if node.proto is not None else ():
             for body in (attribute.g, *attribute.graphs):
                 for name in _outer_names(body):
-                    found = self.resolve(name)
-                    if found in self._values and found not in node.inputs:
-                        node.inputs.append(found)
+                    source = self.resolve(name)
+                    if source in self._values and source not in node.inputs:
+                        node.inputs.append(source)
 
     def _computed(self, node: Node) -> bool:
-        """Replace a node by its result, where that is known and small."""
+        """Replaces a node by its result if that is known and small."""
         if node.type in _RANDOM or not all(node.outputs):
             return False
         made: Sequence[Array] | None = self._by_type_alone(node)
@@ -179,7 +177,7 @@ class _Walk:
         return True
 
     def _by_type_alone(self, node: Node) -> list[Array] | None:
-        """Shape and Size need to know the shape alone, CastLike of its second input the type."""
+        """Computes Shape and Size from the shape alone, CastLike from its second input's type."""
         if node.type == "CastLike" and node.is_standard:
             data, like = self._program.constant(node.inputs[0]), self._values[node.inputs[1]]
             if data is None or like.dtype is None:
@@ -194,11 +192,11 @@ class _Walk:
         return [np.asarray(prod(shape), dtype=np.int64)] if node.type == "Size" else None
 
     def _affordable(self, node: Node, inputs: list[Array | None]) -> bool:
-        """Whether the results are small, before they are made."""
+        """Returns whether the results are small, before they are made."""
         for name in node.outputs:
             value = self._values[name]
             if value.shape is None or value.dtype is None:
-                # Its size cannot be told beforehand; it may only be about as large as its inputs.
+                # Its size is unknown in advance; it may only be about as large as its inputs.
                 small = all(c.size < 4096 for c in inputs if c is not None)
                 if node.type in _GROWING or not small:
                     return False
@@ -228,7 +226,7 @@ _ALWAYS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Ca
 
 
 def _changes_nothing(node: Node, program: Program, data: Value) -> bool:
-    """Whether a node whose result has its input's shape and type gives just its input."""
+    """Returns whether a node whose result has its input's shape and type returns its input."""
     if node.type in _ALWAYS:
         return True
     if node.type in ("Concat", "Sum", "Mean", "Max", "Min"):
@@ -249,7 +247,7 @@ def _changes_nothing(node: Node, program: Program, data: Value) -> bool:
 
 
 def dropout_ratio(node: Node, program: Program) -> float:
-    """What share a Dropout drops; 0.5 where it does not say."""
+    """Returns the fraction that a Dropout drops; 0.5 if it does not say."""
     given: Any = node.attributes.get("ratio", 0.5)
     ratio = program.constant(node.input(1))
     if ratio is not None and ratio.size == 1:
@@ -258,7 +256,7 @@ def dropout_ratio(node: Node, program: Program) -> float:
 
 
 def _outer_names(body: Any) -> list[str]:
-    """Names that a body reads and does not make."""
+    """Returns names that a body reads and does not make."""
     made = {t.name for t in body.initializer} | {i.name for i in body.input}
     outer = []
     for node in body.node:

@@ -1,4 +1,4 @@
-"""Runs of nodes that exporters write for one PyTorch operator, brought back to one node.
+"""Fuses runs of nodes that exporters write for one PyTorch operator into one node.
 
 - attention: `softmax(√s·q @ (√s·k)ᵀ + mask) @ v`, both factors scaled, is how exporters write
   scaled_dot_product_attention; attention that a model spells out itself scales once and stays.
@@ -7,7 +7,7 @@
 - `x · sigmoid(x)` (silu), `x/2 · (1 + erf(x/√2))` (gelu), `1 / sqrt(x)` (rsqrt).
 - `x @ Wᵀ + b` with a weight is one linear layer: see translate.
 
-What backward keeps differs between a run and its operator, so this is a matter of memory too.
+What backward keeps differs between a run and its operator, so this also affects memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardwise.capture.onnx.recurrent import fuse_recurrent
 
 
 def fuse(program: Program) -> None:
-    """Replace the runs above, in place."""
+    """Replaces the runs above, in place."""
     for rule in (fuse_attention, fuse_recurrent, fuse_activations):
         rule(program)
         program.link()

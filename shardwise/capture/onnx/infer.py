@@ -12,15 +12,15 @@ from shardwise.errors import CaptureError
 
 _OTHERS = (RuntimeError, ValueError, TypeError)
 _SMALL = 4096
-"""Elements of a constant that may say what shape an output has."""
+"""The number of elements up to which a constant may determine an output's shape."""
 
 
 def infer(node: Node, program: Program) -> list[Value]:
-    """The named outputs of a node; a shape is None where nothing tells it."""
-    found = _by_schema(node, program)
+    """Returns the named outputs of a node; a shape is None if nothing determines it."""
+    inferred = _by_schema(node, program)
     values = []
     for name in filter(None, node.outputs):
-        shape, dtype = found.get(name, (None, None))
+        shape, dtype = inferred.get(name, (None, None))
         declared = program.declared.get(name)
         if declared is not None:
             shape = declared[0] if shape is None else shape
@@ -60,7 +60,7 @@ def _by_schema(node: Node, program: Program) -> dict[str, tuple[Shape | None, st
             schema, proto, types, data, opset_imports=opset, ir_version=program.ir_version
         )
     except checker.ValidationError:
-        # Exporters write nodes that break the rules of types (a float plus a boolean mask).
+        # Exporters write nodes that break the type rules (a float plus a boolean mask).
         return _broadcast(node, program)
     except (shape_inference.InferenceError, *_OTHERS) as error:
         raise CaptureError(
@@ -72,7 +72,7 @@ def _by_schema(node: Node, program: Program) -> dict[str, tuple[Shape | None, st
 
 
 def _check(node: Node, schema: Any) -> None:
-    """Refuse a node whose inputs, outputs or attributes are not those of its operator."""
+    """Refuses a node whose inputs, outputs or attributes are not those of its operator."""
     limits = (
         ("input", node.inputs[: len(node.proto.input)] if node.proto else node.inputs,
          schema.min_input, schema.max_input),
@@ -91,14 +91,14 @@ def _check(node: Node, schema: Any) -> None:
                 f"{node.name} ({node.type}) lacks an input", field=f"{node.field}.input[{place}]"
             )
     if not node.outputs[0]:
-        raise CaptureError(f"{node.name} makes nothing", field=f"{node.field}.output[0]")
+        raise CaptureError(f"{node.name} has no output", field=f"{node.field}.output[0]")
     given = {a.name: int(a.type) for a in node.proto.attribute} if node.proto else {}
     for name, wanted in schema.attributes.items():
         if wanted.required and name not in node.attributes:
             raise CaptureError(f"{node.name} ({node.type}) lacks {name}", field=node.field)
         if name in given and given[name] != int(wanted.type.value):
             raise CaptureError(
-                f"{node.name} ({node.type}): {name} has another type",
+                f"{node.name} ({node.type}): {name} has the wrong type",
                 field=f"{node.field}.{name}",
                 expected=str(wanted.type).rpartition(".")[2],
             )
@@ -112,7 +112,7 @@ def _check(node: Node, schema: Any) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """onnx's own words, without the places in its sources."""
+    """Returns onnx's own words, without locations in its sources."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return re.sub(
         r"\[[A-Za-z]*Error\]|\(op_type:[^)]*\):?|[\w/.]+\.(?:cc|h):\d+:?", "", text
@@ -123,7 +123,7 @@ _ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 
 
 def _broadcast(node: Node, program: Program) -> dict[str, tuple[Shape | None, str | None]]:
-    """Arithmetic of unlike types: shapes broadcast, and the type is the float's."""
+    """Infers arithmetic of unlike types: shapes broadcast, and the type is the float's."""
     if node.type not in _ARITHMETIC or not node.is_standard:
         return {}
     values = [program.values[name] for name in node.inputs if name]

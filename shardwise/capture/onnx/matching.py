@@ -1,4 +1,4 @@
-"""Small questions that the fusion of nodes asks of a program."""
+"""Small questions that the fusion of nodes asks about a program."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shardwise.graph.graph import DTYPE_BYTES
 
 
 def made_by(program: Program, name: str, *types: str) -> Node | None:
-    """The standard node of one of `types` that makes a tensor."""
+    """Returns the standard node of one of `types` that makes a tensor, or None."""
     node = program.producer.get(name)
     return node if node is not None and node.is_standard and node.type in types else None
 
 
 def number(program: Program, name: str) -> float | None:
-    """The one number that a constant holds, or None."""
+    """Returns the one number that a constant holds, or None."""
     array = program.constant(name)
     if array is None or array.size == 0 or array.dtype.kind in "cOSU":
         return None
@@ -29,7 +29,7 @@ def number(program: Program, name: str) -> float | None:
 
 
 def scaled(program: Program, name: str) -> tuple[str, float]:
-    """(x, s) where a tensor is x · s or x / s for a number; else itself and 1."""
+    """Returns (x, s) if a tensor is x · s or x / s for a number; else itself and 1."""
     node = made_by(program, name, "Mul", "Div")
     if node is None:
         return name, 1.0
@@ -42,14 +42,14 @@ def scaled(program: Program, name: str) -> tuple[str, float]:
 
 
 def other_input(node: Node, name: str) -> str | None:
-    """The other input of a node of two."""
+    """Returns the other input of a node with two inputs."""
     if len(node.inputs) != 2 or name not in node.inputs:
         return None
     return node.inputs[1 - node.inputs.index(name)]
 
 
 def replace(program: Program, new: Node, old: Iterable[Node]) -> None:
-    """Put `new` where the last of `old` stood; what nothing reads any more goes."""
+    """Puts `new` where the last of `old` was; removes what nothing reads any more."""
     gone = {id(node) for node in old}
     last = max(i for i, node in enumerate(program.nodes) if id(node) in gone)
     program.nodes[last] = new
@@ -58,7 +58,7 @@ def replace(program: Program, new: Node, old: Iterable[Node]) -> None:
 
 
 def peek(program: Program, name: str, depth: int = 8) -> Array | None:
-    """What a tensor holds, from initialisers that may only be looked at; None if unknown."""
+    """Returns what a tensor holds, from initialisers too; None if unknown."""
     value = program.values[name]
     if value.constant is not None or value.content is not None:
         return value.constant if value.constant is not None else value.content
@@ -74,5 +74,5 @@ def peek(program: Program, name: str, depth: int = 8) -> Array | None:
 
 
 def close(a: float, b: float) -> bool:
-    """Equal but for the rounding of a half-precision constant."""
+    """Returns whether two numbers are equal up to the rounding of a half-precision constant."""
     return abs(a - b) <= 4e-3 * max(abs(a), abs(b), 1e-12)

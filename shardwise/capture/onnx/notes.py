@@ -1,4 +1,4 @@
-"""What a captured ONNX file lacks, said as warnings."""
+"""Warns of what a captured ONNX file lacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwise.graph.graph import FLOAT_DTYPES, Graph
 
 
 def note_gaps(program: Program, graph: Graph) -> None:
-    """Warn of a missing loss and of parameters that the exporter lists and the file has lost."""
+    """Warns of a missing loss and of listed parameters that the file has lost."""
     outputs = [t for t in graph.tensors.values() if t.role == "output"]
     if not any(t.elements == 1 and t.dtype in FLOAT_DTYPES for t in outputs):
         _note(
@@ -29,11 +29,11 @@ def note_gaps(program: Program, graph: Graph) -> None:
 
 
 def _lost(program: Program, graph: Graph) -> list[str]:
-    """Listed parameters without a tensor of their own.
+    """Returns listed parameters without a tensor of their own.
 
-    A weight whose transpose was folded has another name, and a tied one that of its twin: as many
-    parameters as are listed for a module must be read in it. Vectors are not tied: one that
-    belongs to another module was merged.
+    A weight whose transpose was folded has another name, and a tied one that of its twin: each
+    module must read as many parameters as are listed for it. Vectors are not tied: one that belongs
+    to another module was merged.
     """
     scopes = {op.scope for op in graph.operators}
     read: dict[str, set[str]] = {}
@@ -48,16 +48,16 @@ def _lost(program: Program, graph: Graph) -> list[str]:
     lost = []
     for scope, names in listed.items():
         if scope not in scopes and len(names) == 1:
-            continue  # the other name of a tied one
-        found = {
+            continue  # the other name of a tied parameter
+        own = {
             name
             for name in read.get(scope, ())
             if len(graph.tensors[name].shape) != 1
             or name.rpartition(".")[0] in (scope, "")
             or name not in program.exporter_roles
         }
-        if len(found) < len(names):
-            lost += [name for name in names if name not in found and name not in graph.tensors]
+        if len(own) < len(names):
+            lost += [name for name in names if name not in own and name not in graph.tensors]
     return lost
 
 

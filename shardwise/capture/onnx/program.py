@@ -1,4 +1,4 @@
-"""The graph of an ONNX file in plain types, free of protobuf beside each node's own message."""
+"""The graph of an ONNX file in plain types; protobuf only in each node's own message."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Shape = tuple[int, ...]
 Origin = Literal["input", "initialiser", "made"]
 
 OWN_DOMAIN = "shardwise"
-"""Domain of the nodes that fusion makes; no file can have them."""
+"""Domain of the nodes that fusion makes; files cannot use it."""
 
 MAX_CONSTANT_BYTES = 64 * 2**20
-"""Largest constant that is evaluated or looked into."""
+"""Largest constant that is evaluated or inspected."""
 
 _DTYPES = {
     1: "float32",
@@ -48,9 +48,9 @@ ONNX_DTYPES = {name: number for number, name in _DTYPES.items()}
 class Value:
     """One tensor of the file.
 
-    `constant` is its content where that is known and may be computed with; `content` where it
-    may only be looked at (an initialiser that could as well be a weight); `elsewhere` says that
-    it lies in another file. `shape` and `dtype` are None until they are known.
+    `constant` is its content if that is known and may be computed with; `content` if it may only be
+    inspected (an initialiser that might be a weight); `elsewhere` says that it is in another file.
+    `shape` and `dtype` are None until they are known.
     """
 
     name: str
@@ -74,8 +74,8 @@ class Value:
 class Node:
     """One operator; absent optional inputs are empty names.
 
-    `field` says where in the file it stands, `origin` which operator of the exported program it
-    was written for, where the exporter tells.
+    `field` is its location in the file; `origin` is the operator of the exported program that it
+    was written for, if the exporter says.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Node:
     origin: str = ""
 
     def input(self, position: int) -> str:
-        """The name at a position, empty where there is none."""
+        """Returns the name at a position, empty if there is none."""
         return self.inputs[position] if position < len(self.inputs) else ""
 
     @property
@@ -100,7 +100,7 @@ class Node:
 
 @dataclass
 class Program:
-    """The file: `exporter_roles` is what the exporter says of its initialisers, if it does."""
+    """The file: `exporter_roles` is what the exporter says about its initialisers, if anything."""
 
     nodes: list[Node]
     values: dict[str, Value]
@@ -114,29 +114,29 @@ class Program:
     producer: dict[str, Node] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape:
-        found = self.values[name].shape
-        if found is None:
+        shape = self.values[name].shape
+        if shape is None:
             node = self.producer.get(name)
             for source in node.inputs if node is not None else ():
                 if source and self.values[source].elsewhere:
                     raise CaptureError(
-                        f"its shape hangs on {source!r}, which lies in external data that is "
+                        f"its shape depends on {source!r}, which is in external data that is "
                         "not read",
                         field=f"graph.value_info {name}",
-                        expected="whole numbers inside the file",
+                        expected="integers inside the file",
                     )
             raise CaptureError(
-                f"the shape of {name!r} is not known",
+                f"the shape of {name!r} is unknown",
                 field=f"graph.value_info {name}",
                 expected="a file with static shapes, or with those of its unusual operators",
             )
-        return found
+        return shape
 
     def constant(self, name: str) -> Array | None:
         return self.values[name].constant if name else None
 
     def link(self) -> None:
-        """Bring `producer` and `consumers` up to date with `nodes`."""
+        """Updates `producer` and `consumers` to match `nodes`."""
         self.producer = {out: node for node in self.nodes for out in node.outputs if out}
         self.consumers = {name: [] for name in self.values}
         for node in self.nodes:
@@ -144,7 +144,7 @@ class Program:
                 self.consumers[name].append(node)
 
     def drop_dead(self) -> None:
-        """Remove nodes that no output needs, and bring the links up to date."""
+        """Removes nodes that no output needs, and updates the links."""
         needed = set(self.outputs)
         kept = []
         for node in reversed(self.nodes):
@@ -155,13 +155,13 @@ class Program:
         self.link()
 
     def sole_consumer(self, name: str) -> Node | None:
-        """The only reader of a tensor that is no output of the file."""
-        found = self.consumers[name]
-        return found[0] if len(found) == 1 and name not in self.outputs else None
+        """Returns the only reader of a tensor that is not an output of the file."""
+        readers = self.consumers[name]
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
 
 def load_program(model: Any, sizes: Sizes) -> Program:
-    """Take a ModelProto apart and bind its open dimensions; raises CaptureError by field."""
+    """Parses a ModelProto and binds its open dimensions; raises CaptureError by field."""
     graph = model.graph
     signature = _signature(graph)
     values: dict[str, Value] = {}
@@ -196,7 +196,7 @@ def load_program(model: Any, sizes: Sizes) -> Program:
 
 
 def to_nodes(protos: Iterable[Any], field: str) -> list[Node]:
-    """NodeProtos as nodes."""
+    """Converts NodeProtos to nodes."""
     listed = list(protos)
     for position, proto in enumerate(listed):
         names = (*proto.input, *proto.output, *(a.name for a in proto.attribute))
@@ -219,7 +219,7 @@ def to_nodes(protos: Iterable[Any], field: str) -> list[Node]:
 
 
 def array_of(tensor: Any, field: str) -> Array | None:
-    """The content of a TensorProto; None where it lies outside or is too large to look at."""
+    """Returns the content of a TensorProto; None if it is external or too large to inspect."""
     import onnx
     from onnx import numpy_helper
 
@@ -232,12 +232,12 @@ def array_of(tensor: Any, field: str) -> Array | None:
         return np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError) as error:
         raise CaptureError(
-            f"{tensor.name!r} does not hold what its shape says: {error}", field=field
+            f"{tensor.name!r} does not match its shape: {error}", field=field
         ) from None
 
 
 def _text(field: str, *values: object) -> None:
-    """protobuf gives bytes for text that is not UTF-8."""
+    """Refuses names that are not UTF-8, which protobuf returns as bytes."""
     for value in values:
         if not isinstance(value, str):
             raise CaptureError("a name that is not UTF-8", field=field, expected="text")
@@ -251,14 +251,14 @@ def _initialiser(tensor: Any, signature: Mapping[str, str], field: str) -> Value
         content = array_of(tensor, f"{field} {tensor.name}")
     value = Value(tensor.name, shape, dtype, "initialiser", content=content)
     value.elsewhere = tensor.data_location != 0
-    # Numbers and whole numbers are never weights; other floats may be.
+    # Single numbers and integers are never weights; other floats may be.
     if not value.is_float or value.elements == 1:
         value.constant = content
     return value
 
 
 def dtype_of(number: int, field: str) -> str:
-    """The name of an ONNX data type; raises CaptureError for one that graphs do not have."""
+    """Returns the name of an ONNX data type; raises CaptureError if graphs do not have it."""
     if number not in _DTYPES:
         raise CaptureError(
             f"data type {number} cannot be captured", field=field, expected=", ".join(ONNX_DTYPES)
@@ -267,7 +267,7 @@ def dtype_of(number: int, field: str) -> str:
 
 
 def onnx_array_type(dtype: str) -> Any:
-    """The numpy type of a dtype, bfloat16 included."""
+    """Returns the numpy type of a dtype, including bfloat16."""
     from onnx import helper
 
     return helper.tensor_dtype_to_np_dtype(ONNX_DTYPES[dtype])
@@ -288,8 +288,8 @@ def _open_shape(info: Any, field: str) -> tuple[tuple[int | str, ...], str]:
 
 
 def _declared(graph: Any, bound: Mapping[str, int]) -> dict[str, tuple[Shape, str]]:
-    """Shapes that the file itself gives, for operators that no inference knows."""
-    found = {}
+    """Returns shapes that the file itself gives, for operators that no inference covers."""
+    declared = {}
     for info in (*graph.value_info, *graph.output):
         kind = info.type.tensor_type
         if not info.type.HasField("tensor_type") or not kind.HasField("shape"):
@@ -300,8 +300,8 @@ def _declared(graph: Any, bound: Mapping[str, int]) -> dict[str, tuple[Shape, st
         ]
         if kind.elem_type in _DTYPES and None not in dims:
             shape = tuple(d for d in dims if d is not None)
-            found[info.name] = (shape, _DTYPES[kind.elem_type])
-    return found
+            declared[info.name] = (shape, _DTYPES[kind.elem_type])
+    return declared
 
 
 def _attribute(attribute: Any, field: str) -> Any:
@@ -324,7 +324,7 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 def _signature(graph: Any) -> dict[str, Literal["parameter", "buffer"]]:
-    """What PyTorch's exporter writes down of parameters and buffers."""
+    """Returns what PyTorch's exporter records about parameters and buffers."""
     text = next((entry.value for entry in graph.metadata_props if entry.key == _SIGNATURE), "")
     _text("graph.metadata_props", text)
     return {
@@ -334,7 +334,7 @@ def _signature(graph: Any) -> dict[str, Literal["parameter", "buffer"]]:
 
 
 def _scopes(proto: Any) -> list[str]:
-    """Modules from the outermost in, and the operator at the end, as PyTorch's exporter notes."""
+    """Returns modules, outermost first, then the operator, from PyTorch's exporter's notes."""
     for entry in proto.metadata_props:
         if entry.key == _SCOPES:
             return re.findall(r"'([^']*)'", str(entry.value))
@@ -342,7 +342,7 @@ def _scopes(proto: Any) -> list[str]:
 
 
 def _scope(proto: Any) -> str:
-    """The module that a node came from: by the exporter's notes, else by a path in its name."""
+    """Returns the module a node came from: by the exporter's notes, else a path in its name."""
     scopes = _scopes(proto)
     if scopes:
         return scopes[-2] if len(scopes) > 1 else ""

@@ -1,4 +1,4 @@
-"""ONNX files from disk, within the limits that every file has; external data stays unopened."""
+"""Reads ONNX files from disk, within the limits for every file; external data stays unopened."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from shardwise.errors import CaptureError
 from shardwise.files import read_bounded
 
 MAX_NODES = 1_000_000
-"""Most nodes of a file, local functions written out."""
+"""Most nodes a file may have, with local functions inlined."""
 
 
 def require_onnx() -> None:
-    """Raise CaptureError unless the onnx extra is installed."""
+    """Raises CaptureError unless the onnx extra is installed."""
     if importlib.util.find_spec("onnx") is None:
         raise CaptureError(
             "capturing ONNX files needs onnx, which is not installed",
@@ -22,10 +22,10 @@ def require_onnx() -> None:
 
 
 def read_model(path: str) -> Any:
-    """The ModelProto of a file, its local functions written out.
+    """Returns the ModelProto of a file, its local functions inlined.
 
-    Raises CaptureError for what is no ONNX model, and BadInput for a file that cannot be read or
-    is above the limit of every file (large weights belong into external data, which is not read).
+    Raises CaptureError if it is not an ONNX model, and BadInput for a file that cannot be read or
+    exceeds the limit for every file (large weights belong in external data, which is not read).
     """
     import onnx
     from google.protobuf.message import DecodeError
@@ -35,11 +35,13 @@ def read_model(path: str) -> Any:
     try:
         model.ParseFromString(data)
     except (DecodeError, RuntimeError, ValueError):
-        raise CaptureError("broken or cut off: not an ONNX model", field="the file") from None
+        raise CaptureError("not an ONNX model: broken or truncated", field="the file") from None
     if not model.HasField("graph") or not model.graph.node:
-        raise CaptureError("holds no graph", field="graph", expected="an ONNX model")
+        raise CaptureError("the file has no graph", field="graph", expected="an ONNX model")
     if not model.opset_import:
-        raise CaptureError("names no operator set", field="opset_import", expected="a version")
+        raise CaptureError(
+            "the file names no operator set", field="opset_import", expected="a version"
+        )
     return _without_functions(model)
 
 
@@ -54,13 +56,11 @@ def _without_functions(model: Any) -> Any:
     try:
         return onnx.inliner.inline_local_functions(model)
     except (RuntimeError, ValueError) as error:
-        raise CaptureError(
-            f"its functions cannot be written out: {error}", field="functions"
-        ) from None
+        raise CaptureError(f"its functions cannot be inlined: {error}", field="functions") from None
 
 
 def _written_out(model: Any) -> int:
-    """Nodes once every local function stands where it is called; small files may hide many."""
+    """Returns the number of nodes with local functions inlined; small files may hide many."""
     functions = {(f.domain, f.name): f for f in model.functions}
     sizes: dict[tuple[str, str], int] = {}
     opened: list[tuple[str, str]] = []

@@ -1,8 +1,8 @@
 """Recurrent layers: one ONNX node per layer becomes one operator for the stack.
 
 PyTorch writes a layer as LSTM (or GRU, RNN) over [time, batch, features], its result's directions
-merged by a transpose and a reshape, and, where batches come first, a transpose before and after
-the stack.
+merged by a transpose and a reshape, and, if batches come first, a transpose before and after the
+stack.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TYPES = ("LSTM", "GRU", "RNN")
 
 
 def fuse_recurrent(program: Program) -> None:
-    """Stack the layers that feed each other and nothing else."""
+    """Stacks layers whose only reader is the next layer."""
     for node in list(program.nodes):
         if node.is_standard and node.type in TYPES and program.producer.get(_y(node)) is node:
             _stack(program, node)
@@ -80,7 +80,10 @@ def _stack(program: Program, first: Node) -> None:
 
 
 def _plain(program: Program, node: Node) -> bool:
-    """A layer of PyTorch's kind: time first, no peepholes, no lengths, its last states unread."""
+    """Returns whether a layer has the form that PyTorch writes.
+
+    Time comes first, and there are no peepholes, no lengths and no readers of its last states.
+    """
     attributes = node.attributes
     unread = not any(program.consumers.get(name) for name in node.outputs[1:] if name)
     lengths = node.input(4)
@@ -97,7 +100,7 @@ def _plain(program: Program, node: Node) -> bool:
 
 
 def _merged(program: Program, layer: Node) -> Node | None:
-    """The node that brings [time, directions, batch, hidden] to [time, batch, features]."""
+    """Returns the node that brings [time, directions, batch, hidden] to [time, batch, features]."""
     name = _y(layer)
     shape = program.shape(name)
     if len(shape) != 4:

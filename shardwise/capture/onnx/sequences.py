@@ -1,4 +1,4 @@
-"""Sequences of tensors, as exporters write `split`, `chunk` and `unbind`: taken apart at once."""
+"""Takes apart sequences of tensors, as exporters write `split`, `chunk` and `unbind`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from shardwise.capture.onnx.program import Node, Program
 
 
 class Sequences:
-    """The tensors of each sequence whose makers and places are known."""
+    """The tensors of each sequence whose makers and positions are known."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._items: dict[str, list[str]] = {}
 
     def opened(self, node: Node) -> list[Node] | None:
-        """Plain nodes to visit in place of one that makes or joins a sequence, or None."""
+        """Returns plain nodes to visit in place of one that makes or joins a sequence, or None."""
         if not node.is_standard:
             return None
         if node.type == "SplitToSequence":
@@ -30,7 +30,7 @@ class Sequences:
         return None
 
     def item(self, node: Node) -> str | None:
-        """The tensor that SequenceAt gives."""
+        """Returns the tensor that SequenceAt selects."""
         if node.type != "SequenceAt" or not node.is_standard or node.input(0) not in self._items:
             return None
         place = self._program.constant(node.inputs[1])

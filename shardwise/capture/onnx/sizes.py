@@ -12,17 +12,17 @@ _SEQUENCE_WORDS = ("seq", "len", "time", "token")
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the user said: `batch` and `seq` as for every model, `named` by the file's own names."""
+    """What the user gave: `batch` and `seq` as for every model, `named` by the file's own names."""
 
     batch: int | None = None
     seq: int | None = None
     named: Mapping[str, int] = field(default_factory=dict)
 
     def bind(self, inputs: Mapping[str, tuple[int | str, ...]]) -> dict[str, int]:
-        """A size for each open dimension of `inputs`; raises CaptureError where one has none.
+        """Returns a size for each open dimension of `inputs`; raises CaptureError if one has none.
 
-        The first dimension of an input is the batch; of the others, those that are called like a
-        sequence, or the only one there is, have the sequence length.
+        The first dimension of an input is the batch. Of the others, those named like a sequence, or
+        the only one, have the sequence length.
         """
         first = {shape[0] for shape in inputs.values() if shape and isinstance(shape[0], str)}
         names = [d for shape in inputs.values() for d in shape if isinstance(d, str)]
@@ -59,7 +59,7 @@ class Sizes:
     def _check_fixed(
         self, bound: Mapping[str, int | None], shapes: list[tuple[int | str, ...]]
     ) -> None:
-        """Sizes that the user gave and that no open dimension takes must be the file's own."""
+        """Refuses given sizes that no open dimension takes, unless they are the file's own."""
         for name, wanted, place in (("batch", self.batch, 0), ("seq", self.seq, 1)):
             if wanted is None or wanted in bound.values():
                 continue

@@ -1,8 +1,8 @@
-"""A folded and fused program as a graph of ATen operators.
+"""Translates a folded and fused program to a graph of ATen operators.
 
-Each node is translated by the rule of its type (`rules`). A node without a rule, or whose form
-its rule does not cover, becomes an operator of its own kind, `onnx.Type` or `onnx.domain.Type`:
-nothing describes it, so it is replicated and named in every answer. Nothing is guessed.
+Each node is translated by the rule of its type (`rules`). A node without a rule, or whose form its
+rule does not cover, becomes an operator of its own kind, `onnx.Type` or `onnx.domain.Type`: nothing
+describes it, so it is replicated and named in every answer. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from shardwise.errors import CaptureError
 from shardwise.graph.graph import Graph
 
 UNFIT = (TypeError, ValueError, LookupError, ArithmeticError)
-"""What a rule raises on shapes and attributes that are none of its operator's."""
+"""What a rule raises on shapes and attributes that do not fit its operator."""
 
 
 def translate(program: Program, name: str) -> Graph:
-    """The graph of a program; raises CaptureError for an output without shape or type."""
+    """Returns a program's graph; raises CaptureError for an output without shape or type."""
     builder = Builder(program)
     for node in program.nodes:
         if id(node) in builder.absorbed:
@@ -53,8 +53,8 @@ def _as_itself(builder: Builder, node: Node) -> None:
     for name in filter(None, node.outputs):
         if builder.program.values[name].dtype is None:
             raise CaptureError(
-                f"the shape and type of {name!r} are not known: nothing knows what "
-                f"{node.domain or 'ai.onnx'}.{node.type} makes",
+                f"the shape and type of {name!r} are not known: "
+                f"{node.domain or 'ai.onnx'}.{node.type} is an unknown operator",
                 field=f"{node.field}.output",
                 expected="a file that gives them in graph.value_info",
             )

@@ -1,9 +1,9 @@
 """Models shipped for tests, demos and comparison with the papers' own figures.
 
-`zoo:NAME[:key=value,…]`; each entry's defaults and where its sizes come from stand in its
-function. A paper's "parameter memory" is one fp32 copy of the weights in GiB for TensorOpt
-(Table 1 gives VGG16 0.52, which is 138,357,544 · 4 bytes), and weight, gradient and optimizer
-history, three copies, for Tofu (§7.1).
+`zoo:NAME[:key=value,…]`; each entry's function gives its defaults and where its sizes come from. A
+paper's "parameter memory" is one fp32 copy of the weights in GiB for TensorOpt (Table 1 gives VGG16
+0.52, which is 138,357,544 · 4 bytes), and weight, gradient and optimizer history, three copies, for
+Tofu (§7.1).
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _ENTRIES: Mapping[str, Callable[..., Model]] = {
 
 
 def zoo_names() -> tuple[str, ...]:
-    """The names that `zoo:NAME` takes."""
+    """Returns the names that `zoo:NAME` takes."""
     return tuple(_ENTRIES)
 
 
 def zoo_options(name: str) -> dict[str, int | float | str]:
-    """The keys that an entry takes, with their defaults. Raises CaptureError for unknown names."""
+    """Returns an entry's keys with their defaults. Raises CaptureError for unknown names."""
     parameters = inspect.signature(_entry(name, f"zoo:{name}")).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 def build_zoo(source: Source, *, batch: int | None, seq: int | None, dtype: str) -> Model:
-    """The model of an entry on the meta device; raises CaptureError for unknown names and keys."""
+    """Returns a model on the meta device; raises CaptureError for unknown names and keys."""
     require("torch")
     import torch
 
@@ -89,7 +89,7 @@ def _check_value(key: str, value: Value, default: float | str, source: Source) -
     if low_enough or (not fraction and number and isinstance(value, int) and value >= 1):
         return
     raise CaptureError(
-        f"{value!r} cannot be used",
+        f"{value!r} is not a valid value",
         file=source.text,
         field=key,
         expected="a fraction from 0 to under 1" if fraction else "a whole number of at least 1",

@@ -7,16 +7,16 @@ from functools import cache
 from typing import Any
 
 PREFIX = "model."
-"""Where `with_loss` keeps the body: no part of a name."""
+"""The attribute in which `with_loss` keeps the body; left out of names."""
 
 
 def block(forward: Callable[..., Any], **children: Any) -> Any:
-    """A module that has `children` and whose forward is `forward(module, *inputs)`."""
+    """Returns a module with `children` and the forward `forward(module, *inputs)`."""
     return _block_class()(forward, children)
 
 
 def with_loss(body: Any) -> Any:
-    """`body` followed by the cross entropy of its logits [batch, classes, …] against labels."""
+    """Returns `body` with the cross entropy of its logits [batch, classes, …] against labels."""
     import torch
 
     def forward(self: Any, *inputs: Any) -> Any:

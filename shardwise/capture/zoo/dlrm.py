@@ -1,11 +1,11 @@
 """DLRM, the recommender of Naumov et al. (2019), at the sizes of MLPerf Training.
 
-13 numbers go through the bottom perceptron (512, 256, 128), 26 categories through embedding
-tables of 128 columns; the dot products of all 27 vectors with each other, and the bottom's result
-itself, go through the top perceptron (1024, 1024, 512, 256, 1); binary cross entropy. The tables
-have as many rows as the categories of the Criteo Terabyte click logs take values, at most 40
-million each as MLPerf cuts them: 187,767,399 rows, 90 GiB in fp32. One index per category, so that
-a bag of embeddings is one row.
+13 numbers go through the bottom perceptron (512, 256, 128), 26 categories through embedding tables
+of 128 columns; the dot products of all 27 vectors with each other, and the bottom's result itself,
+go through the top perceptron (1024, 1024, 512, 256, 1); the loss is the binary cross entropy. The
+tables have as many rows as the categories of the Criteo Terabyte click logs take values, at most 40
+million each as MLPerf limits them: 187,767,399 rows, 90 GiB in fp32. There is one index per
+category, so that a bag of embeddings is one row.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ def dlrm(
     hidden: int = 1024,
     batch: int = 65536,
 ) -> Model:
-    """`tables` embeddings of `columns`, none of more than `rows`; `hidden` is the top's width.
+    """Returns DLRM with `tables` embeddings of `columns`; `hidden` is the top's width.
 
-    Inputs are numbers [batch, 13], categories [batch, tables] and clicks [batch].
+    No embedding has more than `rows` rows. Inputs are numbers [batch, 13], categories
+    [batch, tables] and clicks [batch].
     """
     import torch
     from torch import nn
@@ -47,7 +48,7 @@ def dlrm(
         looked_up = [table(categories[:, i]) for i, table in enumerate(self.tables)]
         rows = torch.stack([dense, *looked_up], dim=1)
         products = torch.bmm(rows, rows.transpose(1, 2)).flatten(1)
-        # Every pair once: the places below the diagonal.
+        # Each pair once: the elements below the diagonal.
         crossed = torch.index_select(products, 1, self.below)
         logits = self.top(torch.cat((dense, crossed), dim=1)).squeeze(1)
         return nn.functional.binary_cross_entropy_with_logits(logits.float(), clicks)
@@ -62,14 +63,14 @@ def dlrm(
     numbers = torch.zeros(batch, _NUMBERS)
     categories = torch.zeros(batch, tables, dtype=torch.long)
     clicks = torch.zeros(batch)
-    # `with_loss` is not for clicks; the wrapper keeps the names those of every other model.
+    # `with_loss` does not fit clicks; the wrapper makes the names like every other model's.
     module = block(lambda self, *inputs: self.model(*inputs), model=body)
     names = ("numbers", "categories", "clicks")
     return Model(module, (numbers, categories, clicks), input_names=names)
 
 
 def _perceptron(*widths: int, last: bool = True) -> Any:
-    """Linear layers with ReLU between them, and after the last one unless told otherwise."""
+    """Returns linear layers with ReLU between them, and after the last one if `last`."""
     from torch import nn
 
     parts: list[Any] = []

@@ -1,11 +1,11 @@
 """The unrolled LSTM language model of Tofu §7.1 and TensorOpt's Table 1 ("RNN").
 
 Tofu: 8 layers of 8192, 20 steps (RNN-8-8K). A layer has 8 · hidden² weights, 6 GiB as weight,
-gradient and history; Tofu's Table 2 has 45.3 GB for 8 layers, which is 7.5 times that: its first
+gradient and history. Tofu's Table 2 has 45.3 GB for 8 layers, which is 7.5 times that: its first
 layer reads inputs that are much narrower than the hidden state, as here (`inputs`).
 
-TensorOpt gives 108 GB of parameters, batch 256, and 109 GB under data parallelism on 16 GPUs, and
-names no sizes. Counted in one fp32 copy as VGG16 is in the same table, it is
+TensorOpt gives 108 GB of parameters, batch 256, and 109 GB under data parallelism on 16 GPUs, but
+no sizes. Counted in one fp32 copy, like VGG16 in the same table, this is
 `lstm:hidden=20480,inputs=20480,vocab=51200` (107.8 GiB); counted in Tofu's three copies, 8 layers
 of 12288 (108.0 GiB without vocabulary).
 """
@@ -26,7 +26,7 @@ def lstm(
     steps: int = 20,
     batch: int = 256,
 ) -> Model:
-    """`layers` LSTM layers unrolled over `steps` time steps, with embedding, head and loss.
+    """Returns `layers` LSTM layers unrolled over `steps` steps, with embedding, head and loss.
 
     Tokens are [batch, steps]. Every step of a layer is a call of the same cell: a linear on the
     input, one on the hidden state, four gates. Names show the step: `layers.0@3.add`.

@@ -9,7 +9,7 @@ from shardwise.capture.zoo.blocks import with_loss
 def mlp(
     layers: int = 4, inputs: int = 256, hidden: int = 1024, classes: int = 16, batch: int = 64
 ) -> Model:
-    """`layers` linear layers with ReLU between them and a cross entropy loss."""
+    """Returns `layers` linear layers with ReLU between them and a cross entropy loss."""
     import torch
     from torch import nn
 

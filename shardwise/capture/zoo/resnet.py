@@ -1,6 +1,6 @@
 """Wide residual networks on ImageNet-sized images: Tofu §7.1, TensorOpt's Tables 1 and 4.
 
-Tofu widens the channels of every convolution of a bottleneck ResNet, stem included, by W. With
+Tofu widens the channels of every convolution of a bottleneck ResNet, including the stem, by W. With
 weights, gradients and optimizer history (three fp32 copies, in GiB) that gives its Table 2:
 
     W        4            6            8            10
@@ -8,8 +8,8 @@ weights, gradients and optimizer history (three fp32 copies, in GiB) that gives 
     101      7.7 (7.8)    17.2 (17.1)  30.5 (30.6)  47.6 (47.7)
     152      10.5 (10.5)  23.5 (23.4)  41.7 (41.7)  65.1 (65.1)
 
-(in parentheses: as printed). TensorOpt's Table 1 has 7.3 GB for "WideResNet" and does not name
-depth, width or image size. No whole width gives exactly that: one copy of 50 layers at width 9 is
+(in parentheses: as printed). TensorOpt's Table 1 has 7.3 GB for "WideResNet" and does not give
+depth, width or image size. No integer width gives exactly that: one copy of 50 layers at width 9 is
 7.2 GiB, three copies of 101 layers at width 4 are 7.7 GiB.
 """
 
@@ -28,10 +28,10 @@ _EXPANSION = 4
 def wide_resnet(
     depth: int, /, width: int = 4, image: int = 224, classes: int = 1000, batch: int = 256
 ) -> Model:
-    """A bottleneck ResNet of 50, 101 or 152 layers, all channels `width` times as many.
+    """Returns a bottleneck ResNet of 50, 101 or 152 layers, with `width` times the channels.
 
-    Images are [batch, 3, image, image]; width 1 is the plain ResNet (25,557,032 parameters for
-    50 layers). Batch 256 as in TensorOpt's Table 1.
+    Images are [batch, 3, image, image]; width 1 is the plain ResNet (25,557,032 parameters for 50
+    layers). Batch 256 as in TensorOpt's Table 1.
     """
     import torch
     from torch import nn
@@ -85,7 +85,7 @@ def _bottleneck(channels: int, inner: int, stride: int) -> Any:
         conv1=nn.Conv2d(channels, inner, 1, bias=False),
         norm1=nn.BatchNorm2d(inner),
         relu1=nn.ReLU(),
-        # The stride stands in the 3 × 3 convolution, as in today's ResNets.
+        # The stride is in the 3 × 3 convolution, as in today's ResNets.
         conv2=nn.Conv2d(inner, inner, 3, stride=stride, padding=1, bias=False),
         norm2=nn.BatchNorm2d(inner),
         relu2=nn.ReLU(),
@@ -99,7 +99,7 @@ def _bottleneck(channels: int, inner: int, stride: int) -> Any:
 def wide_resnet_cifar(
     depth: int = 28, width: int = 10, image: int = 32, classes: int = 10, batch: int = 256
 ) -> Model:
-    """WRN-`depth`-`width` of Zagoruyko & Komodakis (2016), on images of CIFAR's size.
+    """Returns WRN-`depth`-`width` of Zagoruyko & Komodakis (2016), on CIFAR-sized images.
 
     Three stages of (depth - 4) / 6 pre-activation blocks of two 3 × 3 convolutions, with 16, 32
     and 64 times `width` channels; WRN-28-10 has 36,479,194 parameters.
@@ -142,7 +142,7 @@ def _pre_activated(channels: int, outer: int, stride: int) -> Any:
 
     def forward(self: Any, x: Any) -> Any:
         y = self.relu1(self.norm1(x))
-        # Where the shape changes the shortcut reads what is activated, as in the authors' code.
+        # If the shape changes, the shortcut reads the activated input, as in the authors' code.
         kept = x if self.shortcut is None else self.shortcut(y)
         y = self.relu2(self.norm2(self.conv1(y)))
         return self.conv2(y) + kept

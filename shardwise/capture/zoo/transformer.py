@@ -1,12 +1,12 @@
 """The encoder-decoder Transformer (Vaswani et al.) of TensorOpt's Tables 1 and 4.
 
-Table 1 gives 9.7 GB of parameters and 74 GB of memory at batch 256 and names no sizes. One fp32
-copy in GiB, as for VGG16 in the same table: 6 + 6 layers have 168 · hidden² weights, which with
+Table 1 gives 9.7 GB of parameters and 74 GB of memory at batch 256 and no sizes. Counted in one
+fp32 copy in GiB, like VGG16 in the same table: 6 + 6 layers have 168 · hidden² weights, which with
 a shared vocabulary of 32768 and hidden 3840 is 9.7 GiB. Sequences of 64 tokens come nearest to the
 remaining 64 GB: all results of its operators are 81 GiB, of which backward needs a part.
-`transformer-s` (Table 4, "4.8 GB") is hidden 2688: 4.85 GiB.
-Attention is written out (matmul, softmax, matmul), as TensorFlow ran it in 2020: the score
-matrices are part of the paper's memory figure.
+`transformer-s` (Table 4, "4.8 GB") is hidden 2688: 4.85 GiB. Attention is written out (matmul,
+softmax, matmul), as TensorFlow ran it in 2020: the score matrices are part of the paper's memory
+figure.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def transformer(
     dropout: float = 0.1,
     batch: int = 256,
 ) -> Model:
-    """`layers` encoder and `layers` decoder layers, post-norm, with one shared embedding.
+    """Returns `layers` encoder and decoder layers each, post-norm, with a shared embedding.
 
-    Source and target tokens are [batch, seq]; `feed_forward` is 4 · `hidden` unless given.
+    Source and target tokens are [batch, seq]; `feed_forward` defaults to 4 · `hidden`.
     """
     import torch
     from torch import nn

@@ -1,10 +1,11 @@
 """The U-Net of Ronneberger, Fischer & Brox (2015), Fig. 1, for segmentation.
 
-Four times two 3 × 3 convolutions with ReLU and a 2 × 2 pooling down, the channels doubling from
-64 to 1024, then the same way up: a 2 × 2 transposed convolution that halves the channels, the
-features of the way down beside it, two convolutions. 31,030,658 parameters for one channel in and
-two classes out. Convolutions are padded, so that the result is as large as the image: the paper's
-are not, and its features are cropped (572 pixels in, 388 out).
+On the way down, four times two 3 × 3 convolutions with ReLU and a 2 × 2 pooling, the channels
+doubling from 64 to 1024; on the way up, as many levels of a 2 × 2 transposed convolution that
+halves the channels, concatenation with the features of the way down, and two convolutions.
+31,030,658 parameters for one channel in and two classes out. Convolutions are padded, so that the
+result is as large as the image: the paper's are not, and its features are cropped (572 pixels in,
+388 out).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def unet(
     image: int = 512,
     batch: int = 16,
 ) -> Model:
-    """`depth` levels down and up; images [batch, inputs, image, image], a label for every pixel."""
+    """Returns a U-Net of `depth` levels; images [batch, inputs, image, image], labels by pixel."""
     import torch
     from torch import nn
 

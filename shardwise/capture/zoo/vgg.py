@@ -16,10 +16,11 @@ def vgg16(
     dropout: float = 0.5,
     batch: int = 256,
 ) -> Model:
-    """13 convolutions and three fully connected layers, 138,357,544 parameters (0.52 GiB fp32).
+    """Returns VGG16: 13 convolutions and three fully connected layers.
 
-    Images are [batch, 3, image, image]; batch 256 as in TensorOpt's Table 1. `channels` are those
-    of the first convolution, `hidden` the width of the classifier.
+    It has 138,357,544 parameters (0.52 GiB fp32). Images are [batch, 3, image, image]; batch 256
+    as in TensorOpt's Table 1. `channels` are those of the first convolution, `hidden` the width of
+    the classifier.
     """
     import torch
     from torch import nn

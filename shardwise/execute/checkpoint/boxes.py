@@ -1,8 +1,8 @@
-"""Where the elements of a rank lie in a whole tensor: as boxes, which checkpoints are made of.
+"""The boxes of a whole tensor that a rank's elements occupy; checkpoints consist of boxes.
 
-A rank has a box of the tensor, or a stretch [start, stop) of that box flattened row-major (ZeRO).
-A stretch of a box with D dimensions is at most 2 D - 1 boxes: what is left of the first row, whole
-rows, what there is of the last row; the same again inside a row.
+A rank has a box of the tensor, or a stretch [start, stop) of that box flattened row-major (ZeRO). A
+stretch of a box with D dimensions is at most 2 D - 1 boxes: the end of the first row, whole rows,
+the beginning of the last row; and recursively inside a row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Part:
 def stretch(
     shape: Sequence[int], start: int, stop: int
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Offsets and sizes of the boxes that make [start, stop) of a flattened box, in order."""
+    """Yields offsets and sizes of the boxes that make up [start, stop) of a box, in order."""
     if start >= stop:
         return
     if not shape:
@@ -58,9 +58,9 @@ def _inside(
 
 
 def parts_of(name: str, tensor: torch.Tensor, place: Placement | None) -> list[Part]:
-    """The boxes of a tensor that lies as `place` says; None: whole on this rank.
+    """Returns the boxes of a tensor placed at `place`; None means whole on this rank.
 
-    `tensor` is contiguous and shaped like what the optimizer has of the parameter.
+    `tensor` is contiguous and shaped like what the optimizer gets for the parameter.
     """
     if place is None:
         shape = tuple(tensor.shape)
@@ -69,10 +69,10 @@ def parts_of(name: str, tensor: torch.Tensor, place: Placement | None) -> list[P
     corner = tuple(s.start for s in place.mesh.local_slices(shape, place.spec.layout))
     own = place.own if place.stage else range(place.elements)
     flat = tensor.view(-1)
-    found, at = [], 0
+    parts, at = [], 0
     for offsets, sizes in stretch(place.local_shape, own.start, own.stop):
         count = prod(sizes)
         offsets = tuple(a + b for a, b in zip(corner, offsets, strict=True))
-        found.append(Part(name, shape, offsets, sizes, flat[at : at + count].view(sizes)))
+        parts.append(Part(name, shape, offsets, sizes, flat[at : at + count].view(sizes)))
         at += count
-    return found
+    return parts

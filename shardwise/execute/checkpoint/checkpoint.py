@@ -1,4 +1,4 @@
-"""Saving a model and its optimizer, and loading both under the same plan, another, or none."""
+"""Saves a model and its optimizer, and loads both under the same plan, another, or none."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from shardwise.execute.checkpoint.planners import PartsToLoad, PartsToSave
 def save(model: Any, optimizer: torch.optim.Optimizer | None, path: str | Path) -> None:
     """Saves to folder `path`, which all ranks share; collective.
 
-    `model`: what `shardwise.parallelize` gave, a ParameterStore, or any module. The state that the
-    folder held before stays valid until this one is whole. Raises BadInput for an optimizer whose
-    state does not follow its parameters' shapes, ShardwiseError if writing fails.
+    `model` is what `shardwise.parallelize` returned, a ParameterStore, or any module. The previous
+    state in the folder stays valid until this one is complete. Raises BadInput for an optimizer
+    whose state does not follow its parameters' shapes, ShardwiseError if writing fails.
     """
     held = Holdings(model)
     parts = [p for n, t, place in held.tensors() for p in parts_of(f"model.{n}", t, place)]
@@ -78,8 +78,8 @@ def load(
 ) -> None:
     """Loads what `save` wrote to folder `path`, whatever plan it was saved under; collective.
 
-    The optimizer takes over what was saved of its parameters and their groups' options. Parameters
-    that the checkpoint lacks are left as they are if not `strict`. Raises BadInput, naming what
+    The optimizer takes over the saved state of its parameters and their groups' options. Unless
+    `strict`, parameters that the checkpoint lacks are left unchanged. Raises BadInput naming what
     does not fit: a missing parameter, another shape or dtype, another kind of optimizer.
     """
     held = Holdings(model)
@@ -91,9 +91,9 @@ def load(
     parts = []
     for name, tensor, place in held.tensors():
         if name in names:
-            found = parts_of(f"model.{names[name]}", tensor, place)
-            _check(found, tensor, saved, str(path))
-            parts += found
+            boxes = parts_of(f"model.{names[name]}", tensor, place)
+            _check(boxes, tensor, saved, str(path))
+            parts += boxes
     state: dict[str, dict[str, Any]] = {}
     if optimizer is not None:
         parts += _state_to_load(held, optimizer, contents, saved, names, state)
@@ -114,17 +114,17 @@ def load(
 def _names(
     held: Holdings, contents: dict[str, Any], saved: Any, strict: bool, path: str
 ) -> dict[str, str]:
-    """Under which name each tensor was saved."""
+    """Returns the name under which each tensor was saved."""
     known = {n: group for group in contents["aliases"].values() for n in group}
-    found = {}
+    chosen = {}
     for name, _, _ in held.tensors():
         others = [name, *held.aliases.get(name, ()), *known.get(name, ())]
         there = [n for n in others if f"model.{n}" in saved]
         if there:
-            found[name] = there[0]
+            chosen[name] = there[0]
         elif strict and name in held.parameters:
             raise BadInput("is not in the checkpoint", file=path, field=name)
-    return found
+    return chosen
 
 
 def _check(parts: list[Part], tensor: torch.Tensor, saved: Any, path: str) -> None:
@@ -147,7 +147,7 @@ def _state_to_load(
     names: dict[str, str],
     state: dict[str, dict[str, Any]],
 ) -> list[Part]:
-    """Memory for what was saved of the optimizer's parameters, noted in `state`."""
+    """Returns memory for the saved state of the optimizer's parameters, noted in `state`."""
     parts = []
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -190,7 +190,7 @@ def _give(
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """One device is what was meant: torch need not warn of it."""
+    """Silences torch's warning about a single device, which is intended here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield

@@ -3,8 +3,8 @@
     path/latest        "00000003"
     path/00000003/     .metadata, *.distcp (torch.distributed.checkpoint), shardwise.json
 
-A state counts only when `latest` names it, which is written last and replaced in one step: however
-a save ends, the state before it stays valid until the new one is whole.
+A state counts only once `latest` names it; that file is written last and replaced in one step.
+However a save ends, the previous state stays valid until the new one is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTENTS = "shardwise.json"
 
 
 def on_first_rank(work: Callable[[], Any]) -> Any:
-    """What rank 0 makes of `work`, on every rank; so is its error. Collective."""
+    """Runs `work` on rank 0; every rank returns its result or raises its error. Collective."""
     if not several():
         value, error = _tried(work)
     else:
@@ -47,12 +47,12 @@ def _tried(work: Callable[[], Any]) -> tuple[Any, ShardwiseError | None]:
 
 
 def several() -> bool:
-    """Whether there are other ranks."""
+    """Returns whether there are other ranks."""
     return bool(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
 def latest(path: Path) -> Path:
-    """The folder of the valid state; raises BadInput where there is none."""
+    """Returns the folder of the valid state; raises BadInput if there is none."""
     pointer = path / LATEST
     if not pointer.is_file():
         raise BadInput(
@@ -62,7 +62,7 @@ def latest(path: Path) -> Path:
 
 
 def begin(path: Path) -> Path:
-    """An empty folder for a new state; leftovers of saves that failed are removed."""
+    """Returns an empty folder for a new state; removes leftovers of saves that failed."""
     path.mkdir(parents=True, exist_ok=True)
     valid = latest(path) if (path / LATEST).is_file() else None
     for folder in _states(path):
@@ -74,7 +74,7 @@ def begin(path: Path) -> Path:
 
 
 def commit(folder: Path, contents: dict[str, Any]) -> None:
-    """The state in `folder` is whole: it is the valid one now, and the one before goes."""
+    """Makes the complete state in `folder` the valid one and removes the previous one."""
     path = folder.parent
     _write(folder / CONTENTS, json.dumps(contents, indent=1))
     _write(path / f"{LATEST}.new", folder.name)
@@ -86,15 +86,19 @@ def commit(folder: Path, contents: dict[str, Any]) -> None:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """What `commit` was given; raises BadInput if it is no state of ours."""
+    """Returns what `commit` was given; raises BadInput if it is not a state of shardwise."""
     file = folder / CONTENTS
     try:
-        found = json.loads(file.read_text())
+        document = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise BadInput("is not readable as JSON", file=str(file)) from error
-    if not isinstance(found, dict) or found.get("schema") != "shardwise.checkpoint/1":
-        raise BadInput("is not ours", file=str(file), expected="schema shardwise.checkpoint/1")
-    return found
+    if not isinstance(document, dict) or document.get("schema") != "shardwise.checkpoint/1":
+        raise BadInput(
+            "is not a shardwise checkpoint",
+            file=str(file),
+            expected="schema shardwise.checkpoint/1",
+        )
+    return document
 
 
 def _states(path: Path) -> list[Path]:

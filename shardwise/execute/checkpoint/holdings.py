@@ -3,8 +3,8 @@
     model.<name>                       a parameter or buffer
     optimizer.<key>.<name>             what the optimizer keeps of a parameter under `key`
 
-What the optimizer keeps is shaped like the parameter that it was given and lies where that lies, or
-is one number that all ranks share.
+What the optimizer keeps is shaped and placed like the parameter it was given, or is one number that
+all ranks share.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from shardwise.execute.parameters.store import ParameterStore
 
 
 def store_of(model: Any) -> ParameterStore | None:
-    """The store of a model, if it has one (or is one)."""
+    """Returns the store of a model, if it has or is one."""
     if isinstance(model, ParameterStore):
         return model
-    found = getattr(model, "store", None)
-    return found if isinstance(found, ParameterStore) else None
+    store = getattr(model, "store", None)
+    return store if isinstance(store, ParameterStore) else None
 
 
 class Holdings:
     """The tensors of a model on this rank.
 
-    `parameters` by name, each once; `aliases`: names under which one parameter is known, where it
-    has several; `buffers`: whole on every rank.
+    `parameters`: by name, each once; `aliases`: the names of a parameter that has several;
+    `buffers`: whole on every rank.
     """
 
     def __init__(self, model: Any) -> None:
@@ -58,11 +58,11 @@ class Holdings:
         self.aliases = {known[0]: known for known in names.values() if len(known) > 1}
 
     def place(self, name: str) -> Placement | None:
-        """Where a parameter lies; None: it is whole on this rank."""
+        """Returns where a parameter is placed; None if it is whole on this rank."""
         return None if self.store is None else self.store.placement(name)
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor, Placement | None]]:
-        """Parameters, then buffers: name, memory on this rank, place."""
+        """Yields parameters, then buffers: name, memory on this rank, place."""
         for name, parameter in self.parameters.items():
             yield name, parameter.detach(), self.place(name)
         for name, buffer in self.store_buffers():
@@ -71,18 +71,18 @@ class Holdings:
             yield name, buffer.detach(), None
 
     def store_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Buffers that the store has, each in its layout."""
+        """Returns the buffers of the store, each in its layout."""
         return self.store.named_buffers() if self.store is not None else iter(())
 
     def name_of(self, parameter: torch.Tensor) -> str:
-        """The name of an optimizer's parameter; raises BadInput for one of another model."""
+        """Returns the name of an optimizer's parameter; raises BadInput if the model lacks it."""
         for name, known in self.parameters.items():
             if known is parameter:
                 return name
         raise BadInput("has a parameter that is not the model's", field="optimizer")
 
     def state_part(self, name: str, key: str, value: torch.Tensor) -> list[Part]:
-        """What an optimizer keeps of a parameter, as boxes."""
+        """Returns what an optimizer keeps of a parameter, as boxes."""
         parameter = self.parameters[name]
         label = f"optimizer.{key}.{name}"
         if value.shape == parameter.shape:

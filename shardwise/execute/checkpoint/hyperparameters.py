@@ -1,4 +1,4 @@
-"""An optimizer's groups as JSON: which parameters each has, by name, and its numbers."""
+"""An optimizer's groups as JSON: each group's parameters, by name, and its options."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from shardwise.errors import BadInput
 
 OWN = frozenset({"params", "param_names", "foreach", "fused", "capturable", "differentiable"})
-"""What belongs to a process, not to training: never saved, never changed by loading."""
+"""Options of a process, not of training: never saved, never changed by loading."""
 
 
 def written(group: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    """A group in JSON's terms; raises BadInput for an option that JSON cannot say."""
+    """Returns a group as JSON; raises BadInput for an option that JSON cannot express."""
     options = {key: _plain(key, value) for key, value in group.items() if key not in OWN}
     return {"names": names, "options": options}
 
@@ -29,28 +29,28 @@ def _plain(key: str, value: Any) -> Any:
     raise BadInput(
         f"is a {type(value).__name__}",
         field=f"optimizer option {key}",
-        expected="numbers, words or tuples of them",
+        expected="numbers, strings or tuples of them",
     )
 
 
 def options_for(names: list[str], groups: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The saved options of a group of parameters; None if none of them was in a group.
+    """Returns the saved options of a group of parameters; None if none of them was in a group.
 
     Raises BadInput if they were in groups with different options.
     """
-    found = [group["options"] for group in groups if set(names) & set(group["names"])]
-    for other in found[1:]:
-        if other != found[0]:
+    options = [group["options"] for group in groups if set(names) & set(group["names"])]
+    for other in options[1:]:
+        if other != options[0]:
             raise BadInput(
                 f"has {', '.join(names[:3])}… which were saved in groups with different options",
                 field="optimizer",
                 expected="parameters grouped as they were",
             )
-    return found[0] if found else None
+    return options[0] if options else None
 
 
 def restored(group: dict[str, Any], options: Mapping[str, Any]) -> None:
-    """Puts saved options into a group, of the types that it has."""
+    """Puts saved options into a group, converted to the group's types."""
     for key, value in options.items():
         old = group.get(key)
         if isinstance(old, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Parts of tensors, as torch.distributed.checkpoint's planners have them written and read."""
+"""Parts of tensors, written and read by torch.distributed.checkpoint's planners."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def _chunk(part: Part) -> ChunkStorageMetadata:
 
 
 class PartsToSave(DefaultSavePlanner):  # type: ignore[misc]
-    """Every rank offers its parts; of those that several offer, one is written."""
+    """Every rank offers its parts; if several offer the same part, one is written."""
 
     def __init__(self, parts: Iterable[Part]) -> None:
         super().__init__(flatten_state_dict=False)
         self._parts = _Parts(parts)
 
     def create_local_plan(self) -> SavePlan:
-        """One item per part."""
+        """Returns one item per part."""
         self.plan = SavePlan(
             [
                 WriteItem(
@@ -65,7 +65,7 @@ class PartsToSave(DefaultSavePlanner):  # type: ignore[misc]
         return self.plan
 
     def lookup_object(self, index: MetadataIndex) -> torch.Tensor:
-        """The memory of a part."""
+        """Returns the memory of a part."""
         return self._parts.memory(index)
 
 
@@ -77,7 +77,7 @@ class PartsToLoad(DefaultLoadPlanner):  # type: ignore[misc]
         self._parts = _Parts(parts)
 
     def create_local_plan(self) -> LoadPlan:
-        """One item per part and saved box that it overlaps."""
+        """Returns one item per part and saved box that it overlaps."""
         saved = self.metadata.state_dict_metadata
         items = []
         for part in self._parts:
@@ -85,5 +85,5 @@ class PartsToLoad(DefaultLoadPlanner):  # type: ignore[misc]
         return LoadPlan(items)
 
     def lookup_tensor(self, index: MetadataIndex) -> torch.Tensor:
-        """The memory of a part."""
+        """Returns the memory of a part."""
         return self._parts.memory(index)

@@ -5,10 +5,11 @@
     reductions, softmax, normalisation, losses         exact forms with split statistics
     attention, recurrent, experts                      shares of queries, units and experts
     lookup, scatter                                    rows by computed indices
-    factories, random_numbers                          what is made without inputs, or by chance
-    gathered                                           the form that is always right
+    factories, random_numbers                          operators without inputs, or random ones
+    gathered                                           the form that is always correct
 
-docs/execute-operators.md (made by `python -m shardwise.execute.local`) says which kind has which.
+docs/execute-operators.md (made by `python -m tools.execute_operators_table`) says which kind has
+which form.
 """
 
 from shardwise.execute.local.build import LocalOperator, local_operator

@@ -22,7 +22,7 @@ from shardwise.execute.local.share import NotLocal, Share
     "_scaled_dot_product_attention_math.default",
 )
 def attention(share: Share) -> Run:
-    """The overload; a share of the queries has its own part of the causal mask."""
+    """Runs the overload; a share of the queries gets its own part of the causal mask."""
     query = share.inputs[0].shape
     rows = share.input_rows(0, len(query) - 2)
     split = bool(share.input_axes(0, len(query) - 2))
@@ -33,7 +33,7 @@ def attention(share: Share) -> Run:
 
 
 def _causal(share: Share, rows: range) -> Run:
-    """Query r attends to keys 0 … r; the mask replaces `is_causal`, which counts local rows."""
+    """Lets query r attend to keys 0 … r; a mask replaces `is_causal`, which counts local rows."""
     mask_name = {"aten._scaled_dot_product_efficient_attention.default": "attn_bias"}.get(
         share.op.kind, "attn_mask"
     )

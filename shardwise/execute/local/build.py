@@ -16,7 +16,7 @@ from shardwise.execute.local.registry import FORMS
 from shardwise.execute.local.share import NotLocal, Share
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.graph.graph import Operator, Tensor
-from shardwise.tdl.semantics import OperatorSemantics
+from shardwise.graph.semantics import OperatorSemantics
 
 CLASSES = (
     *("attention", "convolution", "experts", "factories", "lookup", "losses", "normalisation"),
@@ -30,7 +30,7 @@ CLASSES = (
 class LocalOperator:
     """`run` maps local inputs to local outputs, in the order of the operator.
 
-    `form` says how: by the plain overload, by a form of its own, or gathered (`fallback` then
+    `form` says how: by the plain overload, by its own form, or gathered (`fallback` then
     says why). `communicates`: ranks wait for each other in it.
     """
 
@@ -51,15 +51,15 @@ def local_operator(
     mesh: RankMesh,
     exchange: Exchange,
 ) -> LocalOperator:
-    """The operator on this rank's share of it; see docs/execute-operators.md.
+    """Returns the operator on this rank's share of it; see docs/execute-operators.md.
 
-    `tensors` have global shapes. Raises BadInput where torch has no such operator.
+    `tensors` have global shapes. Raises BadInput if torch has no such operator.
     """
     _load()
     share = Share(op, tensors, semantics, split, mesh, exchange)
-    found = FORMS.get(op.kind)
+    chosen = FORMS.get(op.kind)
     try:
-        run = (found or plain)(share)
+        run = (chosen or plain)(share)
     except NotLocal as refusal:
         share = Share(op, tensors, semantics, split, mesh, exchange)
         return LocalOperator(gathered(share), "gathered", True, str(refusal))

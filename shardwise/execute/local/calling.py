@@ -1,4 +1,4 @@
-"""An overload with its arguments put in place once, so that a call is a call."""
+"""An overload whose arguments are put in place once, so that calling it costs no extra work."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ import torch
 from shardwise.errors import BadInput
 
 Run = Callable[..., list[Any]]
-"""Local inputs, in the order of the operator, to local outputs."""
+"""Maps local inputs, in the order of the operator, to local outputs."""
 
 HALVES = (torch.float16, torch.bfloat16)
-"""What sums and statistics are not computed in."""
+"""Dtypes that sums and statistics are not computed in."""
 
 NUMBERS = frozenset({"inf", "-inf", "nan"})
-"""Numbers that a graph file writes as words."""
+"""Numbers that a graph file writes as strings."""
 
 
 def in_float(x: Any) -> Any:
-    """A tensor to be summed over: halves in float32, as torch's kernels take them."""
+    """Converts a tensor for summing: halves to float32, as torch's kernels do."""
     return x.float() if isinstance(x, torch.Tensor) and x.dtype in HALVES else x
 
 
 def complete_attributes(
     target: Any, attributes: Mapping[str, Any], tensors: Sequence[str]
 ) -> dict[str, Any]:
-    """Attributes as torch wants them, schema defaults filled in."""
+    """Returns attributes as torch expects them, schema defaults filled in."""
     given = {name.partition(".")[0] for name in tensors}
-    found = {}
+    complete = {}
     for argument in target._schema.arguments:
         name = argument.name
         if name in given:
             continue
         if name in attributes:
-            found[name] = _value(str(argument.type), attributes[name])
+            complete[name] = _value(str(argument.type), attributes[name])
         elif argument.has_default_value():
-            found[name] = argument.default_value
+            complete[name] = argument.default_value
         elif "Optional" in str(argument.type):
-            found[name] = None
-    return found
+            complete[name] = None
+    return complete
 
 
 def _value(type_name: str, value: Any) -> Any:
@@ -55,7 +55,7 @@ def _value(type_name: str, value: Any) -> Any:
 
 
 def bind(target: Any, arguments: Sequence[str], attributes: Mapping[str, Any], outputs: int) -> Run:
-    """`target` as a function of the tensors named by `arguments`, giving `outputs` tensors."""
+    """Returns `target` as a function of the tensors in `arguments`, with `outputs` results."""
     positional: list[Any] = []
     named: dict[str, Any] = {}
     last = 0
@@ -81,21 +81,21 @@ def bind(target: Any, arguments: Sequence[str], attributes: Mapping[str, Any], o
 
 
 def flat(result: Any) -> list[Any]:
-    """The tensors among results, in order; absent ones and numbers are left out."""
+    """Returns the tensors among results, in order; leaves out absent ones and numbers."""
     listed = result if isinstance(result, tuple | list) else (result,)
     items = [t for item in listed for t in (item if isinstance(item, tuple | list) else (item,))]
     return [t for t in items if isinstance(t, torch.Tensor)]
 
 
 class _Input:
-    """The place of an argument among the inputs."""
+    """The position of an argument among the inputs."""
 
     def __init__(self, place: int) -> None:
         self.place = place
 
 
 class _Inputs:
-    """The places of a list of tensors; None where one is absent."""
+    """The positions of a list of tensors; None for an absent one."""
 
     def __init__(self, places: list[int | None]) -> None:
         self.places = places
@@ -104,7 +104,7 @@ class _Inputs:
 def _source(
     argument: Any, arguments: Sequence[str], attributes: Mapping[str, Any]
 ) -> tuple[Any, bool]:
-    """What goes into an argument, and whether that is its default."""
+    """Returns what goes into an argument, and whether that is its default."""
     name = argument.name
     if name in arguments:
         return _Input(arguments.index(name)), False

@@ -27,7 +27,7 @@ from shardwise.tdl.descriptions.arguments import per_spatial_dim
     "convolution.default",
 )
 def convolution(share: Share) -> Run:
-    """Rows of neighbours, local groups, and the bias added once."""
+    """Fetches rows of neighbours, uses local groups, and adds the bias once."""
     attributes = share.attributes
     spatial = len(share.inputs[1].shape) - 2
     transposed = attributes.get("transposed", "transpose" in share.op.kind)
@@ -60,13 +60,13 @@ def convolution(share: Share) -> Run:
 
 
 def _local_groups(share: Share, transposed: bool) -> int:
-    """How many groups of channels this rank has."""
+    """Returns how many groups of channels this rank has."""
     groups: int = share.attributes["groups"]
     if groups == 1:
         return 1
     per_group = share.inputs[0].shape[1] // groups
     local = share.input_shape(0)[1] // per_group
-    # Filters stand in dimension 0, or in both dimensions of a transposed convolution.
+    # Filters are in dimension 0, or in both dimensions of a transposed convolution.
     filters = share.inputs[1].shape[0] // groups
     if share.input_shape(0)[1] % per_group or share.input_shape(1)[0] != local * filters:
         raise NotLocal("a group of channels is split")
@@ -74,7 +74,7 @@ def _local_groups(share: Share, transposed: bool) -> int:
 
 
 def _channels_inside(share: Share, groups: int) -> Callable[[Any], Any] | None:
-    """Of data whose groups are whole, the channels that a share of every filter reads."""
+    """Picks, from data with whole groups, the channels that a share of every filter reads."""
     if groups == 1 or not share.input_axes(1, 1):
         return None
     rows = share.input_rows(1, 1)
@@ -89,7 +89,7 @@ def _channels_inside(share: Share, groups: int) -> Callable[[Any], Any] | None:
 def _windows(
     share: Share, steps: list[int], gaps: list[int]
 ) -> tuple[list[Callable[[Any], Any]], list[tuple[int, int]]]:
-    """Functions that bring rows with their zeros, and how much of other dimensions is padded."""
+    """Returns functions that fetch rows with their zeros, and the padding of other dimensions."""
     kernel = share.inputs[1].shape[2:]
     given = share.attributes["padding"]
     brings, pads = [], []
@@ -126,7 +126,10 @@ def _transposed(
     groups: int,
     bias_of: Callable[[tuple[Any, ...]], Any],
 ) -> Run:
-    """Input row p writes output rows p·stride + t·dilation - padding; a share cuts out its own."""
+    """Runs a transposed convolution and cuts out this share's rows.
+
+    Input row p writes output rows p·stride + t·dilation - padding.
+    """
     attributes = share.attributes
     kernel = share.inputs[1].shape[2:]
     spatial = len(kernel)
@@ -165,7 +168,7 @@ def _transposed(
 
 @form("convolution_backward.default")
 def convolution_backward(share: Share) -> Run:
-    """Gradients as an operator of their own stand in no training graph."""
+    """Runs whole only: training graphs contain no gradient operators."""
     if share.variables:
         raise NotLocal("gradients of a convolution as an operator of the graph")
     return plain(share)

@@ -1,4 +1,4 @@
-"""Products with the matrices of experts, of which every rank has some, or of which it has rows."""
+"""Products with the matrices of experts, of which every rank has some, or some rows of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALIGNED_BYTES = 16
 
 @form("shardwise.expert_linear.default")
 def expert_linear(share: Share) -> Run:
-    """Numbers of experts count from this rank's first; a copy whose expert is elsewhere is zero."""
+    """Numbers experts from this rank's first; a copy whose expert is elsewhere is zero."""
     run = bind(share.target, share.arguments, share.attributes, 1)
     start = share.input_rows(1, 0).start
     if not start:
@@ -26,9 +26,10 @@ def expert_linear(share: Share) -> Run:
 
 @form("_grouped_mm.default", "transformers.grouped_mm_fallback.default")
 def grouped_mm(share: Share) -> Run:
-    """Groups end where they end among this rank's rows.
+    """Moves the ends of groups to where they fall among this rank's rows.
 
-    Rows of experts of other ranks belong to an expert of zeros before and one after the own ones.
+    Rows of other ranks' experts go to two experts of zeros, one before and one after the rank's
+    own.
     """
     first, second = (len(share.inputs[i].shape) for i in (0, 1))
     if share.op.kind.startswith("aten."):
@@ -36,7 +37,7 @@ def grouped_mm(share: Share) -> Run:
     run = bind(share.target, share.arguments, share.attributes, 1)
     if len(share.inputs) < 3:
         return run
-    # Groups are stretches of the rows of the first matrix, or of what is summed over.
+    # Groups are stretches of the rows of the first matrix, or of the summed dimension.
     along = {(2, 3): share.input_rows(0, 0), (2, 2): share.input_rows(0, 1)}.get((first, second))
     if along is None:
         along = share.input_rows(1, 1)
@@ -59,7 +60,7 @@ def grouped_mm(share: Share) -> Run:
 
 
 def _refuse_unaligned(share: Share) -> None:
-    """torch's kernel reads rows of whole 16 bytes."""
+    """Raises NotLocal unless rows are multiples of 16 bytes, as torch's kernel requires."""
     for i in (0, 1):
         width = share.input_shape(i)[-1] * DTYPE_BYTES[share.inputs[i].dtype]
         if share.variables and width % ALIGNED_BYTES:

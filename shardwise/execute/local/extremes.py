@@ -9,7 +9,7 @@ import torch
 
 
 def extreme(x: Any, dims: int | Sequence[int], which: Literal["max", "min"]) -> Any:
-    """Along `dims`, which stay with extent 1; of none what loses against every other share's."""
+    """Reduces along `dims`, kept with extent 1; an empty share gives what loses to any other."""
     along = {d % x.dim() for d in ((dims,) if isinstance(dims, int) else dims)}
     if all(x.shape[d] for d in along):
         return x.amax(dims, keepdim=True) if which == "max" else x.amin(dims, keepdim=True)

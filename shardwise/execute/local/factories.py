@@ -1,4 +1,4 @@
-"""What is made without inputs: in its local shape, or whole and then cut."""
+"""Operators without inputs: made in their local shape, or whole and then cut."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shardwise.execute.local.share import Share
 
 @form("full.default", "ones.default", "zeros.default", "empty.memory_format")
 def constant(share: Share) -> Run:
-    """A constant of the local shape."""
+    """Makes a constant of the local shape."""
     return _made(share, {"size": list(share.output_shape())})
 
 
 @form("scalar_tensor.default")
 def scalar(share: Share) -> Run:
-    """One number on the rank's device."""
+    """Makes one number on the rank's device."""
     return _made(share, {})
 
 
@@ -31,7 +31,7 @@ def scalar(share: Share) -> Run:
     *("fft_fftfreq.default", "fft_rfftfreq.default"),
 )
 def whole_then_cut(share: Share) -> Run:
-    """The whole tensor, which costs no communication, cut to the local rows."""
+    """Makes the whole tensor, which costs no communication, and cuts it to the local rows."""
     cuts = [
         (dim, share.output_rows(0, dim))
         for dim in range(len(share.outputs[0].shape))

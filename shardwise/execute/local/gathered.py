@@ -1,6 +1,6 @@
-"""The form that is always right: gather the inputs, run the whole operator, cut the outputs.
+"""The form that is always correct: gather the inputs, run the whole operator, cut the outputs.
 
-It costs what no plan prices, so the executor lists it with its reason.
+No plan prices what it costs, so the executor lists it with its reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from shardwise.execute.local.share import Share
 
 
 def gathered(share: Share) -> Run:
-    """The operator on whole inputs; every rank keeps its part of the outputs."""
+    """Runs the operator on whole inputs; every rank keeps its part of the outputs."""
     whole = bind(share.target, share.arguments, share.attributes, len(share.outputs))
     exchange = share.exchange
     gathers = [

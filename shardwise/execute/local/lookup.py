@@ -1,6 +1,6 @@
-"""Rows by computed indices, where the rows that may be read are split: every rank reads its own.
+"""Rows by computed indices when the rows that may be read are split: every rank reads its own.
 
-An index into another rank's rows reads row 0 and its result is zeroed: a term of the sum.
+An index into another rank's rows reads row 0, and its result is zeroed: a term of the sum.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardwise.execute.local.share import NotLocal, Share
 
 
 def own_rows(index: Any, rows: range) -> tuple[Any, Any]:
-    """Indices into this rank's rows, and which of them are."""
+    """Returns indices into this rank's rows, and a mask of those that are this rank's."""
     if rows.start:
         index = index - rows.start
     inside = (index >= 0) & (index < len(rows))
@@ -25,7 +25,7 @@ def own_rows(index: Any, rows: range) -> tuple[Any, Any]:
 
 @form("embedding.default")
 def embedding(share: Share) -> Run:
-    """Rows of the table by index; of a split table every rank has its own, zeros elsewhere."""
+    """Looks up rows of the table; of a split table every rank has its own, zeros elsewhere."""
     attributes = share.attributes
     if attributes.get("scale_grad_by_freq") and share.variables:
         raise NotLocal("gradients scaled by how often a word occurs in the whole batch")
@@ -38,15 +38,15 @@ def embedding(share: Share) -> Run:
 
     def run(weight: Any, indices: Any) -> list[Any]:
         places, inside = own_rows(indices, rows)
-        found = lookup(weight, places, padding)
-        return [torch.where(inside.unsqueeze(-1), found, 0.0)]
+        rows_read = lookup(weight, places, padding)
+        return [torch.where(inside.unsqueeze(-1), rows_read, 0.0)]
 
     return run
 
 
 @form("gather.default")
 def gather(share: Share) -> Run:
-    """Elements by index along a dimension."""
+    """Picks elements by index along a dimension."""
     attributes, shape = share.attributes, share.inputs[0].shape
     if not shape or not share.reductions:
         return plain(share)
@@ -62,7 +62,7 @@ def gather(share: Share) -> Run:
 
 @form("index_select.default")
 def index_select(share: Share) -> Run:
-    """Rows by index."""
+    """Picks rows by index."""
     shape = share.inputs[0].shape
     if not shape or not share.reductions:
         return plain(share)
@@ -80,7 +80,7 @@ def index_select(share: Share) -> Run:
 
 @form("embedding_dense_backward.default")
 def embedding_dense_backward(share: Share) -> Run:
-    """Rows of the gradient of a table; a share of the rows takes what falls into it."""
+    """Returns rows of the gradient of a table; a share of the rows takes what falls into it."""
     if share.attributes.get("scale_grad_by_freq") and share.variables:
         raise NotLocal("gradients scaled by how often a word occurs in the whole batch")
     rows = share.output_rows(0, 0)
@@ -101,10 +101,10 @@ def embedding_dense_backward(share: Share) -> Run:
     *("_embedding_bag.default", "_embedding_bag_forward_only.default"),
 )
 def embedding_bag(share: Share) -> Run:
-    """Sums or means of rows by bags; the books beside them are each rank's own.
+    """Sums or averages rows by bags; the bookkeeping outputs are each rank's own.
 
-    A share of the bags reads its own stretch of the indices; a share of the table adds its own
-    rows (and a mean divides by the whole bag).
+    A share of the bags reads its own stretch of the indices; a share of the table adds its own rows
+    (and a mean divides by the whole bag).
     """
     attributes = share.attributes
     if not share.variables:
@@ -114,7 +114,7 @@ def embedding_bag(share: Share) -> Run:
         raise NotLocal("gradients scaled by how often a row occurs in the whole batch")
     padding = attributes.get("padding_idx")
     if padding is not None and padding < 0:
-        # The public overload counts it from the end; in the others it means none.
+        # The public overload counts it from the end; in the others a negative value means none.
         public = share.op.kind == "aten.embedding_bag.padding_idx"
         padding = padding + share.inputs[0].shape[0] if public else None
     names = share.arguments
@@ -137,7 +137,7 @@ def embedding_bag(share: Share) -> Run:
 
 
 def _stretch(share: Share) -> Any:
-    """Where the indices of the local bags lie, and their offsets from there."""
+    """Returns where the indices of the local bags are, and the bags' offsets from there."""
     if share.attributes["include_last_offset"]:
         raise NotLocal("shares of bags with a last offset")
     axes, bags = share.output_axes(0, 0), share.outputs[0].shape[0]
@@ -162,7 +162,7 @@ def _table_whole(share: Share, mode: int, last: bool, padding: int | None) -> An
 
 
 def _table_share(share: Share, mode: int, last: bool, padding: int | None) -> Any:
-    """Rows of other ranks count nothing; the bags of all ranks are summed."""
+    """Leaves out rows of other ranks; the bags of all ranks are summed."""
     if mode == MAXIMUM:
         raise NotLocal("the largest rows of bags over shares of the table")
     rows, axes, exchange = share.input_rows(0, 0), share.input_axes(0, 0), share.exchange
@@ -184,7 +184,7 @@ def _table_share(share: Share, mode: int, last: bool, padding: int | None) -> An
 
 
 def _lengths(indices: Any, offsets: Any, last: bool, padding: int | None) -> Any:
-    """How many rows every bag has, at least 1; shape [bags, 1]."""
+    """Returns how many rows every bag has, at least 1; shape [bags, 1]."""
     counted = torch.ones_like(indices) if padding is None else (indices != padding).long()
     running = torch.cat([counted.new_zeros(1), counted.cumsum(0)])
     ends = offsets[1:] if last else torch.cat([offsets[1:], offsets.new_tensor([len(indices)])])

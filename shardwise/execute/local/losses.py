@@ -2,8 +2,8 @@
 
     loss_b = log Σ_c exp z[b, c] - z[b, target_b]
 
-Over shares of the classes the maximum, the sum of exponentials and the target's logit are reduced;
-what is summed over the batch is a term of the sum, or made whole where its divisor is.
+Over shares of the classes the maximum, the sum of exponentials and the target's logit are reduced.
+A sum over the batch is a term of the sum, or whole if its divisor is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NONE, MEAN, SUM = 0, 1, 2
     *(f"{name}.default" for name in ("multi_margin_loss", "multilabel_margin_loss")),
 )
 def pointwise_loss(share: Share) -> Run:
-    """A mean over a share counts by its part of the whole."""
+    """Weights a mean over a share by its part of the whole."""
     if not share.reductions:
         return plain(share)
     share.refuse(share.statistics, "a sum inside every term has no exact form")
@@ -44,7 +44,7 @@ def pointwise_loss(share: Share) -> Run:
 
 @form("ctc_loss.IntList", "ctc_loss.Tensor")
 def ctc_loss(share: Share) -> Run:
-    """Sequences of the batch are apart; lengths in lists are cut as the batch is."""
+    """Treats sequences of the batch separately; cuts lengths in lists as the batch is cut."""
     if not share.variables:
         return plain(share)
     if len(share.inputs[1].shape) != 2:
@@ -62,7 +62,7 @@ def ctc_loss(share: Share) -> Run:
 
 @form("cross_entropy_loss.default")
 def cross_entropy(share: Share) -> Run:
-    """Cross entropy of logits with class numbers or probabilities, weighted and smoothed."""
+    """Compares logits with class numbers or probabilities, weighted and smoothed."""
     if not share.variables:
         return plain(share)
     return _Loss(share).cross_entropy()
@@ -70,7 +70,7 @@ def cross_entropy(share: Share) -> Run:
 
 @form("nll_loss.default", "nll_loss_nd.default", "nll_loss2d.default")
 def nll_loss(share: Share) -> Run:
-    """The negative log-probability of the target."""
+    """Takes the negative log-probability of the target."""
     if not share.variables:
         return plain(share)
     return _Loss(share).likelihood()
@@ -78,7 +78,7 @@ def nll_loss(share: Share) -> Run:
 
 @form("nll_loss_forward.default", "nll_loss2d_forward.default")
 def nll_loss_forward(share: Share) -> Run:
-    """As nll_loss, with the weight of all targets."""
+    """Works like nll_loss, and also gives the weight of all targets."""
     if not share.variables:
         return plain(share)
     return _Loss(share).likelihood()
@@ -100,7 +100,7 @@ class _Loss:
         self.smoothing = attributes.get("label_smoothing", 0.0)
         batch = [v for v in share.variables if (a := share.reads(0, v)) is not None and a.dim != 1]
         self.batch_axes = share.axes(*batch)
-        # What the batch is summed to is whole where its divisor is a statistic.
+        # Sums over the batch are whole if their divisor is a statistic.
         self.whole_axes = share.axes(*(v for v in batch if not share.is_reduction(v)))
         shape = share.inputs[0].shape
         self.samples = shape[0]
@@ -125,8 +125,8 @@ class _Loss:
         return self._in_float(run)
 
     def _of_whole_rows(self, x: Any, target: Any) -> list[Any]:
-        """Samples with all their classes: torch's own kernel, over the count of all samples."""
-        # Of halves each sample's term is rounded, not the sum: no copy of all logits in float.
+        """Sums samples with all their classes by torch's kernel, over the count of all samples."""
+        # Halves: round each sample's term, not the sum, to avoid a float copy of all logits.
         half = x.dtype in HALVES
         mine = (target != self.ignored).sum().to(torch.float32 if half else x.dtype)
         count = self.exchange.begin_total(mine, self.batch_axes)
@@ -148,7 +148,7 @@ class _Loss:
         return self._in_float(run)
 
     def _in_float(self, run: Run) -> Run:
-        """Halves are summed and counted in float, as torch's kernels do."""
+        """Sums and counts halves in float, as torch's kernels do."""
 
         def wide(x: Any, target: Any, weight: Any = None) -> list[Any]:
             return [y.to(x.dtype) for y in run(in_float(x), in_float(target), in_float(weight))]
@@ -156,7 +156,7 @@ class _Loss:
         return wide
 
     def _over_classes(self, x: Any) -> Any:
-        """A sum over the classes that is whole on every rank: [b, …]."""
+        """Returns a sum over the classes that is whole on every rank: [b, …]."""
         return self.exchange.total(x.sum(1), self.class_axes)
 
     def _of_probabilities(self, logp: Any, target: Any, weight: Any) -> list[Any]:
@@ -177,7 +177,7 @@ class _Loss:
         places, inside = own_rows(safe, self.rows)
         inside = inside & counted
         places = places.unsqueeze(1)
-        # A share without classes has nothing to look up: zeros, with a gradient as anywhere.
+        # A share without classes has nothing to look up: zeros, with a gradient like any other.
         chosen = logp.gather(1, places).squeeze(1) if len(self.rows) else logp.sum(1)
         each = inside.to(logp.dtype)
         if weight is not None and len(self.rows):
@@ -197,7 +197,7 @@ class _Loss:
         return [rows]
 
     def _picked(self, x: Any) -> Any:
-        """What the rank with the target's class has, on every rank."""
+        """Returns, on every rank, what the rank with the target's class has."""
         return self.exchange.total(x, self.class_axes)
 
 

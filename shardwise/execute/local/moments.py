@@ -1,12 +1,12 @@
-"""Mean and variance of which every rank has a part, and what is normalised by them.
+"""Mean and variance of which every rank has a part, and normalisation by them.
 
-Forward sums both moments in one all_reduce, backward the two sums of its formula in another, as
-the plan prices them; only the input is kept, as by torch's own kernels:
+Forward sums both moments in one all_reduce, backward the two sums of its formula in another, as the
+plan prices them; only the input is kept, as in torch's own kernels:
 
     y = x̂ · w + b,   x̂ = (x - mean) · f,   f = 1 / √(var + ε)
     dx = f · (g - (Σ g + x̂ · Σ g x̂) / n),   g = dy · w      (Ioffe and Szegedy 2015, §3)
 
-where Σ runs over all shares of the n numbers that have one mean. By a mean square alone (root mean
+where Σ runs over all shares of the n numbers that have one mean. For a mean square alone (root mean
 square normalisation) Σ g is left out.
 """
 
@@ -24,9 +24,9 @@ from shardwise.execute.rank_mesh import RankMesh
 
 @dataclass(frozen=True)
 class Moments:
-    """Over dimensions `dims`, `count` numbers each, of all shares along `axes`; dims are kept.
+    """Moments over dimensions `dims` (kept), `count` numbers each, of all shares along `axes`.
 
-    `mean` is None where only the mean square was asked for; `variance` is biased, or that square.
+    `mean` is None if only the mean square was requested; `variance` is biased, or that square.
     """
 
     mesh: RankMesh
@@ -40,13 +40,13 @@ class Moments:
     def of(
         cls, x: Any, mesh: RankMesh, axes: Sequence[int], dims: Sequence[int], count: int
     ) -> Moments:
-        """Mean and variance of a local part `x`."""
+        """Returns mean and variance of a local part `x`."""
         # torch.var_mean takes ten times as long as these four on a CPU.
         mean = x.detach().mean(tuple(dims), keepdim=True)
         off = x.detach() - mean
         variance = off.square_().mean(tuple(dims), keepdim=True)
         del off
-        # Sums of squares cancel: in double what single precision has is left over.
+        # Sums of squares cancel: in double, single precision is left after that.
         both = torch.stack([mean, variance]).double()
         both[1].addcmul_(both[0], both[0])
         both = all_reduce(both.mul_(x.numel() / max(mean.numel(), 1)), mesh, axes).div_(count)
@@ -58,33 +58,33 @@ class Moments:
     def square(
         cls, x: Any, mesh: RankMesh, axes: Sequence[int], dims: Sequence[int], count: int
     ) -> Moments:
-        """The mean square of a local part `x`."""
+        """Returns the mean square of a local part `x`."""
         norm = torch.linalg.vector_norm(x.detach(), dim=tuple(dims), keepdim=True)
         square = all_reduce(norm.square_(), mesh, axes).div_(count)
         return cls(mesh, tuple(axes), tuple(dims), count, None, square)
 
     def factor(self, eps: float) -> Any:
-        """1 / √(variance + eps)."""
+        """Returns 1 / √(variance + eps)."""
         return torch.rsqrt(self.variance + eps)
 
     def factor_of(self, x: Any, eps: float) -> Any:
-        """The same of a mean square, differentiable: all ranks go on with one factor."""
+        """Returns `factor` of a mean square, differentiable: all ranks continue with one factor."""
         return _Factor.apply(x, self, eps)
 
     def normalise(self, x: Any, weight: Any, bias: Any, eps: float) -> Any:
-        """x̂ · weight + bias, both of which broadcast to x and may be None; differentiable."""
+        """Returns x̂ · weight + bias, differentiable; both broadcast to x and may be None."""
         if self.mean is not None and self.dims == (0, *range(2, x.dim())):
             return _ByChannel.apply(x, weight, bias, self, eps)
         return _Normalised.apply(x, weight, bias, self, eps)
 
     def unit(self, x: Any, eps: float) -> Any:
-        """x̂, in a new tensor."""
+        """Returns x̂ in a new tensor."""
         unit = x.clone() if self.mean is None else x - self.mean
         return unit.mul_(self.factor(eps))
 
 
 class _Normalised(torch.autograd.Function):  # type: ignore[misc]
-    """Any dimensions. Backward holds two tensors like x, of which one is its result."""
+    """Any dimensions. Backward holds two tensors like x, one of which becomes its result."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, weight: Any, bias: Any, moments: Moments, eps: float) -> Any:
@@ -118,7 +118,7 @@ class _Normalised(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _ByChannel(torch.autograd.Function):  # type: ignore[misc]
-    """Everything but dimension 1, weight and bias by channel: torch's kernels for fixed moments."""
+    """All dimensions but 1, weight and bias by channel: torch's kernels for fixed moments."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, weight: Any, bias: Any, moments: Moments, eps: float) -> Any:
@@ -152,7 +152,7 @@ class _ByChannel(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _Factor(torch.autograd.Function):  # type: ignore[misc]
-    """f of a mean square; its gradient is the same on every rank, so that nothing is summed."""
+    """The factor of a mean square; its gradient is equal on every rank, so nothing is summed."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, moments: Moments, eps: float) -> Any:

@@ -1,4 +1,4 @@
-"""Normalisations whose mean and variance are of shares (`moments.py`)."""
+"""Normalisations whose mean and variance span several shares (`moments.py`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _scaled(y: Any, weight: Any, bias: Any) -> Any:
 @form("layer_norm.default", "rms_norm.default", "native_layer_norm.default")
 @form("_fused_rms_norm.default")
 def layer_norm(share: Share) -> Run:
-    """Mean and square of rows, of which every rank has a part."""
+    """Normalises by the mean and square of rows, of which every rank has a part."""
     inner = len(share.attributes["normalized_shape"])
     shape = share.inputs[0].shape
     rank = len(shape)
@@ -42,22 +42,22 @@ def layer_norm(share: Share) -> Run:
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
         x = in_float(given["input"])
-        found = measure(x, exchange.mesh, axes, dims, count)
-        y = found.normalise(x, given.get("weight"), given.get("bias"), eps)
+        moments = measure(x, exchange.mesh, axes, dims, count)
+        y = moments.normalise(x, given.get("weight"), given.get("bias"), eps)
         y = y.to(given["input"].dtype)
         if not several:
             return [y]
-        return [y, found.mean, found.factor(eps)] if centred else [y, found.factor_of(x, eps)]
+        return [y, moments.mean, moments.factor(eps)] if centred else [y, moments.factor_of(x, eps)]
 
     return run
 
 
 @form("group_norm.default", "native_group_norm.default")
 def group_norm(share: Share) -> Run:
-    """Channels of a group and what lies in them, of which every rank has a part.
+    """Normalises channels of a group and their elements, of which every rank has a part.
 
-    A rank whose share of the channels begins or ends inside a group sums to the groups of all
-    channels by a matrix of which channel is in which group.
+    A rank whose share of the channels begins or ends inside a group sums into the groups of all
+    channels with a channel-to-group matrix.
     """
     attributes, shape = share.attributes, share.inputs[0].shape
     groups = attributes["num_groups" if "num_groups" in attributes else "group"]
@@ -114,7 +114,7 @@ def group_norm(share: Share) -> Run:
     *("_native_batch_norm_legit.default", "_native_batch_norm_legit.no_stats"),
 )
 def batch_norm(share: Share) -> Run:
-    """Statistics of the whole batch; running ones are updated as on one device."""
+    """Uses statistics of the whole batch; running ones are updated as on one device."""
     attributes, shape = share.attributes, share.inputs[0].shape
     dims = [d for d in range(len(shape)) if d != 1]
     axes = tuple(sorted(a for d in dims for a in share.input_axes(0, d)))
@@ -133,13 +133,13 @@ def batch_norm(share: Share) -> Run:
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
         x = in_float(given["input"])
-        found = Moments.of(x, exchange.mesh, axes, dims, count)
+        measured = Moments.of(x, exchange.mesh, axes, dims, count)
         weight, bias = (
             None if t is None else t.view(beside) for t in (given.get("weight"), given.get("bias"))
         )
-        y = found.normalise(x, weight, bias, eps).to(given["input"].dtype)
+        y = measured.normalise(x, weight, bias, eps).to(given["input"].dtype)
         with torch.no_grad():
-            moments = (found.mean, found.variance)
+            moments = (measured.mean, measured.variance)
             kept = zip((given.get("running_mean"), given.get("running_var")), moments, strict=True)
             unbiased = (1.0, count / max(count - 1, 1))
             for (running, moment), scale in zip(kept, unbiased, strict=True):
@@ -147,19 +147,19 @@ def batch_norm(share: Share) -> Run:
                     running.lerp_((moment * scale).view(-1).to(running.dtype), momentum)
         if not several:
             return [y]
-        return [y, found.mean.reshape(-1), found.factor(eps).reshape(-1)]
+        return [y, measured.mean.reshape(-1), measured.factor(eps).reshape(-1)]
 
     return run
 
 
 def _in_place(share: Share) -> Run:
-    """The overload itself: it writes to its running statistics, which is what is wanted."""
+    """Runs the overload itself, which writes to its running statistics as intended."""
     return bind(share.target, share.arguments, share.attributes, len(share.outputs))
 
 
 @form("instance_norm.default")
 def instance_norm(share: Share) -> Run:
-    """Statistics of every sample's channels over space."""
+    """Uses statistics of every sample's channels over space."""
     attributes, shape = share.attributes, share.inputs[0].shape
     dims = list(range(2, len(shape)))
     axes = tuple(sorted(a for d in dims for a in share.input_axes(0, d)))
@@ -177,18 +177,18 @@ def instance_norm(share: Share) -> Run:
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
         x = in_float(given["input"])
-        found = Moments.of(x, exchange.mesh, axes, dims, count)
+        moments = Moments.of(x, exchange.mesh, axes, dims, count)
         weight, bias = (
             None if t is None else t.view(beside) for t in (given.get("weight"), given.get("bias"))
         )
-        return [found.normalise(x, weight, bias, eps).to(given["input"].dtype)]
+        return [moments.normalise(x, weight, bias, eps).to(given["input"].dtype)]
 
     return run
 
 
 @form("_weight_norm.default", "renorm.default")
 def weight_norm(share: Share) -> Run:
-    """The norm of a row over all its shares."""
+    """Uses the norm of a row over all its shares."""
     if not share.statistics:
         return plain(share)
     attributes, shape = share.attributes, share.inputs[0].shape

@@ -1,9 +1,9 @@
 """The form of most operators: the plain overload on local parts, with local sizes in attributes.
 
-It is exact where no share needs anything of another: no statistic, no halo, no attribute that
-says a place in a split dimension. Sums over a split variable leave terms of the sum, where the
-operator is linear in what the variable indexes; a term that it adds once (a bias) is added by
-the first rank alone.
+It is exact if no share needs anything from another: no statistic, no halo, no attribute that names
+a position in a split dimension. Sums over a split variable leave terms of the sum if the operator
+is linear in what the variable indexes; a term that it adds once (a bias) is added by the first rank
+alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LINEAR = frozenset(
 
 
 def plain(share: Share, changed: Mapping[str, Any] | None = None) -> Run:
-    """The overload on the local parts, with these attributes in place of the whole ones."""
+    """Runs the overload on local parts, with `changed` attributes in place of the whole ones."""
     share.refuse(share.statistics, "a statistic over it has no exact form")
     share.refuse(share.haloed, "rows of neighbours are read in a way that has no exact form")
     if share.reductions and share.op.kind not in LINEAR:
@@ -70,7 +70,7 @@ def plain(share: Share, changed: Mapping[str, Any] | None = None) -> Run:
 
 @form("mean.dim", "mean.default")
 def mean(share: Share) -> Run:
-    """Terms of the sum, each divided by the whole count."""
+    """Returns terms of the sum, each divided by the whole count."""
     axes, part = share.reductions, share.fraction(share.reductions)
     run = bind(share.target, share.arguments, share.attributes, 1)
     share.refuse(share.statistics, "a statistic over it has no exact form")
@@ -79,21 +79,21 @@ def mean(share: Share) -> Run:
 
 @form("sum_to_size.default")
 def sum_to_size(share: Share) -> Run:
-    """Terms of the sum, in the local shape."""
+    """Returns terms of the sum, in the local shape."""
     shape = list(share.output_shape())
     return lambda x: [x.sum_to_size(shape)]
 
 
 @form("atan2.out")
 def into(share: Share) -> Run:
-    """The tensor that would be written over is not."""
+    """Leaves alone the tensor that would be overwritten."""
     call = torch.ops.aten.atan2.default
     return lambda a, b, _: [call(a, b)]
 
 
 @form("to.device", "to.dtype", "to.dtype_layout", "_to_copy.default")
 def cast(share: Share) -> Run:
-    """The dtype changes; where tensors are is not the graph's to say."""
+    """Changes the dtype; the graph does not decide where tensors are."""
     dtype = share.attributes.get("dtype") or getattr(torch, share.outputs[0].dtype)
     copies = bool(share.attributes.get("copy")) or share.op.kind == "aten._to_copy.default"
     return lambda x: [x.to(dtype, copy=copies)]

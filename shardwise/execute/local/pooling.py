@@ -17,7 +17,7 @@ from shardwise.tdl.descriptions.arguments import per_spatial_dim
 
 @form(*(f"max_pool{n}d.default" for n in (1, 2, 3)))
 def max_pool(share: Share) -> Run:
-    """Beyond the outer borders nothing wins."""
+    """Pads with -inf, so that nothing beyond the outer borders wins."""
     windows = _Windows(share)
     if not windows.brings:
         return plain(share)
@@ -28,13 +28,13 @@ def max_pool(share: Share) -> Run:
 
 @form(*(f"avg_pool{n}d.default" for n in (1, 2, 3)))
 def avg_pool(share: Share) -> Run:
-    """Sums of windows, by the divisors that these have in the whole."""
+    """Sums windows and divides by the divisors they have in the whole."""
     windows = _Windows(share)
     if not windows.brings:
         return plain(share)
     shape = share.inputs[0].shape
     spatial = len(shape) - 2
-    # Mean over ones is (places inside) / divisor; the whole window is summed here.
+    # The mean over ones is (places inside) / divisor; the whole window is summed here.
     ones = torch.ones((1, 1, *shape[2:]), dtype=torch.float64)
     inside = bind(share.target, share.arguments, share.attributes, 1)(ones)[0]
     size = per_spatial_dim(share.attributes["kernel_size"], spatial, 1)
@@ -103,7 +103,7 @@ class _Windows:
             self.padded |= pads_anywhere(share.mesh, beyond)
             self.brings.append(bring)
         if self.brings:
-            # What lies beyond dimensions that are whole is put in place with the others'.
+            # Padding of dimensions that are whole is done together with that of the others.
             for s in range(spatial):
                 if not share.output_axes(0, 2 + s):
                     place = 2 * (spatial - 1 - s)
@@ -112,7 +112,7 @@ class _Windows:
         self.attributes = {"padding": [0] * spatial, "stride": steps, "ceil_mode": False}
 
     def _after(self, share: Share, s: int) -> int:
-        """Rows that the last window reads beyond the data."""
+        """Returns how many rows beyond the data the last window reads."""
         attributes = share.attributes
         spatial = len(share.inputs[0].shape) - 2
         size = per_spatial_dim(attributes["kernel_size"], spatial, 1)[s]
@@ -121,7 +121,7 @@ class _Windows:
         return last + gap * (size - 1) + 1 - share.inputs[0].shape[2 + s]
 
     def data(self, x: Any, fill: float) -> Any:
-        """The rows of all windows of this share."""
+        """Returns the rows of all windows of this share."""
         for bring in self.brings:
             x = bring(x)
         if self.padded:
@@ -134,7 +134,7 @@ class _Windows:
     *(f"_adaptive_avg_pool{n}d.default" for n in (2, 3)),
 )
 def adaptive_avg_pool(share: Share) -> Run:
-    """Cells of the local part; a share of a single cell is a term of its sum."""
+    """Pools cells of the local part; a share of a single cell is a term of its sum."""
     local = list(share.output_shape()[2:])
     run = bind(share.target, share.arguments, {**share.attributes, "output_size": local}, 1)
     if not share.reductions:
@@ -145,7 +145,7 @@ def adaptive_avg_pool(share: Share) -> Run:
 
 @form(*(f"adaptive_max_pool{n}d.default" for n in (1, 2, 3)))
 def adaptive_max_pool(share: Share) -> Run:
-    """Places are counted in the whole plane, so the plane is whole."""
+    """Needs the whole plane, since positions are counted in it."""
     count = len(share.outputs[0].shape) - 2
     if any(share.output_axes(0, 2 + s) for s in range(count)):
         raise NotLocal("places of maxima are those in the whole plane")
@@ -154,7 +154,7 @@ def adaptive_max_pool(share: Share) -> Run:
 
 @form(*(f"max_pool{n}d_with_indices.default" for n in (1, 2, 3)))
 def max_pool_with_indices(share: Share) -> Run:
-    """As max_pool; a place in the local rows is counted in the whole plane."""
+    """Works like max_pool; turns positions in the local rows into ones in the whole plane."""
     windows = _Windows(share)
     if not windows.brings:
         return plain(share)
@@ -188,7 +188,7 @@ def max_pool_with_indices(share: Share) -> Run:
     *(f"_adaptive_avg_pool{n}d_backward.default" for n in (2, 3)),
 )
 def pool_backward(share: Share) -> Run:
-    """Gradients as operators of their own stand in no training graph."""
+    """Runs whole only: training graphs contain no gradient operators."""
     if share.variables:
         raise NotLocal("gradients of pooling as an operator of the graph")
     return plain(share)

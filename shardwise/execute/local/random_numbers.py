@@ -1,7 +1,7 @@
-"""Random operators: the same numbers on replicas, others on shares, the same again in a second run.
+"""Random operators: same numbers on replicas, others on shares, the same again in a second run.
 
-The seed is of the step, the operator and this rank's place along the axes that split it. torch's
-own stream of random numbers is left as it was.
+The seed depends on the step, the operator and this rank's place along the axes that split it.
+torch's own random number stream is left unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RANDOM = frozenset(
         "aten.normal.float_float",
     }
 )
-"""Factories that draw numbers."""
+"""Factories that draw random numbers."""
 
 ELEMENTS = (
     *("alpha_dropout.default", "rrelu.default", "rand_like.default", "randn_like.default"),
@@ -41,15 +41,15 @@ CHANNELS = ("feature_dropout.default", "feature_alpha_dropout.default")
 MASKS = ("dropout.default", "native_dropout.default")
 
 DRAWN = RANDOM | {f"aten.{name}" for name in (*ELEMENTS, *CHANNELS, *MASKS)}
-"""Every kind whose results are random."""
+"""All kinds whose results are random."""
 
 SEEDS = 2**63
 STRIDE = 0x9E3779B97F4A7C15
-"""Seeds of successive steps are far apart (2⁶⁴ / golden ratio)."""
+"""Keeps seeds of successive steps far apart (2⁶⁴ / golden ratio)."""
 
 
 def seed_of(share: Share, axes: Sequence[int]) -> int:
-    """A number of the operator and of the place along the axes."""
+    """Returns a number for the operator and the place along the axes."""
     place = [(a, share.mesh.coordinates[a]) for a in axes]
     text = f"{share.op.name} {place}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
@@ -57,7 +57,7 @@ def seed_of(share: Share, axes: Sequence[int]) -> int:
 
 @contextmanager
 def numbers_of(seed: int, device: Any) -> Iterator[None]:
-    """Random numbers from this seed inside; those of the program go on afterwards."""
+    """Uses random numbers from this seed inside; the program's own continue afterwards."""
     cuda = device is not None and torch.device(device).type == "cuda"
     generator = (
         torch.cuda.default_generators[torch.device(device).index or torch.cuda.current_device()]
@@ -73,7 +73,7 @@ def numbers_of(seed: int, device: Any) -> Iterator[None]:
 
 
 def seeded(share: Share, run: Run, axes: Sequence[int]) -> Run:
-    """`run` with the numbers of its step and of this place along the axes."""
+    """Returns `run` with the random numbers of its step and of this place along the axes."""
     base, exchange = seed_of(share, axes), share.silent
 
     def drawn(*x: Any) -> list[Any]:
@@ -86,7 +86,7 @@ def seeded(share: Share, run: Run, axes: Sequence[int]) -> Run:
 
 @form(*MASKS)
 def dropout(share: Share) -> Run:
-    """Elements are kept with probability 1 - p; the mask is drawn from this share's seed."""
+    """Keeps elements with probability 1 - p; the mask is drawn from this share's seed."""
     p, train = share.attributes["p"], share.attributes["train"]
     both = share.op.kind == "aten.native_dropout.default"
     if not train or p == 0.0 or p == 1.0:
@@ -111,14 +111,14 @@ def dropout(share: Share) -> Run:
 
 @form(*CHANNELS)
 def feature_dropout(share: Share) -> Run:
-    """Whole channels are dropped: the same on all shares of a channel's elements."""
+    """Drops whole channels: the same on all shares of a channel's elements."""
     axes = sorted({*share.output_axes(0, 0), *share.output_axes(0, 1)})
     return seeded(share, plain(share), axes)
 
 
 @form(*ELEMENTS, *(f"{name}.input" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")))
 def by_element(share: Share) -> Run:
-    """The overload with this share's numbers; whole operators draw the same everywhere."""
+    """Runs the overload with this share's numbers; whole operators draw the same everywhere."""
     attributes = share.attributes
     if attributes.get("dropout") == 0.0 or False in (
         attributes.get("train"),

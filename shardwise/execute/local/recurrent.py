@@ -14,7 +14,7 @@ from shardwise.execute.local.share import Share
 
 @form("lstm_cell.default")
 def lstm_cell(share: Share) -> Run:
-    """A share of the units computes its rows of the four gates; it reads the whole hidden state."""
+    """Computes a share of the units: its rows of the four gates, from the whole hidden state."""
     if not share.output_axes(0, 1):
         return plain(share)
     rows, units = share.output_rows(0, 1), share.outputs[0].shape[1]
@@ -40,7 +40,7 @@ def lstm_cell(share: Share) -> Run:
 
 @form("rnn_tanh_cell.default", "rnn_relu_cell.default")
 def rnn_cell(share: Share) -> Run:
-    """Two products, each summed over its split variable before the non-linear function.
+    """Sums each of the two products over its split variable before the non-linear function.
 
     Ranks that split one product have equal copies of the other, whose gradient counts once.
     """

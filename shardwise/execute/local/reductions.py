@@ -1,7 +1,7 @@
 """Reductions whose shares are not terms of a sum: extremes, products, variances, norms.
 
-What a plan calls PARTIAL is summed. An extreme or a product is therefore reduced here, over
-numbers as many as the result has, and stands on the first rank with zeros on the others.
+What a plan calls PARTIAL is summed. An extreme or a product is therefore reduced here, over as many
+numbers as the result has, and put on the first rank, with zeros on the others.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shardwise.tdl.descriptions.arguments import dims_of
 
 @form("amax.default", "max.default", "any.default", "any.dim", "any.dims")
 def amax(share: Share) -> Run:
-    """The largest over all shares."""
+    """Takes the largest element over all shares."""
     return _extreme(share, "max")
 
 
 @form("amin.default", "min.default", "all.default", "all.dim", "all.dims")
 def amin(share: Share) -> Run:
-    """The smallest over all shares."""
+    """Takes the smallest element over all shares."""
     return _extreme(share, "min")
 
 
@@ -50,7 +50,7 @@ def _extreme(share: Share, which: Literal["max", "min"]) -> Run:
         if not floating or logical:
             y = best.to(torch.bool) if logical else best
         else:
-            # Of several largest elements each has an equal part of the gradient, as in torch.
+            # If several elements are largest, each gets an equal part of the gradient, as in torch.
             hit = (x == best).to(x.dtype)
             count = exchange.sum(hit.sum(dims, keepdim=True), axes).detach()
             y = _Value.apply((x * (hit / count)).sum(dims, keepdim=True), best)
@@ -85,13 +85,13 @@ class _FirstValue(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _spread(y: Any, exchange: Any, axes: tuple[int, ...]) -> Any:
-    """A term of a PARTIAL result whose gradient, wanted whole, is every rank's to use."""
+    """Returns a term of a PARTIAL result; its gradient is needed whole and used by every rank."""
     return _FirstValue.apply(y, exchange.mesh.index(axes) == 0)
 
 
 @form("prod.default", "prod.dim_int")
 def product(share: Share) -> Run:
-    """The product of the shares' products, gathered: as many numbers as there are shares."""
+    """Multiplies the shares' products, gathered: one number per share."""
     if not share.reductions:
         return plain(share)
     axes, exchange = share.axes(*share.reductions), share.exchange
@@ -114,7 +114,7 @@ def product(share: Share) -> Run:
     ),
 )
 def variance(share: Share) -> Run:
-    """Σ (x - mean)² / (n - correction), the mean first; both whole on every rank."""
+    """Computes Σ (x - mean)² / (n - correction), the mean first; both whole on every rank."""
     if not share.statistics:
         return plain(share)
     axes, exchange = share.axes(*share.statistics), share.exchange
@@ -143,7 +143,7 @@ def variance(share: Share) -> Run:
 
 @form("nanmean.default")
 def nanmean(share: Share) -> Run:
-    """Sum and count of numbers, whole on every rank."""
+    """Divides the sum by the count of numbers, both whole on every rank."""
     if not share.statistics:
         return plain(share)
     axes, exchange = share.axes(*share.statistics), share.exchange
@@ -162,7 +162,7 @@ def nanmean(share: Share) -> Run:
     *("norm.ScalarOpt_dim_dtype", "frobenius_norm.dim", "linalg_norm.default"),
 )
 def vector_norm(share: Share) -> Run:
-    """(Σ |x|^p)^(1/p), whole on every rank."""
+    """Computes (Σ |x|^p)^(1/p), whole on every rank."""
     if not share.statistics:
         return plain(share)
     order = share.attributes.get("ord", share.attributes.get("p", 2))
@@ -184,7 +184,7 @@ def vector_norm(share: Share) -> Run:
         x = x if dtype is None else x.to(dtype)
         local = torch.linalg.vector_norm(x, order, dims, keepdim=keepdim)
         total = exchange.total(local.pow(order), axes)
-        # The root of zero has no gradient in torch; its own is infinite.
+        # torch defines no gradient for the root of zero; the true one is infinite.
         zero = total == 0
         return [torch.where(zero, 0.0, torch.where(zero, 1.0, total).pow(1 / order))]
 
@@ -193,7 +193,7 @@ def vector_norm(share: Share) -> Run:
 
 @form("cosine_similarity.default")
 def cosine_similarity(share: Share) -> Run:
-    """Three sums over all shares."""
+    """Computes three sums over all shares."""
     if not share.statistics:
         return plain(share)
     axes, exchange = share.axes(*share.statistics), share.exchange
@@ -213,7 +213,7 @@ def cosine_similarity(share: Share) -> Run:
 
 @form("pairwise_distance.default", "dist.default")
 def distance(share: Share) -> Run:
-    """(Σ |a - b|^p)^(1/p) over shares, as torch adds its epsilon."""
+    """Computes (Σ |a - b|^p)^(1/p) over shares; adds torch's epsilon where torch does."""
     if not share.statistics:
         return plain(share)
     order = float(share.attributes["p"])

@@ -8,13 +8,13 @@ from shardwise.execute.local.calling import Run
 from shardwise.execute.local.share import Share
 
 Form = Callable[[Share], Run]
-"""Builds the local operator of a share; raises NotLocal where it knows none."""
+"""Builds the local operator of a share; raises NotLocal if it has no exact form."""
 
 FORMS: dict[str, Form] = {}
 
 
 def form(*kinds: str) -> Callable[[Form], Form]:
-    """Register the form of these kinds (`linear.default` for `aten.linear.default`)."""
+    """Registers the form of these kinds (`linear.default` for `aten.linear.default`)."""
 
     def register(function: Form) -> Form:
         for kind in kinds:

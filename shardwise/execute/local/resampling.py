@@ -1,6 +1,6 @@
-"""Interpolation on shares of space: every rank makes its rows from the rows that they read.
+"""Interpolation on shares of space: every rank computes its rows from the rows that they read.
 
-Linear interpolation is a step along one dimension after another, with torch's source index:
+Linear interpolation goes along one dimension after another, with torch's source index:
 (x + 1/2) · n/m - 1/2, not below 0, or x · (n - 1)/(m - 1) with aligned corners.
 """
 
@@ -29,7 +29,7 @@ FORMS = ("default", "vec")
     )
 )
 def nearest(share: Share) -> Run:
-    """Every element of the result copies one; shares of whole factors need no neighbours."""
+    """Copies one element for each of the result; shares of whole factors need no neighbours."""
     if not _splits_space(share):
         return plain(share)
     dims = range(2, len(share.outputs[0].shape))
@@ -50,7 +50,7 @@ def nearest(share: Share) -> Run:
     )
 )
 def linear(share: Share) -> Run:
-    """Mixes of two neighbours along each dimension."""
+    """Mixes two neighbours along each dimension."""
     if not _splits_space(share):
         return plain(share)
     attributes = share.attributes
@@ -79,7 +79,7 @@ def linear(share: Share) -> Run:
     *(f"_upsample_{name}2d_aa.{form}" for name in ("bilinear", "bicubic") for form in FORMS),
 )
 def smooth(share: Share) -> Run:
-    """Where space is split, only along dimensions that keep their extent."""
+    """Works along a split dimension of space only if it keeps its extent."""
     if not _splits_space(share):
         return plain(share)
     for dim in range(2, len(share.outputs[0].shape)):
@@ -130,7 +130,7 @@ def _along(share: Share, dim: int, aligned: bool) -> Callable[[Any], Any]:
 
 @form("affine_grid_generator.default")
 def affine_grid(share: Share) -> Run:
-    """A grid of every sample; the rows of its matrices are whole."""
+    """Makes a grid for every sample; the rows of its matrices are whole."""
     if any(share.output_axes(0, d) for d in range(1, len(share.outputs[0].shape))):
         raise NotLocal("rows of the matrices are split")
     size = [len(share.output_rows(0, 0)), *share.attributes["size"][1:]]

@@ -1,7 +1,7 @@
-"""Writing to computed places, where the dimension that is written to or read from is split.
+"""Writing to computed places when the dimension that is written to or read from is split.
 
-A rank that has some rows of the result writes into them and one more, which takes what falls
-elsewhere and is cut off. Where added values are split instead, every rank has a term of the sum
+A rank that has some rows of the result writes into them and into a spare row, which takes what
+falls elsewhere and is cut off. If instead added values are split, every rank has a term of the sum
 and the first one adds the tensor itself.
 """
 
@@ -26,7 +26,7 @@ INDEXED = (
 
 @form(*INDEXED)
 def scatter(share: Share) -> Run:
-    """Scatters and indexed assignments along one dimension."""
+    """Scatters or assigns by index along one dimension."""
     shape = share.inputs[0].shape
     if not shape or not share.variables:
         return plain(share)
@@ -45,7 +45,7 @@ def scatter(share: Share) -> Run:
 
 
 def _same_extents(share: Share, dim: int, index: int) -> None:
-    """Indices that reach over part of a split dimension only are not cut as it is."""
+    """Raises NotLocal for indices that cover only part of a split dimension: their cut differs."""
     shape = share.inputs[0].shape
     like = share.inputs[index].shape
     if len(like) != len(shape):
@@ -56,7 +56,7 @@ def _same_extents(share: Share, dim: int, index: int) -> None:
 
 
 def _with_spare_row(run: Run, dim: int, rows: range, index: int) -> Run:
-    """`run` on indices of the whole dimension, into this rank's rows."""
+    """Returns `run` on indices of the whole dimension, into this rank's rows."""
 
     def local(*inputs: Any) -> list[Any]:
         x, rest = inputs[0], list(inputs[1:])
@@ -68,13 +68,13 @@ def _with_spare_row(run: Run, dim: int, rows: range, index: int) -> Run:
 
 
 def spare_place(places: Any, rows: range) -> Any:
-    """Places within `rows`; those of other ranks become the row after them."""
+    """Returns places within `rows`; those of other ranks become the row after them."""
     inside = (places >= rows.start) & (places < rows.stop)
     return torch.where(inside, places - rows.start, len(rows))
 
 
 def with_spare(x: Any, dim: int) -> Any:
-    """x with one more row, which is cut off again."""
+    """Returns x with one more row, which is cut off again."""
     shape = list(x.shape)
     shape[dim] = 1
     return torch.cat([x, x.new_ones(shape)], dim)
@@ -82,7 +82,7 @@ def with_spare(x: Any, dim: int) -> Any:
 
 @form("index_put.default", "_unsafe_index_put.default")
 def index_put(share: Share) -> Run:
-    """Assignments by several indices; split dimensions that are indexed get a spare row."""
+    """Assigns by several indices; split dimensions that are indexed get a spare row."""
     if not share.variables:
         return plain(share)
     cuts = []
@@ -113,7 +113,7 @@ def index_put(share: Share) -> Run:
 
 @form("masked_scatter.default", "put.default")
 def by_order(share: Share) -> Run:
-    """Values are taken in the order of all places before them."""
+    """Needs whole inputs: values are taken in the order of all places before them."""
     if share.variables:
         raise NotLocal("each value's place depends on all before it")
     return plain(share)
@@ -121,7 +121,7 @@ def by_order(share: Share) -> Run:
 
 @form("select_scatter.default", "slice_scatter.default", "diagonal_scatter.default")
 def rows_replaced(share: Share) -> Run:
-    """Rows of one dimension are replaced; a rank that has none of them replaces nothing."""
+    """Replaces rows of one dimension; a rank that has none of them replaces nothing."""
     attributes, shape = share.attributes, share.inputs[0].shape
     dims = [attributes[name] % len(shape) for name in ("dim", "dim1", "dim2") if name in attributes]
     split = [d for d in dims if share.output_axes(0, d)]

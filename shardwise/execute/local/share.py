@@ -1,4 +1,4 @@
-"""One rank's share of an operator: which axes split which variable, and the sizes that follow."""
+"""One rank's share of an operator: which axes split which variable, and the resulting sizes."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from shardwise.advise.layout import PARTIAL, REPLICATE
 from shardwise.errors import ShardwiseError
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local.calling import complete_attributes
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
 from shardwise.graph.graph import Operator, Tensor
-from shardwise.measure.torch_operator import overload
-from shardwise.tdl.semantics import Access, OperatorSemantics
+from shardwise.graph.semantics import Access, OperatorSemantics
+from shardwise.sharding.layout import PARTIAL, REPLICATE
+from shardwise.torch_operators import overload
 
 
 class NotLocal(ShardwiseError):
-    """No exact form of the operator on shares is known; it says which share and why."""
+    """No exact form of the operator on shares is known; the message says which share and why."""
 
 
 class Share:
     """The share of the operator that this rank computes.
 
-    `split` names per mesh axis the variable (its position in the semantics) that it splits.
-    `arguments` are the schema names of the inputs; `attributes` the others, defaults filled in.
-    A form sets `is_plain` where it is the overload with local sizes.
+    `split` names for each mesh axis the variable (its position in the semantics) that it splits.
+    `arguments` are the schema names of the inputs; `attributes` the others, defaults filled in. A
+    form sets `is_plain` if it is the overload with local sizes.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Share:
 
     @property
     def exchange(self) -> Exchange:
-        """What the form communicates by; asking for it says that it does."""
+        """The exchange that the form communicates by; reading it sets `communicates`."""
         self.communicates = True
         return self._exchange
 
@@ -68,7 +68,7 @@ class Share:
         return tuple(sorted({v for v in self.split if v is not None}))
 
     def axes(self, *variables: int) -> tuple[int, ...]:
-        """The mesh axes that split any of these variables."""
+        """Returns the mesh axes that split any of these variables."""
         return tuple(a for a, v in enumerate(self.split) if v in variables)
 
     def reads(self, i: int, v: int) -> Access | None:
@@ -108,11 +108,11 @@ class Share:
         return self.semantics.variables[v].name
 
     def place(self, v: int) -> range:
-        """This rank's share of a variable."""
+        """Returns this rank's share of a variable."""
         return self.mesh.share(self.semantics.variables[v].extent, self.axes(v))
 
     def fraction(self, variables: Sequence[int]) -> float:
-        """The part of the whole work over these variables that is this rank's."""
+        """Returns this rank's fraction of the whole work over these variables."""
         own = prod(len(self.place(v)) for v in variables)
         return own / prod(self.semantics.variables[v].extent for v in variables)
 
@@ -125,68 +125,68 @@ class Share:
         return [self._layout(by_variable, True) for by_variable in self.semantics.outputs]
 
     def _layout(self, accesses: Mapping[int, Access], output: bool) -> Layout:
-        found = []
+        layout = []
         for v in self.split:
             access = accesses.get(v) if v is not None else None
             if access is not None:
-                found.append(access.dim)
+                layout.append(access.dim)
             elif output and v is not None and self.is_reduction(v):
-                found.append(PARTIAL)
+                layout.append(PARTIAL)
             else:
-                found.append(REPLICATE)
-        return tuple(found)
+                layout.append(REPLICATE)
+        return tuple(layout)
 
     def input_axes(self, i: int, dim: int) -> tuple[int, ...]:
-        """The axes that split a dimension of an input."""
+        """Returns the axes that split a dimension of an input."""
         return axes_of(self.input_layouts[i], dim)
 
     def output_axes(self, o: int, dim: int) -> tuple[int, ...]:
-        """The axes that split a dimension of an output."""
+        """Returns the axes that split a dimension of an output."""
         return axes_of(self.output_layouts[o], dim)
 
     def input_rows(self, i: int, dim: int) -> range:
-        """Where this rank's part of an input lies in a dimension."""
+        """Returns where this rank's part of an input lies in a dimension."""
         return self.mesh.share(self.inputs[i].shape[dim], self.input_axes(i, dim))
 
     def output_rows(self, o: int, dim: int) -> range:
-        """Where this rank's part of an output lies in a dimension."""
+        """Returns where this rank's part of an output lies in a dimension."""
         return self.mesh.share(self.outputs[o].shape[dim], self.output_axes(o, dim))
 
     def input_shape(self, i: int) -> tuple[int, ...]:
         return self.mesh.local_shape(self.inputs[i].shape, self.input_layouts[i])
 
     def output_shape(self, o: int = 0) -> tuple[int, ...]:
-        """The shape of this rank's part of an output."""
+        """Returns the shape of this rank's part of an output."""
         return self.mesh.local_shape(self.outputs[o].shape, self.output_layouts[o])
 
     def replicated_axes(self, o: int) -> tuple[int, ...]:
-        """Axes that split the work but leave this output whole and equal on all their ranks."""
+        """Returns the axes that split the work but leave this output whole on all their ranks."""
         layout = self.output_layouts[o]
         return tuple(
             a for a, v in enumerate(self.split) if v is not None and layout[a] == REPLICATE
         )
 
     def partial_axes(self, o: int = 0) -> tuple[int, ...]:
-        """Axes along which the ranks have terms of the sum."""
+        """Returns the axes along which the ranks have terms of the sum."""
         return axes_of(self.output_layouts[o], PARTIAL)
 
     def argument(self, name: str) -> int | None:
-        """The position of the input of this name."""
+        """Returns the position of the input of this name, or None."""
         return self.arguments.index(name) if name in self.arguments else None
 
     def touches(self, i: int) -> bool:
-        """Whether any axis splits the input."""
+        """Returns whether any axis splits the input."""
         return any(state != REPLICATE for state in self.input_layouts[i])
 
     def refuse(self, variables: Sequence[int], why: str) -> None:
-        """Raise NotLocal if any of these variables is split."""
+        """Raises NotLocal if any of these variables is split."""
         for v in variables:
             if v in self.variables:
                 raise NotLocal(f"{self.name(v)}: {why}")
 
 
 def argument_names(op: Operator, target: Any) -> list[str]:
-    """The schema argument of every input."""
+    """Returns the schema argument of every input."""
     named = op.attributes.get("tensor_arguments")
     if named is not None:
         return [str(name) for name in named]

@@ -1,4 +1,4 @@
-"""Softmax and what is like it, with maximum and sum of exponentials reduced over the shares.
+"""Softmax and similar operators, with maximum and sum of exponentials reduced over the shares.
 
 m = max_r max_j x,  s = Σ_r Σ_j exp(x - m),  log softmax = x - m - log s
 """
@@ -22,7 +22,7 @@ Both = tuple[Any, Any]
 
 
 def shifted(x: Any, dims: Any, axes: tuple[int, ...], exchange: Exchange) -> Both:
-    """x - m and m, the maximum over `dims` of all shares; m has no gradient."""
+    """Returns x - m and m, the maximum over `dims` of all shares; m has no gradient."""
     largest = exchange.max(extreme(x.detach(), dims, "max"), axes)
     largest = torch.where(largest.isinf(), torch.zeros_like(largest), largest)
     return x - largest, largest
@@ -30,19 +30,19 @@ def shifted(x: Any, dims: Any, axes: tuple[int, ...], exchange: Exchange) -> Bot
 
 @form("softmax.int", "_softmax.default")
 def softmax(share: Share) -> Run:
-    """Every share of a row divides by the sum of all."""
+    """Divides every share of a row by the sum of all."""
     return _softmax(share, lambda e, total, _: e / total)
 
 
 @form("_safe_softmax.default")
 def safe_softmax(share: Share) -> Run:
-    """As softmax; a row that is masked altogether has the sum 0 and becomes 0."""
+    """Works like softmax; a fully masked row has the sum 0 and becomes 0."""
     return _softmax(share, lambda e, total, _: torch.where(total > 0, e / total, 0.0))
 
 
 @form("log_softmax.int", "_log_softmax.default")
 def log_softmax(share: Share) -> Run:
-    """Every share of a row subtracts the logarithm of the sum of all."""
+    """Subtracts from every share of a row the logarithm of the sum of all."""
     return _softmax(share, lambda _, total, x: x - total.log())
 
 
@@ -67,7 +67,7 @@ def _softmax(share: Share, finish: Callable[[Any, Any, Any], Any]) -> Run:
 
 @form("logsumexp.default")
 def logsumexp(share: Share) -> Run:
-    """log Σ exp over shares; the result is whole on every rank."""
+    """Computes log Σ exp over shares; the result is whole on every rank."""
     dims = dims_of(share.attributes["dim"], len(share.inputs[0].shape))
     if not share.statistics:
         return plain(share)

@@ -1,4 +1,4 @@
-"""Views, copies and slices on local parts, with rows of other ranks where they move."""
+"""Views, copies and slices on local parts, fetching rows of other ranks where rows move."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardwise.tdl.descriptions.arguments import dim_of
     *("squeeze.dims", "squeeze.default", "unsqueeze.default", "view_as.default"),
 )
 def reshape(share: Share) -> Run:
-    """The local part in the local shape; a copy where its memory does not allow a view."""
+    """Returns the local part in the local shape; copies if its memory does not allow a view."""
     shape = share.output_shape()
     share.is_plain = True
     return lambda x, *_: [x.reshape(shape)]
@@ -32,7 +32,7 @@ def reshape(share: Share) -> Run:
 
 @form("expand.default", "expand_copy.default", "broadcast_to.default", "expand_as.default")
 def expand(share: Share) -> Run:
-    """Dimensions of one element repeated to the local extent."""
+    """Repeats dimensions of one element to the local extent."""
     shape = share.output_shape()
     share.is_plain = True
     return lambda x, *_: [x.expand(shape)]
@@ -40,7 +40,7 @@ def expand(share: Share) -> Run:
 
 @form("slice.Tensor", "slice_copy.Tensor", "narrow.default", "narrow_copy.default")
 def slice_(share: Share) -> Run:
-    """Every rank takes the rows of the slice that its share of the result needs."""
+    """Takes the rows of the slice that this rank's share of the result needs."""
     attributes, shape = share.attributes, share.inputs[0].shape
     dim = dim_of(attributes.get("dim", 0), len(shape))
     if not share.output_axes(0, dim):
@@ -62,7 +62,7 @@ def _every(x: Any, dim: int, step: int) -> Any:
 
 @form("unfold.default", "unfold_copy.default")
 def unfold(share: Share) -> Run:
-    """Windows along a dimension, with the rows of neighbours that they reach into."""
+    """Takes windows along a dimension, with the rows of neighbours that they reach into."""
     attributes, shape = share.attributes, share.inputs[0].shape
     dim, size, step = attributes["dimension"] % len(shape), attributes["size"], attributes["step"]
     if not share.output_axes(0, dim):
@@ -73,7 +73,7 @@ def unfold(share: Share) -> Run:
 
 @form("diff.default")
 def diff(share: Share) -> Run:
-    """Differences of neighbours."""
+    """Takes differences of neighbours."""
     attributes, shape = share.attributes, share.inputs[0].shape
     dim, n = dim_of(attributes["dim"], len(shape)), attributes["n"]
     if not share.output_axes(0, dim):
@@ -88,7 +88,7 @@ def diff(share: Share) -> Run:
     *(f"replication_pad{n}d.default" for n in (1, 2, 3)),
 )
 def pad(share: Share) -> Run:
-    """The border is added by the ranks that have it."""
+    """Adds the border on the ranks that have it."""
     attributes, shape = share.attributes, share.inputs[0].shape
     widths = list(attributes["pad" if "pad" in attributes else "padding"])
     mode = attributes.get("mode", "replicate" if "padding" in attributes else "constant")
@@ -122,26 +122,26 @@ def pad(share: Share) -> Run:
 
 
 def _inside(start: int, stop: int, extent: int) -> range:
-    """The rows of [start, stop) that there are; one at least, for what repeats the border."""
+    """Returns the existing rows of [start, stop), at least one, for repeating the border."""
     start = min(max(start, 0), extent - 1)
     return range(start, max(min(stop, extent), start + 1))
 
 
 @form("repeat_interleave.self_int")
 def repeat_interleave(share: Share) -> Run:
-    """The size of the result follows from the local part."""
+    """Leaves the size of the result to follow from the local part."""
     return plain(share, {"output_size": None})
 
 
 @form("one_hot.default")
 def one_hot(share: Share) -> Run:
-    """The classes are counted over the whole tensor."""
+    """Counts the classes over the whole tensor."""
     return plain(share, {"num_classes": share.outputs[0].shape[-1]})
 
 
 @form("tril.default", "triu.default")
 def triangle(share: Share) -> Run:
-    """The diagonal as it runs through the local part."""
+    """Shifts the diagonal to where it runs through the local part."""
     rank = len(share.outputs[0].shape)
     down, across = share.output_rows(0, rank - 2).start, share.output_rows(0, rank - 1).start
     return plain(share, {"diagonal": share.attributes["diagonal"] + down - across})
@@ -149,12 +149,12 @@ def triangle(share: Share) -> Run:
 
 @form("cross.default", "linalg_cross.default")
 def cross(share: Share) -> Run:
-    """The dimension of three is found in the whole shape."""
+    """Finds the dimension of extent three in the whole shape."""
     dim = share.attributes["dim"]
     return plain(share, {"dim": share.inputs[0].shape.index(3) if dim is None else dim})
 
 
 @form("new_zeros.default", "new_ones.default", "new_full.default", "new_empty.default")
 def new(share: Share) -> Run:
-    """A constant of the local shape."""
+    """Makes a constant of the local shape."""
     return plain(share, {"size": list(share.output_shape())})

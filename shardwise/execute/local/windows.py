@@ -11,19 +11,20 @@ from shardwise.execute.local.share import Share
 from shardwise.execute.rank_mesh import RankMesh
 
 Wanted = Callable[[range], range]
-"""The rows of the input that so many rows of the output read."""
+"""Returns the rows of the input that these rows of the output read."""
 
 ZerosAt = Callable[[Sequence[int]], tuple[int, int]]
-"""Rows of zeros before and after what the rank at these coordinates reads."""
+"""Returns how many rows of zeros precede and follow what the rank at these coordinates reads."""
 
 WantedAt = Callable[[Sequence[int]], range]
-"""The rows of the input that the rank at these coordinates reads."""
+"""Returns the rows of the input that the rank at these coordinates reads."""
 
 
 def bring_rows(share: Share, i: int, dim: int, wanted: Wanted) -> Callable[[Any], Any]:
-    """A function from the local part of input i to the rows of `dim` that the local output reads.
+    """Returns a function from the local part of input i to the rows that the local output reads.
 
-    The output is split along the same dimension. An input that the rank has whole is cut.
+    The rows are those of `dim`; the output is split along the same dimension. An input that the
+    rank has whole is cut.
     """
     extent, axes = share.outputs[0].shape[dim], share.output_axes(0, dim)
     return bring_rows_at(share, i, dim, lambda at: wanted(share.mesh.share(extent, axes, at)))
@@ -32,11 +33,11 @@ def bring_rows(share: Share, i: int, dim: int, wanted: Wanted) -> Callable[[Any]
 def bring_rows_at(
     share: Share, i: int, dim: int, wanted: WantedAt, zeros: ZerosAt | None = None
 ) -> Callable[[Any], Any]:
-    """As `bring_rows`, where what a rank reads depends on more than its rows of the output.
+    """Works like `bring_rows`, but what a rank reads may depend on more than its output rows.
 
-    With so many rows of zeros before and after them. Where one rank has any, all ranks make a
-    tensor of their own: what autograd saves is then of the same kind on every rank, and is made
-    again, which may need all of them, on all or on none.
+    `zeros` gives the rows of zeros before and after. If one rank has any, all ranks make a separate
+    tensor: autograd then saves the same kind of tensor on every rank and, since rebuilding it may
+    need all of them, rebuilds it on all or on none.
     """
     mesh, have = share.mesh, share.input_axes(i, dim)
     mine = wanted(mesh.coordinates)
@@ -55,34 +56,34 @@ def bring_rows_at(
 
 
 def _inside_everywhere(mesh: RankMesh, have: Sequence[int], extent: int, wanted: WantedAt) -> bool:
-    """Whether no rank of the mesh reads rows of another one.
+    """Returns whether no rank of the mesh reads rows of another one.
 
-    Not of the ranks along `have` alone: what a rank reads may hang on its part of the kernel, too,
-    and all ranks run one program, in which collectives come in one order.
+    This covers more than the ranks along `have`: what a rank reads may depend on its part of the
+    kernel too, and all ranks run one program, with collectives in the same order.
     """
     pairs = ((mesh.share(extent, have, at), wanted(at)) for at in _everywhere(mesh))
     return all(own.start <= asked.start and asked.stop <= own.stop for own, asked in pairs)
 
 
 def _everywhere(mesh: RankMesh) -> list[Sequence[int]]:
-    """The coordinates of all ranks."""
+    """Returns the coordinates of all ranks."""
     return [mesh.coordinates_of(rank) for rank in mesh.members(range(len(mesh.sizes)))]
 
 
 def bring_padded(share: Share, dim: int, wanted: WantedAt) -> Callable[[Any], Any]:
-    """As `bring_rows_at` of the first input, with zeros for the rows that there are not."""
+    """Works like `bring_rows_at` for the first input, with zeros for rows beyond the data."""
     there, beyond = _window(share, dim, wanted)
     return bring_rows_at(share, 0, dim, there, beyond)
 
 
 def bring_window(share: Share, dim: int, wanted: WantedAt) -> tuple[Callable[[Any], Any], ZerosAt]:
-    """As `bring_rows_at` of the first input, and how many rows there are not before and after."""
+    """Brings rows of the first input; also returns how many are beyond the data at either end."""
     there, beyond = _window(share, dim, wanted)
     return bring_rows_at(share, 0, dim, there), beyond
 
 
 def _window(share: Share, dim: int, wanted: WantedAt) -> tuple[WantedAt, ZerosAt]:
-    """The rows that there are, and how many there are not before and after."""
+    """Returns the rows that exist, and how many do not before and after."""
     extent = share.inputs[0].shape[dim]
 
     def there(at: Sequence[int]) -> range:
@@ -100,5 +101,5 @@ def _window(share: Share, dim: int, wanted: WantedAt) -> tuple[WantedAt, ZerosAt
 
 
 def pads_anywhere(mesh: RankMesh, zeros: ZerosAt) -> bool:
-    """Whether any rank has rows of zeros."""
+    """Returns whether any rank has rows of zeros."""
     return any(any(zeros(at)) for at in _everywhere(mesh))

@@ -1,4 +1,4 @@
-"""A plan's parameters on a rank: kept, used and trained as the plan prices them."""
+"""A plan's parameters on a rank: stored, used and trained as the plan prices them."""
 
 from shardwise.execute.parameters.norm import clip_grad_norm_
 from shardwise.execute.parameters.spec import ParameterSpec

@@ -3,11 +3,11 @@
 A bucket's buffer is made when the first gradient of a backward pass arrives. Under ZeRO 0 the
 gradients that the optimizer sees are views of it, so that it lives exactly as long as they do;
 `zero_grad(set_to_none=True)` frees it. Under ZeRO 1 to 3 it has one row per rank along the ZeRO
-axes and lives until it is scattered, which is waited for when the next bucket is on its way: of all
-whole gradients at most those of two buckets are there at once.
+axes and lives until the scatter has completed, which is waited for when the next bucket is on its
+way: at most two buckets hold whole gradients at any time.
 
-Gradients of an earlier backward pass that the optimizer has not taken yet are sums already: they
-are counted once, by the first of the ranks that are summed over.
+Gradients of an earlier backward pass that the optimizer has not used yet are sums already: they are
+counted once, by the first of the ranks that are summed over.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Slot:
         self.bucket: Bucket
         self.number = 0
         self.arrived = False
-        """Whether a gradient came in this step."""
+        """Whether a gradient arrived in this step."""
         self.filled = False
         """Whether the buffer holds a gradient."""
 
@@ -45,13 +45,13 @@ class Slot:
 
     @property
     def bytes(self) -> int:
-        """Of the largest part's gradient: the same on all ranks, whose buckets must be the same."""
+        """The gradient bytes of the largest part: equal on all ranks, so their buckets are too."""
         size: int = self.placement.most_elements * self.placement.dtype.itemsize
         return size
 
 
 class Bucket(ABC):
-    """The gradients of `slots`; `each`: reduced in every micro-batch, not once a step."""
+    """The gradients of `slots`; `each`: reduced in every micro-batch, not once per step."""
 
     each = False
 
@@ -70,7 +70,7 @@ class Bucket(ABC):
         return bool(self.slots[0].placement.repeated)
 
     def begin(self, first: bool) -> None:
-        """A backward pass begins, the first of a step or a later one."""
+        """Begins a backward pass, the first of a step or a later one."""
         self.waiting = len(self.slots)
         if first:
             for slot in self.slots:
@@ -78,15 +78,15 @@ class Bucket(ABC):
 
     @abstractmethod
     def take(self, slot: Slot, gradient: torch.Tensor) -> None:
-        """A parameter's gradient of this pass, whole on this rank."""
+        """Takes a parameter's gradient of this pass, whole on this rank."""
 
     @abstractmethod
     def launch(self, last: bool) -> None:
-        """Begins the reduction, if this pass (`last`: of the step) is to have one."""
+        """Begins the reduction, if this pass (`last`: of the step) has one."""
 
     @abstractmethod
     def release(self) -> None:
-        """Ends the reduction over the ZeRO axes that was begun: whole gradients are gone."""
+        """Ends the reduction over the ZeRO axes, which frees the whole gradients."""
 
     @abstractmethod
     def settle(self, last: bool) -> None:
@@ -94,7 +94,7 @@ class Bucket(ABC):
 
     @abstractmethod
     def deliver(self, last: bool) -> None:
-        """Ends everything; after the last pass the parameters have their gradients."""
+        """Ends all reductions; after the last pass the parameters have their gradients."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -102,14 +102,14 @@ class Bucket(ABC):
 
 
 class SummedBucket(Bucket):
-    """ZeRO 0: gradients all-reduced in place, over no axes at all where nothing is repeated."""
+    """ZeRO 0: gradients all-reduced in place, or not at all if nothing is repeated."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         super().__init__(slots)
         place = slots[0].placement
         self._axes = place.repeated
         if self._axes:
-            self._mesh.group(self._axes)  # made on all ranks, in one order
+            self._mesh.group(self._axes)  # created on all ranks in the same order
         self._keeps = self._mesh.index(place.repeated) == 0
         self._sizes = [slot.placement.elements for slot in slots]
         self._shapes = [slot.placement.local_shape for slot in slots]
@@ -157,10 +157,10 @@ class SummedBucket(Bucket):
             self._work = dist.all_reduce(self._buffer, group=group, async_op=True)
 
     def release(self) -> None:
-        """Nothing: there are no ZeRO axes."""
+        """Does nothing: there are no ZeRO axes."""
 
     def settle(self, last: bool) -> None:
-        """Nothing: there are no ZeRO axes."""
+        """Does nothing: there are no ZeRO axes."""
 
     def deliver(self, last: bool) -> None:
         if self._buffer is None or not last:
@@ -171,7 +171,7 @@ class SummedBucket(Bucket):
         for slot, view in zip(self.slots, self._views, strict=True):
             if slot.arrived:
                 slot.parameter.grad = view
-        # As long as a gradient is kept, so is the buffer that it lies in.
+        # As long as a gradient is kept, so is the buffer that holds it.
         self._last = weakref.ref(self._buffer)
         self._buffer, self._views = None, []
 
@@ -190,7 +190,7 @@ class ScatteredBucket(Bucket):
         self.each = place.stage >= 2
         self._parts = place.parts
         self._sharding, self._beyond = place.sharding, place.beyond
-        # Made on all ranks, in one order.
+        # Created on all ranks in the same order.
         self._mesh.group(self._sharding)
         if self._beyond:
             self._mesh.group(self._beyond)
@@ -230,7 +230,7 @@ class ScatteredBucket(Bucket):
         self._work = scatter.reduce_scatter(
             dist, self._made, whole, group, spare=True, async_op=True
         )
-        # From here on the collective alone holds it, as long as it needs it.
+        # From here on only the collective holds it, as long as it needs it.
         self._buffer, self._columns = None, ()
 
     def release(self) -> None:
@@ -272,7 +272,7 @@ class ScatteredBucket(Bucket):
 
 
 def _lay(column: torch.Tensor, gradient: torch.Tensor, add: bool) -> None:
-    """Writes a gradient into `column` (parts, shard), row by row; what remains is padding."""
+    """Writes a gradient into `column` (parts, shard), row by row; the rest is padding."""
     parts, shard = column.shape
     if gradient.numel() == parts * shard:
         pieces = [(column, gradient.reshape(parts, shard))]
@@ -293,11 +293,11 @@ def _lay(column: torch.Tensor, gradient: torch.Tensor, add: bool) -> None:
 def buckets_of(
     slots: Sequence[Slot], first_bytes: int, most_bytes: int, lone_bytes: int
 ) -> list[Bucket]:
-    """Slots, in the order in which their gradients arrive, in buckets, in the order of readiness.
+    """Groups slots, given in order of arrival, into buckets, returned in order of readiness.
 
-    The first bucket of each kind is small, so that communication begins early. A gradient with
-    nothing to be summed with, or of `lone_bytes`, has a bucket of its own: it is summed, or
-    scattered from, where autograd left it.
+    The first bucket of each kind is small, so that communication begins early. A gradient that is
+    summed with no other, or has at least `lone_bytes`, gets its own bucket: it is summed, or
+    scattered, from where autograd left it.
     """
     closed: list[tuple[int, list[Slot]]] = []
     filling: dict[tuple[Any, ...], list[Slot]] = {}

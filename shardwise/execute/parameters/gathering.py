@@ -1,11 +1,11 @@
 """ZeRO 3: a parameter is whole only while it is used (Rajbhandari et al. 2020, §5.3).
 
-A whole parameter is a fresh tensor that goes with its last user; beside them the store keeps the
-one that was gathered last, so that operators in a row share it, in backward until its gradient is
-there. What backward needs of it is not kept but gathered again (`saved.py`).
+A whole parameter is a fresh tensor that is freed with its last user. The store also keeps the one
+gathered last, so that consecutive operators share it; in backward, until its gradient is complete.
+What backward needs of it is not kept but gathered again (`saved.py`).
 
-Whether a collective is called must never hang on whether memory is still alive: communication
-threads let go of it at a time of their own, on each rank another.
+Whether a collective is called must never depend on whether memory is still alive: communication
+threads release it at their own time, different on each rank.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardwise.execute.saved import SavedTensors
 
 
 class Gatherer:
-    """Gathers the parameters of a store; `saved` makes them again in backward, where it is set."""
+    """Gathers the parameters of a store; `saved`, if set, makes backward gather them again."""
 
     def __init__(self) -> None:
         self.saved: SavedTensors | None = None
@@ -31,7 +31,7 @@ class Gatherer:
         self._flat: Any = None
 
     def flat(self, owner: GatheredParameter) -> torch.Tensor:
-        """The whole parameter with its padding; collective unless it was gathered last."""
+        """Returns the whole padded parameter; collective unless it was gathered last."""
         now = (owner, owner.written)
         if self._last != now:
             self.drop()
@@ -41,7 +41,7 @@ class Gatherer:
         return flat
 
     def flat_for_use(self, owner: GatheredParameter) -> torch.Tensor:
-        """The same; what autograd saves of it will be gathered again."""
+        """Does the same; what autograd saves of it will be gathered again."""
         flat = self.flat(owner)
         if self.saved is not None and torch.is_grad_enabled():
             self.saved.register(flat, partial(self._again, owner, owner.written))
@@ -55,7 +55,7 @@ class Gatherer:
         return self.flat(owner)
 
     def done(self, owner: GatheredParameter | None) -> None:
-        """The pass needs this parameter no more: its gradient is whole."""
+        """Drops the parameter if it was gathered last: its gradient is complete."""
         if self._last is not None and self._last[0] is owner:
             self.drop()
 
@@ -65,19 +65,19 @@ class Gatherer:
 
 
 class GatheredParameter:
-    """A parameter of which this rank keeps a shard; `parameter` is what the optimizer has."""
+    """A parameter of which this rank keeps a shard; `parameter` is what the optimizer gets."""
 
     def __init__(self, placement: Placement, device: torch.device, gatherer: Gatherer) -> None:
         self.placement = placement
         self._gatherer = gatherer
-        placement.mesh.group(placement.sharding)  # made on all ranks, in one order
+        placement.mesh.group(placement.sharding)  # created on all ranks in the same order
         self._shard = torch.empty(placement.shard, dtype=placement.dtype, device=device)
         self.parameter = torch.nn.Parameter(self._shard[: len(placement.own)])
         # What the graph differentiates: a shape without memory.
         self.leaf = torch.empty(placement.local_shape, dtype=placement.dtype, device=device)
         self.leaf.untyped_storage().resize_(0)
         self.leaf.requires_grad_()
-        # The leaf must not keep its owner, whose shard would wait for the garbage collector.
+        # The leaf must not keep its owner alive: the shard would wait for the garbage collector.
         me = weakref.ref(self)
         self.leaf.register_post_accumulate_grad_hook(lambda _: gatherer.done(me()))
         self.steps = 0
@@ -85,12 +85,12 @@ class GatheredParameter:
 
     @property
     def written(self) -> tuple[int, int]:
-        """Differs after the shard was written."""
-        # Fused optimizers do not count up versions, writes by hand are no steps.
+        """A value that changes when the shard is written."""
+        # Fused optimizers do not increase versions, and manual writes are not steps.
         return self.parameter._version, self.steps
 
     def use(self) -> torch.Tensor:
-        """The whole local part, differentiable; collective unless it was gathered last."""
+        """Returns the whole local part, differentiable; collective unless gathered last."""
         flat = self._gatherer.flat_for_use(self)
         if torch.is_grad_enabled() and self.parameter.requires_grad:
             whole: torch.Tensor = _Gathered.apply(self.leaf, flat, self.placement)
@@ -98,11 +98,11 @@ class GatheredParameter:
         return _local(flat, self.placement)
 
     def local(self) -> torch.Tensor:
-        """The whole local part, outside autograd; collective unless it was gathered last."""
+        """Returns the whole local part, outside autograd; collective unless gathered last."""
         return _local(self._gatherer.flat(self), self.placement)
 
     def gather(self) -> torch.Tensor:
-        """The whole local part, flat and padded, in new memory; collective."""
+        """Returns the whole local part, flat and padded, in new memory; collective."""
         place = self.placement
         flat = self._shard.new_empty(place.shard * place.parts)
         dist.all_gather_into_tensor(flat, self._shard, group=place.mesh.group(place.sharding))
@@ -120,7 +120,7 @@ def _local(flat: torch.Tensor, place: Placement) -> torch.Tensor:
 
 
 class _Gathered(torch.autograd.Function):  # type: ignore[misc]
-    """Stands between a leaf without memory and the whole parameter: gradients go to the leaf."""
+    """Links a leaf without memory to the whole parameter: gradients go to the leaf."""
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor, flat: torch.Tensor, place: Placement) -> torch.Tensor:

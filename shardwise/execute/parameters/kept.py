@@ -1,7 +1,7 @@
 """Parameters of which this rank keeps the whole local part: ZeRO 0, 1 and 2.
 
-Under ZeRO 1 and 2 the optimizer has a view of this rank's shard of it; when it has written its
-shard, the other shards are gathered before the next use, in place.
+Under ZeRO 1 and 2 the optimizer gets a view of this rank's shard; after it has written its shard,
+the other shards are gathered in place before the next use.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class WholeParameter:
         self.leaf = self.parameter.detach().requires_grad_(placement.carries_gradient)
 
     def use(self) -> torch.Tensor:
-        """The local part, differentiable."""
+        """Returns the local part, differentiable."""
         if self.leaf.requires_grad is not self.parameter.requires_grad:
             return self.parameter.detach()
         return self.leaf
 
     def local(self) -> torch.Tensor:
-        """The local part, outside autograd."""
+        """Returns the local part, outside autograd."""
         return self.parameter.detach()
 
     def load(self, local: torch.Tensor) -> None:
@@ -40,7 +40,7 @@ class WholeParameter:
 
 
 class SpreadParameter:
-    """ZeRO 1 and 2; one of `together`, which are gathered when one of them is wanted."""
+    """ZeRO 1 and 2; all of `together` are gathered when one of them is needed."""
 
     def __init__(
         self, placement: Placement, device: torch.device, together: list[SpreadParameter]
@@ -48,11 +48,11 @@ class SpreadParameter:
         self.placement = placement
         self._together = together
         together.append(self)
-        placement.mesh.group(placement.sharding)  # made on all ranks, in one order
+        placement.mesh.group(placement.sharding)  # created on all ranks in the same order
         size, own = placement.shard, placement.own
         number = placement.mesh.index(placement.sharding)
         self._whole = torch.empty(size * placement.parts, dtype=placement.dtype, device=device)
-        # `.data` does not count as a change: only the optimizer's writes are to be seen.
+        # Writes to `.data` do not change the version: only the optimizer's writes should.
         self._flat = self._whole.data
         self._shard = self._flat[size * number : size * (number + 1)]
         self._local = self._whole[: placement.elements].view(placement.local_shape)
@@ -65,11 +65,11 @@ class SpreadParameter:
 
     @property
     def _written(self) -> tuple[int, int]:
-        # Fused optimizers do not count up versions, writes by hand are no steps.
+        # Fused optimizers do not increase versions, and manual writes are not steps.
         return self._whole._version, self.steps
 
     def use(self) -> torch.Tensor:
-        """The local part, differentiable; collective after an update."""
+        """Returns the local part, differentiable; collective after an update."""
         if self._written != self._seen:
             for each in self._together:
                 each.begin_refresh()
@@ -91,7 +91,7 @@ class SpreadParameter:
             )
 
     def local(self) -> torch.Tensor:
-        """The local part, outside autograd; collective after an update."""
+        """Returns the local part, outside autograd; collective after an update."""
         return self.use().detach()
 
     def load(self, local: torch.Tensor) -> None:

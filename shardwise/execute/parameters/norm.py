@@ -1,7 +1,7 @@
 """The norm of all gradients, whatever their layouts: ||g||_p = (sum over elements |g|^p)^(1/p).
 
-Each element is counted by the first of the ranks that own it, so that one all-reduce of a number
-over the whole mesh is enough.
+Each element is counted by the first of the ranks that own it, so one all-reduce of one number over
+the whole mesh is enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shardwise.execute.parameters.store import ParameterStore
 
 
 def total_norm(store: ParameterStore, norm_type: float = 2.0) -> torch.Tensor:
-    """The norm of all gradients, a number on every rank; collective."""
+    """Returns the norm of all gradients, on every rank; collective."""
     counted = [
         parameter.grad.detach().float()
         for name, parameter in store.parameters().items()
@@ -38,10 +38,10 @@ def clip_grad_norm_(
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
 ) -> torch.Tensor:
-    """Scales all gradients so that their norm is at most `max_norm`; the norm before.
+    """Scales all gradients so that their norm is at most `max_norm`; returns the norm before.
 
-    As `torch.nn.utils.clip_grad_norm_` on one device. Collective. Raises ShardwiseError for a norm
-    that is not finite, if asked to.
+    Works like `torch.nn.utils.clip_grad_norm_` on one device. Collective. Raises ShardwiseError for
+    a norm that is not finite, if `error_if_nonfinite` is set.
     """
     norm = total_norm(store, norm_type)
     if error_if_nonfinite and not torch.isfinite(norm):

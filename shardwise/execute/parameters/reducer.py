@@ -1,10 +1,10 @@
-"""Gradients are summed while backward goes on (Li et al. 2020, §3.2.3).
+"""Sums gradients while backward is still running (Li et al. 2020, §3.2.3).
 
-Each leaf that the graph differentiates calls `arrive` once per backward pass. A bucket that is full
-is reduced asynchronously, buckets always in one order, so that all ranks call the same collectives
-in the same order; when the next one is on its way, its whole gradients are let go. What is left is
-reduced when the pass ends, before `backward` returns. After the
-first step the order of buckets is that in which gradients came, as rank 0 saw it.
+Each leaf that the graph differentiates calls `arrive` once per backward pass. A full bucket is
+reduced asynchronously, and buckets always in the same order, so that all ranks call the same
+collectives in the same order; once the next one is on its way, the bucket's whole gradients are
+freed. What is left is reduced when the pass ends, before `backward` returns. After the first step,
+buckets are ordered as gradients arrived on rank 0.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from shardwise.execute.parameters.bucket import Bucket, Slot, buckets_of
 
 BUCKET_BYTES = 25 * 2**20
 FIRST_BUCKET_BYTES = 2**20
-"""As DistributedDataParallel has them."""
+"""The values of DistributedDataParallel."""
 LONE_BYTES = {"cpu": 2**20}
 LONE_BYTES_ELSEWHERE = 2**24
-"""From this size a collective is about as fast alone, and a copy (on CPUs also new memory) costs
-more than a call."""
+"""From this size on, a collective is about as fast alone, and a copy (on CPUs also new memory)
+costs more than a call.
+"""
 
 
 class Reducer:
     """Sums the gradients of `slots` (in the order of the forward pass).
 
-    A step has `micro_batches` backward passes; gradients are there after the last. `after` is
+    A step has `micro_batches` backward passes; gradients are complete after the last. `after` is
     called at the end of each pass.
     """
 
@@ -52,7 +53,7 @@ class Reducer:
         self._seen: list[Slot] = []
         self._learning = True
         self._task = -1
-        """The autograd pass that is under way; none: -1."""
+        """The autograd pass under way, or -1."""
         self._pass = 0
         self._last = False
         self._next = 0
@@ -60,7 +61,7 @@ class Reducer:
 
     @property
     def buckets(self) -> Sequence[Bucket]:
-        """In the order in which they are reduced."""
+        """The buckets in the order in which they are reduced."""
         return self._buckets
 
     def _arrange(self, slots: Sequence[Slot]) -> None:
@@ -68,7 +69,7 @@ class Reducer:
         self._ordered = [bucket for bucket in self._buckets if bucket.communicates]
 
     def hook(self, slot: Slot) -> Callable[[torch.Tensor], None]:
-        """For `register_post_accumulate_grad_hook` of the slot's leaf."""
+        """Returns a hook for `register_post_accumulate_grad_hook` of the slot's leaf."""
         task_of = torch._C._current_graph_task_id
 
         def arrive(leaf: torch.Tensor) -> None:
@@ -86,12 +87,12 @@ class Reducer:
         return arrive
 
     def begin(self, number: int) -> None:
-        """The next backward pass is the `number`-th of its step, from 0; else they are counted."""
+        """Sets the number of the next backward pass in its step, from 0; else it is counted."""
         self._pass = number
 
     def _open(self, task: int) -> None:
         if self._task != -1:
-            # The pass before ended in an error: its callback never came.
+            # The previous pass ended in an error: its callback never came.
             for bucket in self._buckets:
                 bucket.abandon()
             self._pass, self._seen = 0, []
@@ -129,7 +130,7 @@ class Reducer:
             bucket.deliver(self._last)
 
     def _learn(self) -> None:
-        """Buckets in the order of arrival, what never came last."""
+        """Orders buckets by arrival; those that never arrived come last."""
         order = list(dict.fromkeys(self._places[slot] for slot in self._seen))
         order += [number for number in reversed(range(len(self._slots))) if number not in order]
         self._learning, self._seen = False, []

@@ -1,8 +1,8 @@
-"""What a plan says of a parameter, and where that puts it on this rank.
+"""What a plan says about a parameter, and where that puts it on this rank.
 
 With n elements in the local part, Z the axes that shard it under ZeRO and |Z| ranks along them
-(advise/parameters.py), a shard has c = ceil(n / |Z|) elements of the flattened local part; the
-rank with number z along Z owns elements z c to min((z + 1) c, n).
+(cost/parameters.py), a shard has c = ceil(n / |Z|) elements of the flattened local part; the rank
+with number z along Z owns elements z c to min((z + 1) c, n).
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from math import prod
 
 import torch
 
-from shardwise.advise.layout import PARTIAL, REPLICATE
 from shardwise.errors import BadInput
 from shardwise.execute.rank_mesh import Layout, RankMesh
+from shardwise.sharding.layout import PARTIAL, REPLICATE
 
 
 @dataclass(frozen=True)
 class ParameterSpec:
     """One parameter (or buffer) of a plan.
 
-    `shape` is global; `dtype` a torch dtype or its name; `layout` that of the forward pass;
-    `gradient` the layout in which local autograd leaves its gradient (PARTIAL along axes that hold
-    terms of a sum), None for what gets no gradient; `zero` is the ZeRO stage,
-    over `zero_axes` (mesh axis numbers). A `buffer` is a tensor of the module that is no parameter.
+    `shape` is global; `dtype` is a torch dtype or its name; `layout` is that of the forward pass.
+    `gradient` is the layout in which local autograd leaves its gradient (PARTIAL along axes that
+    hold terms of a sum), None if it gets no gradient. `zero` is the ZeRO stage, over `zero_axes`
+    (mesh axis numbers). A `buffer` is a tensor of the module that is not a parameter.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Placement:
 
     @property
     def carries_gradient(self) -> bool:
-        """Whether autograd is to give it a gradient."""
+        """Whether autograd gives it a gradient."""
         return self.spec.gradient is not None
 
     @property
@@ -79,7 +79,7 @@ class Placement:
         return all(c == 0 for a, c in enumerate(self.mesh.coordinates) if a not in split)
 
     def cut(self, full: torch.Tensor) -> torch.Tensor:
-        """The local part (a view) of the whole parameter."""
+        """Returns the local part (a view) of the whole parameter."""
         if tuple(full.shape) != tuple(self.spec.shape):
             raise BadInput(
                 f"has shape {list(full.shape)}", field=self.name, expected=f"{[*self.spec.shape]}"
@@ -88,17 +88,17 @@ class Placement:
 
 
 def _dtype(spec: ParameterSpec) -> torch.dtype:
-    found = getattr(torch, spec.dtype, None) if isinstance(spec.dtype, str) else spec.dtype
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, spec.dtype, None) if isinstance(spec.dtype, str) else spec.dtype
+    if not isinstance(dtype, torch.dtype):
         raise BadInput(f"{spec.dtype!r} is not a dtype of torch", field=spec.name)
-    return found
+    return dtype
 
 
 def _check(spec: ParameterSpec, mesh: RankMesh) -> None:
     axes = len(mesh.sizes)
     gradient = spec.layout if spec.gradient is None else spec.gradient
     if len(spec.layout) != axes or len(gradient) != axes:
-        raise BadInput("has a layout of another mesh", field=spec.name, expected=f"{axes} axes")
+        raise BadInput("has a layout for another mesh", field=spec.name, expected=f"{axes} axes")
     if spec.zero not in (0, 1, 2, 3) or any(not 0 <= a < axes for a in spec.zero_axes):
         raise BadInput(
             f"has ZeRO stage {spec.zero} over axes {[*spec.zero_axes]}",

@@ -23,7 +23,7 @@ Kept = WholeParameter | SpreadParameter | GatheredParameter
 
 
 class _Steps:
-    """Counts the optimizer steps that may have written a shard; outlives no store."""
+    """Counts the optimizer steps that may have written a shard; does not keep its store alive."""
 
     def __init__(self, kept: Mapping[str, Kept]) -> None:
         shards = [k for k in kept.values() if not isinstance(k, WholeParameter)]
@@ -41,10 +41,10 @@ class ParameterStore:
     """Parameters and buffers of `specs`, in the order in which the forward pass reads them.
 
     Every rank of the mesh makes a store of the same specs, and uses, loads and gathers the same
-    names in the same order. Where a spec is under ZeRO 3, forward passes run inside the
-    hooks of `saved`. A step has `micro_batches` calls of `backward`; when the last returns,
-    `parameters()` have their gradients in `.grad`: sums over ranks, never means. Double backward
-    and `torch.autograd.grad` towards parameters are not offered, as with DistributedDataParallel.
+    names in the same order. If a spec is under ZeRO 3, forward passes run inside the hooks of
+    `saved`. A step has `micro_batches` calls of `backward`; when the last returns, `parameters()`
+    have their gradients in `.grad`: sums over ranks, never means. Double backward and
+    `torch.autograd.grad` towards parameters are not supported, as in DistributedDataParallel.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ParameterStore:
         self._spread: list[SpreadParameter] = []
         for spec in specs:
             if spec.name in self._kept:
-                raise BadInput("is there twice", field=spec.name, expected="one spec per name")
+                raise BadInput("occurs twice", field=spec.name, expected="one spec per name")
             self._kept[spec.name] = self._keep(Placement(spec, mesh))
             if spec.buffer:
                 self._buffers.add(spec.name)
@@ -100,38 +100,38 @@ class ParameterStore:
 
     @property
     def reducer(self) -> Reducer:
-        """What sums the gradients."""
+        """The reducer that sums the gradients."""
         return self._reducer
 
     @property
     def names(self) -> Sequence[str]:
-        """Of parameters and buffers, in the order of the specs."""
+        """The names of parameters and buffers, in the order of the specs."""
         return list(self._kept)
 
     def placement(self, name: str) -> Placement:
-        """Where a parameter lies."""
+        """Returns where a parameter is placed."""
         return self._kept[name].placement
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """By name, what an optimizer takes: the local part, or its flat shard under ZeRO 1 to 3."""
+        """Returns what an optimizer takes: local parts by name, flat shards under ZeRO 1 to 3."""
         return {n: kept.parameter for n, kept in self._kept.items() if n not in self._buffers}
 
     def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Names and local parts of buffers."""
+        """Yields names and local parts of buffers."""
         return ((name, self._kept[name].local()) for name in self._kept if name in self._buffers)
 
     def use(self, name: str) -> torch.Tensor:
-        """The local part in its layout, differentiable back to the parameter; may communicate."""
+        """Returns the local part in its layout, differentiable; may communicate."""
         return self._kept[name].use()
 
     def user(self, name: str) -> Callable[[], torch.Tensor]:
-        """`use` of one name, resolved once."""
+        """Returns `use` of one name, resolved once."""
         return self._kept[name].use
 
     def begin(self, micro_batch: int) -> None:
-        """The backward pass of the next forward pass is that of this micro-batch, from 0.
+        """Sets the micro-batch, from 0, of the next forward pass and its backward pass.
 
-        Who runs `micro_batches` backward passes in a row for every step need not call it.
+        Callers that run `micro_batches` backward passes in a row in every step need not call it.
         """
         self._reducer.begin(micro_batch)
 
@@ -139,7 +139,7 @@ class ParameterStore:
     def saved(self) -> SavedTensors | None:
         """Hooks under which forward passes run, so that nothing under ZeRO 3 stays whole.
 
-        None (at first): none run, and autograd keeps what was gathered.
+        None (the default): no hooks run, and autograd keeps what was gathered.
         """
         return self._gatherer.saved
 
@@ -150,8 +150,8 @@ class ParameterStore:
     def load(self, full: Mapping[str, torch.Tensor]) -> None:
         """Takes this rank's part of every parameter and buffer from whole ones.
 
-        Names beyond those of the specs are passed over. Raises BadInput for a name that is missing
-        or a shape that differs.
+        Ignores names beyond those of the specs. Raises BadInput if a name is missing or a shape
+        differs.
         """
         missing = [name for name in self._kept if name not in full]
         if missing:
@@ -160,9 +160,9 @@ class ParameterStore:
             kept.load(kept.placement.cut(full[name].detach()))
 
     def whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """The global tensor, on every rank, of one that is shaped like `parameters()[name]`.
+        """Returns the global tensor, on every rank, of one shaped like `parameters()[name]`.
 
-        The parameter itself, its gradient, or a moment of the optimizer; collective.
+        This may be the parameter itself, its gradient, or a moment of the optimizer. Collective.
         """
         place = self._kept[name].placement
         flat = tensor.detach()
@@ -179,9 +179,9 @@ class ParameterStore:
         return whole
 
     def full(self, name: str) -> torch.Tensor:
-        """The global parameter or buffer, on every rank; collective."""
+        """Returns the global parameter or buffer, on every rank; collective."""
         return self.whole(name, self._kept[name].parameter).clone()
 
     def full_state(self) -> dict[str, torch.Tensor]:
-        """All parameters and buffers, whole, on every rank; collective."""
+        """Returns all parameters and buffers, whole, on every rank; collective."""
         return {name: self.full(name) for name in self._kept}

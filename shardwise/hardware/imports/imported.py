@@ -31,7 +31,8 @@ def import_measurements(
     name: str | None = None,
     group: tuple[int, int] | None = None,
 ) -> Hardware:
-    """The base profile with the files' measurements in place of its tables of the same shapes.
+    """Returns the base profile with the files' measurements in place of its tables of the same
+    shapes.
 
     Without `base` the built-in profile whose device the files name. `group` is (nodes, ranks per
     node) for files that do not say where their ranks were. Raises `BadInput` naming the file and
@@ -85,7 +86,7 @@ def _runs(file: str) -> list[Run]:
 
 
 def _from_name(file: str) -> str:
-    """The operation of `…/all_reduce-8.txt`, for outputs without their first lines."""
+    """Returns the operation of `…/all_reduce-8.txt`, for outputs without their first lines."""
     word = file.replace("\\", "/").rpartition("/")[2].lower().replace("-", "_")
     for program, operation in OPERATION_OF.items():
         if word.startswith((program, operation)):
@@ -98,7 +99,7 @@ def _from_name(file: str) -> str:
 
 
 def _base(runs: Sequence[Run]) -> str:
-    """The built-in profile of the device that the runs name."""
+    """Returns the built-in profile of the device that the runs name."""
     named = {place.device for run in runs for place in run.places if place.device}
     found = set()
     for device in named:
@@ -122,7 +123,7 @@ def _base(runs: Sequence[Run]) -> str:
 def _tables(
     runs: Sequence[Run], hardware: Hardware, given: tuple[int, int] | None
 ) -> list[CollectiveTable]:
-    """One table per operation and shape; repeated runs give its spread."""
+    """Returns one table per operation and shape; repeated runs give its spread."""
     rows: dict[TableKey, list[Row]] = {}
     siblings: dict[TableKey, int] = {}
     for run in runs:

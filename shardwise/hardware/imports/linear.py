@@ -55,15 +55,8 @@ class LinearModels:
 
 
 def parse_linear(text: bytes, file: str) -> LinearModels:
-    """The slowest link of each level, and every collective; `BadInput` names the field."""
-    try:
-        models = validation.decode(text, _Models)
-    except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        found = where.strip("`").removeprefix("$.") or None
-        raise BadInput(message, file=file, field=found, expected="linear models") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"not JSON: {error}", file=file, expected="linear models") from None
+    """Returns the slowest link of each level, and every collective; `BadInput` names the field."""
+    models = validation.decode(text, _Models, file=file, expected="linear models")
     inside: list[tuple[float, float]] = []
     between: list[tuple[float, float]] = []
     for number, link in enumerate(models.links):
@@ -84,7 +77,10 @@ def parse_linear(text: bytes, file: str) -> LinearModels:
 
 
 def with_levels(hardware: Hardware, models: LinearModels) -> Hardware:
-    """The base's levels with the modelled bandwidth and latency; what is modelled is reached."""
+    """Returns the base's levels with the modelled bandwidth and latency.
+
+    What is modelled is reached.
+    """
 
     def level(base: Level, model: tuple[float, float] | None) -> Level:
         if model is None:

@@ -53,14 +53,7 @@ class _Output(msgspec.Struct):
 
 def parse_json(text: bytes, file: str) -> list[Run]:
     """The run of a file; `BadInput` names the field that is not as expected."""
-    try:
-        output = validation.decode(text, _Output)
-    except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        found = where.strip("`").removeprefix("$.") or None
-        raise BadInput(message, file=file, field=found, expected="nccl-tests' JSON") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"not JSON: {error}", file=file) from None
+    output = validation.decode(text, _Output, file=file, expected="nccl-tests' JSON")
     program = PurePath(output.args[0]).name if output.args else ""
     run = Run(file, operation_of(program, file) if program else "", _places(output))
     for number, result in enumerate(output.results):

@@ -41,11 +41,11 @@ def parse_text(text: str, file: str) -> list[Run]:
         if line.startswith("# nThread") or (not runs and words and words[0].isdecimal()):
             runs.append(Run(file, announced))
             announced = ""
-        if found := PLACE.match(line):
+        if match := PLACE.match(line):
             if not runs or runs[-1].rows:
                 runs.append(Run(file, announced))
                 announced = ""
-            runs[-1].places.append(_place(found))
+            runs[-1].places.append(_place(match))
         elif HEADER.match(line):
             columns = _columns(words)
         elif "concluded" in line:
@@ -63,12 +63,12 @@ def parse_text(text: str, file: str) -> list[Run]:
     return [run for run in runs if run.rows]
 
 
-def _place(found: re.Match[str]) -> Place:
-    return Place(int(found[1]), int(found[2] or 0), found[3], found[4].strip())
+def _place(match: re.Match[str]) -> Place:
+    return Place(int(match[1]), int(match[2] or 0), match[3], match[4].strip())
 
 
 def _columns(words: list[str]) -> tuple[str, ...]:
-    """The columns from the first time on; a time stamp is two words in a row."""
+    """Returns the columns from the first time on; a time stamp is two words in a row."""
     start = next((i for i, word in enumerate(words) if word in TIME_COLUMNS), None)
     if start is None:
         return USUAL_GROUP * 2

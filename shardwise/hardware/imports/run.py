@@ -58,7 +58,10 @@ class Group:
 
 
 def operation_of(program: str, file: str, line: int | None = None) -> str:
-    """The operation of `all_reduce_perf`; `BadInput` for one that the cost model does not know."""
+    """Returns the operation of `all_reduce_perf`.
+
+    `BadInput` for one that the cost model does not know.
+    """
     name = program.removesuffix("_perf")
     if name not in OPERATION_OF:
         raise BadInput(

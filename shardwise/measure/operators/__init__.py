@@ -1,4 +1,4 @@
-"""Operator tables: which calls a graph's plans need, measured on this machine."""
+"""Operator tables: the calls that a graph's plans need, measured on this machine."""
 
 from shardwise.measure.operators.effort import Effort
 from shardwise.measure.operators.measuring import Measured, measure_operators

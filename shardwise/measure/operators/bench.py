@@ -1,4 +1,4 @@
-"""Measuring one call after another in one process."""
+"""Measures one call after another in one process."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from shardwise.measure.operators.needed import OperatorItem
 
 
 class Peers(Protocol):
-    """Those who measure the same call at the same time."""
+    """The processes that measure the same call at the same time."""
 
     def ready(self) -> None:
-        """Wait until all have their operands."""
+        """Waits until all have their operands."""
 
     def done(self) -> None:
-        """Tell that these repetitions are over."""
+        """Says that this process's repetitions are over."""
 
     def busy(self) -> bool:
-        """Whether somebody still repeats."""
+        """Returns whether any peer is still repeating."""
 
 
 class Nobody:
     """No peers."""
 
     def ready(self) -> None:
-        """Nobody to wait for."""
+        """Does nothing: there is no one to wait for."""
 
     def done(self) -> None:
-        """Nobody to tell."""
+        """Does nothing: there is no one to tell."""
 
     def busy(self) -> bool:
         return False
@@ -42,9 +42,10 @@ class Nobody:
 class Bench:
     """One process's device, ready to time calls.
 
-    Of `crowd` processes on each core that time the same calls at once each has a part of the core's
-    time. How long that takes by the wall clock depends on when the scheduler takes turns: a call
-    shorter than a turn seems to run alone. So its own time counts, as often as there are processes.
+    If `crowd` processes per core time the same calls at once, each gets part of the core's time.
+    How long that takes by the wall clock depends on when the scheduler takes turns: a call shorter
+    than a turn seems to run alone. So the process's own time counts, multiplied by the number of
+    processes.
     """
 
     def __init__(self, torch: Any, effort: Effort, crowd: int = 1) -> None:
@@ -56,10 +57,10 @@ class Bench:
         unflushed = Clock(torch, self._device, flushed=False, own_time=own)
         self._engine_s = engine_overhead(torch, self._device, unflushed.once)
         if self._device.type == "cuda":
-            self._engine_s = 0.0  # what the host does is not in the events' time
+            self._engine_s = 0.0  # the events' time does not include the host's work
 
     def times(self, item: OperatorItem, budget_s: float, peers: Peers) -> list[float] | str:
-        """Seconds of repetitions of one item, or why there are none."""
+        """Returns seconds of repetitions of one item, or the reason why there are none."""
         reason, call = "", None
         try:
             call = prepare(self._torch, item, self._device)
@@ -70,7 +71,7 @@ class Bench:
         if call is not None:
             runs = self._clock.repeat(call.run, call.touched, budget_s)
             overhead = call.engine_starts * self._engine_s
-            # At most half of a call is taken for overhead.
+            # At most half of a call is attributed to overhead.
             times = [self._crowd * max(run - overhead, run / 2) / call.count for run in runs]
         peers.done()
         while call is not None and peers.busy():
@@ -80,7 +81,7 @@ class Bench:
 
 @contextmanager
 def threads_set(torch: Any, threads: int) -> Iterator[None]:
-    """torch with so many threads while the block runs."""
+    """Sets torch's number of threads while the block runs."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -90,20 +91,20 @@ def threads_set(torch: Any, threads: int) -> Iterator[None]:
 
 
 def threads_of(effort: Effort) -> int:
-    """Threads of one rank: those asked for, else its share of the cores; 0 on GPUs."""
+    """Returns threads of one rank: the requested number, else its share of the cores; 0 on GPUs."""
     if effort.device != "cpu":
         return 0
     return effort.threads or max(len(allowed_cores()) // effort.ranks, 1)
 
 
 class Alone:
-    """This process measures, with no siblings."""
+    """Measures in this process, without siblings."""
 
     def __init__(self, torch: Any, effort: Effort) -> None:
         self.threads = threads_of(effort)
         self._bench = Bench(torch, effort)
 
     def measure(self, item: OperatorItem, budget_s: float) -> Timing | str:
-        """The timing of one item, or why there is none."""
+        """Returns the timing of one item, or the reason why there is none."""
         times = self._bench.times(item, budget_s, Nobody())
         return times if isinstance(times, str) else timing(times)

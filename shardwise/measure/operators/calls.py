@@ -1,4 +1,4 @@
-"""What is timed of an item: the operator forward, its gradients, or an optimizer's update."""
+"""What is timed for an item: the operator forward, its gradients, or an optimizer's update."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from shardwise.errors import ShardwiseError
 from shardwise.measure.operators.needed import OperatorItem
 from shardwise.measure.operators.operands import operands
-from shardwise.measure.torch_operator import bind, overload, tensors_of
+from shardwise.torch_operators import bind, overload, tensors_of
 
 UPDATED_TOGETHER = 8
-"""Parameters of one step of an optimizer: a step's own overhead is shared by many."""
+"""Parameters of one optimizer step, which share the step's own overhead."""
 
 OPTIMIZER_STEPS = {
     "adam": lambda torch, parameters: torch.optim.Adam(parameters, lr=1e-4),
@@ -40,7 +40,7 @@ class Call:
 
 
 def prepare(torch: Any, item: OperatorItem, device: Any) -> Call:
-    """Operands and all; raises `NotMeasurable`."""
+    """Returns the call with its operands; raises `NotMeasurable`."""
     torch.manual_seed(0)
     try:
         if item.family.direction == "update":
@@ -48,7 +48,7 @@ def prepare(torch: Any, item: OperatorItem, device: Any) -> Call:
         return _operator(torch, item, device)
     except NotMeasurable:
         raise
-    # Any operator of any library may be here, and each refuses in its own way.
+    # This may be any operator of any library, and each fails in its own way.
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, ShardwiseError) as error:
         raise NotMeasurable(str(error).strip().partition("\n")[0][:200]) from None
 
@@ -68,13 +68,13 @@ def _operator(torch: Any, item: OperatorItem, device: Any) -> Call:
     shapes = tuple(tuple(tensor.shape) for tensor in made)
     wanted = item.shapes[len(item.family.arguments) :]
     if shapes[: len(wanted)] != wanted:
-        raise NotMeasurable("on local shapes it gives other shapes than the share has")
+        raise NotMeasurable("on local shapes its result does not have the share's shapes")
     if item.family.direction == "forward":
         return Call(forward, _just_made(list(tensors.values())))
     outputs = [tensor for tensor in made if tensor.requires_grad]
     inputs = [tensor for tensor in tensors.values() if tensor.requires_grad]
     if not outputs or not inputs:
-        raise NotMeasurable("torch computes no gradient of it")
+        raise NotMeasurable("torch computes no gradient for it")
     gradients = [torch.rand_like(tensor) for tensor in outputs]
 
     def backward() -> Any:
@@ -84,7 +84,7 @@ def _operator(torch: Any, item: OperatorItem, device: Any) -> Call:
 
 
 def _just_made(tensors: list[Any]) -> list[Any]:
-    """The first operand is what was made last; weights, the others, were made long ago."""
+    """Returns the first operand, which was just made; the others, weights, were made long ago."""
     return tensors[:1]
 
 
@@ -105,7 +105,7 @@ def _update(torch: Any, item: OperatorItem, device: Any) -> Call:
 def engine_overhead(
     torch: Any, device: Any, once: Callable[[Callable[[], object]], float]
 ) -> float:
-    """Seconds that starting the autograd engine takes, which a whole backward pays once."""
+    """Returns the seconds to start the autograd engine, paid once per whole backward."""
     one = torch.ones(1, device=device, requires_grad=True)
     made = one.view(1)
     ones = torch.ones_like(made)

@@ -1,9 +1,9 @@
-"""One timed call, as it finds memory in a training step, and how often it is repeated.
+"""Times one call with memory as in a training step, and decides how often to repeat it.
 
-Before each repetition the caches are flushed by writing a buffer larger than the last of them
-(`flushed`), then what the operator before has just made is touched, as it would have been: the
-activation of forward, the gradient of backward. Weights and saved tensors come from memory. A
-model that fits the cache as a whole is measured without flushing: there everything stays.
+Before each repetition the caches are flushed by writing a buffer larger than the last-level cache
+(`flushed`); then what the previous operator would just have made is touched: the activation in
+forward, the gradient in backward. Weights and saved tensors come from memory. A model that fits
+into the cache as a whole is measured without flushing: everything stays there.
 
 Repetitions go on until the median is known to `PRECISION` (its standard error, estimated from the
 quartiles), or the time for the call is used up.
@@ -23,15 +23,15 @@ PRECISION = 0.01
 FEWEST, MOST = 5, 200
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 CACHE_BYTES = 32 * 2**20
-"""Of the last-level cache, where the system does not say."""
+"""The last-level cache size if the system does not report it."""
 
 WAIT_CYCLES = 400_000
-"""A GPU is kept busy as long as a call takes to be launched, so that events time the kernel."""
+"""Keeps a GPU busy while a call is launched, so that events time only the kernel."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one call: the median, half the distance of the quartiles relative to it, how many."""
+    """A call's median time, half the quartile distance relative to it, and the repetitions."""
 
     time_s: float
     spread: float
@@ -39,7 +39,7 @@ class Timing:
 
 
 def cache_bytes(torch: Any, device: Any) -> int:
-    """The last-level cache of a device."""
+    """Returns the size of a device's last-level cache."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
     sizes = [_size(path.read_text()) for path in sorted(CACHES.glob("index*/size"))]
@@ -47,7 +47,7 @@ def cache_bytes(torch: Any, device: Any) -> int:
 
 
 def _size(text: str) -> int:
-    """`32768K` in bytes."""
+    """Returns a size such as `32768K` in bytes."""
     unit = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text.strip()[-1:], 1)
     return int(text.strip().rstrip("KMG")) * unit
 
@@ -65,7 +65,7 @@ class Clock:
         self._buffer = torch.zeros(size // 4, dtype=torch.float32, device=device)
 
     def once(self, call: Callable[[], object], touched: Sequence[Any] = ()) -> float:
-        """Seconds of one call."""
+        """Returns seconds of one call."""
         if self.flushed:
             self._buffer.add_(1.0)
             for tensor in touched:
@@ -85,7 +85,7 @@ class Clock:
     def repeat(
         self, call: Callable[[], object], touched: Sequence[Any], budget_s: float
     ) -> list[float]:
-        """Seconds of repetitions until their median is stable or the budget is used up."""
+        """Returns seconds of repetitions until their median is stable or the budget is used up."""
         began = perf_counter()
         self.once(call, touched)  # the first call compiles, allocates, chooses algorithms
         times: list[float] = []
@@ -99,15 +99,15 @@ class Clock:
 
 
 def standard_error(times: Sequence[float]) -> float:
-    """Of the median, relative to it: 1.25 σ / √n with σ from the quartiles."""
+    """Returns the median's relative standard error: 1.25 σ / √n with σ from the quartiles."""
     low, middle, high = np.percentile(times, (25, 50, 75))
     return float(1.2533 * (high - low) / 1.349 / middle / len(times) ** 0.5)
 
 
 def timing(times: Sequence[float], overhead_s: float = 0.0) -> Timing:
-    """What repetitions say; `overhead_s` is of calling and not of the call.
+    """Returns the timing of repetitions; `overhead_s` is spent on calling, not in the call.
 
-    At most half of the median is taken for overhead.
+    At most half of the median is attributed to overhead.
     """
     low, middle, high = np.percentile(times, (25, 50, 75))
     net = max(middle - overhead_s, middle / 2)

@@ -1,4 +1,4 @@
-"""What measuring operators may take, and how it is done."""
+"""How much measuring operators may take, and how it is done."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from shardwise.errors import BadInput
 class Effort:
     """`device` is torch's name of the device, `kind` the profile's.
 
-    `threads` are those of each rank (0: the machine's cores shared evenly among the ranks);
-    `flushed` as in `clock.py`; with `own_time` the processor's time of this process counts instead
-    of the wall clock's, for CPUs that others use at the same time; `time_limit_s` is for all
-    calls, `memory_limit_bytes` for one rank.
+    `threads` is the number per rank (0: the machine's cores shared evenly among the ranks); for
+    `flushed` see `clock.py`. With `own_time` this process's processor time counts instead of the
+    wall clock, for CPUs that others use at the same time. `time_limit_s` covers all calls,
+    `memory_limit_bytes` one rank.
     """
 
     device: str = "cpu"
@@ -34,7 +34,7 @@ class Effort:
             ("ranks", self.ranks),
         ):
             if not 0 < value < float("inf"):
-                raise BadInput(f"{value}", field=name, expected="a number above 0")
+                raise BadInput(f"got {value}", field=name, expected="a number above 0")
         if self.own_time and self.device != "cpu":
             raise BadInput(f"own time on {self.device}", field="own-time", expected="a CPU")
         if self.ranks > 1 and self.device != "cpu":

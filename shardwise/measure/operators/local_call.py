@@ -1,10 +1,10 @@
-"""The attributes of a call on local shapes: sizes that a graph file says of whole tensors."""
+"""The attributes of a call on local shapes: a graph file has the sizes of whole tensors."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from shardwise.advise.operator_family import ARGUMENTS
+from shardwise.cost.operator_family import ARGUMENTS
 from shardwise.graph.graph import Operator
 from shardwise.hardware.operator_tables import Shapes
 
@@ -13,9 +13,9 @@ OF_OUTPUT = ("size", "sizes", "shape", "output_size")
 
 
 def local_attributes(operator: Operator, whole: Shapes, local: Shapes) -> dict[str, Any]:
-    """The attributes of `operator` where its inputs and outputs have `local` shapes.
+    """Returns the attributes of `operator` if its inputs and outputs have `local` shapes.
 
-    `whole` and `local` are the shapes of the inputs and then of the outputs.
+    `whole` and `local` are the shapes of the inputs, then of the outputs.
     """
     given = {name: value for name, value in operator.attributes.items() if name != ARGUMENTS}
     first = local[0] if operator.inputs else ()
@@ -42,7 +42,7 @@ def local_attributes(operator: Operator, whole: Shapes, local: Shapes) -> dict[s
 
 
 def _repeats(value: list[int] | tuple[int, ...], whole: Shapes, local: Shapes, inputs: int) -> Any:
-    """How often each dimension is repeated; both may be split."""
+    """Returns how often each dimension is repeated; input and output may be split."""
     padded = (1,) * (len(value) - len(local[0])) + local[0]
     made = local[inputs]
     return [out // max(extent, 1) for out, extent in zip(made, padded, strict=True)]

@@ -1,9 +1,9 @@
-"""Measuring calls of operators, within a time and a memory limit, alone or beside siblings.
+"""Measures calls of operators, within a time and a memory limit, alone or next to siblings.
 
-Calls are measured in the order given (dearest first), in up to three rounds of which the middle
-one counts; what the time limit leaves of the first is not measured, and that is said. With
-`ranks` above 1 on CPUs so many processes measure the same call at once, as training ranks would:
-they share caches, memory and cores (`siblings.py`).
+Calls are measured in the given order (most expensive first), in up to three rounds, of which the
+middle one counts. Calls that the time limit keeps out of the first round are not measured, and are
+reported. With `ranks` above 1 on CPUs, that number of processes measure the same call at once, as
+training ranks would: they share caches, memory and cores (`siblings.py`).
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from shardwise.measure.operators.needed import OperatorItem
 from shardwise.measure.operators.operands import bytes_of
 from shardwise.measure.operators.siblings import Siblings
 from shardwise.measure.operators.tables import tables_of
-from shardwise.measure.torch_operator import load_torch
+from shardwise.torch_operators import load_torch
 
 ROUNDS = 3
-"""How often all calls are gone through: a disturbance hits neighbours in time, not every round."""
+"""How often all calls are measured: a disturbance hits neighbours in time, not every round."""
 
 LONGEST_CALL_S = 2.0
 SHORTEST_BUDGET_S = 0.02
 GRADIENTS = 3.0
-"""Operands and outputs, the gradients of both and what backward makes, over the first."""
+"""Operands, outputs, the gradients of both and what backward makes, relative to the first two."""
 
 LOOK_S = 2.0
-"""How often it is looked whether somebody else came to the GPU."""
+"""Seconds between checks whether another process is using the GPU."""
 
-TOO_LARGE = "it takes more memory than the limit"
+TOO_LARGE = "it needs more memory than the limit"
 
 Tell = Callable[[str, float], bool]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The tables, and which calls have none: `left` by the time limit, `refused` with the reason.
+    """The tables, and the calls without one: `left` by the time limit, `refused` with the reason.
 
-    `seconds` is what measuring took.
+    `seconds` is the time that measuring took.
     """
 
     tables: tuple[OperatorTable, ...]
@@ -54,7 +54,7 @@ class Measured:
     seconds: float
 
     def notes(self) -> list[str]:
-        """What was not measured, a line for each reason."""
+        """Returns what was not measured, one line per reason."""
         lines = []
         if self.left:
             share = sum(item.expected_s for item in self.left)
@@ -79,10 +79,10 @@ class _Bench(Protocol):
 def measure_operators(
     items: Sequence[OperatorItem], effort: Effort, tell: Tell | None = None
 ) -> Measured:
-    """Measure calls in their order. `tell` hears of progress; answering False stops.
+    """Measures calls in order. `tell` receives progress; returning False stops measuring.
 
-    Raises `DeviceBusy` when another process is on the GPU, before or while it is measured,
-    `ShardwiseError` without torch or when a sibling ends.
+    Raises `DeviceBusy` if another process is on the GPU, before or while it is measured,
+    `ShardwiseError` without torch or if a sibling ends.
     """
     torch = load_torch()
     if effort.ranks > 1:
@@ -94,7 +94,7 @@ def measure_operators(
 
 
 def _nobody_to_see() -> None:
-    """On CPUs others are everywhere."""
+    """Does nothing: CPUs always have other processes."""
 
 
 def _measure(
@@ -134,10 +134,10 @@ def _measure(
 
 
 def _middle(rounds: Sequence[Timing]) -> Timing:
-    """The round in the middle, of two the faster: as typical as the steps that come later.
+    """Returns the middle round, of two the faster: as typical as the steps that come later.
 
-    The fastest of three is what a machine does at its best: where neighbours slow it for seconds at
-    a time, steps took a tenth longer than the sum of such calls.
+    The fastest of three is a machine's best: on machines that neighbours slow for seconds at a
+    time, steps took a tenth longer than the sum of such calls.
     """
     middle = sorted(rounds, key=lambda timing: timing.time_s)[(len(rounds) - 1) // 2]
     return replace(middle, repetitions=sum(timing.repetitions for timing in rounds))
@@ -148,12 +148,12 @@ def _words(item: OperatorItem) -> str:
 
 
 def _budget(left_s: float, calls: int) -> float:
-    """Twice an even share: most calls are stable before."""
+    """Returns twice an even share: most calls are stable before."""
     return min(max(2.0 * left_s / calls, SHORTEST_BUDGET_S), LONGEST_CALL_S)
 
 
 class _Watch:
-    """Whether somebody else is on the GPU. Nothing to see on a CPU."""
+    """Watches for other processes on the GPU; does nothing on a CPU."""
 
     def __init__(self, torch: Any, effort: Effort) -> None:
         self._watching = effort.device != "cpu" and not effort.allow_busy
@@ -162,12 +162,12 @@ class _Watch:
             return
         if reason := busy_gpus(1):
             raise DeviceBusy(f"{reason}; {OVERRIDE}")
-        # Our own process is on the device from here on; NVML may know it by another number.
+        # This process is on the device from here on; NVML may know it by another number.
         torch.zeros(1, device=effort.device)
         self._ours = busy_gpus(1)
 
     def look(self) -> None:
-        """Raises `DeviceBusy` when somebody came."""
+        """Raises `DeviceBusy` if another process has appeared."""
         if not self._watching or monotonic() - self._last < LOOK_S:
             return
         self._last = monotonic()

@@ -1,4 +1,4 @@
-"""Which calls of operators the plans of a graph make: every (operator, local shapes) once."""
+"""The operator calls that the plans of a graph make: every (operator, local shapes) once."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shardwise.advise.assemble import costed
-from shardwise.advise.chosen import together
-from shardwise.advise.group_costs import CostContext, GroupCosts
-from shardwise.advise.group_work import GroupWork
-from shardwise.advise.operator_family import update_family
-from shardwise.advise.options import Options, Progress, quiet
-from shardwise.advise.pattern import GroupPattern
-from shardwise.advise.search import Infeasible, Subject, search_all
+from shardwise.cost.assemble import costed
+from shardwise.cost.group_costs import CostContext, GroupCosts
+from shardwise.cost.group_work import GroupWork
+from shardwise.cost.operator_family import update_family
+from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.graph.graph import DTYPE_BYTES, Operator
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.hardware.operator_tables import OperatorFamily, Shapes
 from shardwise.measure.operators.local_call import local_attributes
+from shardwise.search.chosen import merge_frontiers
+from shardwise.search.search import Infeasible, Subject, search_all
+from shardwise.sharding.pattern import GroupPattern
 
 Of = Literal["frontier", "all"]
 OF = ("frontier", "all")
-"""The plans meant: those on the frontier, or every configuration that is searched."""
+"""Which plans are meant: those on the frontier, or every configuration that is searched."""
 
 SMALLEST_UPDATE = 2**8
-"""Elements: an update of fewer is all latency."""
+"""In elements: a smaller update is all latency."""
 
 
 @dataclass(frozen=True)
 class OperatorItem:
-    """One call to measure; two are the same where family and shapes are.
+    """One call to measure; two are equal if family and shapes are.
 
     `attributes` are those of the call on local shapes; `flops` and `moved_bytes` what the cost
-    model counts for it; `expected_s` the roofline seconds of a step that such calls are expected
-    to take (over the plans meant, on average).
+    model counts for it; `expected_s` the roofline seconds that such calls are expected to take in a
+    step (averaged over the plans meant).
     """
 
     family: OperatorFamily
@@ -59,26 +59,26 @@ def needed_operators(
     of: Of = "frontier",
     progress: Progress = quiet,
 ) -> tuple[OperatorItem, ...]:
-    """The calls that plans of `graph` on `gpus` devices make on one device, dearest first.
+    """Returns the calls that plans of `graph` on `gpus` devices make on one device, slowest first.
 
-    Forward and backward are calls of their own; views take no time and are none. Raises `BadInput`
-    for an unknown `of` or a count below 1, `Infeasible` when the hardware has fewer devices.
+    Forward and backward are separate calls; views take no time and are left out. Raises `BadInput`
+    for an unknown `of` or a count below 1, `Infeasible` if the hardware has fewer devices.
     """
     if of not in OF:
-        raise BadInput(f"{of!r}", field="operators-of", expected=", ".join(OF))
+        raise BadInput(f"unknown plans {of!r}", field="operators-of", expected=", ".join(OF))
     options = options or Options()
     subject = Subject.of(graph)
-    found = _Needed()
+    needed = _Needed()
     if of == "all":
-        _of_all(found, subject, hardware, gpus, options, progress)
+        _of_all(needed, subject, hardware, gpus, options, progress)
     else:
-        _of_frontier(found, subject, hardware, gpus, options, progress)
-    _updates(found, graph, hardware, options)
-    return found.items()
+        _of_frontier(needed, subject, hardware, gpus, options, progress)
+    _updates(needed, graph, hardware, options)
+    return needed.items()
 
 
 class _Needed:
-    """Calls by what they are; expected seconds add up."""
+    """Calls without duplicates; their expected seconds add up."""
 
     def __init__(self) -> None:
         self._items: dict[OperatorItem, OperatorItem] = {}
@@ -94,7 +94,7 @@ class _Needed:
 
 
 def _of_all(
-    found: _Needed,
+    needed: _Needed,
     subject: Subject,
     hardware: Hardware,
     gpus: int,
@@ -102,7 +102,7 @@ def _of_all(
     progress: Progress,
 ) -> None:
     if gpus < 1:
-        raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number of at least 1")
+        raise BadInput(f"got {gpus} GPUs", field="gpus", expected="a whole number of at least 1")
     try:
         mesh = Mesh.build(hardware, gpus)
     except TooFewDevices as reason:
@@ -112,42 +112,42 @@ def _of_all(
         context, patterns, costs = costed(variant, hardware, mesh, options, progress, count)
         everything = [range(len(cost.time_s)) for cost in costs]
         weights = [dict.fromkeys(rows, 1.0 / len(rows)) for rows in everything]
-        _of_choices(found, context, patterns, costs, weights)
+        _of_choices(needed, context, patterns, costs, weights)
 
 
 def _of_frontier(
-    found: _Needed,
+    needed: _Needed,
     subject: Subject,
     hardware: Hardware,
     gpus: int,
     options: Options,
     progress: Progress,
 ) -> None:
-    points = together(search_all(subject, hardware, gpus, options, progress))
+    points = merge_frontiers(search_all(subject, hardware, gpus, options, progress))
     by_search = defaultdict(list)
     for chosen in points:
-        by_search[id(chosen.found)].append(chosen)
+        by_search[id(chosen.search)].append(chosen)
     for of_one in by_search.values():
-        problem = of_one[0].found.problem
+        problem = of_one[0].search.problem
         weights: list[dict[int, float]] = [defaultdict(float) for _ in problem.costs]
         for chosen in of_one:
-            for group, choice in enumerate(chosen.found.solution.choices[chosen.point].tolist()):
+            for group, choice in enumerate(chosen.search.solution.choices[chosen.point].tolist()):
                 weights[group][choice] += 1.0 / len(points)
-        _of_choices(found, problem.context, problem.patterns, problem.costs, weights)
+        _of_choices(needed, problem.context, problem.patterns, problem.costs, weights)
 
 
 def _of_choices(
-    found: _Needed,
+    needed: _Needed,
     context: CostContext,
     patterns: list[GroupPattern],
     costs: list[GroupCosts],
     weights: list[dict[int, float]],
 ) -> None:
-    """The calls of groups under the choices that have a weight."""
+    """Adds the calls of groups under the choices that have a weight."""
     alike: dict[tuple[int, tuple[str, ...]], dict[int, float]] = {}
     example: dict[tuple[int, tuple[str, ...]], int] = {}
     for group, (pattern, cost) in enumerate(zip(patterns, costs, strict=True)):
-        # Groups alike in cost may still read what lies otherwise.
+        # Groups alike in cost may still read tensors laid out differently.
         key = (id(cost), context.families.operands(pattern.group))
         example.setdefault(key, group)
         total = alike.setdefault(key, defaultdict(float))
@@ -159,11 +159,11 @@ def _of_choices(
         work = GroupWork(context, patterns[group], costs[group].assignment[rows])
         times = np.array(list(total.values()))
         again = costs[group].recompute[rows]
-        _of_group(found, work, times * context.micro_batches, again)
+        _of_group(needed, work, times * context.micro_batches, again)
 
 
-def _of_group(found: _Needed, work: GroupWork, weight: Any, again: Any) -> None:
-    """`weight` says how often a step has each assignment's calls; `again`: forward twice."""
+def _of_group(needed: _Needed, work: GroupWork, weight: Any, again: Any) -> None:
+    """Adds a group's calls, `weight` times a step per assignment; `again`: forward runs twice."""
     tensors = work.tensors
     for position, member in enumerate(work.pattern.members):
         op = member.operator
@@ -179,7 +179,7 @@ def _of_group(found: _Needed, work: GroupWork, weight: Any, again: Any) -> None:
             family = work.context.families.of(member, one.direction)
             for row in range(work.count):
                 shapes = tuple(tuple(part.tolist()) for part in np.split(rows[row], ends))
-                found.add(
+                needed.add(
                     OperatorItem(
                         family,
                         shapes,
@@ -198,15 +198,15 @@ def _attributes(
     return local_attributes(op, whole, shapes)
 
 
-def _updates(found: _Needed, graph: Graph, hardware: Hardware, options: Options) -> None:
-    """Sizes from the smallest to the largest parameter, four times larger each."""
+def _updates(needed: _Needed, graph: Graph, hardware: Hardware, options: Options) -> None:
+    """Adds updates of sizes from the smallest to the largest parameter, four times larger each."""
     device = hardware.devices[0]
     by_dtype: dict[str, list[int]] = defaultdict(list)
     for tensor in graph.tensors.values():
         if tensor.role == "parameter" and tensor.dtype == "float32" and tensor.differentiable:
             by_dtype[tensor.dtype].append(tensor.elements)
     if options.precision != "captured":
-        return  # 16-bit parameters have master weights: no optimizer of torch's does that
+        return  # 16-bit parameters have master weights, which no torch optimizer has
     for dtype, counts in by_dtype.items():
         item = DTYPE_BYTES[dtype]
         each = 3 * item + 2 * options.state_bytes_per_element(item)
@@ -217,7 +217,7 @@ def _updates(found: _Needed, graph: Graph, hardware: Hardware, options: Options)
             np.zeros(len(counts)), np.array(counts, dtype=np.float64) * each, dtype
         ).sum()
         for elements in sizes:
-            found.add(
+            needed.add(
                 OperatorItem(
                     update_family(options.optimizer, dtype),
                     ((elements,),),

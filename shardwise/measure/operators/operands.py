@@ -1,7 +1,7 @@
-"""Operands for a call: of the right shapes, lying in memory as in the graph, with legal values.
+"""Operands for a call: of the right shapes, laid out in memory as in the graph, with valid values.
 
-Whole numbers are drawn below what the call can take: rows of a table, classes, positions along a
-dimension; where nothing says how many there are, 0 and 1 are always legal.
+Integers are drawn below what the call can take: rows of a table, classes, positions along a
+dimension; if nothing says how many there are, 0 and 1 are always valid.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from shardwise.advise.strides import strides_of
 from shardwise.hardware.operator_tables import Shapes
 from shardwise.measure.operators.needed import OperatorItem
+from shardwise.sharding.strides import strides_of
 
 ALONG = ("gather", "scatter", "index_select", "take_along_dim", "index_add", "index_copy")
 """Operators whose index counts along their attribute `dim`."""
 
 
 def operands(torch: Any, item: OperatorItem, device: Any) -> dict[str, Any]:
-    """The tensors of a call by argument name; those that get a gradient require it."""
+    """Returns the tensors of a call by argument name; those that get a gradient require it."""
     family = item.family
     made = {}
     for i, name in enumerate(family.arguments):
@@ -29,7 +29,7 @@ def operands(torch: Any, item: OperatorItem, device: Any) -> dict[str, Any]:
 
 
 def bytes_of(item: OperatorItem, item_bytes: Any) -> float:
-    """What the operands and outputs take, without gradients; `item_bytes` by dtype."""
+    """Returns the bytes of operands and outputs, without gradients; `item_bytes` is by dtype."""
     inputs = zip(item.shapes, item.family.dtypes, strict=False)
     taken = sum(prod(shape) * item_bytes[dtype] for shape, dtype in inputs)
     outputs: Shapes = item.shapes[len(item.family.dtypes) :]
@@ -44,7 +44,7 @@ def _tensor(
     extent = 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=True) if n > 0)
     kind = getattr(torch, dtype)
     if dtype == "bool":
-        # A mask that hides everything would make a softmax of nothing.
+        # A mask that hides everything would leave a softmax without elements.
         flat = torch.rand(extent, device=device) < 0.9
     elif kind.is_floating_point or kind.is_complex:
         flat = torch.rand(extent, device=device).add_(0.5).to(kind)
@@ -54,7 +54,7 @@ def _tensor(
 
 
 def _bound(item: OperatorItem, name: str) -> int:
-    """Whole numbers of this argument are below it."""
+    """Returns the bound that integers of this argument must stay below."""
     family = item.family
     shape_of = dict(zip(family.arguments, item.shapes, strict=False))
     stem = family.kind.split(".")[1] if "." in family.kind else family.kind

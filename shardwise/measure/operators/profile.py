@@ -1,4 +1,4 @@
-"""A profile with the operators of a graph measured: what `shardwise measure --operators` does."""
+"""A profile with a graph's operators measured: what `shardwise measure --operators` does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardwise.advise.options import Options, Progress, quiet
+from shardwise.cost.options import Options, Progress, quiet
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, hardware_document, hardware_from_document
 from shardwise.measure.operators.clock import cache_bytes
@@ -15,7 +15,7 @@ from shardwise.measure.operators.effort import Effort
 from shardwise.measure.operators.measuring import Measured, Tell, measure_operators
 from shardwise.measure.operators.needed import Of, needed_operators
 from shardwise.measure.operators.tables import merged
-from shardwise.measure.torch_operator import load_torch
+from shardwise.torch_operators import load_torch
 
 
 def add_operators(
@@ -29,31 +29,32 @@ def add_operators(
     progress: Progress = quiet,
     tell: Tell | None = None,
 ) -> tuple[dict[str, Any], Measured]:
-    """The profile with the calls that plans of `graph` on `gpus` devices need, measured here.
+    """Returns the profile with the calls that plans of `graph` on `gpus` devices need, and what
+    was measured here.
 
-    Without `effort`: on the first GPU where there is one, else on CPUs with as many siblings as a
-    node has devices. Caches are flushed unless the whole step fits them. Calls that the profile
-    already has are measured again. Raises what `needed_operators` and `measure_operators` raise,
-    `BadInput` for a profile that is none.
+    Without `effort`, measures on the first GPU if there is one, else on CPUs with as many siblings
+    as a node has devices. Caches are flushed unless the whole step fits into them. Calls that the
+    profile already has are measured again. Raises what `needed_operators` and `measure_operators`
+    raise, and `BadInput` for a document that is not a profile.
     """
     hardware = hardware_from_document(dict(profile_document))
     items = needed_operators(graph, hardware, gpus, options, of=of, progress=progress)
     if effort is None:
         effort = default_effort(graph, hardware, gpus)
     effort = replace(effort, kind=hardware.devices[0].kind)
-    found = measure_operators(items, effort, tell)
+    measured = measure_operators(items, effort, tell)
     now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
     beside = f", {effort.ranks} ranks at once" if effort.ranks > 1 else ""
     sources = {
         **hardware.sources,
         "operators": f"measured on {now[:10]} with torch {load_torch().__version__}{beside}",
     }
-    tables = merged(hardware.operators, found.tables)
-    return hardware_document(replace(hardware, operators=tables, sources=sources)), found
+    tables = merged(hardware.operators, measured.tables)
+    return hardware_document(replace(hardware, operators=tables, sources=sources)), measured
 
 
 def default_effort(graph: Graph, hardware: Hardware, gpus: int) -> Effort:
-    """How operators of a graph are measured on this machine, where nobody says otherwise."""
+    """Returns how a graph's operators are measured on this machine by default."""
     torch = load_torch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     ranks = min(gpus, hardware.per_node) if device == "cpu" else 1
@@ -62,5 +63,5 @@ def default_effort(graph: Graph, hardware: Hardware, gpus: int) -> Effort:
 
 
 def working_set_bytes(graph: Graph) -> float:
-    """What one step touches at the least: every tensor once."""
+    """Returns the least that one step touches: every tensor once."""
     return float(sum(tensor.size_bytes for tensor in graph.tensors.values()))

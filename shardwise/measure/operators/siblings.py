@@ -1,7 +1,7 @@
-"""Several processes that measure the same call at the same time, as ranks on one host train.
+"""Processes that measure the same call at the same time, as ranks on one host train.
 
-They start a call together, and who is done goes on (unrecorded) until all are: every recorded
-repetition runs beside all siblings. What counts is the median over all of them.
+They start a call together, and a process that is done continues (unrecorded) until all are: every
+recorded repetition runs next to all siblings. The result is the median over all of them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from shardwise.measure.operators.bench import Bench, threads_of
 from shardwise.measure.operators.clock import Timing, timing
 from shardwise.measure.operators.effort import Effort
 from shardwise.measure.operators.needed import OperatorItem
-from shardwise.measure.torch_operator import load_torch
 from shardwise.measure.world import JOIN_S
+from shardwise.torch_operators import load_torch
 
 PATIENCE_S = 300.0
-"""How long siblings that have started wait for each other before they take one for lost."""
+"""How long started siblings wait for each other before they consider one lost."""
 
 
 class SiblingLost(ShardwiseError):
-    """A process that measured has ended or does not answer."""
+    """A measuring process has ended or does not answer."""
 
     exit_code = 1
 
@@ -54,7 +54,7 @@ class _Together:
 def _serve(
     number: int, connection: Connection, barrier: Any, finished: Any, effort: Effort
 ) -> None:
-    """One sibling: measure what comes over the connection until None comes."""
+    """Runs one sibling: measures what comes over the connection until None comes."""
     torch = load_torch()
     torch.set_num_threads(threads_of(effort))
     crowd = 1
@@ -73,13 +73,13 @@ def _serve(
 
 
 class Siblings:
-    """So many processes, started with the block and ended with it."""
+    """`ranks` processes, started with the block and ended with it."""
 
     def __init__(self, effort: Effort) -> None:
         self.threads = threads_of(effort)
         self._effort = effort
         context = multiprocessing.get_context("spawn")
-        # Held here: they are gone for the children when the starter forgets them.
+        # Kept here: the children lose them if the starter drops them.
         self._shared = (context.Barrier(effort.ranks), context.Value("q", 0))
         self._ends: list[Connection] = []
         self.processes: list[BaseProcess] = []
@@ -117,7 +117,7 @@ class Siblings:
         self._end(PATIENCE_S if error is None else 0.0)
 
     def _end(self, patience_s: float) -> None:
-        """Ask all to end, and end those that have not after so long."""
+        """Asks all to end, and terminates those that have not after `patience_s`."""
         for end in self._ends:
             self._tell(end, None)
         for process in self.processes:
@@ -127,10 +127,10 @@ class Siblings:
                 process.join()
 
     def measure(self, item: OperatorItem, budget_s: float) -> Timing | str:
-        """The timing of one item over all siblings, or why there is none."""
+        """Returns the timing of one item over all siblings, or the reason why there is none."""
         for end in self._ends:
             if not self._tell(end, (item, budget_s)):
-                raise SiblingLost("a process that measured has ended")
+                raise SiblingLost("a measuring process has ended")
         answers = [self._hear(end) for end in self._ends]
         reasons = [answer for answer in answers if isinstance(answer, str)]
         if reasons:
@@ -147,7 +147,7 @@ class Siblings:
     def _hear(self, end: Connection, patience_s: float = PATIENCE_S) -> Any:
         try:
             if not end.poll(patience_s):
-                raise SiblingLost(f"a process that measures does not answer for {patience_s:g} s")
+                raise SiblingLost(f"a measuring process has not answered for {patience_s:g} s")
             return end.recv()
         except (EOFError, ConnectionError):
-            raise SiblingLost("a process that measured has ended") from None
+            raise SiblingLost("a measuring process has ended") from None

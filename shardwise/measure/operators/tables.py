@@ -1,4 +1,4 @@
-"""Timings as operator tables, and tables put together."""
+"""Turns timings into operator tables, and merges tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIGURES = 6
 def tables_of(
     results: Sequence[tuple[OperatorItem, Timing]], effort: Effort, threads: int
 ) -> tuple[OperatorTable, ...]:
-    """One table for each family, in order of first appearance."""
+    """Returns one table per family, in order of first appearance."""
     by_family: dict[OperatorFamily, list[tuple[OperatorItem, Timing]]] = {}
     for item, timing in results:
         by_family.setdefault(item.family, []).append((item, timing))
@@ -59,7 +59,7 @@ def _rounded(value: float) -> float:
 
 
 def merged(old: Sequence[OperatorTable], new: Sequence[OperatorTable]) -> tuple[OperatorTable, ...]:
-    """Old and new tables: a call that is in both is as it was measured last."""
+    """Merges old and new tables: a call in both keeps its new measurement."""
     measured = {(t.device, t.family, shapes) for t in new for shapes in t.shapes}
     kept = []
     for table in old:
@@ -74,7 +74,7 @@ def merged(old: Sequence[OperatorTable], new: Sequence[OperatorTable]) -> tuple[
 
 
 def _only(table: OperatorTable, rows: list[int]) -> OperatorTable:
-    """The table with these calls."""
+    """Returns the table with only these calls."""
     return replace(
         table,
         shapes=tuple(table.shapes[i] for i in rows),

@@ -36,7 +36,7 @@ class ClusterJob:
         return dict(self.rates)
 
     def rate(self, gpus: int) -> float:
-        """Samples per second on so many GPUs; 0 GPUs do nothing.
+        """Returns samples per second on so many GPUs; 0 GPUs do nothing.
 
         Raises KeyError for a count that does not fit: no policy may give one.
         """
@@ -59,7 +59,7 @@ class ClusterJob:
 
 
 def rates_of(counts: Counts) -> tuple[tuple[int, float], ...]:
-    """The rates of a curve."""
+    """Returns the rates of a curve."""
     return tuple((count.gpus, counts.rate(count)) for count in counts.counts)
 
 
@@ -82,14 +82,11 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_jobs(data: bytes, curves: Mapping[str, Counts]) -> list[ClusterJob]:
-    """The jobs of a `shardwise.jobs/1` text, by arrival; `graph` names one of `curves`.
+    """Returns the jobs of a `shardwise.jobs/1` text, by arrival; `graph` names one of `curves`.
 
     Raises `BadInput` naming the field.
     """
-    try:
-        found = validation.decode(data, _File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(str(error).replace("`", "'"), expected=JOBS_SCHEMA) from None
+    found = validation.decode(data, _File, expected=JOBS_SCHEMA)
     if found.schema != JOBS_SCHEMA:
         raise BadInput(f"{found.schema[:60]!r}", field="schema", expected=JOBS_SCHEMA)
     if not 1 <= len(found.jobs) <= MOST_JOBS:

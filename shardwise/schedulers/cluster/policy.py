@@ -102,5 +102,5 @@ POLICIES: dict[str, Policy] = {
 def _shared(jobs: Sequence[AllocationJob], free: int, objective: str) -> list[int]:
     if not jobs or free < 1:
         return [0] * len(jobs)
-    found = allocate(jobs, free, objective)
-    return [row["gpus"] for row in found["jobs"]]
+    allocation = allocate(jobs, free, objective)
+    return [row.gpus for row in allocation.jobs]

@@ -16,7 +16,7 @@ CLUSTER_SCHEMA = "shardwise.cluster/1"
 def compare_policies(
     jobs: Sequence[ClusterJob], gpus: int, *, restart_s: float, **about: Any
 ) -> dict[str, Any]:
-    """Every policy on the same jobs; `about` says where they came from.
+    """Returns every policy on the same jobs; `about` says where they came from.
 
     `utilisation` is GPU-seconds in use over those that there were until the last job ended;
     `speedup` the average completion time of `requests` over the policy's.

@@ -49,7 +49,7 @@ class Outcome:
 def simulate(
     jobs: Sequence[ClusterJob], gpus: int, policy: Policy, *, restart_s: float = 0.0
 ) -> Outcome:
-    """Run all jobs to their end.
+    """Runs all jobs to their end.
 
     Raises `BadInput` naming a job that can never run, and for numbers out of range.
     """
@@ -86,7 +86,7 @@ def _give(
     now: float,
     restart_s: float,
 ) -> None:
-    """Apply what the policy says; jobs are in the order in which they came."""
+    """Applies what the policy says; jobs are in the order in which they came."""
     counts = policy(list(present.values()), gpus)
     assert sum(counts) <= gpus, "a policy gave more GPUs than there are"
     for (i, one), count in zip(present.items(), counts, strict=True):

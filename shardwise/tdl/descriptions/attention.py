@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.tdl.describe import Call, op, pointwise
 from shardwise.tdl.descriptions.movement import first_dims
 from shardwise.tdl.descriptions.normalisation import softmax
 from shardwise.tdl.language import Constant, Opaque, TensorHandle, named
-from shardwise.tdl.registry import Call, op, pointwise
 
 
 def _flops(call: Call) -> tuple[float, float]:

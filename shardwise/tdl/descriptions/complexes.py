@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from math import log2, prod
 from typing import Any
 
+from shardwise.tdl.describe import Call, no_flops, op, pointwise
 from shardwise.tdl.descriptions.arguments import dims_of
 from shardwise.tdl.descriptions.elementwise import broadcast
 from shardwise.tdl.descriptions.movement import moved
 from shardwise.tdl.language import NotCovered, TensorHandle, apply
-from shardwise.tdl.registry import Call, no_flops, op, pointwise
 
 op(
     *(

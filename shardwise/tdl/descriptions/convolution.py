@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from shardwise.tdl.describe import Call, op
 from shardwise.tdl.descriptions.arguments import per_spatial_dim
 from shardwise.tdl.descriptions.movement import first_dims
 from shardwise.tdl.descriptions.windows import Windows
 from shardwise.tdl.language import NotCovered, Opaque, Sum, TensorHandle, named
-from shardwise.tdl.registry import Call, op
 
 
 def _flops(call: Call) -> tuple[float, float]:

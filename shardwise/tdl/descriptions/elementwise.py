@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.tdl.describe import Call, Flops, Saves, not_differentiated, op, pointwise
 from shardwise.tdl.language import Constant, TensorHandle, apply
-from shardwise.tdl.registry import Call, Flops, Saves, not_differentiated, op, pointwise
 
 
 def broadcast(*tensors: TensorHandle) -> Callable[..., Any]:

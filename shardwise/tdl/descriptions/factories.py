@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.tdl.describe import no_flops, op
 from shardwise.tdl.language import Constant, Opaque, TensorHandle
-from shardwise.tdl.registry import no_flops, op
 
 
 @op(

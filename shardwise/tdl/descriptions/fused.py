@@ -6,9 +6,9 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from shardwise.tdl.describe import Call, op
 from shardwise.tdl.example import Example
 from shardwise.tdl.language import Opaque, Sum, TensorHandle, apply, named
-from shardwise.tdl.registry import Call, op
 
 
 def _expert_flops(call: Call) -> tuple[float, float]:

@@ -8,10 +8,10 @@ from math import prod
 from operator import mul
 from typing import Any
 
+from shardwise.tdl.describe import Call, Flops, op
 from shardwise.tdl.descriptions.arguments import dim_of
 from shardwise.tdl.descriptions.movement import all_of
 from shardwise.tdl.language import NotCovered, Opaque, Sum, TensorHandle, apply, named
-from shardwise.tdl.registry import Call, Flops, op
 
 
 def _product_flops(first: str, second: str) -> Flops:

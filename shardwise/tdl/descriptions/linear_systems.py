@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.tdl.describe import Call, op
 from shardwise.tdl.language import Opaque, TensorHandle
-from shardwise.tdl.registry import Call, op
 
 
 def _cubic(call: Call) -> tuple[float, float]:

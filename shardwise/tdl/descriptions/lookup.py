@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.tdl.describe import Call, no_flops, op, pointwise
 from shardwise.tdl.descriptions.arguments import dim_of
 from shardwise.tdl.descriptions.movement import all_of
 from shardwise.tdl.language import (
@@ -17,7 +18,6 @@ from shardwise.tdl.language import (
     apply,
     named,
 )
-from shardwise.tdl.registry import Call, no_flops, op, pointwise
 
 
 def _scatter_flops(call: Call) -> tuple[float, float]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from shardwise.tdl.describe import Call, op
 from shardwise.tdl.descriptions.movement import all_of, common_shape, first_dims, per_input
 from shardwise.tdl.language import NotCovered, Opaque, Sum, TensorHandle, apply, named
-from shardwise.tdl.registry import Call, op
 
 MEAN = 1
 MEAN_OR_SUM = (1, 2)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from math import prod
 from typing import Any
 
+from shardwise.tdl.describe import Call
 from shardwise.tdl.descriptions.arguments import dim_of, dims_of
 from shardwise.tdl.language import Opaque, TensorHandle
-from shardwise.tdl.registry import Call
 
 
 def per_input(call: Call) -> tuple[float, float]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.tdl.describe import op, pointwise
 from shardwise.tdl.descriptions.arguments import dim_of
 from shardwise.tdl.descriptions.movement import first_dims
 from shardwise.tdl.language import Constant, Max, Opaque, Sum, TensorHandle, apply, named
-from shardwise.tdl.registry import op, pointwise
 
 
 @op(

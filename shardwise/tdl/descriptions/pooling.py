@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise.tdl.describe import Call, op, pointwise
 from shardwise.tdl.descriptions.arguments import per_spatial_dim
 from shardwise.tdl.descriptions.movement import first_dims
 from shardwise.tdl.descriptions.windows import Windows
 from shardwise.tdl.language import Max, Opaque, Sum, TensorHandle, apply
-from shardwise.tdl.registry import Call, op, pointwise
 
 
 @op(

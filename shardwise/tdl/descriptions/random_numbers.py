@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shardwise.tdl.describe import op, pointwise
 from shardwise.tdl.descriptions.elementwise import broadcast
-from shardwise.tdl.registry import op, pointwise
 
 op(
     *(f"aten.{name}.default" for name in ("bernoulli", "exponential", "geometric", "log_normal")),

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from shardwise.tdl.describe import Function, no_flops, op
 from shardwise.tdl.descriptions.arguments import dim_of, dims_of, per_spatial_dim
 from shardwise.tdl.descriptions.movement import all_of, moved
 from shardwise.tdl.descriptions.views import cat, split, stack
 from shardwise.tdl.language import NotCovered, Opaque, Sum, TensorHandle, apply
-from shardwise.tdl.registry import Function, no_flops, op
 
 
 def _copy(*kinds: str) -> Callable[[Function], Function]:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from shardwise.tdl.describe import Call, op
 from shardwise.tdl.descriptions.movement import all_of
 from shardwise.tdl.language import NotCovered, Opaque, Sum, TensorHandle, apply, named
-from shardwise.tdl.registry import Call, op
 
 
 def _layer_flops(call: Call) -> tuple[float, float]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.tdl.describe import op
 from shardwise.tdl.descriptions.arguments import dims_of
 from shardwise.tdl.descriptions.movement import common_shape, gather_back, over, per_input, whole
 from shardwise.tdl.language import Max, Min, Prod, Sum, TensorHandle, apply
-from shardwise.tdl.registry import op
 
 
 @op(

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from shardwise.tdl.describe import op, pointwise
 from shardwise.tdl.descriptions.movement import first_dims
 from shardwise.tdl.language import Opaque, TensorHandle, apply
-from shardwise.tdl.registry import op, pointwise
 
 Places = Callable[[Any, int, int], Sequence[Any]]
 """The input elements that output element i reads, for so many in and so many out."""

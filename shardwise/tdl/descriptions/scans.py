@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.tdl.describe import no_flops, op, pointwise
 from shardwise.tdl.descriptions.arguments import dim_of
 from shardwise.tdl.descriptions.movement import all_of, along, gather_back, whole
 from shardwise.tdl.language import Opaque, TensorHandle, apply
-from shardwise.tdl.registry import no_flops, op, pointwise
 
 
 @op("aten.cumsum.default", category="light", saves=(), flops=pointwise(1.0))

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shardwise.tdl.describe import no_flops, op, pointwise
 from shardwise.tdl.descriptions.arguments import dim_of
 from shardwise.tdl.descriptions.lookup import indexed_dims
 from shardwise.tdl.descriptions.movement import all_of
 from shardwise.tdl.language import Opaque, Sum, TensorHandle, apply, named
-from shardwise.tdl.registry import no_flops, op, pointwise
 
 
 def _beside(tensor: TensorHandle, like: TensorHandle, at: int, i: Any, place: Any) -> Any:

@@ -5,7 +5,7 @@ They are described, not unknown: what they keep and cost is counted, and nothing
 
 from __future__ import annotations
 
-from shardwise.tdl.registry import replicated
+from shardwise.tdl.describe import replicated
 
 DATA_SHAPE = "the shape of its output depends on the values of its input"
 NUMBER = "gives a number to the program, not a tensor of the graph"

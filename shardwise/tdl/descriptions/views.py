@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from shardwise.tdl.describe import Call, Function, no_flops, op
 from shardwise.tdl.descriptions.arguments import dim_of, dims_of
 from shardwise.tdl.descriptions.movement import moved
 from shardwise.tdl.language import NotCovered, Opaque, TensorHandle
-from shardwise.tdl.registry import Call, Function, no_flops, op
 
 
 def _view(*kinds: str) -> Callable[[Function], Function]:

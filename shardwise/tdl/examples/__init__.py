@@ -1,6 +1,6 @@
 """Small calls of every shipped description: what `verify`, the tests and docs/operators.md run.
 
-Importing this registers them.
+`verification.examples_of` loads them; nothing else at run time does.
 """
 
 from shardwise.tdl.examples import (

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from shardwise.tdl.example import Example
-from shardwise.tdl.registry import give_examples
 
 Given = tuple[str, Example]
+EXAMPLES: dict[str, tuple[Example, ...]] = {}
+"""By kind, once `shardwise.tdl.examples` is imported."""
+
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -54,6 +56,6 @@ def two(kind: str, a: tuple[int, ...], b: tuple[int, ...], **more: Any) -> Given
 
 
 def give(*examples: Given) -> None:
-    """Add each to its description."""
+    """Adds each to the examples of its kind."""
     for kind, example in examples:
-        give_examples(kind, example)
+        EXAMPLES[kind] = (*EXAMPLES.get(kind, ()), example)

@@ -32,12 +32,12 @@ FUSED: dict[str, Rule] = {**elementwise.FUSED, **products.FUSED, **recurrent.FUS
 
 
 def rule_of(node: Node) -> Rule | None:
-    """The rule of a node, or None."""
+    """Returns the rule of a node, or None."""
     if node.domain == OWN_DOMAIN:
         return FUSED[node.type]
     return RULES.get(node.type) if node.is_standard else None
 
 
 def table() -> list[dict[str, str]]:
-    """One row per translated ONNX operator: `onnx`, and what the rule says it becomes, `aten`."""
+    """Returns one row per translated operator: `onnx`, and what its rule turns it into, `aten`."""
     return [{"onnx": name, "aten": rule.becomes} for name, rule in sorted(RULES.items())]

@@ -19,7 +19,7 @@ def _unary(kind: str, argument: str = "self", **attributes: Any) -> Rule:
 
 
 def _with(kind: str, names: Mapping[str, tuple[str, Any]]) -> Rule:
-    """One input, and attributes under PyTorch's names: {torch: (onnx, default)}."""
+    """Returns a rule for one input and attributes by PyTorch's names: {torch: (onnx, default)}."""
 
     def translate(b: Builder, n: Node) -> None:
         given = {torch: n.attributes.get(o, default) for torch, (o, default) in names.items()}
@@ -29,7 +29,7 @@ def _with(kind: str, names: Mapping[str, tuple[str, Any]]) -> Rule:
 
 
 def binary(b: Builder, n: Node, kind: str, attributes: Mapping[str, Any]) -> None:
-    """Two tensors, or a tensor and a number in second place."""
+    """Emits an operator on two tensors, or on a tensor and then a number."""
     left, right = n.inputs
     value = b.number(right)
     if value is not None and b.rank(right) <= b.rank(left):
@@ -39,7 +39,7 @@ def binary(b: Builder, n: Node, kind: str, attributes: Mapping[str, Any]) -> Non
 
 
 def _binary(name: str, swapped: str = "", **attributes: Any) -> Rule:
-    """`swapped` is the operator to take where the number stands first."""
+    """Returns a rule for two inputs; `swapped` is the operator to use if a number comes first."""
 
     def translate(b: Builder, n: Node) -> None:
         left, right = n.inputs
@@ -91,7 +91,7 @@ def _pow(b: Builder, n: Node) -> None:
 
 
 def _folded(kind: str, **attributes: Any) -> Rule:
-    """Sum, Max and Min of any number of tensors: one after another."""
+    """Returns a rule for any number of tensors (Sum, Max, Min): one after another."""
 
     def translate(b: Builder, n: Node) -> None:
         name = n.inputs[0]
@@ -132,13 +132,13 @@ def _clip(b: Builder, n: Node) -> None:
 
 
 def cast(b: Builder, n: Node, source: str, out: str) -> None:
-    """A change of type."""
+    """Emits a change of type."""
     attributes = {"dtype": b.dtype(out), "non_blocking": False, "copy": False}
     b.emit("aten.to.dtype", [("self", source)], attributes, [out], n)
 
 
 def _dropout(b: Builder, n: Node) -> None:
-    # A graph is of a training step: what a file would drop in training is dropped.
+    # The graph is of a training step: what a file would drop in training is dropped.
     if any(b.program.consumers.get(name) for name in n.outputs[1:] if name):
         raise NotTranslated("a dropout whose mask is read")
     attributes = {"p": dropout_ratio(n, b.program), "train": True}

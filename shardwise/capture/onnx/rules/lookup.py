@@ -1,4 +1,4 @@
-"""Reading and writing at indices; what is made from nothing."""
+"""Reading and writing at indices, and operators without inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwise.capture.onnx.rules.rule import Rule
 
 
 def _gather(b: Builder, n: Node) -> None:
-    """Rows of a table are an embedding; one known place is a select; the rest is indexing."""
+    """Emits an embedding for rows of a table, a select for one known place, else indexing."""
     data, indices = n.inputs
     rank = b.rank(data)
     axis = n.attributes.get("axis", 0) % rank
@@ -50,7 +50,7 @@ def _gather_elements(b: Builder, n: Node) -> None:
 
 
 def _gather_nd(b: Builder, n: Node) -> None:
-    """The index tuples stand in the last dimension; PyTorch has one tensor for each place."""
+    """Splits the last dimension's index tuples; PyTorch has one tensor for each position."""
     data, indices = n.inputs
     if n.attributes.get("batch_dims", 0):
         raise NotTranslated("indices that differ by sample")

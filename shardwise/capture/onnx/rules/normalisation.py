@@ -1,7 +1,7 @@
 """Normalisations, softmax, losses.
 
 Batch normalisation takes its statistics from the batch: the graph is of a training step, and
-exporters do not keep the flag that would tell training from inference.
+exporters do not keep the flag that would distinguish training from inference.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Products: linear layers, matrix products, convolutions, attention.
 
 A product with a weight and the addition of a bias after it are one linear layer, as they were in
-PyTorch. ONNX's MatMul wants the weight [in, out]; the graph stores it as a linear layer does,
+PyTorch. ONNX's MatMul takes the weight as [in, out]; the graph stores it as a linear layer does,
 [out, in], unless something else reads it too.
 """
 
@@ -34,7 +34,7 @@ def _matmul(b: Builder, n: Node) -> None:
 
 
 def _linear_weight(b: Builder, name: str) -> str | None:
-    """The [out, in] weight that a [in, out] factor is, or comes from by a transpose."""
+    """Returns the [out, in] weight that an [in, out] factor is, or is the transpose of."""
     if b.rank(name) != 2:
         return None
     transpose = made_by(b.program, name, "Transpose")
@@ -87,7 +87,7 @@ def _einsum(b: Builder, n: Node) -> None:
 
 
 def _attention(b: Builder, n: Node) -> None:
-    """The fused form: query, key, value and perhaps a mask, heads apart."""
+    """Emits the fused form: query, key, value and perhaps a mask, heads separate."""
     query, key, value, *mask = n.inputs
     _emit_attention(b, n, (query, key, value), mask[0] if mask else "", n.attributes, n.outputs[0])
 
@@ -120,7 +120,7 @@ def _emit_attention(
 
 
 def _onnx_attention(b: Builder, n: Node) -> None:
-    """ONNX's own Attention; with [batch, time, features] inputs its heads are set apart first."""
+    """Emits ONNX's own Attention; [batch, time, features] inputs are split into heads first."""
     if n.input(4) or n.input(5) or n.input(6) or any(n.outputs[1:]):
         raise NotTranslated("attention with a cache, lengths or visible scores")
     attributes = n.attributes

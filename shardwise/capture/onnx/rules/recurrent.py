@@ -1,9 +1,9 @@
 """Recurrent layers as PyTorch's operator for a stack of them.
 
-ONNX packs a layer's weights: [directions, gates · hidden, …], its gates in another order than
-PyTorch's, both biases in one vector. Sizes are all that counts here: where the packed tensor was
-put together from PyTorch's own weights those are taken, else each direction's part is a parameter
-of its own.
+ONNX packs a layer's weights: [directions, gates · hidden, …], its gates in an order other than
+PyTorch's, both biases in one vector. Only sizes matter here: if the packed tensor was put together
+from PyTorch's own weights, those are used; otherwise each direction's part is a parameter of its
+own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOVED = frozenset({"Slice", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Trans
 
 
 def _stack(b: Builder, n: Node) -> None:
-    """A stack made by fusion: x, then (weight, recurrent weight, bias) of each layer."""
+    """Emits a stack made by fusion: x, then (weight, recurrent weight, bias) of each layer."""
     kind = _KINDS.get(n.type, "")
     if n.type == "RNN":
         named = {a.lower() for a in n.attributes["activations"]} or {"tanh"}
@@ -41,8 +41,8 @@ def _stack(b: Builder, n: Node) -> None:
         ]
         each = [len(p) // directions for p in parts]
         for direction in range(directions):
-            for found, count in zip(parts, each, strict=True):
-                parameters += found[direction * count : (direction + 1) * count]
+            for names, count in zip(parts, each, strict=True):
+                parameters += names[direction * count : (direction + 1) * count]
     batch = b.shape(x)[0 if n.attributes["batch_first"] else 1]
     states = []
     for _ in range(2 if n.type == "LSTM" else 1):
@@ -67,13 +67,13 @@ def _stack(b: Builder, n: Node) -> None:
 
 
 def _parts(b: Builder, packed: str, per_direction: int, directions: int) -> list[str]:
-    """The parameters of a packed tensor, in order of direction."""
-    found = sources(b.program, packed)
+    """Returns the parameters of a packed tensor, ordered by direction."""
+    origins = sources(b.program, packed)
     elements = b.program.values[packed].elements
-    whole = sum(b.program.values[s].elements for s in found) == elements
-    fitting = len(found) == per_direction * directions and all(b.is_weight(s) for s in found)
-    if whole and fitting and found != [packed]:
-        return found
+    whole = sum(b.program.values[s].elements for s in origins) == elements
+    fitting = len(origins) == per_direction * directions and all(b.is_weight(s) for s in origins)
+    if whole and fitting and origins != [packed]:
+        return origins
     if not b.is_weight(packed):
         raise NotTranslated("recurrent weights that are computed")
     shape = b.shape(packed)[1:]
@@ -86,20 +86,20 @@ def _parts(b: Builder, packed: str, per_direction: int, directions: int) -> list
 
 
 def sources(program: Program, name: str) -> list[str]:
-    """The tensors whose elements a tensor was put together from, each once, in order."""
+    """Returns the tensors that a tensor was put together from, each once, in order."""
     node = program.producer.get(name)
     if node is None:
         return [name]
     if not node.is_standard or node.type not in _MOVED:
         return []
     read = node.inputs if node.type == "Concat" else node.inputs[:1]
-    found: list[str] = []
+    origins: list[str] = []
     for item in read:
         parts = sources(program, item)
         if not parts:
             return []
-        found += parts
-    return list(dict.fromkeys(found))
+        origins += parts
+    return list(dict.fromkeys(origins))
 
 
 def _layer(b: Builder, n: Node) -> None:

@@ -21,7 +21,7 @@ def _dims(b: Builder, n: Node) -> list[int]:
 
 
 def _reduce(kind: str, whole: str, **more: Any) -> Rule:
-    """`whole` is the form that leaves one number without dimensions."""
+    """Returns a rule; `whole` is the form that leaves one number without dimensions."""
 
     def translate(b: Builder, n: Node) -> None:
         x, out = n.inputs[0], n.outputs[0]

@@ -13,7 +13,7 @@ Translate = Callable[[Builder, Node], None]
 
 @dataclass(frozen=True)
 class Rule:
-    """`translate` emits operators, or raises NotTranslated; `becomes` names them for the docs."""
+    """`translate` emits operators or raises NotTranslated; `becomes` names them for the docs."""
 
     translate: Translate
     becomes: str

@@ -10,7 +10,7 @@ from shardwise.capture.onnx.rules.rule import Rule
 
 
 def _pads(b: Builder, n: Node, window: list[int]) -> tuple[list[int], list[int]]:
-    """(before, after) of each spatial dimension."""
+    """Returns (before, after) of each spatial dimension."""
     spatial = len(window)
     auto = n.attributes.get("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
@@ -33,7 +33,7 @@ def _pads(b: Builder, n: Node, window: list[int]) -> tuple[list[int], list[int]]
 def _evenly_padded(
     b: Builder, n: Node, window: list[int], value: float = 0.0
 ) -> tuple[str, list[int]]:
-    """(data, padding on both sides); an uneven padding is an operator of its own before it."""
+    """Returns (data, padding on both sides); uneven padding becomes its own operator before it."""
     x = n.inputs[0]
     before, after = _pads(b, n, window)
     if before == after:
@@ -48,7 +48,7 @@ def _evenly_padded(
 
 
 def _with_weights(b: Builder, n: Node, x: str) -> list[Argument]:
-    """A convolution's data and weight, and its bias unless that is 0."""
+    """Returns a convolution's data and weight, and its bias unless that is 0."""
     given: list[Argument] = [("input", x), ("weight", n.inputs[1])]
     if n.input(2) and b.number(n.input(2)) != 0:
         given.append(("bias", n.input(2)))

@@ -1,5 +1,0 @@
-"""Tofu's recursive search (Tofu §5.2), a peer to compare with: method `tofu`."""
-
-from shardwise.advise.tofu.recursion import TofuSolution, tofu
-
-__all__ = ["TofuSolution", "tofu"]

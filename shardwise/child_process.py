@@ -1,0 +1,105 @@
+"""Child processes that end with their parent, and that stay within limits.
+
+    python -P -m shardwise.child_process PARENT -- PROGRAM…
+
+runs a program that ends when the process PARENT ends. On Linux the kernel sees to it: the runner
+sets the bond and becomes the program. Elsewhere it stays as the program's parent, watches PARENT
+and kills the program. (A child that changes its user or is set-uid would lose the kernel's bond;
+ours do neither.)
+
+Programs that have to start fast import this: standard library only, and what few programs need is
+imported late.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LOOK_EVERY_S = 0.5
+
+
+def end_with_parent(parent: int | None = None, *, told_by: signal.Signals = signal.SIGKILL) -> None:
+    """Asks the kernel to send this process `told_by` when its parent ends (Linux only).
+
+    The bond is to the parent's thread that started this process, and it survives `exec`. Given the
+    parent's process id, a process whose parent has already ended exits at once with status 1.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, told_by)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of descendants whose own parent ends (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def limit_process(
+    *,
+    memory_bytes: int | None = None,
+    processor_s: int | None = None,
+    file_bytes: int | None = None,
+) -> None:
+    """Limits this process and its future children; they leave no core dumps.
+
+    `memory_bytes` bounds the address space, `processor_s` the time of the processor, `file_bytes`
+    the size of a written file. A limit of None stays as it is.
+    """
+    import resource  # which only Unix has
+
+    for what, limit in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_CPU, processor_s),
+        (resource.RLIMIT_FSIZE, file_bytes),
+    ):
+        if limit is not None:
+            resource.setrlimit(what, (limit, limit))
+
+
+def ending_with_us(command: list[str]) -> list[str]:
+    """Returns the command that runs `command` so that it ends when this process ends.
+
+    On Linux the bond is to the thread that starts it: that thread has to live as long.
+    """
+    runner = [sys.executable, "-P", "-m", "shardwise.child_process", str(os.getpid()), "--"]
+    return [*runner, *command]
+
+
+def watch_over(parent: int, command: list[str]) -> int:
+    """Runs a program until it ends or this process has another parent than `parent`.
+
+    Returns its exit status.
+    """
+    import subprocess
+    import time
+
+    with subprocess.Popen(command) as child:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _: child.send_signal(received))
+        while child.poll() is None:
+            if os.getppid() != parent:
+                child.kill()
+            time.sleep(LOOK_EVERY_S)
+        return child.returncode
+
+
+def main(arguments: list[str]) -> int:
+    """Becomes the program, or watches over it and returns its exit status."""
+    parent, command = int(arguments[0]), arguments[2:]
+    if sys.platform == "linux":
+        end_with_parent(parent)
+        os.execv(command[0], command)
+    return watch_over(parent, command)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""The search for the shortest time under a memory limit that replayed steps have to keep.
+
+The solver looks near a sum of memory; the limit is on the replayed peak. The first search aims the
+sum at the limit itself; the next ones aim where the peaks found so far say that the limit is.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+
+from shardwise import _core
+from shardwise.cost.options import Options, Progress, quiet
+from shardwise.errors import SolverError
+from shardwise.hardware import Hardware
+from shardwise.search.search import Search, Subject, search_all, search_near
+
+MOST_MOVES = 6
+NEAR = 0.01
+"""Relative: how much of the limit may stay unused, and targets that are as good as one another."""
+CLOSE = 1.25
+"""Peaks that are over the limit by less are worth a search of the whole frontier."""
+
+
+def search_fitting(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
+) -> list[Search]:
+    """Searches near the limit, for every number of micro-batches; raises as `search` does."""
+    found = search_all(subject, hardware, gpus, options, progress, near_limit=True)
+    return [moved for first in found for moved in _moved(first, progress)]
+
+
+def _moved(first: Search, progress: Progress) -> list[Search]:
+    """Returns the search and those after it, each near a sum of which the peak should meet the
+    limit."""
+    searches, targets = [first], [first.limit_bytes]
+    if not isinstance(first.solution, _core.Solution):
+        return searches
+    for _ in range(MOST_MOVES):
+        target = _next_target(searches, targets)
+        if target is None or not _search_again(searches, target, progress):
+            break
+        targets.append(target)
+    least = min(float(search.replayed.peak_bytes.min(initial=inf)) for search in searches)
+    if first.limit_bytes < least < CLOSE * first.limit_bytes:
+        # Sums and peaks do not rise together everywhere: before giving up, all there is.
+        _search_again(searches, None, progress)
+    return searches
+
+
+def _search_again(searches: list[Search], near_bytes: float | None, progress: Progress) -> bool:
+    left = _time_left(searches)
+    if (left is not None and left <= 0) or searches[-1].solution.status == "cancelled":
+        return False
+    try:
+        searches.append(search_near(searches[0], near_bytes, left, progress))
+    except SolverError:
+        return False  # out of time or memory: what there is already stands
+    return True
+
+
+def _next_target(searches: list[Search], targets: list[float]) -> float | None:
+    """Returns a sum whose peak should meet the limit, from all found so far; None: no need to look.
+
+    Between the largest sum that fits and the next larger one that does not, by a straight line.
+    """
+    limit = searches[0].limit_bytes
+    sums = np.concatenate([search.memory_bytes for search in searches])
+    peaks = np.concatenate([search.replayed.peak_bytes for search in searches])
+    fits = peaks <= limit
+    if len(sums) == 0 or fits.all() or (fits & (sums == sums.max())).any():
+        return None  # nothing at all, or the fastest strategy there is
+    if not fits.any():
+        leanest = int(np.argmin(sums))
+        target = float(sums[leanest] * limit / peaks[leanest])
+        return target if target > sums[leanest] and _is_new(target, targets) else None
+    under = int(np.argmax(np.where(fits, sums, 0.0)))
+    above = sums > sums[under]
+    over = int(np.argmin(np.where(above, sums, inf)))
+    if peaks[under] > limit * (1.0 - NEAR) or sums[over] < sums[under] * (1.0 + NEAR):
+        return None
+    share = (limit - peaks[under]) / (peaks[over] - peaks[under])
+    # Not at an end of the stretch, where nothing new would be found.
+    share = min(max(float(share), 0.1), 0.9)
+    target = float(sums[under] + share * (sums[over] - sums[under]))
+    return target if _is_new(target, targets) else None
+
+
+def _is_new(target: float, targets: list[float]) -> bool:
+    return all(abs(target / other - 1.0) >= NEAR for other in targets)
+
+
+def _time_left(searches: list[Search]) -> float | None:
+    limit = searches[0].options.time_limit_s
+    if limit is None:
+        return None
+    return limit - sum(float(search.solution.seconds) for search in searches)

@@ -1,0 +1,259 @@
+"""One search: a graph on so many GPUs of a hardware, solved; the base of every kind of advice."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise import _core
+from shardwise.cost.assemble import SearchProblem, assemble
+from shardwise.cost.options import TOFU, Options, Progress, quiet
+from shardwise.cost.shares import Shares
+from shardwise.errors import BadInput, Cancelled, NotFound, SolverError
+from shardwise.graph import Graph, graph_id
+from shardwise.hardware import Hardware, Mesh, TooFewDevices
+from shardwise.replay.replay import Replayed, Replayer
+from shardwise.search.tofu import TofuSolution, tofu
+from shardwise.sharding.coarsen import Coarsened, coarsen
+from shardwise.sharding.micro_batches import split_batch
+from shardwise.sharding.pattern import Patterns
+from shardwise.sharding.precision import narrow
+from shardwise.tdl import registry
+
+
+class Infeasible(NotFound):
+    """No strategy fits; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A graph made ready once for many searches: coarsened, with its boundary analysis."""
+
+    graph: Graph
+    id: str
+    coarsened: Coarsened
+    patterns: Patterns
+    _variants: dict[Hashable, Patterns] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph, *, join: bool = True) -> Subject:
+        """`join` as in `coarsen`: without it every operator is searched on its own."""
+        coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors), join=join)
+        return cls(graph, graph_id(graph), coarsened, Patterns(coarsened))
+
+    def variant(self, options: Options, micro_batches: int) -> Patterns:
+        """Returns the groups as the options compute them: precision, and the batch of a
+        micro-batch.
+
+        Raises `BadInput` when the count of micro-batches does not divide the batch.
+        """
+        exempt = tuple(pin for pin in options.pins if pin.key == "precision")
+        key = (options.precision, exempt, micro_batches)
+        if key not in self._variants:
+            narrowed = narrow(
+                self.coarsened, options.precision, lambda op: any(pin.binds(op) for pin in exempt)
+            )
+            changed = split_batch(narrowed, micro_batches)
+            self._variants[key] = self.patterns if changed is self.coarsened else Patterns(changed)
+        return self._variants[key]
+
+
+@dataclass(frozen=True)
+class Search:
+    """A solved search. Points ascend in memory; `choices` has shape (points, groups)."""
+
+    subject: Subject
+    hardware: Hardware
+    mesh: Mesh
+    options: Options
+    problem: SearchProblem
+    solution: _core.Solution | TofuSolution
+    replayer_of: Callable[[], Replayer]
+    """Makes the problem's replayer when it is first asked for."""
+
+    @property
+    def micro_batches(self) -> int:
+        return self.problem.context.micro_batches
+
+    @property
+    def replayer(self) -> Replayer:
+        """Replays strategies of the problem."""
+        return self.replayer_of()
+
+    @cached_property
+    def replayed(self) -> Replayed:
+        """Peak memory and overlapped time of every point (`replay.py`)."""
+        return self.replayer.replay(self.solution.choices, self.solution.edge_choices)
+
+    @property
+    def ranking_s(self) -> NDArray[np.float64]:
+        """The time that ranks the points: the sum, or with `overlap` the replayed one."""
+        return self.replayed.time_s if self.options.overlap else self.time_s
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Which points fit the memory limit when they are replayed."""
+        return np.asarray(self.replayed.peak_bytes <= self.limit_bytes)
+
+    @property
+    def limit_bytes(self) -> float:
+        return self.options.limit_for(self.hardware.devices[0].memory_bytes)
+
+    @property
+    def memory_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return self.solution.memory_bytes + self.problem.fixed_memory_bytes
+
+    @property
+    def time_s(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return self.solution.time_s + self.problem.fixed_time_s
+
+    def compute_s(self, point: int) -> float:
+        """Compute time of a point; the rest of its time is communication."""
+        chosen = self.solution.choices[point]
+        total = self.problem.fixed_time_s
+        for cost, choice in zip(self.problem.costs, chosen, strict=True):
+            total += float(cost.compute_s[choice])
+        return total
+
+    def compute_shares(self, point: int) -> Shares:
+        """Returns what the compute time of a point stands on; constants are modelled."""
+        if not self.hardware.operator_times.known:
+            return Shares(modelled_s=self.compute_s(point))
+        total = np.array([0.0, 0.0, self.problem.fixed_time_s])
+        for cost, choice in zip(self.problem.costs, self.solution.choices[point], strict=True):
+            total += cost.compute_by_source_s[choice]
+        return Shares.of_columns(total)
+
+    def fastest_within(self, limit_bytes: float) -> int | None:
+        """Returns the fastest point whose memory adds up to at most `limit_bytes`, or None."""
+        fitting = np.flatnonzero(self.memory_bytes <= limit_bytes)
+        return int(fitting[-1]) if len(fitting) else None
+
+    def plan_id(self, point: int) -> str:
+        """Content id of a plan: what was asked and what was chosen."""
+        digest = hashlib.sha256()
+        axes = [(axis.name, axis.size) for axis in self.problem.context.mesh.axes]
+        digest.update(repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode())
+        for part in (self.options.optimizer, self.options.precision, self.micro_batches):
+            digest.update(repr(part).encode())
+        for cost, k in zip(self.problem.costs, self.solution.choices[point], strict=True):
+            digest.update(cost.assignment[k].tobytes())
+            digest.update(repr((cost.zero[k], cost.zero_axes[k], cost.recompute[k])).encode())
+        digest.update(self.solution.edge_choices[point].astype("<u4").tobytes())
+        return f"sha256:{digest.hexdigest()}"
+
+
+def search(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
+    *,
+    near_limit: bool = False,
+    micro_batches: int = 1,
+) -> Search:
+    """Tracks the frontier of `subject` on `gpus` devices with so many micro-batches in a step.
+
+    With `near_limit` only the neighbourhood of the memory limit is searched, which is all that
+    the shortest time under that limit needs. Raises `Infeasible` when the hardware has fewer
+    devices, `BadInput` for a count below 1, `SolverError` when a limit is met and `Cancelled` when
+    `progress` answers False before there is any answer.
+    """
+    if gpus < 1:
+        raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number of at least 1")
+    try:
+        mesh = Mesh.build(hardware, gpus)
+    except TooFewDevices as reason:
+        raise Infeasible(str(reason)) from None
+    started = monotonic()
+    variant = subject.variant(options, micro_batches)
+    problem = assemble(variant, hardware, mesh, options, progress, micro_batches)
+    if options.time_limit_s is not None:
+        left = options.time_limit_s - (monotonic() - started)
+        if left <= 0:
+            raise SolverError("the time limit passed before the search began")
+        options = replace(options, time_limit_s=left)
+    try:
+        if options.method == TOFU:
+            solution: _core.Solution | TofuSolution = tofu(problem, options, progress)
+        else:
+            near = options.limit_for(hardware.devices[0].memory_bytes) if near_limit else None
+            solution = _track(problem, options, progress, near)
+    except _core.Cancelled:
+        raise Cancelled from None
+    except (RuntimeError, TimeoutError) as error:
+        raise SolverError(str(error)) from None
+    replayer_of = cache(partial(Replayer, problem, options.step))
+    return Search(subject, hardware, mesh, options, problem, solution, replayer_of)
+
+
+def search_all(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
+    *,
+    near_limit: bool = False,
+) -> list[Search]:
+    """Returns one search for each number of micro-batches in the options.
+
+    Raises as `search` does.
+    """
+    counts = options.micro_batches
+
+    def one_of(position: int) -> Progress:
+        return lambda stage, fraction: progress(stage, (position + fraction) / len(counts))
+
+    return [
+        search(
+            subject,
+            hardware,
+            gpus,
+            options,
+            one_of(position),
+            near_limit=near_limit,
+            micro_batches=count,
+        )
+        for position, count in enumerate(counts)
+    ]
+
+
+def search_near(
+    found: Search, near_bytes: float | None, time_limit_s: float | None, progress: Progress = quiet
+) -> Search:
+    """Returns the same question near another memory (None: everywhere), within so much time.
+
+    Raises as `search` does.
+    """
+    options = replace(found.options, time_limit_s=time_limit_s)
+    try:
+        solution = _track(found.problem, options, progress, near_bytes)
+    except _core.Cancelled:
+        raise Cancelled from None
+    except (RuntimeError, TimeoutError) as error:
+        raise SolverError(str(error)) from None
+    return replace(found, solution=solution)
+
+
+def _track(
+    problem: SearchProblem, options: Options, progress: Progress, near_bytes: float | None
+) -> _core.Solution:
+    target = None if near_bytes is None else max(near_bytes - problem.fixed_memory_bytes, 0.0)
+    return _core.solve(
+        problem.problem,
+        method=options.method,
+        epsilon=options.epsilon,
+        memory_target_bytes=target,
+        time_limit_s=options.time_limit_s,
+        memory_limit_bytes=options.search_memory_bytes,
+        threads=options.threads,
+        progress=progress,
+    )

@@ -1,0 +1,1 @@
+"""What a split does to tensors: layouts, patterns of groups, micro-batches, precision."""

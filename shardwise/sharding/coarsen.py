@@ -1,0 +1,446 @@
+"""Coarsening: operators that share one strategy become one group (Tofu §5.1).
+
+A group's operators are tied by **group variables**: index variables of its operators that run
+over the same tensor dimension are one variable, and a configuration assigns mesh axes to group
+variables. What joins a group:
+
+1. operators that read the same parameter (unrolled time steps, a tied embedding);
+2. sibling operators of one kind that read the same activation inside one module (the query,
+   key and value projections);
+3. element-wise runs, views and other light operators, which follow their light producer unless
+   that would close a cycle of groups (the residual addition starts a new group);
+4. light runs alike in structure that are fed by the same unrolled operators (the cells of one
+   recurrent layer);
+5. operators that depend on neither a parameter nor an input (position tables, causal masks):
+   constants, computed in full by every device.
+
+Every rule restricts the space to strategies that the group can express; none changes what a
+strategy costs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardwise.graph.graph import Graph, Operator
+from shardwise.graph.semantics import OperatorSemantics
+from shardwise.sharding.batch import batch_dims, batch_variables
+
+Analyse = Callable[[Operator], OperatorSemantics]
+LIGHT = frozenset({"elementwise", "view", "light"})
+
+
+@dataclass(frozen=True)
+class Member:
+    """One operator of a group; `variables[v]` is the group variable of its own variable v."""
+
+    operator: Operator
+    semantics: OperatorSemantics
+    variables: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operators that share one assignment of mesh axes to `variables` (their names, in order)."""
+
+    index: int
+    members: tuple[Member, ...]
+    variables: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.members[0].operator.name
+
+    @cached_property
+    def anchor(self) -> Member:
+        """The member that a person would call the group by: the heaviest one."""
+        return max(self.members, key=lambda m: m.semantics.forward_flops)
+
+
+@dataclass(frozen=True)
+class Coarsened:
+    """The groups of a graph in topological order, and the operators computed in full by all."""
+
+    graph: Graph
+    groups: tuple[Group, ...]
+    constants: tuple[Operator, ...]
+    undescribed: tuple[Operator, ...]
+
+    @cached_property
+    def group_of(self) -> dict[str, int]:
+        """Group index by operator name; constants are in no group."""
+        return {m.operator.name: g.index for g in self.groups for m in g.members}
+
+
+def coarsen(graph: Graph, analyse: Analyse, *, join: bool = True) -> Coarsened:
+    """Groups the operators of `graph`; `analyse` gives each operator's semantics.
+
+    Without `join` every operator is searched on its own: only rules 1 and 5 hold, which say what
+    a strategy is (a parameter has one layout, a constant none) and not what is worth searching.
+    """
+    semantics = {op.name: analyse(op) for op in graph.operators}
+    constants = _constant_operators(graph)
+    operators = [op for op in graph.operators if op.name not in constants]
+    sets = _DisjointSets(op.name for op in operators)
+    _join_shared_parameters(graph, operators, sets)
+    if join:
+        _join_siblings(graph, operators, semantics, sets)
+        _join_light_runs(graph, operators, semantics, sets)
+        _join_unrolled_runs(graph, operators, semantics, sets)
+    members: dict[str, list[Operator]] = defaultdict(list)
+    for op in operators:
+        members[sets.find(op.name)].append(op)
+    dims = batch_dims(graph, semantics)
+    batch = {
+        (op.name, v) for op in operators for v in batch_variables(op, semantics[op.name], dims)
+    }
+    groups = tuple(
+        _group(graph, index, ops, semantics, batch) for index, ops in enumerate(members.values())
+    )
+    undescribed = tuple(op for op in graph.operators if not semantics[op.name].described)
+    fixed = tuple(op for op in graph.operators if op.name in constants)
+    return Coarsened(graph, groups, fixed, undescribed)
+
+
+def _constant_operators(graph: Graph) -> set[str]:
+    varying = {name for name, t in graph.tensors.items() if t.role in ("input", "parameter")}
+    constants = set()
+    for op in graph.operators:
+        if any(name in varying for name in op.inputs):
+            varying.update(op.outputs)
+        else:
+            constants.add(op.name)
+    return constants
+
+
+class _DisjointSets:
+    """Union-find that remembers each set's members; the earliest member names the set."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._parent = {name: name for name in names}
+        self.order = {name: position for position, name in enumerate(self._parent)}
+        self.members = {name: [name] for name in self._parent}
+
+    def find(self, name: str) -> str:
+        while self._parent[name] != name:
+            self._parent[name] = self._parent[self._parent[name]]
+            name = self._parent[name]
+        return name
+
+    def join(self, a: str, b: str) -> str:
+        first, second = sorted((self.find(a), self.find(b)), key=self.order.__getitem__)
+        if first != second:
+            self._parent[second] = first
+            self.members[first] += self.members.pop(second)
+        return first
+
+
+def _join_shared_parameters(graph: Graph, operators: list[Operator], sets: _DisjointSets) -> None:
+    readers: dict[str, str] = {}
+    for op in operators:
+        for name in op.inputs:
+            if graph.tensors[name].role == "parameter":
+                sets.join(readers.setdefault(name, op.name), op.name)
+
+
+def _join_siblings(
+    graph: Graph,
+    operators: list[Operator],
+    semantics: dict[str, OperatorSemantics],
+    sets: _DisjointSets,
+) -> None:
+    seen: dict[tuple[str, str, str, int], str] = {}
+    for op in operators:
+        if semantics[op.name].category != "heavy":
+            continue
+        data = [n for n in op.inputs if graph.tensors[n].role not in ("parameter", "buffer")]
+        parameters = sum(graph.tensors[n].role == "parameter" for n in op.inputs)
+        if len(data) != 1 or not parameters:
+            continue
+        shape = graph.tensors[data[0]].shape
+        key = (data[0], op.kind, op.scope.rpartition(".")[0], len(shape))
+        other = seen.setdefault(key, op.name)
+        if other != op.name and _same_strides(graph, other, op, sets):
+            sets.join(other, op.name)
+
+
+def _same_strides(graph: Graph, other: str, op: Operator, sets: _DisjointSets) -> bool:
+    """Siblings must agree on every output dimension but the last-named feature dimension."""
+    first = next(o for o in graph.operators if o.name == other)
+    a, b = graph.tensors[first.outputs[0]].shape, graph.tensors[op.outputs[0]].shape
+    return len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) <= 1
+
+
+def _join_light_runs(
+    graph: Graph,
+    operators: list[Operator],
+    semantics: dict[str, OperatorSemantics],
+    sets: _DisjointSets,
+) -> None:
+    """Rule 3: a light operator joins the latest light producer unless a cycle would close."""
+    known = {op.name for op in operators}
+    feeding: dict[str, set[str]] = {op.name: set() for op in operators}
+    for op in operators:
+        made_by = (graph.producer.get(name) for name in op.inputs)
+        feeding[op.name] = {p.name for p in made_by if p is not None and p.name in known}
+    for op in operators:
+        if semantics[op.name].category not in LIGHT or len(sets.members[sets.find(op.name)]) > 1:
+            continue
+        sources = {sets.find(name) for name in feeding[op.name]}
+        light = [s for s in sources if _is_light(s, semantics, sets)]
+        for candidate in sorted(light, key=sets.order.__getitem__, reverse=True):
+            if not _reaches(candidate, sources - {candidate}, feeding, sets):
+                sets.join(candidate, op.name)
+                break
+
+
+def _reaches(
+    ancestor: str, sets_from: set[str], feeding: dict[str, set[str]], sets: _DisjointSets
+) -> bool:
+    """Returns whether a path of groups leads from `ancestor` to one of `sets_from`."""
+    earliest = sets.order[ancestor]
+    stack, seen = list(sets_from), set(sets_from)
+    while stack:
+        for member in sets.members[stack.pop()]:
+            if sets.order[member] < earliest:
+                continue  # older than anything that the ancestor can feed
+            for name in feeding[member]:
+                source = sets.find(name)
+                if source == ancestor:
+                    return True
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+    return False
+
+
+def _is_light(name: str, semantics: dict[str, OperatorSemantics], sets: _DisjointSets) -> bool:
+    return all(semantics[m].category in LIGHT for m in sets.members[name])
+
+
+def _join_unrolled_runs(
+    graph: Graph,
+    operators: list[Operator],
+    semantics: dict[str, OperatorSemantics],
+    sets: _DisjointSets,
+) -> None:
+    """Rule 4: light sets of one signature, fed by one set of unrolled heavy operators."""
+    by_name = {op.name: op for op in operators}
+    producer = graph.producer
+    seen: dict[tuple[object, ...], str] = {}
+    for root in [name for name in sets.members if _is_light(name, semantics, sets)]:
+        feeders = set()
+        signature = []
+        for member in sorted(sets.members[root], key=sets.order.__getitem__):
+            op = by_name[member]
+            signature.append((op.kind, tuple(graph.tensors[o].shape for o in op.outputs)))
+            for name in op.inputs:
+                made_by = producer.get(name)
+                if made_by is None or made_by.name not in by_name:
+                    continue
+                source = sets.find(made_by.name)
+                if len(sets.members[source]) > 1 and not _is_light(source, semantics, sets):
+                    feeders.add(source)
+        if feeders and all(_is_unrolled(f, graph, by_name, sets) for f in feeders):
+            key = (tuple(signature), tuple(sorted(feeders)))
+            sets.join(seen.setdefault(key, root), root)
+
+
+def _is_unrolled(
+    root: str, graph: Graph, by_name: dict[str, Operator], sets: _DisjointSets
+) -> bool:
+    """Returns whether operators of one kind share a parameter: one work at many time steps."""
+    ops = [by_name[m] for m in sets.members[root]]
+    shared = set.intersection(*(set(op.inputs) for op in ops))
+    return len({op.kind for op in ops}) == 1 and any(
+        graph.tensors[name].role == "parameter" for name in shared
+    )
+
+
+def _group(
+    graph: Graph,
+    index: int,
+    operators: list[Operator],
+    semantics: dict[str, OperatorSemantics],
+    batch: set[tuple[str, int]],
+) -> Group:
+    """Unify the index variables of the operators through the tensor dimensions that they share."""
+    links = _VariableLinks()
+    inside = {op.name for op in operators}
+    for op in operators:
+        sem = semantics[op.name]
+        for v in range(len(sem.variables)):
+            links.add((op.name, v))
+        for position, name in enumerate(op.inputs):
+            made_by = graph.producer.get(name)
+            constant = made_by is None and graph.tensors[name].role == "buffer"
+            if constant or (made_by is not None and _is_free(made_by, inside, name, operators)):
+                continue
+            for v, access in sem.inputs[position].items():
+                links.tie((op.name, v), (name, access.dim))
+        for position, name in enumerate(op.outputs):
+            for v, access in sem.outputs[position].items():
+                links.tie((op.name, v), (name, access.dim))
+    _tie_positions(graph, operators, semantics, links)
+    _tie_alike(operators, graph, semantics, links)
+    order = _variable_order(graph, operators, semantics, links)
+    order.update((links.find(item), "batch") for item in batch if item[0] in inside)
+    number = {root: position for position, root in enumerate(order)}
+    members = tuple(
+        Member(
+            op,
+            semantics[op.name],
+            tuple(
+                number[links.find((op.name, v))] for v in range(len(semantics[op.name].variables))
+            ),
+        )
+        for op in operators
+    )
+    return Group(index, members, tuple(_unique([order[root] for root in order])))
+
+
+def _is_free(made_by: Operator, inside: set[str], name: str, operators: list[Operator]) -> bool:
+    """Returns whether a tensor ties nothing: an outside one that only one member reads."""
+    return made_by.name not in inside and sum(name in op.inputs for op in operators) < 2
+
+
+class _VariableLinks:
+    """Union-find over (operator, variable) and (tensor, dimension)."""
+
+    def __init__(self) -> None:
+        self._parent: dict[tuple[str, int], tuple[str, int]] = {}
+
+    def add(self, item: tuple[str, int]) -> None:
+        self._parent.setdefault(item, item)
+
+    def find(self, item: tuple[str, int]) -> tuple[str, int]:
+        while self._parent[item] != item:
+            self._parent[item] = self._parent[self._parent[item]]
+            item = self._parent[item]
+        return item
+
+    def tie(self, variable: tuple[str, int], dimension: tuple[str, int]) -> None:
+        # The two kinds of item live in one name space; a dimension is marked as such.
+        self.join(variable, ("tensor:" + dimension[0], dimension[1]))
+
+    def join(self, a: tuple[str, int], b: tuple[str, int]) -> None:
+        self.add(a)
+        self.add(b)
+        root_a, root_b = self.find(a), self.find(b)
+        if root_a != root_b:
+            self._parent[root_b] = root_a
+
+
+def _tie_positions(
+    graph: Graph,
+    operators: list[Operator],
+    semantics: dict[str, OperatorSemantics],
+    links: _VariableLinks,
+) -> None:
+    """Operators joined by a parameter or as siblings share output positions too.
+
+    Siblings (one kind) tie every variable by position. Others (an embedding and its tied head)
+    tie output variables at the same position and of the same extent, unless both already
+    belong to one operator's other variable.
+    """
+    heavy = [op for op in operators if semantics[op.name].category == "heavy"]
+    if not heavy:
+        return
+    first = heavy[0]
+    sem = semantics[first.name]
+    for op in heavy[1:]:
+        other = semantics[op.name]
+        if op.kind == first.kind and len(other.variables) == len(sem.variables):
+            for v in range(len(sem.variables)):
+                links.join((first.name, v), (op.name, v))
+            continue
+        mine = _output_dims(sem)
+        theirs = _output_dims(other)
+        for dim, v in mine.items():
+            w = theirs.get(dim)
+            if w is None or sem.variables[v].extent != other.variables[w].extent:
+                continue
+            taken = {links.find((op.name, u)) for u in range(len(other.variables)) if u != w}
+            owned = {links.find((first.name, u)) for u in range(len(sem.variables)) if u != v}
+            if links.find((first.name, v)) not in taken and links.find((op.name, w)) not in owned:
+                links.join((first.name, v), (op.name, w))
+
+
+def _tie_alike(
+    operators: list[Operator],
+    graph: Graph,
+    semantics: dict[str, OperatorSemantics],
+    links: _VariableLinks,
+) -> None:
+    """Operators of one kind and output shape share their variables (unrolled time steps).
+
+    Tensors tie most of them already; what they do not reach (gates that are cut in pieces in
+    every step) would be a variable of its own per step. Left apart where it would make two
+    variables of one operator the same.
+    """
+    first: dict[tuple[object, ...], str] = {}
+    for op in operators:
+        shape = (op.kind, *(graph.tensors[o].shape for o in op.outputs))
+        alike = first.setdefault(shape, op.name)
+        count = len(semantics[op.name].variables)
+        if alike == op.name or count != len(semantics[alike].variables):
+            continue
+        for v in range(count):
+            mine, theirs = links.find((op.name, v)), links.find((alike, v))
+            others = {links.find((op.name, u)) for u in range(count) if u != v}
+            others_there = {links.find((alike, u)) for u in range(count) if u != v}
+            if theirs not in others and mine not in others_there:
+                links.join((alike, v), (op.name, v))
+
+
+def _output_dims(sem: OperatorSemantics) -> dict[int, int]:
+    return {access.dim: v for v, access in sem.outputs[0].items()} if sem.outputs else {}
+
+
+def _variable_order(
+    graph: Graph,
+    operators: list[Operator],
+    semantics: dict[str, OperatorSemantics],
+    links: _VariableLinks,
+) -> dict[tuple[str, int], str]:
+    """Groups variables, batch-like first: by output position, reductions last.
+
+    Canonical assignments give the outermost mesh axes to the first variable, so groups that
+    split the same dimensions line up without re-scheduling. Each is named as its description
+    names it.
+    """
+    rank: dict[tuple[str, int], tuple[int, int, int]] = {}
+    names: dict[tuple[str, int], str] = {}
+    by_weight = sorted(
+        range(len(operators)),
+        key=lambda i: (-semantics[operators[i].name].forward_flops, i),
+    )
+    for precedence, i in enumerate(by_weight):
+        op = operators[i]
+        sem = semantics[op.name]
+        for v, variable in enumerate(sem.variables):
+            root = links.find((op.name, v))
+            dims = [a.dim for out in sem.outputs for u, a in out.items() if u == v]
+            inner = int(variable.is_reduction)
+            if not graph.tensors[op.outputs[0]].shape:
+                # A loss has no output dimensions: go by its first input's.
+                dims = [a.dim for u, a in sem.inputs[0].items() if u == v]
+                inner = 0
+            key = (inner, min(dims, default=v))
+            if root not in rank:
+                rank[root] = (precedence, *key)
+                names[root] = variable.name
+    # Variables of the heaviest operator come first, in its own order.
+    return {root: names[root] for root in sorted(rank, key=rank.__getitem__)}
+
+
+def _unique(names: list[str]) -> list[str]:
+    seen: dict[str, int] = defaultdict(int)
+    result = []
+    for name in names:
+        seen[name] += 1
+        result.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return result

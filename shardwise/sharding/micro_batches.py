@@ -1,0 +1,92 @@
+"""Gradient accumulation: a step of A micro-batches is A runs of the graph on a batch / A.
+
+Batch dimensions, batch variables (`sharding/batch.py`) and the flops of operators that have one are
+divided by A; what no batch reaches keeps its size. Everything but the update and the gradient
+synchronisation is then paid A times (`cost/group_costs.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shardwise.errors import BadInput
+from shardwise.graph.graph import Graph, Tensor
+from shardwise.graph.semantics import Access, OperatorSemantics
+from shardwise.sharding.batch import batch_dims, batch_variables
+from shardwise.sharding.coarsen import Coarsened, Member
+
+
+def split_batch(coarsened: Coarsened, micro_batches: int) -> Coarsened:
+    """Returns the same groups on a batch of 1 / `micro_batches`.
+
+    Raises `BadInput` when the graph has no batch dimension or the count does not divide it.
+    """
+    if micro_batches == 1:
+        return coarsened
+    graph = coarsened.graph
+    require_divisor(graph.batch_size, micro_batches)
+    semantics = {m.operator.name: m.semantics for g in coarsened.groups for m in g.members}
+    dims = batch_dims(graph, semantics)
+    tensors = {
+        name: _smaller(t, dims.get(name), micro_batches) for name, t in graph.tensors.items()
+    }
+    groups = tuple(
+        replace(
+            group,
+            members=tuple(
+                replace(m, semantics=_divide(m, dims, micro_batches)) for m in group.members
+            ),
+        )
+        for group in coarsened.groups
+    )
+    small = Graph(graph.name, tensors, graph.operators)
+    return replace(coarsened, graph=small, groups=groups)
+
+
+def require_divisor(batch: int | None, micro_batches: int) -> None:
+    """Raises `BadInput` unless a batch of this size can be cut into so many."""
+    if micro_batches == 1:
+        return
+    if batch is None:
+        raise BadInput(
+            "the graph's inputs name no batch dimension",
+            field="micro-batches",
+            expected="1, or a graph whose inputs have batch_dim",
+        )
+    if batch % micro_batches:
+        raise BadInput(
+            f"{micro_batches} does not divide the batch of {batch}",
+            field="micro-batches",
+            expected="a divisor of the batch",
+        )
+
+
+def _smaller(tensor: Tensor, dim: int | None, parts: int) -> Tensor:
+    if dim is None:
+        return tensor
+    shape = tuple(-(-n // parts) if d == dim else n for d, n in enumerate(tensor.shape))
+    return replace(tensor, shape=shape)
+
+
+def _divide(member: Member, dims: Mapping[str, int], parts: int) -> OperatorSemantics:
+    sem = member.semantics
+    chosen = batch_variables(member.operator, sem, dims)
+    if not chosen:
+        return sem
+
+    def access(v: int, found: Access) -> Access:
+        return replace(found, granularity=-(-found.granularity // parts)) if v in chosen else found
+
+    variables = tuple(
+        replace(variable, extent=-(-variable.extent // parts)) if v in chosen else variable
+        for v, variable in enumerate(sem.variables)
+    )
+    return replace(
+        sem,
+        variables=variables,
+        inputs=tuple({v: access(v, a) for v, a in by.items()} for by in sem.inputs),
+        outputs=tuple({v: access(v, a) for v, a in by.items()} for by in sem.outputs),
+        forward_flops=sem.forward_flops / parts,
+        backward_flops=sem.backward_flops / parts,
+    )

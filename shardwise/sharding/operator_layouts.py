@@ -1,0 +1,113 @@
+"""The rule by which a split gives an operator's tensors their layouts, forward and of gradients.
+
+A split says for each mesh axis which variable of the operator it splits, if any. Per axis and
+tensor:
+
+    input    indexed by the variable: shard(dim), gradient too; else replicate, gradient partial
+    output   indexed: shard(dim) both; a sum over the variable: partial, gradient replicate
+
+An axis that splits nothing replicates both. The rule is written for many splits at once, shape
+(K, axes), as the search needs it; a plan's operator is one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.graph.graph import Operator
+from shardwise.graph.semantics import Access, OperatorSemantics
+from shardwise.sharding.layout import PARTIAL, REPLICATE, Layouts
+
+Layout = tuple[int, ...]
+Split = tuple[int | None, ...]
+"""Per mesh axis the position of a variable, or None."""
+
+LayoutRows = tuple[Layouts, Layouts]
+"""Layouts forward and of the gradient, shape (K, axes) each."""
+
+WHOLE = -1
+"""In rows of splits: the axis splits no variable of this operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutPair:
+    """The layout of a tensor and that of its gradient, one number per mesh axis."""
+
+    forward: Layout
+    gradient: Layout
+
+
+@dataclass(frozen=True)
+class OperatorLayouts:
+    """In the order of the operator's inputs and outputs."""
+
+    inputs: tuple[LayoutPair, ...]
+    outputs: tuple[LayoutPair, ...]
+
+
+def operator_layouts(semantics: OperatorSemantics, split: Split) -> OperatorLayouts:
+    """Returns the layouts of one operator under one split."""
+    row = np.array([[WHOLE if v is None else v for v in split]], dtype=np.int8)
+    return OperatorLayouts(
+        tuple(_pair(input_layouts(accesses, row)) for accesses in semantics.inputs),
+        tuple(_pair(output_layouts(semantics, accesses, row)) for accesses in semantics.outputs),
+    )
+
+
+def whole_layouts(operator: Operator, axes: int) -> OperatorLayouts:
+    """Returns those of an operator that every device computes in full on a mesh of so many axes."""
+    whole = LayoutPair((REPLICATE,) * axes, (REPLICATE,) * axes)
+    return OperatorLayouts((whole,) * len(operator.inputs), (whole,) * len(operator.outputs))
+
+
+def split_of(variables: Sequence[int], assignment: Sequence[int]) -> Split:
+    """Returns a member's split: `variables` are its group variables, `assignment` one of those per
+    axis.
+
+    Where two of its variables are one group variable, the last stands for both.
+    """
+    by_group = {group: own for own, group in enumerate(variables)}
+    return tuple(by_group.get(int(variable)) for variable in assignment)
+
+
+def splits_of(variables: Sequence[int], assignment: NDArray[np.int8]) -> NDArray[np.int8]:
+    """As `split_of` for many assignments (K, axes): positions in `variables`, or `WHOLE`."""
+    own = np.full(assignment.shape, WHOLE, dtype=np.int8)
+    for position, group in enumerate(variables):
+        own[assignment == group] = position
+    return own
+
+
+def input_layouts(accesses: Mapping[int, Access], splits: NDArray[np.int8]) -> LayoutRows:
+    """Returns the layouts of an input; a share that reads all of it adds a term of its gradient."""
+    forward = np.full(splits.shape, REPLICATE, dtype=np.int8)
+    gradient = np.where(splits == WHOLE, REPLICATE, PARTIAL).astype(np.int8)
+    for variable, access in accesses.items():
+        chosen = splits == variable
+        forward[chosen] = gradient[chosen] = access.dim
+    return forward, gradient
+
+
+def output_layouts(
+    semantics: OperatorSemantics, accesses: Mapping[int, Access], splits: NDArray[np.int8]
+) -> LayoutRows:
+    """Returns the layouts of an output, and those in which backward wants its gradient."""
+    forward = np.full(splits.shape, REPLICATE, dtype=np.int8)
+    gradient = forward.copy()
+    for position, variable in enumerate(semantics.variables):
+        chosen = splits == position
+        access = accesses.get(position)
+        if access is not None:
+            forward[chosen] = gradient[chosen] = access.dim
+        elif variable.is_reduction:
+            forward[chosen] = PARTIAL
+    return forward, gradient
+
+
+def _pair(rows: LayoutRows) -> LayoutPair:
+    forward, gradient = rows
+    return LayoutPair(tuple(forward[0].tolist()), tuple(gradient[0].tolist()))

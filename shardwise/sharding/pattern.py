@@ -1,0 +1,247 @@
+"""The pattern of a group: its structure without names, so that repeated layers cost once.
+
+Two groups with equal patterns (operator kinds, attributes, shapes, dtypes, wiring, what is kept
+for backward) have the same configurations and costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardwise.graph.graph import Graph, Operator, Tensor
+from shardwise.sharding.coarsen import Coarsened, Group, Member
+
+
+@dataclass(frozen=True)
+class GroupPattern:
+    """One group with its boundary.
+
+    `entries` are activations made by other groups, `exits` those read by others (or kept by
+    nobody: the loss), `parameters`, `inputs` the rest, each in order of first use.
+    `loaded` are the inputs of the graph that it reads.
+    `kept` are the storages made or loaded here that backward needs; `entry_kept[i]` says that
+    backward needs entry i here; `exit_deferred[i]` that keeping exit i is decided on its edge.
+    """
+
+    group: Group
+    entries: tuple[str, ...]
+    exits: tuple[str, ...]
+    parameters: tuple[str, ...]
+    loaded: tuple[str, ...]
+    kept: tuple[str, ...]
+    entry_kept: tuple[bool, ...]
+    exit_deferred: tuple[bool, ...]
+    key: Hashable
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self.group.members
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A tensor that goes from one group to another."""
+
+    tensor: str
+    source: int
+    target: int
+
+
+class Patterns:
+    """The patterns of all groups of one coarsened graph, and the crossings between them."""
+
+    def __init__(self, coarsened: Coarsened) -> None:
+        self.coarsened = coarsened
+        self.graph: Graph = coarsened.graph
+        self._differentiated = differentiated(self.graph)
+        self._root = _storage_roots(coarsened)
+
+    def carries_gradient(self, tensor: str) -> bool:
+        """Returns whether backward computes a gradient of this tensor."""
+        return tensor in self._differentiated
+
+    @cached_property
+    def crossings(self) -> tuple[Crossing, ...]:
+        """Each once per (tensor, reading group), in order of the reading groups."""
+        group_of, producer = self.coarsened.group_of, self.graph.producer
+        crossings: dict[Crossing, None] = {}
+        for group in self.coarsened.groups:
+            for member in group.members:
+                for name in member.operator.inputs:
+                    made_by = producer.get(name)
+                    source = group_of.get(made_by.name) if made_by else None
+                    if source is not None and source != group.index:
+                        crossings[Crossing(name, source, group.index)] = None
+        return tuple(crossings)
+
+    @cached_property
+    def _kept_in(self) -> tuple[frozenset[str], ...]:
+        """Per group the storage roots that backward needs there."""
+        return tuple(
+            frozenset(
+                self._root[name]
+                for member in group.members
+                if any(self.carries_gradient(o) for o in member.operator.outputs)
+                for name in self._saved(member)
+            )
+            for group in self.coarsened.groups
+        )
+
+    def _saved(self, member: Member) -> list[str]:
+        op, sem = member.operator, member.semantics
+        names = [n for n, s in zip(op.inputs, self.saves_inputs(member), strict=True) if s]
+        return names + [n for n, s in zip(op.outputs, sem.saves_outputs, strict=True) if s]
+
+    def saves_inputs(self, member: Member) -> tuple[bool, ...]:
+        """Returns which inputs backward needs: as described, but no factor of what has no gradient.
+
+        A tensor that is multiplied by a constant is not kept for the constant's sake.
+        """
+        op, saves = member.operator, member.semantics.saves_inputs
+        if op.kind not in PRODUCTS or len(saves) < 2:
+            return saves
+        needed = [self.carries_gradient(op.inputs[other]) for other in (1, 0)]
+        return (saves[0] and needed[0], saves[1] and needed[1], *saves[2:])
+
+    def storage_of(self, tensor: str) -> str:
+        """Returns the tensor that owns this one's storage: itself unless it is a view."""
+        return self._root[tensor]
+
+    def kept_by(self, tensor: str, group: int) -> bool:
+        """Returns whether backward needs this tensor's storage in this group."""
+        return self._root[tensor] in self._kept_in[group]
+
+    @cached_property
+    def _keeping_readers(self) -> dict[str, int]:
+        """How many other groups keep each crossing tensor's storage."""
+        readers: dict[str, set[int]] = {}
+        for c in self.crossings:
+            if self.kept_by(c.tensor, c.target):
+                readers.setdefault(self._root[c.tensor], set()).add(c.target)
+        return {root: len(groups) for root, groups in readers.items()}
+
+    def deferred(self, tensor: str, source: int) -> bool:
+        """Returns whether the producer's copy is counted on the edge: kept on both sides of one
+        edge."""
+        root = self._root[tensor]
+        return (
+            root == tensor
+            and self.kept_by(tensor, source)
+            and self._keeping_readers.get(root, 0) == 1
+            and sum(c.tensor == tensor for c in self._by_source.get(source, ())) == 1
+        )
+
+    @cached_property
+    def _by_source(self) -> dict[int, list[Crossing]]:
+        by: dict[int, list[Crossing]] = {}
+        for c in self.crossings:
+            by.setdefault(c.source, []).append(c)
+        return by
+
+    def pattern(self, group: Group) -> GroupPattern:
+        """Returns the boundary and the key of one group."""
+        tensors = self.graph.tensors
+        inside = {o for m in group.members for o in m.operator.outputs}
+        read = list(dict.fromkeys(n for m in group.members for n in m.operator.inputs))
+        entries = tuple(
+            c for c in read if c not in inside and self._group_making(c) not in (None, group.index)
+        )
+        exits = tuple(dict.fromkeys(c.tensor for c in self._by_source.get(group.index, ())))
+        parameters = tuple(n for n in read if tensors[n].role == "parameter")
+        loaded = tuple(n for n in read if tensors[n].role == "input")
+        deferred = tuple(self.deferred(name, group.index) for name in exits)
+        skip = {name for name, d in zip(exits, deferred, strict=True) if d}
+        mine = inside | set(loaded)
+        kept = tuple(sorted(r for r in self._kept_in[group.index] if r in mine and r not in skip))
+        entry_kept = tuple(self.kept_by(name, group.index) for name in entries)
+        key = _key(group, self.graph, self, (entries, exits, kept, entry_kept, deferred))
+        return GroupPattern(
+            group, entries, exits, parameters, loaded, kept, entry_kept, deferred, key
+        )
+
+    def _group_making(self, tensor: str) -> int | None:
+        made_by = self.graph.producer.get(tensor)
+        return self.coarsened.group_of.get(made_by.name) if made_by else None
+
+
+PRODUCTS = frozenset(
+    {
+        "aten.mul.Tensor",
+        "aten.mm.default",
+        "aten.bmm.default",
+        "aten.matmul.default",
+        "aten.linear.default",
+        "aten.conv1d.default",
+        "aten.conv2d.default",
+        "aten.conv3d.default",
+    }
+)
+"""Operators whose first two inputs are factors: each is kept for the gradient of the other."""
+
+
+def differentiated(graph: Graph) -> frozenset[str]:
+    """Returns the tensors of which backward computes a gradient: parameters and what depends on
+    them."""
+    found = {n for n, t in graph.tensors.items() if t.role == "parameter" and t.differentiable}
+    for op in graph.operators:
+        if any(name in found for name in op.inputs):
+            found.update(o for o in op.outputs if graph.tensors[o].differentiable)
+    return frozenset(found)
+
+
+def _storage_roots(coarsened: Coarsened) -> dict[str, str]:
+    """Returns the tensor that owns each tensor's storage: views own none."""
+    graph = coarsened.graph
+    views = {
+        m.operator.name
+        for g in coarsened.groups
+        for m in g.members
+        if m.semantics.category == "view"
+    }
+    root = {name: name for name in graph.tensors}
+    for op in graph.operators:
+        if op.name in views and op.inputs and _same_item(graph, op):
+            for out in op.outputs:
+                if graph.tensors[out].elements == graph.tensors[op.inputs[0]].elements:
+                    root[out] = root[op.inputs[0]]
+    return root
+
+
+def _same_item(graph: Graph, op: Operator) -> bool:
+    return all(graph.tensors[o].dtype == graph.tensors[op.inputs[0]].dtype for o in op.outputs)
+
+
+def _key(
+    group: Group, graph: Graph, patterns: Patterns, boundary: tuple[tuple[object, ...], ...]
+) -> Hashable:
+    number: dict[str, int] = {}
+
+    def local(name: str) -> int:
+        return number.setdefault(name, len(number))
+
+    def kind_of(tensor: Tensor) -> Hashable:
+        return (
+            tensor.shape,
+            tensor.dtype,
+            tensor.role,
+            patterns.carries_gradient(tensor.name),
+            patterns.graph.producer.get(tensor.name) is None,
+        )
+
+    members = tuple(
+        (
+            m.operator.kind,
+            repr(sorted(m.operator.attributes.items())),
+            tuple(local(n) for n in m.operator.inputs),
+            tuple(local(n) for n in m.operator.outputs),
+            m.variables,
+        )
+        for m in group.members
+    )
+    tensors = tuple(kind_of(graph.tensors[name]) for name in number)
+    numbered = tuple(
+        tuple(local(x) if isinstance(x, str) else x for x in part) for part in boundary
+    )
+    return (members, tensors, numbered)
