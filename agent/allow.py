@@ -50,7 +50,7 @@ class Program:
 
 
 def program_of(assignment: Assignment, config: Config, own: Mapping[str, str]) -> Program:
-    """What the assignment runs under the host's rules; `own` is the agent's environment.
+    """Returns what the assignment runs under the host's rules; `own` is the agent's environment.
 
     Raises `Refused`.
     """
@@ -99,7 +99,10 @@ def _directory(entry: EntryPoint) -> Path | None:
 
 
 def _stricter(asked: float, allowed: float, field: str) -> float:
-    """The limit in force, 0 for none; more than the host allows is refused, not cut in silence."""
+    """Returns the limit in force, 0 for none.
+
+    More than the host allows is refused, not cut in silence.
+    """
     if allowed and asked > allowed:
         raise Refused(f"{field}: {asked:g} asked, this host allows {allowed:g}")
     return asked or allowed

@@ -51,7 +51,7 @@ class Assignment:
 
 
 def read_assignment(document: Any) -> Assignment:
-    """The assignment in a document of the service.
+    """Returns the assignment in a document of the service.
 
     Raises `BadInput` that names the field; a document without usable id and token cannot even be
     refused by name.

@@ -6,7 +6,9 @@ import time
 
 
 def now_s() -> float:
-    """Seconds that no change of the wall clock moves; a suspended host's sleep counts (Linux).
+    """Returns seconds that no change of the wall clock moves.
+
+    A suspended host's sleep counts (Linux).
 
     CLOCK_MONOTONIC stands still while a host sleeps: its agent would wake with leases that the
     service has long given up.

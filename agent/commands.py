@@ -15,11 +15,11 @@ from agent.datadir import DataDir
 from agent.identity import enrol, read_token, stored_identity
 from agent.inventory import inventory
 from agent.job import Host
-from agent.logs import set_up_logs
 from agent.names import safe_name
 from agent.scope import parent_folder
 from agent.spool import Spool
 from shardwise.errors import BadInput
+from shardwise.logs import set_up_logs
 
 
 @click.command()
@@ -60,7 +60,7 @@ def agent(
     """Lend this host to the service: measure, launch, report (docs/agents.md)."""
     if sys.platform != "linux":
         raise BadInput("an agent needs Linux", field="agent", expected="a Linux host")
-    set_up_logs(log_level, log_format)
+    set_up_logs(log_level, log_format, quiet=("httpx", "httpcore"))
     faulthandler.enable()
     config = load_config(config_file)
     if not server.startswith(("http://", "https://")):

@@ -1,7 +1,7 @@
 """agent.toml: what the host's administrator allows.
 
 Each field has its text here; docs/reference/agent-settings.md is made of them
-(agent/documentation.py).
+(tools/reference/agent_settings.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ and run, or they are what the agent and torchrun tell the ranks."""
 
 
 def told(default: Any, text: str) -> Any:
-    """A field of the configuration with what the documentation says of it."""
+    """Returns a field of the configuration with what the documentation says of it."""
     return field(default=default, metadata={"text": text})
 
 
@@ -125,7 +125,7 @@ class Config:
 
 
 def load_config(path: str | os.PathLike[str] | None) -> Config:
-    """Read agent.toml; without a path only the built-in entry points are allowed.
+    """Reads agent.toml; without a path only the built-in entry points are allowed.
 
     Raises `BadInput` that names file and field.
     """
@@ -201,7 +201,7 @@ def _environment(names: tuple[str, ...]) -> frozenset[str]:
 
 
 def _entry_points(tables: Fields) -> dict[str, EntryPoint]:
-    found = {}
+    points = {}
     for name in tables.names():
         safe_name(name, "entry_points")
         if name.startswith("shardwise."):
@@ -211,7 +211,7 @@ def _entry_points(tables: Fields) -> dict[str, EntryPoint]:
                 expected="another name than shardwise.…",
             )
         table = tables.table(name)
-        found[name] = EntryPoint(
+        points[name] = EntryPoint(
             name,
             _command(table),
             table.text("description", ""),
@@ -219,7 +219,7 @@ def _entry_points(tables: Fields) -> dict[str, EntryPoint]:
             table.text("directory", ""),
         )
         table.nothing_else()
-    return found
+    return points
 
 
 def _command(table: Fields) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ class Agent:
         return Service(self.identity.server, self.identity.key, self.identity.id)
 
     def run(self) -> int:
-        """Sweep, work, stop in order; the exit status."""
+        """Sweeps, work, stop in order; the exit status."""
         host = self.host
         wait_s = host.config.kill_wait_s
         self._undead = sweep(host.data.jobs, host.spool, host.agent_id, host.scope_parent, wait_s)
@@ -90,7 +90,7 @@ class Agent:
         return self.exit_status
 
     def stop(self, status: int = 0) -> None:
-        """Stop working."""
+        """Stops working."""
         self.exit_status = max(self.exit_status, status)
         self.stopping.set()
 
@@ -105,7 +105,7 @@ class Agent:
                 self.host.data.remove_old_runs(self.host.config.keep_runs_s, set(self._jobs))
 
     def _look_after_jobs(self) -> None:
-        """Stop jobs without a lease; let go of those that have ended."""
+        """Stops jobs without a lease; let go of those that have ended."""
         silent_s = now_s() - self._renewed_at
         if silent_s > self._lease_s:
             if self._lease_held:
@@ -210,7 +210,7 @@ class Agent:
             self._inventory = inventory(self.host.config, own)
 
     def _trouble(self) -> str:
-        """Why no work is taken; empty when it is."""
+        """Returns why no work is taken; empty when it is."""
         undead = {process.pid for process in self._undead}
         for job, _ in list(self._jobs.values()):
             if not job.is_alive():
@@ -292,7 +292,7 @@ class Agent:
 
 
 def run_agent(identity: Identity, host: Host) -> int:
-    """Run the agent until SIGTERM or SIGINT; 0, or 2 when the service has removed it."""
+    """Runs the agent until SIGTERM or SIGINT; 0, or 2 when the service has removed it."""
     agent = Agent(identity, host)
 
     def told(number: int, _: object) -> None:

@@ -61,7 +61,7 @@ class DataDir:
         os.close(self._lock)
 
     def run_folder(self, assignment: str) -> Path:
-        """The folder of an assignment, made anew with its report/ inside."""
+        """Returns the folder of an assignment, made anew with its report/ inside."""
         folder = self.runs / assignment
         if folder.exists():
             shutil.rmtree(folder)
@@ -69,7 +69,7 @@ class DataDir:
         return folder
 
     def remove_old_runs(self, keep_s: float, running: set[str]) -> None:
-        """Remove folders of assignments that were last written to `keep_s` ago."""
+        """Removes folders of assignments that were last written to `keep_s` ago."""
         for folder in self.runs.iterdir():
             try:
                 old = time.time() - folder.stat().st_mtime > keep_s
@@ -85,7 +85,7 @@ class DataDir:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a file that is there in full, on the disk, or not at all; 0600.
+    """Writes a file that is there in full, on the disk, or not at all; 0600.
 
     Raises `OSError`; then nothing stays behind.
     """

@@ -13,7 +13,7 @@ NVLINKS = 18
 
 
 def devices(own_pids: set[int]) -> list[dict[str, Any]]:
-    """One object per device; empty where there is no GPU, no driver or no NVML.
+    """Returns one object per device; empty where there is no GPU, no driver or no NVML.
 
     `used_by_others`: a process computes there that is not in `own_pids`. In a container NVML may
     show no processes at all; then nothing is known to use it.
@@ -69,7 +69,7 @@ def _device(
 
 def _peers(nvml: Any, handle: Any, by_bus: dict[str, int], own: int, count: int) -> list[int]:
     """Devices at the other ends of the links; behind an NVSwitch every other one is a peer."""
-    found: set[int] = set()
+    peers: set[int] = set()
     for link in range(NVLINKS):
         try:
             if not nvml.nvmlDeviceGetNvLinkState(handle, link):
@@ -78,10 +78,10 @@ def _peers(nvml: Any, handle: Any, by_bus: dict[str, int], own: int, count: int)
         except nvml.NVMLError:
             continue
         if remote in by_bus:
-            found.add(by_bus[remote])
+            peers.add(by_bus[remote])
         else:
-            found.update(range(count))
-    return sorted(found - {own})
+            peers.update(range(count))
+    return sorted(peers - {own})
 
 
 def _asked(nvml: Any, call: Any, handle: Any) -> Any:

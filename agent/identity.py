@@ -58,7 +58,7 @@ def stored_identity(path: Path) -> Identity | None:
 
 
 def read_token(file: str | None, environment: Mapping[str, str]) -> str:
-    """The token, from a file or the environment; never from a flag, which `ps` shows."""
+    """Returns the token, from a file or the environment; never from a flag, which `ps` shows."""
     if file is None:
         token = environment.get(TOKEN_VARIABLE, "").strip()
         if not token:
@@ -79,7 +79,7 @@ def read_token(file: str | None, environment: Mapping[str, str]) -> str:
 
 
 def enrol(path: Path, server: str, token: str, name: str, inventory: dict[str, Any]) -> Identity:
-    """Enrol and keep the identity in `path` (0600).
+    """Enrols and keeps the identity in `path` (0600).
 
     Raises `BadInput` when the token is refused, `Unreachable` when nobody answers for a minute.
     The file is tried before the token is used up: a key that cannot be kept is lost.
@@ -120,7 +120,7 @@ def _ask(service: Service, token: str, name: str, inventory: dict[str, Any]) -> 
         try:
             return service.enrol(token, name, inventory, once)
         except Refusal as error:
-            expected = "a fresh token: each is good for so many enrolments, for a while"
+            expected = "a fresh token: each is good for a number of enrolments, for a while"
             raise BadInput(
                 f"the service refuses the enrolment: {error}", field="token", expected=expected
             ) from None

@@ -21,7 +21,7 @@ SCHEMA = "shardwise.inventory/1"
 
 
 def inventory(config: Config, own_pids: set[int]) -> dict[str, Any]:
-    """The inventory document; `own_pids` are the agent's launches, on devices by right."""
+    """Returns the inventory document; `own_pids` are the agent's launches, on devices by right."""
     found = devices(own_pids)
     cpus = len(os.sched_getaffinity(0))
     entry_points = {**config.entry_points, **BUILT_IN}
@@ -47,25 +47,25 @@ def inventory(config: Config, own_pids: set[int]) -> dict[str, Any]:
 
 
 def hash_of(document: dict[str, Any]) -> str:
-    """The inventory's content hash, by which the service knows whether it has this one."""
+    """Returns the inventory's content hash, by which the service knows whether it has this one."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
 
 def own_addresses() -> list[str]:
     """Addresses by which others may reach this host; loopback only where there is no other."""
-    found = []
+    addresses = []
     for interface in psutil.net_if_addrs().values():
         for entry in interface:
             if entry.family in (socket.AF_INET, socket.AF_INET6):
                 address = ipaddress.ip_address(entry.address.partition("%")[0])
                 if not address.is_loopback and not address.is_link_local:
-                    found.append(str(address))
-    return sorted(found, key=lambda text: (":" in text, text)) or ["127.0.0.1"]
+                    addresses.append(str(address))
+    return sorted(addresses, key=lambda text: (":" in text, text)) or ["127.0.0.1"]
 
 
 def interface_of(address: str) -> str | None:
-    """The network interface that has `address`."""
+    """Returns the network interface that has `address`."""
     wanted = ipaddress.ip_address(address)
     for name, entries in psutil.net_if_addrs().items():
         for entry in entries:

@@ -1,6 +1,6 @@
 """One assignment on this host: started, watched, stopped, ended, reported.
 
-A job is a thread, because the keeper dies with the thread that started it (PR_SET_PDEATHSIG).
+A job is a thread, because the keeper dies with the thread that started it.
 What it reports goes to the spool: it never waits for the service.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 import selectors
 import signal
 import subprocess
@@ -91,7 +90,7 @@ class Job(threading.Thread):
         self._peak_bytes = 0
 
     def stop(self, state: str, reason: str, at_once: bool = False) -> None:
-        """Ask for its end; the first who asks says how it is called. `at_once`: no SIGTERM."""
+        """Asks for its end; the first who asks says how it is called. `at_once`: no SIGTERM."""
         if self._wish is None:
             log.info("stopping: %s", reason, extra={"assignment": self.assignment.id})
             self._wish = End(state, reason)
@@ -139,7 +138,7 @@ class Job(threading.Thread):
         self._selector.register(handle, selectors.EVENT_READ)
 
     def _start(self, folder: Path) -> subprocess.Popen[bytes]:
-        """Start the keeper. Raises `OSError`; then nothing was started."""
+        """Starts the keeper. Raises `OSError`; then nothing was started."""
         assignment, jobs = self.assignment, self._host.data.jobs
         record = Record(assignment.id, assignment.token, host_boot())
         write_record(jobs, record)
@@ -171,14 +170,11 @@ class Job(threading.Thread):
         return keeper
 
     def _keeper_spec(self) -> str:
-        limits = [[resource.RLIMIT_CORE, 0]]
-        if self._host.config.file_limit_bytes:
-            limits.append([resource.RLIMIT_FSIZE, self._host.config.file_limit_bytes])
         return json.dumps(
             {
                 "agent": os.getpid(),
                 "grace_s": self._host.config.stop_grace_s,
-                "limits": limits,
+                "file_bytes": self._host.config.file_limit_bytes or None,
                 "scope": str(self._scope.procs) if self._scope else None,
             }
         )
@@ -212,7 +208,7 @@ class Job(threading.Thread):
                 self._press(clock)
 
     def _read(self, wait_s: float) -> bool:
-        """Read what is there, waiting for it; False when there was nothing."""
+        """Reads what is there, waiting for it; False when there was nothing."""
         ready = self._selector.select(wait_s)
         for key, _ in ready:
             if not self._logs.read(key.fd) and self._logs.streams[key.fd].name == LAUNCHER:

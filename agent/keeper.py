@@ -2,36 +2,34 @@
 
     python -I -S agent/keeper.py SPEC COMMAND…
 
-It adopts what its descendants leave behind (PR_SET_CHILD_SUBREAPER), so that a process which
-leaves its session, its parent and its environment is still found below it. Told to stop (SIGTERM),
-or when the agent dies (PR_SET_PDEATHSIG), it sends SIGTERM to all of them and SIGKILL after
-`grace_s`. It ends when none is left, with the command's exit status (128 + signal number).
+It adopts what its descendants leave behind, so that a process which leaves its session, its parent
+and its environment is still found below it. Told to stop (SIGTERM), or when the agent dies, it
+sends SIGTERM to all of them and SIGKILL after `grace_s`. It ends when none is left, with the
+command's exit status (128 + signal number).
 
-SPEC is JSON: `agent` (the parent's pid), `grace_s`, `limits` [[RLIMIT number, value]], `scope` (the
-cgroup.procs to join, or null).
+SPEC is JSON: `agent` (the parent's pid), `grace_s`, `file_bytes` (the largest file that may be
+written, or null), `scope` (the cgroup.procs to join, or null).
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import resource
 import select
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__":
     # Run by path with -I -S: neither the working directory nor PYTHONPATH is believed.
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from agent.processes import Process, descendants, process_of, process_table, send
+from shardwise.child_process import adopt_orphans, end_with_parent, limit_process
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 OOM_SCORE = "500"
 STRAY_GRACE_S = 2.0
 """What the command's leftovers get after the command itself has ended."""
@@ -51,14 +49,15 @@ class Keeper:
         self._command = 0
 
     def run(self, command: list[str]) -> int:
-        """Start the command and stay until nothing is left of it."""
+        """Starts the command and stays until nothing is left of it."""
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._tell)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            started = subprocess.Popen(command, preexec_fn=_die_with_keeper)
+            end_with_us = partial(end_with_parent, os.getpid())
+            started = subprocess.Popen(command, preexec_fn=end_with_us)
         except OSError as error:
             print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
             return 127
@@ -115,24 +114,16 @@ def _drain(reader: int) -> None:
         return
 
 
-def _die_with_keeper() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def main() -> int:
-    """Keep the command of the command line."""
+    """Keeps the command of the command line."""
     spec = json.loads(sys.argv[1])
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != spec["agent"]:
-        return 1
+    adopt_orphans()
+    end_with_parent(spec["agent"], told_by=signal.SIGTERM)
     if spec["scope"]:
         Path(spec["scope"]).write_text(str(os.getpid()))
     # If the host runs out of memory, its kernel shall take a launch and not the agent.
     Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
-    for number, value in spec["limits"]:
-        resource.setrlimit(number, (value, value))
+    limit_process(file_bytes=spec["file_bytes"])
     return Keeper(spec["grace_s"]).run(sys.argv[2:])
 
 

@@ -33,7 +33,7 @@ class Record:
 
 
 def host_boot() -> str:
-    """The id of the host's boot: processes of an earlier one are gone."""
+    """Returns the id of the host's boot: processes of an earlier one are gone."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -41,7 +41,7 @@ def host_boot() -> str:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Keep the record. Raises `OSError` when it cannot be kept: then nothing may be started."""
+    """Keeps the record. Raises `OSError` when it cannot be kept: then nothing may be started."""
     write_durably(folder / f"{record.assignment}.json", json.dumps(asdict(record)).encode())
 
 
@@ -51,12 +51,12 @@ def remove_record(folder: Path, assignment: str) -> None:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """What an earlier agent has left; a broken record is named in the log and removed."""
-    found = []
+    """Returns what an earlier agent has left; a broken record is named in the log and removed."""
+    records = []
     for path in sorted(folder.glob("*.json")):
         try:
-            found.append(Record(**json.loads(path.read_bytes())))
+            records.append(Record(**json.loads(path.read_bytes())))
         except (ValueError, TypeError):
             log.error("a broken record is removed", extra={"record": path.name})
             path.unlink()
-    return found
+    return records

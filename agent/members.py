@@ -29,7 +29,7 @@ class Members:
         self._seen: set[Process] = set()
 
     def resident_bytes(self) -> int:
-        """Memory that they hold now; remembers who they are."""
+        """Returns memory that they hold now; remembers who they are."""
         return resident_bytes(self._look())
 
     def pids(self) -> set[int]:
@@ -37,7 +37,7 @@ class Members:
         return {process.pid for process in self._seen}
 
     def left(self) -> set[Process]:
-        """Those that live, without the keeper."""
+        """Returns those that live, without the keeper."""
         found = self._look() | marked(ASSIGNMENT_MARKER, self._assignment)
         if self._scope is not None:
             found |= self._scope.processes()
@@ -51,7 +51,7 @@ class Members:
             send(self.keeper, signal.SIGKILL)
 
     def end(self, wait_s: float) -> bool:
-        """Kill what is left after the keeper; False when some do not die within `wait_s`."""
+        """Kills what is left after the keeper; False when some do not die within `wait_s`."""
         until = time.monotonic() + wait_s
         while left := self.left():
             if time.monotonic() > until:

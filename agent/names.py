@@ -18,7 +18,7 @@ def safe_name(value: Any, field: str) -> str:
     """
     if not isinstance(value, str) or not _NAME.fullmatch(value) or ".." in value:
         raise BadInput(
-            f"{_shown(value)} is no name", field=field, expected="letters, digits, _ . : -"
+            f"{_shown(value)} is not a name", field=field, expected="letters, digits, _ . : -"
         )
     return value
 

@@ -34,7 +34,7 @@ class Status:
 
 
 def status_of(pid: int) -> Status | None:
-    """What /proc/PID/stat says, None when there is no such process."""
+    """Returns what /proc/PID/stat says, None when there is no such process."""
     try:
         text = (PROC / str(pid) / "stat").read_bytes()
     except OSError:
@@ -47,19 +47,19 @@ def status_of(pid: int) -> Status | None:
 
 
 def process_table() -> dict[int, Status]:
-    """Every process of the host."""
+    """Returns every process of the host."""
     found = (status_of(int(item.name)) for item in PROC.iterdir() if item.name.isdecimal())
     return {status.process.pid: status for status in found if status is not None}
 
 
 def process_of(pid: int) -> Process | None:
-    """The process that has this number now."""
+    """Returns the process that has this number now."""
     status = status_of(pid)
     return status.process if status else None
 
 
 def is_alive(process: Process) -> bool:
-    """Whether it still runs; one that waits to be reaped does not."""
+    """Returns whether it still runs; one that waits to be reaped does not."""
     status = status_of(process.pid)
     return status is not None and status.process == process and status.state not in "ZX"
 
@@ -82,7 +82,7 @@ def descendants(root: Process, table: Mapping[int, Status]) -> set[Process]:
 
 
 def environment_of(pid: int) -> dict[bytes, bytes]:
-    """The environment that a process was started with; empty where it may not be read."""
+    """Returns the environment that a process was started with; empty where it may not be read."""
     try:
         text = (PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -92,7 +92,7 @@ def environment_of(pid: int) -> dict[bytes, bytes]:
 
 
 def marked(name: str, value: str) -> set[Process]:
-    """The living processes that were started with `name`=`value`."""
+    """Returns the living processes that were started with `name`=`value`."""
     wanted = f"{name}={value}".encode()
     found = set()
     for pid, status in process_table().items():
@@ -126,7 +126,7 @@ def send(process: Process, number: signal.Signals) -> bool:
 
 
 def resident_bytes(processes: Iterable[Process]) -> int:
-    """Memory that they hold themselves: anonymous and shared pages, not those of files."""
+    """Returns memory that they hold themselves: anonymous and shared pages, not those of files."""
     total = 0
     for process in processes:
         try:

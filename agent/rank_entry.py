@@ -8,19 +8,21 @@ would write files without bound. Nothing of this process is left in the training
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 
-PR_SET_PDEATHSIG = 1
+if __name__ == "__main__":
+    # Run by path with -I -S: neither the working directory nor PYTHONPATH is believed.
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # noqa: PTH120
+
+from shardwise.child_process import end_with_parent
 
 
 def main() -> None:
     """Join, then become the command; exits with 127 where that is impossible."""
     folder, command = sys.argv[1], sys.argv[2:]
-    # torchelastic sets none: without it a killed torchrun would leave its ranks behind.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # torchelastic asks for no such bond: a killed torchrun would leave its ranks behind.
+    end_with_parent()
     rank = int(os.environ["LOCAL_RANK"])
     for number, stream in ((1, "stdout"), (2, "stderr")):
         handle = os.open(os.path.join(folder, f"{rank}.{stream}"), os.O_WRONLY)  # noqa: PTH118

@@ -29,7 +29,7 @@ class Budget:
     left: int
 
     def take(self, size: int) -> bool:
-        """Whether `size` still fits; then it is taken."""
+        """Returns whether `size` still fits; then it is taken."""
         if size > self.left:
             self.left = 0
             return False
@@ -56,7 +56,7 @@ class LogStream:
     _over: bool = False
 
     def feed(self, data: bytes) -> None:
-        """Take what was read."""
+        """Takes what was read."""
         pieces = data.split(b"\n")
         for piece in pieces[:-1]:
             self._extend(piece)
@@ -88,7 +88,7 @@ class LogStream:
             self._over = True
 
     def flush(self) -> None:
-        """Hand over the lines that wait."""
+        """Hands over the lines that wait."""
         if self._pending and not self._over:
             self.emit(self.rank, self.name, self._handed_over, self._pending, 0)
             self._handed_over += len(self._pending)
@@ -122,7 +122,7 @@ class RankLogs:
         self.streams: dict[int, LogStream] = {}
 
     def add(self, handle: int, rank: int, name: str) -> None:
-        """Read `handle` (which becomes this object's) as a stream of `rank`."""
+        """Reads `handle` (which becomes this object's) as a stream of `rank`."""
         os.set_blocking(handle, False)
         budget = self._ranks.setdefault(rank, Budget(self._limits.rank_bytes))
         self.streams[handle] = LogStream(
@@ -130,7 +130,7 @@ class RankLogs:
         )
 
     def read(self, handle: int) -> bool:
-        """Read once; False when there is nothing (or, of a pipe, nobody) left."""
+        """Reads once; False when there is nothing (or, of a pipe, nobody) left."""
         try:
             data = os.read(handle, READ_BYTES)
         except BlockingIOError:
@@ -139,12 +139,12 @@ class RankLogs:
         return bool(data)
 
     def flush(self) -> None:
-        """Hand over what every stream has."""
+        """Hands over what every stream has."""
         for stream in self.streams.values():
             stream.flush()
 
     def close(self) -> None:
-        """Read what is left, hand it over, close the pipes."""
+        """Reads what is left, hand it over, close the pipes."""
         for handle, stream in self.streams.items():
             # Bounded: a process that cannot be killed may go on writing.
             for _ in range(64):
@@ -154,16 +154,16 @@ class RankLogs:
             os.close(handle)
 
     def next_line(self, rank: int, name: str) -> int:
-        """The number of the line after all that was handed over or dropped."""
+        """Returns the number of the line after all that was handed over or dropped."""
         return max(s.lines for s in self.streams.values() if (s.rank, s.name) == (rank, name))
 
     def last_lines(self, rank: int, name: str) -> list[str]:
-        """The last lines of a stream, oldest first."""
+        """Returns the last lines of a stream, oldest first."""
         for stream in self.streams.values():
             if stream.rank == rank and stream.name == name:
                 return list(stream.last_lines)
         return []
 
     def last_line(self, rank: int, name: str) -> str:
-        """The last line of a stream that holds any text."""
+        """Returns the last line of a stream that holds any text."""
         return next((line for line in reversed(self.last_lines(rank, name)) if line.strip()), "")

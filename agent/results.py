@@ -29,7 +29,7 @@ class Results:
         """Names with the reason, for the launch's state."""
 
     def collect(self) -> None:
-        """Hand over what is new; a file that was replaced is new again."""
+        """Hands over what is new; a file that was replaced is new again."""
         try:
             names = sorted(os.listdir(self._folder))  # noqa: PTH208
         except OSError:
@@ -55,7 +55,7 @@ class Results:
         if self._seen.get(name) == version:
             return
         if not stat.S_ISREG(status.st_mode):
-            self._refuse(name, version, "it is no file")
+            self._refuse(name, version, "it is not a file")
         elif status.st_size > MOST_BYTES:
             self._refuse(name, version, f"{status.st_size} bytes, at most {MOST_BYTES}")
         elif name not in self._seen and len(self._seen) >= MOST_RESULTS:
@@ -70,7 +70,7 @@ class Results:
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict) or len(content) > MOST_BYTES:
-            self._refuse(name, version, "it is no JSON object")
+            self._refuse(name, version, "it is not a JSON object")
             return
         if self._total_bytes + len(content) > MOST_TOTAL_BYTES:
             self._refuse(name, version, f"more than {MOST_TOTAL_BYTES} bytes of results")
@@ -86,4 +86,4 @@ class Results:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")

@@ -30,7 +30,7 @@ class Scope:
         return self.path / "cgroup.procs"
 
     def processes(self) -> set[Process]:
-        """Who is inside."""
+        """Returns who is inside."""
         try:
             pids = self.procs.read_text().split()
         except OSError:
@@ -45,7 +45,7 @@ class Scope:
             log.debug("no cgroup.kill: %s", error)
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel has killed for the memory limit."""
+        """Returns whether the kernel has killed for the memory limit."""
         try:
             lines = (self.path / "memory.events").read_text().splitlines()
         except OSError:
@@ -53,7 +53,7 @@ class Scope:
         return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
 
     def remove(self) -> bool:
-        """Remove it; False while something is inside."""
+        """Removes it; False while something is inside."""
         until = time.monotonic() + REMOVE_TRIES_S
         while True:
             try:
@@ -69,7 +69,10 @@ class Scope:
 
 
 def parent_folder(setting: str) -> Path | None:
-    """The cgroup v2 under which scopes are made; `setting` is the configuration's `cgroup`."""
+    """Returns the cgroup v2 under which scopes are made.
+
+    `setting` is the configuration's `cgroup`.
+    """
     if setting == "off":
         return None
     folder = _own_cgroup() if setting == "auto" else Path(setting)
@@ -89,7 +92,7 @@ def parent_folder(setting: str) -> Path | None:
 
 
 def make_scope(parent: Path | None, name: str, memory_limit_bytes: int) -> Scope | None:
-    """A cgroup for a launch, None where none can be made."""
+    """Returns a cgroup for a launch, None where none can be made."""
     if parent is None:
         return None
     path = parent / name

@@ -67,16 +67,16 @@ class Service:
         return self._ask("POST", "/v1/agents", document, timeout_s=30.0, headers=headers)
 
     def heartbeat(self, document: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Renew the leases; lease_s, stop, inventory_wanted."""
+        """Renews the leases; lease_s, stop, inventory_wanted."""
         return self._ask("POST", self._path("heartbeat"), document, timeout_s=timeout_s)
 
     def next_assignment(self, wait_s: float) -> Any:
-        """The next assignment's document, None when there is none within `wait_s`."""
+        """Returns the next assignment's document, None when there is none within `wait_s`."""
         path = f"{self._path('assignments')}?wait_s={wait_s:g}"
         return self._ask("GET", path, None, timeout_s=wait_s + CONNECT_S).get("assignment")
 
     def report(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
-        """Hand in reports; accepted and refused."""
+        """Hands in reports; accepted and refused."""
         return self._ask("POST", self._path("reports"), {"reports": reports}, timeout_s=60.0)
 
     def _path(self, call: str) -> str:
@@ -117,7 +117,7 @@ def _object(answer: httpx.Response) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise Unreachable(f"{answer.request.url.path}: the answer is no JSON object")
+        raise Unreachable(f"{answer.request.url.path}: the answer is not a JSON object")
     return document
 
 

@@ -38,7 +38,7 @@ class Shipper(threading.Thread):
                 self.ship(service)
 
     def finish(self, wait_s: float) -> None:
-        """Let it ship what waits, for so long, and stop it."""
+        """Lets it ship what waits, for so long, and stops it."""
         until = now_s() + wait_s
         while len(self._spool) and now_s() < until and self.is_alive():
             self._stopped.wait(0.05)
@@ -47,7 +47,7 @@ class Shipper(threading.Thread):
             log.warning("reports stay spooled until the next start", extra={"reports": left})
 
     def ship(self, service: Service) -> None:
-        """Hand in one batch, and set how long to wait before the next."""
+        """Hands in one batch, and sets how long to wait before the next."""
         reports = self._spool.batch(self._most, MOST_BYTES)
         if not reports:
             self._pause_s = 0.0

@@ -33,7 +33,10 @@ class Slots:
             self._free = sorted({*self._free, *places})
 
     def environment(self, places: Sequence[int]) -> dict[str, str]:
-        """What makes CUDA see the places' devices and no others; nothing on a host without."""
+        """Returns what makes CUDA see the places' devices and no others.
+
+        Nothing on a host without.
+        """
         if not self._uuids:
             return {}
         seen = [self._uuids[place] for place in places if place < len(self._uuids)]

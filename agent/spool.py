@@ -85,7 +85,7 @@ class Spool:
         self.arrived.set()
 
     def put(self, kind: str, assignment: str, token: str, **fields: Any) -> str:
-        """Take a report in; its id. Never raises for a full disk."""
+        """Takes a report in; its id. Never raises for a full disk."""
         report: Report = {
             "schema": "shardwise.report/1",
             "id": str(uuid.uuid4()),
@@ -112,7 +112,7 @@ class Spool:
         return str(report["id"])
 
     def _write(self, entry: Entry, content: bytes) -> bool:
-        """Write the file; on a full disk log reports make room for states and results."""
+        """Writes the file; on a full disk log reports make room for states and results."""
         while True:
             try:
                 write_durably(self._path(entry), content)
@@ -172,7 +172,10 @@ class Spool:
             self._recovered()
 
     def batch(self, most: int, most_bytes: int) -> list[Report]:
-        """The oldest reports, within both bounds but at least one; empty when none waits."""
+        """Returns the oldest reports, within both bounds but at least one.
+
+        Empty when none waits.
+        """
         with self._lock:
             chosen: list[Report] = []
             total = 0
@@ -191,7 +194,7 @@ class Spool:
             return chosen
 
     def forget(self, ids: list[str]) -> None:
-        """Drop reports that the service has answered for; unknown ids are no matter."""
+        """Drops reports that the service has answered for; unknown ids are no matter."""
         with self._lock:
             for report_id in ids:
                 if entry := self._entries.get(report_id):
@@ -205,7 +208,7 @@ class Spool:
         self._size -= entry.size
 
     def dropped_lines(self, assignment: str) -> dict[Stream, int]:
-        """Lines of the assignment that were dropped since its streams' last reports."""
+        """Returns lines of the assignment that were dropped since its streams' last reports."""
         with self._lock:
             return {key: n for key, n in self._dropped.items() if key[0] == assignment}
 

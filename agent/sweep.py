@@ -26,14 +26,14 @@ ASSIGNMENT_MARKER = "SHARDWISE_ASSIGNMENT"
 
 
 def scope_prefix(agent_id: str) -> str:
-    """How the cgroups of an agent's launches begin."""
+    """Returns how the cgroups of an agent's launches begin."""
     return f"shardwise-{agent_id}-"
 
 
 def sweep(
     folder: Path, spool: Spool, agent_id: str, scope_parent: Path | None, wait_s: float
 ) -> set[Process]:
-    """End the orphans and report their assignments `lost`; answers processes that do not die.
+    """Ends the orphans and reports their assignments `lost`; answers processes that do not die.
 
     An orphan carries the agent's marker in its environment, descends from a recorded keeper, or is
     in one of the agent's cgroups. A recorded keeper counts only when number, start time and

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from shardwise.errors import BadInput
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
-_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+from shardwise.sizes import format_size, parse_size
 
 
 class Fields:
@@ -21,49 +18,49 @@ class Fields:
         self._taken: set[str] = set()
 
     def path(self, name: str) -> str:
-        """The field's path, for messages."""
+        """Returns the field's path, for messages."""
         return f"{self._path}.{name}" if self._path else name
 
     def names(self) -> list[str]:
-        """The names of all fields, taken at once: of a table of tables."""
+        """Returns the names of all fields, taken at once: of a table of tables."""
         self._taken.update(self._values)
         return list(self._values)
 
     def raw(self, name: str, default: Any) -> Any:
-        """The value as it stands."""
+        """Returns the value as it stands."""
         self._taken.add(name)
         return self._values.get(name, default)
 
     def table(self, name: str) -> Fields:
-        """A table within, empty when it is missing."""
+        """Returns a table within, empty when it is missing."""
         value = self.raw(name, {})
         if not isinstance(value, dict):
             raise self._wrong(name, value, "a table")
         return Fields(value, self.path(name))
 
     def text(self, name: str, default: str) -> str:
-        """A text without NUL."""
+        """Returns a text without NUL."""
         value = self.raw(name, default)
         if not isinstance(value, str) or "\0" in value:
             raise self._wrong(name, value, "a text")
         return value
 
     def strings(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        """A list of texts."""
+        """Returns a list of texts."""
         value = self.raw(name, default)
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
             raise self._wrong(name, value, "a list of texts")
         return tuple(value)
 
     def integer(self, name: str, default: int, *, low: int, high: int) -> int:
-        """A whole number from `low` to `high`."""
+        """Returns a whole number from `low` to `high`."""
         value = self.raw(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise self._wrong(name, value, f"a whole number from {low} to {high}")
         return value
 
     def integers(self, name: str, default: tuple[int, ...], *, count: int) -> tuple[int, ...]:
-        """A list of so many whole numbers."""
+        """Returns a list of so many whole numbers."""
         value = self.raw(name, default)
         if (
             not isinstance(value, list | tuple)
@@ -74,7 +71,7 @@ class Fields:
         return tuple(value)
 
     def seconds(self, name: str, default: float) -> float:
-        """A duration in seconds, not negative."""
+        """Returns a duration in seconds, not negative."""
         value = self.raw(name, default)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value < float("inf"):
@@ -82,17 +79,16 @@ class Fields:
         return float(value)
 
     def size(self, name: str, default: int, *, low: int = 0, high: int = 2**62) -> int:
-        """Bytes: a whole number or a text such as 64MiB or 8GB."""
+        """Returns bytes: of a whole number or a text such as 64MiB or 8GB."""
         value = self.raw(name, default)
-        if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
-            base = 1024 if match[3] else 1000
-            value = int(float(match[1]) * base ** _POWER[match[2].upper()])
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self._wrong(name, value, f"bytes, {low} or more, such as 64MiB")
-        return value
+        size_bytes = parse_size(value, self.path(name))
+        if not low <= size_bytes <= high:
+            problem = f"must be between {format_size(low)} and {format_size(high)}, got {value!r}"
+            raise BadInput(problem, field=self.path(name))
+        return size_bytes
 
     def nothing_else(self) -> None:
-        """Refuse fields that nobody took: a misspelt limit is no limit."""
+        """Refuses fields that nobody took: a misspelt limit would limit nothing."""
         for name in self._values:
             if name not in self._taken:
                 raise BadInput(

@@ -25,7 +25,10 @@ _FAILED_EARLY = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 def torchrun_command(
     assignment: Assignment, own_address: str, pipes: Path, program: tuple[str, ...]
 ) -> list[str]:
-    """The argument list of torchrun with `program` as each rank; no shell has a part in it."""
+    """Returns the argument list of torchrun with `program` as each rank.
+
+    No shell has a part in it.
+    """
     rendezvous = assignment.rendezvous
     return [
         sys.executable,
@@ -61,7 +64,7 @@ def torchrun_command(
 
 
 def own_address(assignment: Assignment) -> str:
-    """The address of this host that the other nodes can reach: the one that faces node 0."""
+    """Returns this host's address that the other nodes can reach: the one that faces node 0."""
     host = assignment.rendezvous.host
     if assignment.node_rank == 0:
         return host
@@ -91,8 +94,8 @@ def network_environment(address: str) -> dict[str, str]:
 
 def failed_rank(said: str) -> tuple[int, int] | None:
     """(local rank, exit code) of the rank that failed first, as torchrun says on standard error."""
-    if found := _FAILED_EARLY.search(said):
-        return int(found[2]), int(found[1])
-    if found := _FAILED.search(said):
-        return int(found[1]), int(found[2])
+    if match := _FAILED_EARLY.search(said):
+        return int(match[2]), int(match[1])
+    if match := _FAILED.search(said):
+        return int(match[1]), int(match[2])
     return None

@@ -1,4 +1,4 @@
-"""Alembic's environment: run by service/schema.py, which gives the engine."""
+"""Alembic's environment: run by service/store/schema.py, which gives the engine."""
 
 from __future__ import annotations
 

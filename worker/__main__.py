@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from service.settings import load_settings
+from service.base.settings import load_settings
 from shardwise.errors import ShardwiseError
 from worker.app import run_worker
 

@@ -18,13 +18,14 @@ from celery.signals import worker_shutting_down
 from celery.worker.consumer import Consumer
 from prometheus_client import start_http_server
 
-from service.doorbell import SOLVE, Doorbell, configure
-from service.logs import set_up_logs
-from service.metrics import WorkerMetrics
-from service.schema import require_schema
-from service.settings import Settings
-from service.store.database import Database, StoreUnavailable
-from service.traces import set_up_traces
+from service.base.logs import set_up_logs
+from service.base.settings import Settings
+from service.base.store_failures import StoreUnavailable
+from service.base.traces import set_up_traces
+from service.edge.doorbell import SOLVE, Doorbell, configure
+from service.edge.metrics import WorkerMetrics
+from service.store.database import Database
+from service.store.schema import require_schema
 from worker.deliverer import Deliverer
 from worker.lookout import Lookout
 from worker.sweeper import Sweeper
@@ -60,7 +61,7 @@ def slots_of(settings: Settings) -> int:
 
 
 def make_celery(worker: Worker) -> Celery:
-    """The Celery application with its one task."""
+    """Returns the Celery application with its one task."""
     app = configure(Celery("shardwise"), worker.settings)
     app.conf.update(
         worker_prefetch_multiplier=1,
@@ -92,7 +93,7 @@ def run_worker(settings: Settings) -> int:
     """
     set_up_logs(settings.log_level, settings.log_format)
     set_up_traces()
-    # Celery warns root of pickled tasks; ours are JSON (service/doorbell.py).
+    # Celery warns root of pickled tasks; ours are JSON (service/edge/doorbell.py).
     warnings.filterwarnings("ignore", category=SecurityWarning)
     deadline_s = PATIENCE * settings.database_s
     database = Database(settings.database, settings.database_pool, deadline_s=deadline_s)

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 import threading
 from time import monotonic
 from typing import Any, BinaryIO
 
-from service.background import give_way
-from service.bond import die_with
+from service.base.background import give_way
+from shardwise.child_process import end_with_parent, limit_process
 
 TELL_EVERY_S = 0.2
 STACK_BYTES = 2**26
@@ -63,27 +62,27 @@ def say(out: BinaryIO, document: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Compute one answer."""
+    """Computes one answer."""
     source, out = sys.stdin.buffer, sys.stdout.buffer
     request = json.loads(source.readline())
     # Elsewhere than on Linux the listener's end of file sees to it.
-    die_with(request["parent"])
+    end_with_parent(request["parent"])
     give_way(request["gives_way"])
     limit = request["memory_bytes"]
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_process()
 
     # Imported under no limit: what fails for lack of memory is then the search, and says so.
     import msgspec
 
-    from service.problems import failure, failure_of
-    from service.questions import answer
+    from service.base.problems import failure, failure_of
+    from service.questions.question import answer
     from shardwise.errors import Cancelled, ShardwiseError
     from shardwise.graph import graph_from_json
 
     content = source.read(request["graph_bytes"])
     listener = Listener(source)
     listener.start()
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    limit_process(memory_bytes=limit)
     try:
         progress = Progress(listener, out)
         graph = graph_from_json(content)
@@ -99,7 +98,7 @@ def main() -> int:
     except ShardwiseError as error:
         say(out, {"failure": failure_of(error)})
     else:
-        say(out, {"answer": len(data), "id": document.get("id")})
+        say(out, {"answer": len(data), "id": getattr(document, "id", None)})
         out.write(data)
         out.flush()
     return 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from service.command_options import setting_option, settings_from, settings_options
+from service.host.command_options import setting_option, settings_from, settings_options
 from shardwise.errors import BadInput
 from worker.app import run_worker
 

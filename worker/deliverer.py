@@ -18,10 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 from service.base.receivers import reach_of
+from service.base.settings import Settings, pauses
+from service.base.store_failures import StoreUnavailable
 from service.base.webhook_signing import Keyring, keyring, signature
-from service.metrics import WebhookMetrics
-from service.settings import Settings, pauses
-from service.store.database import Database, StoreUnavailable
+from service.edge.metrics import WebhookMetrics
+from service.store.database import Database
 from service.store.deliveries import Due, Parcel, claim, delivered, due, give_up, postpone
 from service.store.webhook_tables import TEST
 from shardwise.errors import BadInput
@@ -65,7 +66,7 @@ class Deliverer(threading.Thread):
             self._wake.clear()
 
     def stop(self) -> None:
-        """Stop; what is being sent is waited for and recorded."""
+        """Stops; what is being sent is waited for and recorded."""
         self._stopped.set()
         self._wake.set()
         self.join()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from service.store.database import StoreUnavailable
+from service.base.store_failures import StoreUnavailable
 from worker.tasks import Worker
 
 log = logging.getLogger(__name__)

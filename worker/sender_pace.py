@@ -31,10 +31,13 @@ class SenderPace:
             del self._means[next(iter(self._means))]
 
     def is_quick(self, tenant: str) -> bool:
-        """Whether a tenant may have several senders: not before an attempt of it was quick."""
+        """Returns whether a tenant may have several senders: once an attempt of it was quick."""
         mean = self._means.get(tenant)
         return mean is not None and mean < self._slow_s
 
     def is_slow(self, tenant: str) -> bool:
-        """Whether a tenant's attempts take long. One of which nothing is known is not slow."""
+        """Returns whether a tenant's attempts take long.
+
+        One of which nothing is known is not slow.
+        """
         return tenant in self._means and not self.is_quick(tenant)

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from service.problems import failure
+from service.base.problems import failure
 
 ERRORS_KEPT = 4000
 """Characters of the child's standard error that are kept for the log and the diagnosis."""
@@ -27,7 +27,7 @@ _OUT_OF_MEMORY = (
 
 
 @dataclass(frozen=True)
-class Told:
+class Progress:
     """Progress: a stage and the fraction that is done."""
 
     stage: str
@@ -62,11 +62,11 @@ class Lost:
     errors: str
 
 
-Event = Told | Answered | Failed | Stopped | Lost
+Event = Progress | Answered | Failed | Stopped | Lost
 
 
 class Child:
-    """A computing process. `next` gives its events; the last one is not `Told`."""
+    """A computing process. `next` gives its events; the last one is not `Progress`."""
 
     def __init__(
         self,
@@ -112,18 +112,18 @@ class Child:
         return self._process.pid
 
     def next(self, timeout_s: float) -> Event | None:
-        """The next event, or None when there is none within `timeout_s`."""
+        """Returns the next event, or None when there is none within `timeout_s`."""
         try:
             return self._events.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def cancel(self) -> None:
-        """Ask it to stop; `Stopped` follows."""
+        """Asks it to stop; `Stopped` follows."""
         self._said.put(b"cancel\n")
 
     def kill(self) -> None:
-        """End it now, and wait until it has ended."""
+        """Ends it now, and waits until it has ended."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
         self._process.wait()
@@ -176,7 +176,7 @@ class Child:
             if "cancelled" in said:
                 self._events.put(Stopped())
                 return
-            self._events.put(Told(said["stage"], said["progress"]))
+            self._events.put(Progress(said["stage"], said["progress"]))
         self._events.put(self._diagnosis(self._process.wait()))
 
     def _diagnosis(self, status: int) -> Event:

@@ -16,15 +16,15 @@ import socket
 import threading
 from time import monotonic
 
-from service.doorbell import Doorbell
-from service.schema import require_schema
+from service.base.store_failures import StoreUnavailable
+from service.edge.doorbell import Doorbell
 from service.store import leases
-from service.store.database import StoreUnavailable
 from service.store.gang_sweep import sweep as sweep_gangs
 from service.store.gangs import rules_of
 from service.store.keys import expire_keys
 from service.store.records import worker_gone, worker_seen
 from service.store.retention import Retention
+from service.store.schema import require_schema
 from service.store.tenant_deletion import sweep_deletions
 from shardwise.errors import BadInput
 from worker.tasks import Worker
@@ -66,7 +66,7 @@ class Sweeper(threading.Thread):
             self._stopped.wait(self._worker.settings.sweep_s)
 
     def stop(self) -> None:
-        """Stop, and take this worker from the list of the living."""
+        """Stops, and takes this worker from the list of the living."""
         self._stopped.set()
         self.join()
         try:

@@ -1,7 +1,7 @@
 """The one task: claims the next job, computes it outside any session, records under its lease.
 
 A ring says that there is work, not which: what is claimed is the next job by the fair order
-(service/fair_order.py). A worker with several slots keeps one of them for short jobs.
+(service/questions/fair_order.py). A worker with several slots keeps one of them for short jobs.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import threading
 from dataclasses import dataclass, field
 from time import monotonic
 
-from service.background import LONG_SOLVE, SHORT_SOLVE
-from service.logs import JOB_ID, REQUEST_ID
-from service.metrics import WorkerMetrics
-from service.problems import failure
-from service.settings import Settings
+from service.base.background import LONG_SOLVE, SHORT_SOLVE
+from service.base.logs import JOB_ID, REQUEST_ID
+from service.base.problems import failure
+from service.base.settings import Settings
+from service.base.store_failures import StoreUnavailable
+from service.base.traces import span
+from service.edge.metrics import WorkerMetrics
 from service.store import leases
 from service.store.attained import charge, weight_of
-from service.store.database import Database, StoreUnavailable
+from service.store.database import Database
 from service.store.graphs import graph_content
 from service.store.leases import Claim
 from service.store.results import etag_of
-from service.traces import span
-from worker.solving import Answered, Child, Failed, Lost, Stopped, Told
+from worker.solving import Answered, Child, Failed, Lost, Progress, Stopped
 
 log = logging.getLogger(__name__)
 STOPS_WITHIN_S = 5.0
@@ -52,7 +53,7 @@ class Held:
     charged_s: float
 
     def is_short(self, short_job_s: float) -> bool:
-        """Whether it was estimated to be short, and has been until now."""
+        """Returns whether it was estimated to be short, and has been until now."""
         return max(self.claim.cost_s, monotonic() - self.since) <= short_job_s
 
 
@@ -123,7 +124,7 @@ class Worker:
         return "nothing to do" if claim is None else self._solve(claim)
 
     def _longest_s(self) -> float | None:
-        """The longest estimate that may be claimed; None: any."""
+        """Returns the longest estimate that may be claimed; None: any."""
         short_s = self.settings.short_job_s
         if not short_s or self.slots == 1:
             return None
@@ -150,15 +151,17 @@ class Worker:
             return claim
 
     def _solve(self, claim: Claim) -> str:
+        # The thread goes on to other jobs: what it says between two of them names neither.
+        request, job = REQUEST_ID.set(claim.request_id), JOB_ID.set(claim.job_id)
         try:
             return self._solve_held(claim)
         finally:
+            REQUEST_ID.reset(request)
+            JOB_ID.reset(job)
             del self._held[claim.token]
             self.ended.set()
 
     def _solve_held(self, claim: Claim) -> str:
-        REQUEST_ID.set(claim.request_id)
-        JOB_ID.set(claim.job_id)
         started = monotonic()
         parent = {"traceparent": claim.trace} if claim.trace else None
         with span(f"solve {claim.kind}", parent, job=claim.job_id):
@@ -194,16 +197,16 @@ class Worker:
         return "lost" if event is None else self._record(claim, event)
 
     def _attend(self, claim: Claim, child: Child) -> Outcome | None:
-        """Listen to the child, keep the lease, pass on cancel; None: the lease is lost."""
+        """Listens to the child, keep the lease, pass on cancel; None: the lease is lost."""
         limit_s = float(claim.limits.get("solve_time_s", self.settings.solve_time_s))
         started = renewed = monotonic()
-        told = Told("starting", 0.0)
+        progress = Progress("starting", 0.0)
         kill_at = float("inf")
         stopped_at: float | None = None
         while True:
             event = child.next(min(self.settings.heartbeat_s, 0.25))
-            if isinstance(event, Told):
-                told = event
+            if isinstance(event, Progress):
+                progress = event
             elif event is not None:
                 return event
             clock = monotonic()
@@ -217,7 +220,7 @@ class Worker:
                     return Returned()
             due_s = self.settings.heartbeat_s / (4 if event is not None else 1)
             if clock - renewed >= due_s:
-                wish = self._beat(claim, told, clock - renewed)
+                wish = self._beat(claim, progress, clock - renewed)
                 if wish is None:
                     return None
                 if wish is not _UNHEARD:
@@ -226,11 +229,11 @@ class Worker:
                     child.cancel()
                     kill_at = clock + STOPS_WITHIN_S
 
-    def _beat(self, claim: Claim, told: Told, silent_s: float) -> bool | object | None:
+    def _beat(self, claim: Claim, progress: Progress, silent_s: float) -> bool | object | None:
         try:
             with self.database.write() as session:
                 wish = leases.keep_alive(
-                    session, claim, self.settings.lease_s, told.stage, told.progress
+                    session, claim, self.settings.lease_s, progress.stage, progress.progress
                 )
                 more_s = 0.0 if wish is None else self._overdue_s(claim)
                 if more_s:
@@ -243,12 +246,13 @@ class Worker:
             return _UNHEARD
 
     def _overdue_s(self, claim: Claim) -> float:
-        """What is to be charged beside the estimate while a job goes on after it: as much again."""
+        """Returns what is to be charged beside the estimate while a job goes on after it: as much
+        again."""
         held = self._held[claim.token]
         return held.charged_s if monotonic() - held.since > held.charged_s else 0.0
 
     def _record(self, claim: Claim, event: Outcome) -> str:
-        """Write how it ended, waiting for a database that is away or full.
+        """Writes how it ended, waiting for a database that is away or full.
 
         A full disk may refuse the answer and still take claims: the lease is kept, or the job
         would be computed again and again, and be failed as if it had ended its workers.
@@ -262,7 +266,7 @@ class Worker:
                     raise
                 log.warning("the outcome cannot be recorded yet: %s", error)
             self.stopping.wait(1.0)
-            wish = self._beat(claim, Told("recording", 1.0), monotonic() - renewed)
+            wish = self._beat(claim, Progress("recording", 1.0), monotonic() - renewed)
             if wish is None:
                 return "lost"
             if wish is not _UNHEARD:

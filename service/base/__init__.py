@@ -1,1 +1,1 @@
-"""What the service's parts share and what knows none of them."""
+"""What every other part of the service stands on: settings, problems, logs, pools, addresses."""

@@ -39,7 +39,7 @@ class FairPool:
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix=name)
 
     async def run(self, tenant: str, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-        """What `act` gives, called in a thread when it is the tenant's turn."""
+        """Returns what `act` gives, called in a thread when it is the tenant's turn."""
         return await self.run_unless(None, tenant, act, *args, **keywords)
 
     async def run_unless(
@@ -97,5 +97,5 @@ class FairPool:
         self.slots.give(tenant)
 
     def close(self) -> None:
-        """Take no more work; what runs is not waited for."""
+        """Takes no more work; what runs is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from service.problems import Problem
+from service.base.problems import Problem
 
 Gone = Callable[[], Awaitable[None]]
 """Returns an awaitable that ends when the client has stopped waiting for the answer."""
 
 
 def busy(what: str) -> Problem:
-    """The problem of a tenant that has as much in work as it may."""
+    """Returns the problem of a tenant that has as much in work as it may."""
     return Problem("rate-limited", f"the tenant has {what}", headers={"Retry-After": "1"})
 
 
@@ -48,11 +48,11 @@ class FairSlots:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     def waiting(self, tenant: str) -> int:
-        """How many requests of a tenant wait."""
+        """Returns how many requests of a tenant wait."""
         return len(self._waiting.get(tenant, ()))
 
     async def take(self, tenant: str, gone: Gone | None = None) -> None:
-        """Take a slot, waiting for the tenant's turn; `give` gives it back.
+        """Takes a slot, waiting for the tenant's turn; `give` gives it back.
 
         Raises `Problem` when too many of the tenant's requests wait, or when its client has gone.
         """
@@ -70,7 +70,7 @@ class FairSlots:
             raise
 
     def give(self, tenant: str) -> None:
-        """Give a slot back; the next tenant that waits has it."""
+        """Gives a slot back; the next tenant that waits has it."""
         self._running[tenant] -= 1
         if self._running[tenant] <= 0:
             del self._running[tenant]
@@ -78,7 +78,10 @@ class FairSlots:
         self._hand_on()
 
     def _may_start(self, tenant: str) -> bool:
-        """Whether a tenant may have one more; if only a pause forbids it, its end hands on."""
+        """Returns whether a tenant may have one more.
+
+        If only a pause forbids it, its end hands on.
+        """
         if self._running[tenant] >= self._share:
             return False
         if (pause_s := self._pause_s(tenant)) <= 0:
@@ -127,7 +130,7 @@ class FairSlots:
 
 
 async def unless_gone(future: asyncio.Future[Any], gone: Gone) -> None:
-    """Wait for a future; a `Problem` when the client has gone before."""
+    """Waits for a future; a `Problem` when the client has gone before."""
     watcher = asyncio.ensure_future(gone())
     try:
         await asyncio.wait({future, watcher}, return_when=asyncio.FIRST_COMPLETED)

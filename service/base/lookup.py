@@ -32,28 +32,28 @@ class Lookups:
     def start(self, host: str, port: int, owner: str) -> Future[list[str]]:
         """Returns the addresses of a host, once they are there. The future, or this call, raises
         `LookupFailed`."""
-        found: Future[list[str]] = Future()
+        future: Future[list[str]] = Future()
         if _is_address(host):
-            found.set_result([host])
-            return found
+            future.set_result([host])
+            return future
         with self._lock:
             if self._running[owner] >= self._most_each or self._running.total() >= self._most:
                 raise LookupFailed("too many names are being looked up")
             self._running[owner] += 1
         threading.Thread(
-            target=self._run, args=(host, port, owner, found), name="look-up", daemon=True
+            target=self._run, args=(host, port, owner, future), name="look-up", daemon=True
         ).start()
-        return found
+        return future
 
-    def _run(self, host: str, port: int, owner: str, found: Future[list[str]]) -> None:
+    def _run(self, host: str, port: int, owner: str, future: Future[list[str]]) -> None:
         try:
             addresses = _addresses(host, port)
         except LookupFailed as error:
             self._end(owner)
-            _give(found, error)
+            _give(future, error)
         else:
             self._end(owner)
-            _give(found, addresses)
+            _give(future, addresses)
 
     def _end(self, owner: str) -> None:
         with self._lock:
@@ -62,13 +62,13 @@ class Lookups:
                 del self._running[owner]
 
 
-def _give(found: Future[list[str]], outcome: list[str] | LookupFailed) -> None:
-    if not found.set_running_or_notify_cancel():
+def _give(future: Future[list[str]], outcome: list[str] | LookupFailed) -> None:
+    if not future.set_running_or_notify_cancel():
         return  # whoever asked has stopped waiting
     if isinstance(outcome, LookupFailed):
-        found.set_exception(outcome)
+        future.set_exception(outcome)
     else:
-        found.set_result(outcome)
+        future.set_result(outcome)
 
 
 def _addresses(host: str, port: int) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from service.base.public_address import Reach, read_networks
 from service.base.receiver_url import ReceiverUrl
-from service.settings import Settings
+from service.base.settings import Settings
 
 
 class NotReachable(Exception):

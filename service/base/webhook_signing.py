@@ -18,7 +18,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.settings import Settings
+from service.base.settings import Settings
 from shardwise.errors import BadInput
 
 KEY_FILE = "webhook.key"

@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from service.edge import Answer, Call
-from service.handlers.graphs import paging
-from service.json_body import convert, read_object
-from service.problems import not_found
-from service.report_shapes import (
+from service.base.json_body import read_object
+from service.base.problems import not_found
+from service.cluster.heartbeat import Heartbeat
+from service.cluster.reports import (
     DrainRequest,
     HeartbeatRequest,
     Report,
@@ -21,9 +20,10 @@ from service.report_shapes import (
     beat_of,
     reports_of,
 )
-from service.state import State
+from service.edge.context import RequestContext, Result
+from service.edge.state import State
+from service.handlers.graphs import paging
 from service.store.agents import (
-    Beat,
     Seen,
     agent_document,
     delete_agent,
@@ -44,6 +44,7 @@ from service.store.records import record
 from service.store.reports import Bounds, Taken, take_reports
 from service.store.summaries import agent_item
 from shardwise.errors import BadInput
+from shardwise.validation import convert
 
 
 def place(state: State) -> None:
@@ -56,23 +57,23 @@ def see_time(state: State) -> None:
     state.gangs.sweep_lazily()
 
 
-def _body(call: Call) -> dict[str, Any]:
-    return read_object(call.body or b"{}", call.settings.max_json_depth)
+def _body(context: RequestContext) -> dict[str, Any]:
+    return read_object(context.body or b"{}", context.settings.max_json_depth)
 
 
-def parse_token(call: Call) -> TokenRequest:
-    """The body of `POST /v1/agents/tokens`, which may be empty."""
-    ask = convert(_body(call), TokenRequest)
+def parse_token(context: RequestContext) -> TokenRequest:
+    """Returns the body of `POST /v1/agents/tokens`, which may be empty."""
+    ask = convert(_body(context), TokenRequest)
     if len(ask.name) > 200:
         raise BadInput("too long", field="name", expected="at most 200 characters")
     return ask
 
 
-def post_token(call: Call) -> Answer:
+def post_token(context: RequestContext) -> Result:
     """201 with a token that enrols so many agents; it is shown this once."""
-    ask: TokenRequest = call.parsed
+    ask: TokenRequest = context.parsed
     token, expires_at = make_token(
-        call.session, call.tenant, ask.name, ask.expires_s, call.idempotency_key, ask.uses
+        context.session, context.tenant, ask.name, ask.expires_s, context.idempotency_key, ask.uses
     )
     document = {
         "schema": "shardwise.enrolment-token/1",
@@ -81,14 +82,14 @@ def post_token(call: Call) -> Answer:
         "uses": ask.uses,
         "expires_at": iso(expires_at),
     }
-    return Answer(201, document)
+    return Result(201, document)
 
 
-def get_agents(call: Call) -> Answer:
-    """A page of the tenant's agents."""
-    at, limit = paging(call)
-    seen = list_agents(call.session, call.tenant, at, limit)
-    return Answer(
+def get_agents(context: RequestContext) -> Result:
+    """Returns a page of the tenant's agents."""
+    at, limit = paging(context)
+    seen = list_agents(context.session, context.tenant, at, limit)
+    return Result(
         document=page(seen, limit, lambda one: (one.agent.created_at, one.agent.id), _item)
     )
 
@@ -97,98 +98,102 @@ def _item(seen: Seen) -> dict[str, Any]:
     return agent_item(agent_document(seen))
 
 
-def get_agent(call: Call, agent_id: str) -> Answer:
-    """One agent with its inventory and jobs."""
-    return Answer(document=agent_document(find_agent(call.session, call.tenant, agent_id[:80])))
+def get_agent(context: RequestContext, agent_id: str) -> Result:
+    """Returns one agent with its inventory and jobs."""
+    return Result(
+        document=agent_document(find_agent(context.session, context.tenant, agent_id[:80]))
+    )
 
 
-def remove_agent(call: Call, agent_id: str) -> Answer:
+def remove_agent(context: RequestContext, agent_id: str) -> Result:
     """204: its key is revoked and its jobs are lost."""
-    delete_agent(call.session, call.tenant, agent_id[:80], call.state.gangs.rules)
-    return Answer(204, after=[place])
+    delete_agent(context.session, context.tenant, agent_id[:80], context.state.gangs.rules)
+    return Result(204, after=[place])
 
 
-def parse_drain(call: Call) -> DrainRequest:
-    """The body, which may be empty."""
-    return convert(_body(call), DrainRequest)
+def parse_drain(context: RequestContext) -> DrainRequest:
+    """Returns the body, which may be empty."""
+    return convert(_body(context), DrainRequest)
 
 
-def drain_agent(call: Call, agent_id: str, drained: bool) -> Answer:
+def drain_agent(context: RequestContext, agent_id: str, drained: bool) -> Result:
     """200 with the agent as it is now."""
-    ask: DrainRequest = call.parsed
-    rules = call.state.gangs.rules
-    set_drained(call.session, call.tenant, agent_id[:80], drained, ask.reason, rules)
-    answer = get_agent(call, agent_id)
-    answer.after = [place]
-    return answer
+    ask: DrainRequest = context.parsed
+    rules = context.state.gangs.rules
+    set_drained(context.session, context.tenant, agent_id[:80], drained, ask.reason, rules)
+    result = get_agent(context, agent_id)
+    result.after = [place]
+    return result
 
 
-def parse_heartbeat(call: Call) -> Beat:
-    """The body of a heartbeat."""
-    return beat_of(convert(_body(call), HeartbeatRequest))
+def parse_heartbeat(context: RequestContext) -> Heartbeat:
+    """Returns the body of a heartbeat."""
+    return beat_of(convert(_body(context), HeartbeatRequest))
 
 
-def post_heartbeat(call: Call) -> Answer:
+def post_heartbeat(context: RequestContext) -> Result:
     """200 with the jobs to stop; the agent's lease and its jobs' are renewed."""
-    agent_id = _own_id(call)
-    beat: Beat = call.parsed
-    found = heartbeat(call.session, agent_id, beat, call.state.gangs.rules)
+    agent_id = _own_id(context)
+    beat: Heartbeat = context.parsed
+    found = heartbeat(context.session, agent_id, beat, context.state.gangs.rules)
     if found is None:
         raise not_found("agent", agent_id)
     stop, wanted = found
     document = {
-        "lease_s": call.settings.agent_lease_s,
+        "lease_s": context.settings.agent_lease_s,
         "stop": stop,
         "inventory_wanted": wanted,
     }
     # New slots or a restart may let a launch start; else placing is the sweeper's.
-    return Answer(document=document, after=[place] if beat.inventory is not None else [])
+    return Result(document=document, after=[place] if beat.inventory is not None else [])
 
 
-def claim_assignment(call: Call) -> Answer:
-    """The agent's next assignment, or null."""
-    rules = call.state.gangs.rules
-    part = claim(call.session, _own_id(call), rules)
+def claim_assignment(context: RequestContext) -> Result:
+    """Returns the agent's next assignment, or null."""
+    rules = context.state.gangs.rules
+    part = claim(context.session, _own_id(context), rules)
     if part is None:
-        return Answer(document={"assignment": None})
-    launch = call.session.get_one(Launch, part.launch_id)
+        return Result(document={"assignment": None})
+    launch = context.session.get_one(Launch, part.launch_id)
     record(
-        call.session,
-        tenant=call.tenant,
-        key_id=call.principal.key_id,
-        request_id=call.request_id,
+        context.session,
+        tenant=context.tenant,
+        key_id=context.principal.key_id,
+        request_id=context.request_id,
         action="assignments.claim",
         target=f"{launch.id} {part.id}",
         status=200,
     )
-    return Answer(document={"assignment": _assignment(call, launch, part, rules.lease_s)})
+    return Result(document={"assignment": _assignment(context, launch, part, rules.lease_s)})
 
 
-def _assignment(call: Call, launch: Launch, part: Assignment, lease_s: float) -> dict[str, Any]:
-    content = None if launch.graph_id is None else graph_content(call.session, launch.graph_id)
+def _assignment(
+    context: RequestContext, launch: Launch, part: Assignment, lease_s: float
+) -> dict[str, Any]:
+    content = None if launch.graph_id is None else graph_content(context.session, launch.graph_id)
     graph = None if content is None else msgspec.Raw(content)
-    plan = plan_of_launch(call.session, launch.id)
-    nodes = count_parts(call.session, launch)
+    plan = plan_of_launch(context.session, launch.id)
+    nodes = count_parts(context.session, launch)
     return assignment_document(launch, part, nodes, graph, plan, lease_s)
 
 
-def parse_reports(call: Call) -> list[Report | Unread]:
-    """The reports; those that cannot be read are refused one by one."""
-    return reports_of(convert(_body(call), ReportsRequest), call.settings.max_reports)
+def parse_reports(context: RequestContext) -> list[Report | Unread]:
+    """Returns the reports; those that cannot be read are refused one by one."""
+    return reports_of(convert(_body(context), ReportsRequest), context.settings.max_reports)
 
 
-def post_reports(call: Call) -> Answer:
+def post_reports(context: RequestContext) -> Result:
     """200: which were accepted, which refused and why. Each counts once, however often it comes."""
-    reports: list[Report | Unread] = call.parsed
-    agent_id = _own_id(call)
-    bounds = Bounds(call.settings.max_log_lines, call.settings.max_log_bytes)
-    room, size = call.room, len(call.body)
-    full_day = day_is_full(call.session, room, size)
-    rules = call.state.gangs.rules
-    taken = take_reports(call.session, agent_id, reports, rules, bounds, room, full_day)
+    reports: list[Report | Unread] = context.parsed
+    agent_id = _own_id(context)
+    bounds = Bounds(context.settings.max_log_lines, context.settings.max_log_bytes)
+    room, size = context.room, len(context.body)
+    full_day = day_is_full(context.session, room, size)
+    rules = context.state.gangs.rules
+    taken = take_reports(context.session, agent_id, reports, rules, bounds, room, full_day)
     if taken is None:
         raise not_found("agent", agent_id)
-    count_bytes(call.session, call.tenant, size)
+    count_bytes(context.session, context.tenant, size)
     document = {
         "accepted": taken.accepted,
         "refused": [{"id": name, "reason": why} for name, why in taken.refused.items()],
@@ -197,7 +202,7 @@ def post_reports(call: Call) -> Answer:
     def count(state: State) -> None:
         _count(state, reports, taken)
 
-    return Answer(document=document, after=[count, *([place] if taken.ended else [])])
+    return Result(document=document, after=[count, *([place] if taken.ended else [])])
 
 
 def _count(state: State, reports: list[Report | Unread], taken: Taken) -> None:
@@ -212,7 +217,7 @@ def _count(state: State, reports: list[Report | Unread], taken: Taken) -> None:
         metrics.observe(kind, errors)
 
 
-def _own_id(call: Call) -> str:
-    """The agent that calls: the edge has seen that its key is bound to it."""
-    assert call.principal.agent_id is not None
-    return call.principal.agent_id
+def _own_id(context: RequestContext) -> str:
+    """Returns the agent that calls: the edge has seen that its key is bound to it."""
+    assert context.principal.agent_id is not None
+    return context.principal.agent_id

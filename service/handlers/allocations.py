@@ -7,19 +7,22 @@ from typing import Any
 
 import msgspec
 
-from service.edge import Answer, Call
+from service.base.json_body import read_object
+from service.base.problems import Problem
+from service.edge.context import RequestContext, Result
 from service.handlers.graphs import learn_names, resolve_graph
 from service.handlers.jobs import RETRY_AFTER_S, job_of, limits_of, require_no_failure
-from service.json_body import convert, read_object
-from service.problems import Problem
-from service.questions import CurveRequest, Question, curve_question
+from service.questions.question import Question, curve_question
 from service.store.hardware import find_hardware
 from service.store.jobs import job_document
 from service.store.results import result_of
 from service.store.summaries import job_item
+from shardwise import documents
 from shardwise.advise import AllocationJob, allocate, job_from_curve
 from shardwise.advise.allocation import CurvePoint
+from shardwise.documents import CurveRequest
 from shardwise.errors import BadInput
+from shardwise.validation import convert
 
 PENDING_SCHEMA = "shardwise.pending/1"
 MAX_JOBS = 1000
@@ -72,19 +75,19 @@ class Gathered:
     missing: list[tuple[str, Question]]
 
 
-def parse_allocation(call: Call) -> AllocationRequest:
-    """The request of the body, its numbers checked."""
-    value = read_object(call.body, call.settings.max_json_depth)
+def parse_allocation(context: RequestContext) -> AllocationRequest:
+    """Returns the request of the body, its numbers checked."""
+    value = read_object(context.body, context.settings.max_json_depth)
     ask = convert(value, AllocationRequest)
-    if not 1 <= ask.gpus <= call.settings.max_curve_gpus:
-        most = call.settings.max_curve_gpus
+    if not 1 <= ask.gpus <= context.settings.max_curve_gpus:
+        most = context.settings.max_curve_gpus
         raise BadInput(f"{ask.gpus}", field="gpus", expected=f"a whole number from 1 to {most}")
     if not 1 <= len(ask.jobs) <= MAX_JOBS:
         raise BadInput(f"{len(ask.jobs)} jobs", field="jobs", expected=f"1 to {MAX_JOBS}")
     for i, job in enumerate(ask.jobs):
         _check_job(job, f"jobs[{i}]")
     for job in [job for job in ask.jobs if job.options.get("pins")][:MOST_LEARNT]:
-        learn_names(call, job.graph or "", job.options)
+        learn_names(context, job.graph or "", job.options)
     return ask
 
 
@@ -116,8 +119,8 @@ def _check_job(job: JobRequest, at: str) -> None:
                 raise BadInput(f"{number}", field=f"{where}.{name}", expected="1e-15 to 1e15")
 
 
-def gather(call: Call, ask: AllocationRequest, *, keep: bool) -> Gathered:
-    """The curve of every job; `missing` are the questions that are not answered yet."""
+def gather(context: RequestContext, ask: AllocationRequest, *, keep: bool) -> Gathered:
+    """Returns the curve of every job; `missing` are the questions that are not answered yet."""
     gathered = Gathered([], [])
     for i, job in enumerate(ask.jobs):
         name = job.name or f"job {i + 1}"
@@ -129,15 +132,15 @@ def gather(call: Call, ask: AllocationRequest, *, keep: bool) -> Gathered:
             )
             gathered.jobs.append(AllocationJob(name, points, job.weight, job.steps, job.deadline_s))
             continue
-        question = _question(call, job, ask.gpus, f"jobs[{i}]", keep=keep)
-        stored = result_of(call.session, call.tenant, question.content_id)
+        question = _question(context, job, ask.gpus, f"jobs[{i}]", keep=keep)
+        stored = result_of(context.session, context.tenant, question.content_id)
         if stored is None:
-            require_no_failure(call, question)
+            require_no_failure(context, question)
             gathered.missing.append((f"jobs[{i}]", question))
             continue
         gathered.jobs.append(
             job_from_curve(
-                msgspec.json.decode(stored.content),
+                documents.read(msgspec.json.decode(stored.content), documents.Curve),
                 name,
                 weight=job.weight,
                 steps=job.steps,
@@ -147,14 +150,16 @@ def gather(call: Call, ask: AllocationRequest, *, keep: bool) -> Gathered:
     return gathered
 
 
-def _question(call: Call, job: JobRequest, gpus: int, at: str, *, keep: bool) -> Question:
+def _question(
+    context: RequestContext, job: JobRequest, gpus: int, at: str, *, keep: bool
+) -> Question:
     assert job.graph is not None and job.hardware is not None
     try:
-        hardware = find_hardware(call.session, call.tenant, job.hardware)
+        hardware = find_hardware(context.session, context.tenant, job.hardware)
         most = min(gpus, hardware.per_node * hardware.max_nodes)
         ask = CurveRequest(job.graph, job.hardware, most, job.options)
-        graph = resolve_graph(call, job.graph, keep=keep)
-        return curve_question(ask, graph, hardware, limits_of(call))
+        graph = resolve_graph(context, job.graph, keep=keep)
+        return curve_question(ask, graph, hardware, limits_of(context))
     except BadInput as error:
         raise _in_job(error, at) from None
 
@@ -164,31 +169,31 @@ def _in_job(error: BadInput, at: str) -> BadInput:
     return BadInput(error.problem, field=field, expected=error.expected)
 
 
-def known_allocation(call: Call) -> Answer:
+def known_allocation(context: RequestContext) -> Result:
     """200 with the allocation when every curve is known; else a status of 202 without a body."""
-    ask: AllocationRequest = call.parsed
-    gathered = gather(call, ask, keep=False)
+    ask: AllocationRequest = context.parsed
+    gathered = gather(context, ask, keep=False)
     if gathered.missing:
-        return Answer(202)
-    call.session.close()  # what follows may take a second and needs no database
-    return Answer(document=allocate(gathered.jobs, ask.gpus, ask.objective))
+        return Result(202)
+    context.session.close()  # what follows may take a second and needs no database
+    return Result(document=allocate(gathered.jobs, ask.gpus, ask.objective))
 
 
-def start_allocation(call: Call) -> Answer:
+def start_allocation(context: RequestContext) -> Result:
     """202: the curves that are missing are being computed; ask again."""
-    gathered = gather(call, call.parsed, keep=True)
-    answer = Answer(202, headers={"Retry-After": RETRY_AFTER_S}, repeatable=True)
+    gathered = gather(context, context.parsed, keep=True)
+    result = Result(202, headers={"Retry-After": RETRY_AFTER_S}, repeatable=True)
     waiting = {}
     for at, question in gathered.missing:
         try:
-            job, made = job_of(call, question)
+            job, made = job_of(context, question)
         except BadInput as error:
             raise _in_job(error, at) from None
         waiting[job.id] = job_item(job_document(job))
         if made:
-            answer.ring.append(job.id)
+            result.ring.append(job.id)
     if not waiting:
         raise Problem("unavailable", "the curves have just come: ask again",
                       headers={"Retry-After": "1"})  # fmt: skip
-    answer.document = {"schema": PENDING_SCHEMA, "waiting_for": list(waiting.values())}
-    return answer
+    result.document = {"schema": PENDING_SCHEMA, "waiting_for": list(waiting.values())}
+    return result

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from service.durations import moment_of
-from service.edge import Answer, Call
+from service.base.durations import moment_of
+from service.edge.context import RequestContext, Result
 from service.handlers.graphs import paging
 from service.handlers.tenant_access import tenant_of
 from service.store.audit import AuditFilter, audit_document, list_audit
@@ -20,40 +20,43 @@ NEXT_HEADER = "Shardwise-Next"
 MOST_TEXT = 100
 
 
-def get_audit(call: Call, lines: bool = False) -> Answer:
-    """A page of a tenant's audit; with `lines` as JSON lines, and the next cursor in a header."""
-    tenant = tenant_of(call, call.query.get("tenant"))
-    wanted = _wanted(call)
+def get_audit(context: RequestContext, lines: bool = False) -> Result:
+    """Returns a page of a tenant's audit.
+
+    With `lines` as JSON lines, and the next cursor in a header.
+    """
+    tenant = tenant_of(context, context.query.get("tenant"))
+    wanted = _wanted(context)
     if not lines:
-        place, limit = paging(call)
-        rows = list_audit(call.session, tenant, wanted, place, limit)
-        return Answer(document=page(rows, limit, lambda row: (row.at, row.id), audit_document))
-    limit = _line_limit(call)
-    place = read_cursor(call.query.get("cursor"))
-    rows = list_audit(call.session, tenant, wanted, place, limit)
+        place, limit = paging(context)
+        rows = list_audit(context.session, tenant, wanted, place, limit)
+        return Result(document=page(rows, limit, lambda row: (row.at, row.id), audit_document))
+    limit = _line_limit(context)
+    place = read_cursor(context.query.get("cursor"))
+    rows = list_audit(context.session, tenant, wanted, place, limit)
     shown = rows[:limit]
     content = b"".join(msgspec.json.encode(audit_document(row)) + b"\n" for row in shown)
     headers = {"Cache-Control": "no-store"}
     if len(rows) > limit:
         headers[NEXT_HEADER] = write_cursor((shown[-1].at, shown[-1].id))
-    return Answer(content=content, headers=headers, media_type=LINES)
+    return Result(content=content, headers=headers, media_type=LINES)
 
 
-def _wanted(call: Call) -> AuditFilter:
+def _wanted(context: RequestContext) -> AuditFilter:
     moments = {}
     for name in ("since", "until"):
-        text = call.query.get(name)
+        text = context.query.get(name)
         moments[name] = None if text is None else moment_of(text, name)
-    return AuditFilter(_text(call, "action"), _text(call, "key"), **moments)
+    return AuditFilter(_text(context, "action"), _text(context, "key"), **moments)
 
 
-def _text(call: Call, name: str) -> str | None:
-    text = call.query.get(name)
+def _text(context: RequestContext, name: str) -> str | None:
+    text = context.query.get(name)
     return None if text is None else text[:MOST_TEXT]
 
 
-def _line_limit(call: Call) -> int:
-    text = call.query.get("limit", str(USUAL_LINES))
+def _line_limit(context: RequestContext) -> int:
+    text = context.query.get("limit", str(USUAL_LINES))
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MOST_LINES):
         raise BadInput(f"{text[:40]!r}", field="limit", expected=f"1 to {MOST_LINES}")
     return int(text)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from service.cost_model import MOST_DIMS
-from service.edge import Answer, Call
-from service.ingest import Upload, read_upload, upload_of
-from service.problems import Problem
+from service.base.problems import Problem
+from service.edge.context import RequestContext, Result
+from service.questions.cost_model import MOST_DIMS
+from service.questions.ingest import Upload, read_upload, upload_of
 from service.store.graphs import (
     add_graph,
     delete_graph,
@@ -29,31 +29,36 @@ SHIPPED = "shipped:"
 _MAX_SIZE = 2**32
 
 
-def parse_upload(call: Call) -> Upload:
-    """The graph of the body; query: `name`, `batch`, `seq` and named dimensions, for ONNX."""
+def parse_upload(context: RequestContext) -> Upload:
+    """Returns the graph of the body.
+
+    Query: `name`, `batch`, `seq` and named dimensions, for ONNX.
+    """
     sizes = {}
-    for key, value in call.query.items():
+    for key, value in context.query.items():
         if key == "name":
             continue
         if not (value.isascii() and value.isdigit() and 1 <= int(value[:12]) <= _MAX_SIZE):
-            raise BadInput(f"{value[:40]!r} is no size", field=key, expected="a size from 1")
+            raise BadInput(f"{value[:40]!r} is not a size", field=key, expected="a size from 1")
         sizes[key] = int(value)
-    name = call.query.get("name", "upload.onnx")[:200]
-    return read_upload(call.body, call.content_type, name, sizes, call.settings, call.reading)
+    name = context.query.get("name", "upload.onnx")[:200]
+    return read_upload(
+        context.body, context.content_type, name, sizes, context.settings, context.reading
+    )
 
 
-def post_graph(call: Call) -> Answer:
+def post_graph(context: RequestContext) -> Result:
     """201 for a graph that is new to the tenant, 200 for one that it has."""
-    new = keep_graph(call, call.parsed)
-    row = owned_graph(call.session, call.tenant, call.parsed.id)
-    where = f"/v1/graphs/{call.parsed.id}"
-    return Answer(201 if new else 200, graph_summary(row), headers={"Location": where}, stores=new)
+    new = keep_graph(context, context.parsed)
+    row = owned_graph(context.session, context.tenant, context.parsed.id)
+    where = f"/v1/graphs/{context.parsed.id}"
+    return Result(201 if new else 200, graph_summary(row), headers={"Location": where}, stores=new)
 
 
-def keep_graph(call: Call, upload: Upload) -> bool:
-    """Store a graph within the tenant's quota; whether it is new."""
+def keep_graph(context: RequestContext, upload: Upload) -> bool:
+    """Stores a graph if the tenant's quota allows. Returns True if it is new to the tenant."""
     return add_graph(
-        call.session, call.tenant, upload.id, upload.canonical, upload.summary, call.room
+        context.session, context.tenant, upload.id, upload.canonical, upload.summary, context.room
     )
 
 
@@ -62,8 +67,11 @@ def _shipped(name: str) -> Upload:
     return upload_of(read_graph(shipped_graph(name)))
 
 
-def resolve_graph(call: Call, spec: str, *, keep: bool = True) -> str:
-    """The id of a tenant's graph; with `keep`, `shipped:NAME` is stored when first named."""
+def resolve_graph(context: RequestContext, spec: str, *, keep: bool = True) -> str:
+    """Returns the id of a tenant's graph.
+
+    With `keep`, `shipped:NAME` is stored when first named.
+    """
     if spec.startswith(SHIPPED):
         name = spec.removeprefix(SHIPPED)
         if name not in shipped_names():
@@ -74,12 +82,12 @@ def resolve_graph(call: Call, spec: str, *, keep: bool = True) -> str:
             )
         upload = _shipped(name)
         if keep:
-            keep_graph(call, upload)
+            keep_graph(context, upload)
         return upload.id
-    return owned_graph(call.session, call.tenant, spec[:100]).graph_id
+    return owned_graph(context.session, context.tenant, spec[:100]).graph_id
 
 
-def learn_names(call: Call, spec: str, options: Any) -> None:
+def learn_names(context: RequestContext, spec: str, options: Any) -> None:
     """Sees to it that rules on operators can be checked when the question is stored.
 
     That takes the graph's names, which are read once in a process of their own: here, before
@@ -87,53 +95,53 @@ def learn_names(call: Call, spec: str, options: Any) -> None:
     """
     if not isinstance(options, dict) or not options.get("pins"):
         return
-    digests = call.state.digests
+    digests = context.state.digests
     if spec.startswith(SHIPPED):
         name = spec.removeprefix(SHIPPED)
         if name in shipped_names():
-            digests.learn(_shipped(name).id, _shipped(name).canonical, call.settings)
+            digests.learn(_shipped(name).id, _shipped(name).canonical, context.settings)
         return
-    with call.state.database.read() as session:
-        owned = session.get(OwnedGraph, (call.tenant, spec[:100]))
+    with context.state.database.read() as session:
+        owned = session.get(OwnedGraph, (context.tenant, spec[:100]))
         if owned is None or digests.tried(owned.graph_id):
             return
         content = graph_content(session, owned.graph_id)
     if content is not None:
-        digests.learn(owned.graph_id, content, call.settings)
+        digests.learn(owned.graph_id, content, context.settings)
 
 
-def get_graphs(call: Call) -> Answer:
-    """A page of the tenant's graphs."""
-    place, limit = paging(call)
-    rows = list_graphs(call.session, call.tenant, place, limit)
-    return Answer(
+def get_graphs(context: RequestContext) -> Result:
+    """Returns a page of the tenant's graphs."""
+    place, limit = paging(context)
+    rows = list_graphs(context.session, context.tenant, place, limit)
+    return Result(
         document=page(rows, limit, lambda row: (row.created_at, row.graph_id), graph_summary)
     )
 
 
-def get_graph(call: Call, graph_id: str) -> Answer:
-    """What lists say of one graph."""
-    return Answer(document=graph_summary(owned_graph(call.session, call.tenant, graph_id)))
+def get_graph(context: RequestContext, graph_id: str) -> Result:
+    """Returns what lists say of one graph."""
+    return Result(document=graph_summary(owned_graph(context.session, context.tenant, graph_id)))
 
 
-def get_graph_document(call: Call, graph_id: str) -> Answer:
-    """The canonical `shardwise.graph/1` document."""
-    owned_graph(call.session, call.tenant, graph_id)
-    content = graph_content(call.session, graph_id)
+def get_graph_document(context: RequestContext, graph_id: str) -> Result:
+    """Returns the canonical `shardwise.graph/1` document."""
+    owned_graph(context.session, context.tenant, graph_id)
+    content = graph_content(context.session, graph_id)
     if content is None:
         raise Problem("not-found", f"there is no graph {graph_id}")
-    return Answer(content=content, headers={"ETag": f'"{graph_id}"'})
+    return Result(content=content, headers={"ETag": f'"{graph_id}"'})
 
 
-def remove_graph(call: Call, graph_id: str) -> Answer:
+def remove_graph(context: RequestContext, graph_id: str) -> Result:
     """204; the tenant's answers about it go too."""
-    delete_graph(call.session, call.tenant, graph_id)
-    call.state.answers.clear_tenant(call.tenant)
-    return Answer(204)
+    delete_graph(context.session, context.tenant, graph_id)
+    context.state.answers.clear_tenant(context.tenant)
+    return Result(204)
 
 
 def graph_summary(row: OwnedGraph) -> dict[str, Any]:
-    """A graph as lists show it."""
+    """Returns a graph as lists show it."""
     return {
         "schema": SUMMARY_SCHEMA,
         "id": row.graph_id,
@@ -144,9 +152,9 @@ def graph_summary(row: OwnedGraph) -> dict[str, Any]:
     }
 
 
-def paging(call: Call) -> tuple[Place | None, int]:
+def paging(context: RequestContext) -> tuple[Place | None, int]:
     """`cursor` and `limit` of a list's query."""
-    text = call.query.get("limit", str(DEFAULT_LIMIT))
+    text = context.query.get("limit", str(DEFAULT_LIMIT))
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_LIMIT):
         raise BadInput(f"{text[:40]!r}", field="limit", expected=f"1 to {MAX_LIMIT}")
-    return read_cursor(call.query.get("cursor")), int(text)
+    return read_cursor(context.query.get("cursor")), int(text)

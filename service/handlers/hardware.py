@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.edge import Answer, Call
+from service.base.json_body import read_object
+from service.edge.context import RequestContext, Result
 from service.handlers.graphs import paging
-from service.json_body import read_object
 from service.store.hardware import (
     MAX_ROWS,
     add_hardware,
@@ -30,10 +30,10 @@ from shardwise.hardware import (
 )
 
 
-def parse_hardware(call: Call) -> Hardware:
-    """The profile of the body."""
+def parse_hardware(context: RequestContext) -> Hardware:
+    """Returns the profile of the body."""
     expected = "a shardwise.hardware/1 document"
-    document = read_object(call.body, call.settings.max_json_depth, expected)
+    document = read_object(context.body, context.settings.max_json_depth, expected)
     for field in ("collectives", "operators"):
         rows = document.get(field)
         if isinstance(rows, list) and len(rows) > MAX_ROWS:
@@ -43,11 +43,11 @@ def parse_hardware(call: Call) -> Hardware:
     return hardware
 
 
-def post_hardware(call: Call) -> Answer:
+def post_hardware(context: RequestContext) -> Result:
     """201 for a profile that is new to the tenant, 200 for one that it has."""
-    hardware: Hardware = call.parsed
-    new = add_hardware(call.session, call.tenant, hardware, room=call.room)
-    return Answer(
+    hardware: Hardware = context.parsed
+    new = add_hardware(context.session, context.tenant, hardware, room=context.room)
+    return Result(
         201 if new else 200,
         summary(hardware, builtin=False, created_at=None),
         headers={"Location": f"/v1/hardware/{hardware.id}"},
@@ -55,10 +55,10 @@ def post_hardware(call: Call) -> Answer:
     )
 
 
-def get_hardware_list(call: Call) -> Answer:
-    """A page of the tenant's profiles; the first one ends with the built-in ones."""
-    place, limit = paging(call)
-    rows = list_hardware(call.session, call.tenant, place, limit)
+def get_hardware_list(context: RequestContext) -> Result:
+    """Returns a page of the tenant's profiles; the first one ends with the built-in ones."""
+    place, limit = paging(context)
+    rows = list_hardware(context.session, context.tenant, place, limit)
     document = page(
         rows,
         limit,
@@ -68,31 +68,31 @@ def get_hardware_list(call: Call) -> Answer:
     document["builtin"] = [
         summary(load_hardware(name), builtin=True, created_at=None) for name in list_builtin()
     ]
-    return Answer(document=document)
+    return Result(document=document)
 
 
-def get_hardware(call: Call, spec: str) -> Answer:
-    """The `shardwise.hardware/1` document of an id or a built-in name."""
+def get_hardware(context: RequestContext, spec: str) -> Result:
+    """Returns the `shardwise.hardware/1` document of an id or a built-in name."""
     try:
-        hardware = find_hardware(call.session, call.tenant, spec)
+        hardware = find_hardware(context.session, context.tenant, spec)
     except BadInput as error:
-        from service.problems import not_found
+        from service.base.problems import not_found
 
         raise not_found("hardware profile", spec[:80]) from error
-    return Answer(document=hardware_document(hardware), headers={"ETag": f'"{hardware.id}"'})
+    return Result(document=hardware_document(hardware), headers={"ETag": f'"{hardware.id}"'})
 
 
-def remove_hardware(call: Call, hardware_id: str) -> Answer:
+def remove_hardware(context: RequestContext, hardware_id: str) -> Result:
     """204."""
-    delete_hardware(call.session, call.tenant, hardware_id)
-    return Answer(204)
+    delete_hardware(context.session, context.tenant, hardware_id)
+    return Result(204)
 
 
 def summary(hardware: Hardware, *, builtin: bool, created_at: float | None) -> dict[str, Any]:
-    """A profile as lists show it."""
+    """Returns a profile as lists show it."""
     return {**hardware_summary(hardware, builtin=builtin), "created_at": iso(created_at)}
 
 
 def row_summary(row: HardwareProfile) -> dict[str, Any]:
-    """A stored profile as lists show it."""
+    """Returns a stored profile as lists show it."""
     return {**profile_summary(row), "created_at": iso(row.created_at)}

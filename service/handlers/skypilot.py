@@ -7,21 +7,22 @@ from typing import Any
 
 import msgspec
 
-from service.edge import Answer, Call
+from service.base.problems import Problem, problem_of
+from service.edge.context import RequestContext, Result
 from service.handlers.graphs import resolve_graph
 from service.handlers.jobs import job_of, limits_of, require_no_failure
-from service.problems import Problem, problem_of
-from service.questions import (
-    INFEASIBLE_SCHEMA,
-    CurveRequest,
-    Question,
-    QuoteRequest,
-    curve_question,
-    quote_question,
+from service.questions.question import INFEASIBLE_SCHEMA, Question, curve_question, quote_question
+from service.questions.skypilot_task import (
+    Asked,
+    UserRequest,
+    asked,
+    changed,
+    mutated,
+    user_request,
 )
-from service.skypilot_task import Asked, UserRequest, asked, changed, mutated, user_request
 from service.store.hardware import find_hardware
 from service.store.results import result_of
+from shardwise.documents import CurveRequest, QuoteRequest
 from shardwise.errors import ShardwiseError
 from shardwise.schedulers.counts import Count, Counts
 from shardwise.schedulers.skypilot import SOLD
@@ -38,64 +39,67 @@ class Policy:
     ask: Asked | None
 
 
-def parse_policy(call: Call) -> Policy:
-    """The request of the body."""
-    request = user_request(call.body, call.settings.max_json_depth)
+def parse_policy(context: RequestContext) -> Policy:
+    """Returns the request of the body."""
+    request = user_request(context.body, context.settings.max_json_depth)
     try:
         return Policy(request, asked(request))
     except ShardwiseError as error:
         raise rejected(error) from None
 
 
-def known_policy(call: Call) -> Answer:
+def known_policy(context: RequestContext) -> Result:
     """200 with the mutated request; a status of 202 while the advice is not known."""
-    policy: Policy = call.parsed
+    policy: Policy = context.parsed
     if policy.ask is None:
         return _answer(policy.request, policy.request.task)
     try:
-        question = _question(call, policy.ask, keep=False)
-        stored = result_of(call.session, call.tenant, question.content_id)
+        question = _question(context, policy.ask, keep=False)
+        stored = result_of(context.session, context.tenant, question.content_id)
         if stored is None:
-            require_no_failure(call, question)
-            return Answer(202)
+            require_no_failure(context, question)
+            return Result(202)
         return _answer(policy.request, _chosen(policy.ask, msgspec.json.decode(stored.content)))
     except ShardwiseError as error:
         raise rejected(error) from None
 
 
-def start_policy(call: Call) -> Answer:
+def start_policy(context: RequestContext) -> Result:
     """202: the advice is being computed."""
-    policy: Policy = call.parsed
+    policy: Policy = context.parsed
     assert policy.ask is not None, "what asks nothing is answered at once"
     try:
-        job, made = job_of(call, _question(call, policy.ask, keep=True))
+        job, made = job_of(context, _question(context, policy.ask, keep=True))
     except ShardwiseError as error:
         raise rejected(error) from None
-    return Answer(202, ring=[job.id] if made else [])
+    return Result(202, ring=[job.id] if made else [])
 
 
-def late_policy(call: Call) -> Answer:
-    """What is said when the advice takes longer than SkyPilot waits."""
+def late_policy(context: RequestContext) -> Result:
+    """Returns what is said when the advice takes longer than SkyPilot waits."""
     raise Problem("rejected", "the advice is still being computed: launch again in a minute")
 
 
 def rejected(error: ShardwiseError) -> Problem:
-    """The problem that SkyPilot shows its user; others (a full queue, a defect) are their own."""
+    """Returns the problem that SkyPilot shows its user.
+
+    Others (a full queue, a defect) are their own.
+    """
     problem = problem_of(error)
     return Problem("rejected", problem.detail) if problem.status in REFUSED else problem
 
 
-def _question(call: Call, ask: Asked, *, keep: bool) -> Question:
-    graph = resolve_graph(call, ask.graph, keep=keep)
+def _question(context: RequestContext, ask: Asked, *, keep: bool) -> Question:
+    graph = resolve_graph(context, ask.graph, keep=keep)
     if ask.hardware is None:
         quote = QuoteRequest(
             ask.graph, steps=ask.steps, deadline_s=ask.deadline_s, budget_usd=ask.budget_usd
         )
-        return quote_question(quote, graph, limits_of(call))
-    hardware = find_hardware(call.session, call.tenant, ask.hardware)
+        return quote_question(quote, graph, limits_of(context))
+    hardware = find_hardware(context.session, context.tenant, ask.hardware)
     most = ask.max_gpus or hardware.per_node
     return curve_question(
-        CurveRequest(ask.graph, ask.hardware, most), graph, hardware, limits_of(call)
+        CurveRequest(ask.graph, ask.hardware, most), graph, hardware, limits_of(context)
     )
 
 
@@ -115,5 +119,5 @@ def _chosen(ask: Asked, document: dict[str, Any]) -> str:
     raise Problem("rejected", f"{document['graph_name']}: no offer will do: {first}")
 
 
-def _answer(request: UserRequest, task: str) -> Answer:
-    return Answer(document=mutated(request, task))
+def _answer(request: UserRequest, task: str) -> Result:
+    return Result(document=mutated(request, task))

@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from service.edge import Answer, Call
+from service.base.json_body import read_object
+from service.base.problems import Problem
+from service.edge.context import RequestContext, Result
+from service.edge.watch_metrics import Watched, watched_metrics
 from service.handlers.graphs import learn_names, resolve_graph
 from service.handlers.jobs import job_of, limits_of
-from service.json_body import convert, read_object
-from service.problems import Problem
-from service.questions import CurveRequest, curve_question
+from service.questions.question import curve_question
 from service.store.graphs import owned_graph
 from service.store.hardware import find_hardware
 from service.store.ids import iso
@@ -31,8 +32,9 @@ from service.store.watches import (
     find_watch,
     watches_of,
 )
-from service.watch_metrics import Watched, watched_metrics
+from shardwise.documents import CurveRequest
 from shardwise.errors import BadInput
+from shardwise.validation import convert
 
 SCHEMA = "shardwise.watch/1"
 MAX_GPUS = 256
@@ -51,9 +53,9 @@ class WatchRequest(msgspec.Struct, forbid_unknown_fields=True):
     options: dict[str, Any] = {}
 
 
-def parse_watch(call: Call) -> WatchRequest:
-    """The request of the body."""
-    value = read_object(call.body, call.settings.max_json_depth)
+def parse_watch(context: RequestContext) -> WatchRequest:
+    """Returns the request of the body."""
+    value = read_object(context.body, context.settings.max_json_depth)
     ask: WatchRequest = convert(value, WatchRequest)
     if not _NAME.fullmatch(ask.name):
         raise BadInput(
@@ -63,23 +65,23 @@ def parse_watch(call: Call) -> WatchRequest:
         )
     if ask.max_gpus > MAX_GPUS:
         raise BadInput(f"{ask.max_gpus}", field="max_gpus", expected=f"at most {MAX_GPUS}")
-    learn_names(call, ask.graph, ask.options)
+    learn_names(context, ask.graph, ask.options)
     return ask
 
 
-def post_watch(call: Call) -> Answer:
+def post_watch(context: RequestContext) -> Result:
     """201 with the watch and the job of its curve; 200 when the tenant has just this one."""
-    ask: WatchRequest = call.parsed
-    hardware = find_hardware(call.session, call.tenant, ask.hardware)
-    graph = resolve_graph(call, ask.graph)
+    ask: WatchRequest = context.parsed
+    hardware = find_hardware(context.session, context.tenant, ask.hardware)
+    graph = resolve_graph(context, ask.graph)
     curve = CurveRequest(graph, ask.hardware, ask.max_gpus, ask.options)
-    question = curve_question(curve, graph, hardware, limits_of(call))
+    question = curve_question(curve, graph, hardware, limits_of(context))
     headers = {"Location": f"/v1/watches/{ask.name}"}
     # Retention, which holds this lock too, sees the watch or comes before it.
-    lock_tenant(call.session, call.tenant)
+    lock_tenant(context.session, context.tenant)
     new = add_watch(
-        call.session,
-        call.tenant,
+        context.session,
+        context.tenant,
         ask.name,
         content_id=question.content_id,
         graph_id=graph,
@@ -87,15 +89,17 @@ def post_watch(call: Call) -> Answer:
         max_gpus=ask.max_gpus,
     )
     if not new:
-        known = find_watch(call.session, call.tenant, ask.name)
+        known = find_watch(context.session, context.tenant, ask.name)
         if known.content_id != question.content_id:
             raise Problem("in-use", f"{ask.name} watches another curve: delete it first")
-    elif (used := count_watches(call.session, call.tenant)) > call.room.limit("max_watched"):
-        raise full("max_watched", used - 1, call.room.limit("max_watched"), 1)
-    job, made = job_of(call, question)
-    row = find_watch(call.session, call.tenant, ask.name)
+    elif (used := count_watches(context.session, context.tenant)) > context.room.limit(
+        "max_watched"
+    ):
+        raise full("max_watched", used - 1, context.room.limit("max_watched"), 1)
+    job, made = job_of(context, question)
+    row = find_watch(context.session, context.tenant, ask.name)
     document = {**watch_document(row), "job": job_document(job)}
-    return Answer(
+    return Result(
         201 if new else 200,
         document,
         headers=headers,
@@ -104,40 +108,40 @@ def post_watch(call: Call) -> Answer:
     )
 
 
-def get_watches(call: Call) -> Answer:
-    """All of the tenant's watches."""
-    items = [watch_document(row) for row in watches_of(call.session, call.tenant)]
-    return Answer(document={"schema": "shardwise.page/1", "items": items, "next": None})
+def get_watches(context: RequestContext) -> Result:
+    """Returns all of the tenant's watches."""
+    items = [watch_document(row) for row in watches_of(context.session, context.tenant)]
+    return Result(document={"schema": "shardwise.page/1", "items": items, "next": None})
 
 
-def get_watch(call: Call, name: str) -> Answer:
-    """One watch."""
-    return Answer(document=watch_document(find_watch(call.session, call.tenant, name[:80])))
+def get_watch(context: RequestContext, name: str) -> Result:
+    """Returns one watch."""
+    return Result(document=watch_document(find_watch(context.session, context.tenant, name[:80])))
 
 
-def remove_watch(call: Call, name: str) -> Answer:
+def remove_watch(context: RequestContext, name: str) -> Result:
     """204."""
-    delete_watch(call.session, call.tenant, name[:80])
-    return Answer(204)
+    delete_watch(context.session, context.tenant, name[:80])
+    return Result(204)
 
 
-def get_watch_metrics(call: Call) -> Answer:
-    """The tenant's watched curves in Prometheus' text form."""
-    found = []
-    for row in watches_of(call.session, call.tenant):
-        graph = owned_graph(call.session, call.tenant, row.graph_id)
+def get_watch_metrics(context: RequestContext) -> Result:
+    """Returns the tenant's watched curves in Prometheus' text form."""
+    metrics = []
+    for row in watches_of(context.session, context.tenant):
+        graph = owned_graph(context.session, context.tenant, row.graph_id)
         try:
-            hardware = find_hardware(call.session, call.tenant, row.hardware)
+            hardware = find_hardware(context.session, context.tenant, row.hardware)
         except Problem:
             # Its profile was deleted: one watch less, and the others still have their series.
             continue
-        found.append(Watched(row.name, graph.name, hardware, row.content_id))
-    text = watched_metrics(call.session, call.tenant, found)
-    return Answer(content=text, media_type="text/plain; version=0.0.4")
+        metrics.append(Watched(row.name, graph.name, hardware, row.content_id))
+    text = watched_metrics(context.session, context.tenant, metrics)
+    return Result(content=text, media_type="text/plain; version=0.0.4")
 
 
 def watch_document(row: Watch) -> dict[str, Any]:
-    """A watch as it is shown."""
+    """Returns a watch as it is shown."""
     return {
         "schema": SCHEMA,
         "name": row.name,

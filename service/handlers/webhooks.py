@@ -11,15 +11,15 @@ from typing import Literal
 
 import msgspec
 
+from service.base.json_body import read_object
 from service.base.lookup import LookupFailed, Lookups
+from service.base.problems import Problem
 from service.base.receiver_url import ReceiverUrl, read_receiver_url
 from service.base.receivers import NotReachable, permitted, reach_of
 from service.base.webhook_signing import Keyring, keyring, shown
-from service.edge import Answer, Call
-from service.gang import LAUNCH_ENDED as LAUNCH_STATES
+from service.cluster.gangs import LAUNCH_ENDED as LAUNCH_STATES
+from service.edge.context import RequestContext, Result
 from service.handlers.graphs import paging
-from service.json_body import convert, read_object
-from service.problems import Problem
 from service.store.jobs import COLLECTIONS
 from service.store.pages import by_creation, page
 from service.store.tables import ENDED
@@ -40,6 +40,7 @@ from service.store.webhooks import (
     webhooks_of,
 )
 from shardwise.errors import BadInput
+from shardwise.validation import convert
 
 log = logging.getLogger(__name__)
 MAX_NAME = 200
@@ -76,12 +77,12 @@ class Asked:
     keys: Keyring
 
 
-def parse_webhook(call: Call) -> Asked:
+def parse_webhook(context: RequestContext) -> Asked:
     """Returns the request of the body, its URL checked, before any transaction begins.
 
     Raises `BadInput` for a receiver that must not be reached, or that nobody can reach now.
     """
-    value = read_object(call.body, call.settings.max_json_depth)
+    value = read_object(context.body, context.settings.max_json_depth)
     ask: WebhookRequest = convert(value, WebhookRequest)
     if len(ask.name) > MAX_NAME:
         raise BadInput("too long", field="name", expected=f"at most {MAX_NAME} characters")
@@ -92,14 +93,14 @@ def parse_webhook(call: Call) -> Asked:
         known = tuple(dict.fromkeys(name for event in ask.events for name in by_event[event]))
         _require_some_of(getattr(ask, field), known, field)
     url = read_receiver_url(ask.url)
-    keys = _keys(call)
-    _require_reachable(call, url)
+    keys = _keys(context)
+    _require_reachable(context, url)
     return Asked(ask, url, keys)
 
 
-def _keys(call: Call) -> Keyring:
+def _keys(context: RequestContext) -> Keyring:
     try:
-        keys = keyring(call.settings, make=True)
+        keys = keyring(context.settings, make=True)
     except BadInput as error:
         # It names a file of this host: that is for the log, not for whoever asks.
         log.error("%s", error)
@@ -117,27 +118,27 @@ def _require_some_of(given: Sequence[str], known: tuple[str, ...], field: str) -
         raise BadInput("a name is repeated", field=field)
 
 
-def _require_reachable(call: Call, url: ReceiverUrl) -> None:
+def _require_reachable(context: RequestContext, url: ReceiverUrl) -> None:
     try:
-        found = _LOOKUPS.start(url.host, url.port, call.tenant)
-        permitted(url, found.result(LOOKUP_S), reach_of(call.settings))
+        found = _LOOKUPS.start(url.host, url.port, context.tenant)
+        permitted(url, found.result(LOOKUP_S), reach_of(context.settings))
     except LookupTimeout:
         raise BadInput("its name cannot be looked up in time", field="url") from None
     except (LookupFailed, NotReachable) as error:
         raise BadInput(str(error), field="url", expected="a public https URL") from None
 
 
-def post_webhook(call: Call) -> Answer:
+def post_webhook(context: RequestContext) -> Result:
     """201 with the webhook and its secret, shown this once."""
-    asked: Asked = call.parsed
+    asked: Asked = context.parsed
     fingerprint = asked.keys.newest()
     assert fingerprint is not None, "parse_webhook refuses requests when there is no key"
     webhook, new = make_webhook(
-        call.session,
-        call.tenant,
-        max_webhooks=call.room.limit("max_webhooks"),
-        once_hash=_once_hash(call),
-        once_s=call.settings.idempotency_s,
+        context.session,
+        context.tenant,
+        max_webhooks=context.room.limit("max_webhooks"),
+        once_hash=_once_hash(context),
+        once_s=context.settings.idempotency_s,
         key_fingerprint=fingerprint,
         name=asked.request.name,
         url=asked.request.url,
@@ -150,50 +151,52 @@ def post_webhook(call: Call) -> Answer:
     if webhook.key_fingerprint in asked.keys.keys:
         document["secret"] = shown(asked.keys.secret(webhook.key_fingerprint, webhook.salt))
     headers = {"Location": document["location"]}
-    return Answer(201, document, headers=headers if new else headers | REPLAYED)
+    return Result(201, document, headers=headers if new else headers | REPLAYED)
 
 
 REPLAYED = {"Idempotency-Replayed": "true"}
 
 
-def _once_hash(call: Call) -> str | None:
+def _once_hash(context: RequestContext) -> str | None:
     """Returns what names this request among its repeats; its answer is a secret and not kept."""
-    if call.idempotency_key is None:
+    if context.idempotency_key is None:
         return None
-    return hashlib.sha256(f"{call.idempotency_key}\n".encode() + call.body).hexdigest()
+    return hashlib.sha256(f"{context.idempotency_key}\n".encode() + context.body).hexdigest()
 
 
-def get_webhooks(call: Call) -> Answer:
-    """All of the tenant's webhooks."""
-    rows = webhooks_of(call.session, call.tenant)
-    return Answer(document=page(rows, len(rows), by_creation, webhook_document))
+def get_webhooks(context: RequestContext) -> Result:
+    """Returns all of the tenant's webhooks."""
+    rows = webhooks_of(context.session, context.tenant)
+    return Result(document=page(rows, len(rows), by_creation, webhook_document))
 
 
-def get_webhook(call: Call, webhook_id: str) -> Answer:
-    """One webhook."""
-    return Answer(document=webhook_document(_find(call, webhook_id)))
+def get_webhook(context: RequestContext, webhook_id: str) -> Result:
+    """Returns one webhook."""
+    return Result(document=webhook_document(_find(context, webhook_id)))
 
 
-def remove_webhook(call: Call, webhook_id: str) -> Answer:
+def remove_webhook(context: RequestContext, webhook_id: str) -> Result:
     """204."""
-    delete_webhook(call.session, call.tenant, webhook_id[:80])
-    return Answer(204)
+    delete_webhook(context.session, context.tenant, webhook_id[:80])
+    return Result(204)
 
 
-def post_test(call: Call, webhook_id: str) -> Answer:
+def post_test(context: RequestContext, webhook_id: str) -> Result:
     """202 with the delivery of a test event."""
-    return Answer(202, delivery_document(make_test_delivery(call.session, _find(call, webhook_id))))
+    return Result(
+        202, delivery_document(make_test_delivery(context.session, _find(context, webhook_id)))
+    )
 
 
-def get_deliveries(call: Call, webhook_id: str) -> Answer:
-    """A page of a webhook's deliveries."""
-    place, limit = paging(call)
-    state = call.query.get("state")
+def get_deliveries(context: RequestContext, webhook_id: str) -> Result:
+    """Returns a page of a webhook's deliveries."""
+    place, limit = paging(context)
+    state = context.query.get("state")
     if state is not None and state not in DELIVERY_STATES:
         raise BadInput(f"{state[:40]!r}", field="state", expected=", ".join(DELIVERY_STATES))
-    rows = list_deliveries(call.session, _find(call, webhook_id), place, limit, state)
-    return Answer(document=page(rows, limit, by_creation, delivery_document))
+    rows = list_deliveries(context.session, _find(context, webhook_id), place, limit, state)
+    return Result(document=page(rows, limit, by_creation, delivery_document))
 
 
-def _find(call: Call, webhook_id: str) -> Webhook:
-    return find_webhook(call.session, call.tenant, webhook_id[:80])
+def _find(context: RequestContext, webhook_id: str) -> Webhook:
+    return find_webhook(context.session, context.tenant, webhook_id[:80])

@@ -1,1 +1,1 @@
-"""The server under the application: connections, heads of requests, TLS, all within bounds."""
+"""The server and its commands: connections, heads of requests, TLS, broker, backup, start."""

@@ -7,7 +7,7 @@ import ssl
 import threading
 from pathlib import Path
 
-from service.settings import Settings
+from service.base.settings import Settings
 from shardwise.errors import BadInput
 
 log = logging.getLogger(__name__)

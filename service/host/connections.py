@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.addresses import counted_address, plain_address, trusted_networks
+from service.base.addresses import counted_address, plain_address, trusted_networks
 
 
 class Slot:
@@ -90,7 +90,7 @@ class Connections:
         return True
 
     def _who(self, address: str) -> str | None:
-        """What an address is counted by; None for one that is not counted."""
+        """Returns what an address is counted by; None for one that is not counted."""
         found = plain_address(address)
         if found is not None and any(found in network for network in self._uncounted):
             return None

@@ -31,8 +31,8 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from service.base.problems import MEDIA_TYPE, Problem, encode
 from service.host.connections import Connections, Slot
-from service.problems import MEDIA_TYPE, Problem, encode
 
 log = logging.getLogger(__name__)
 MAX_HEADERS = 200
@@ -442,7 +442,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _client_name(transport: asyncio.Transport) -> str | None:
-    """The subject of the client's certificate, if it showed one that was verified."""
+    """Returns the subject of the client's certificate, if it showed one that was verified."""
     shown = transport.get_extra_info("ssl_object").getpeercert()
     if not shown:
         return None
@@ -450,7 +450,7 @@ def _client_name(transport: asyncio.Transport) -> str | None:
 
 
 def _sent(problem: Problem, default_headers: list[tuple[bytes, bytes]]) -> bytes:
-    """A problem as the bytes of an answer."""
+    """Returns a problem as the bytes of an answer."""
     request_id = secrets.token_hex(16)
     body = encode(problem.document(request_id))
     headers = [

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from service.base.settings import Settings
+from service.edge.metrics import Metrics
 from service.host.certificates import Certificates
 from service.host.connections import Connections
 from service.host.http_protocol import BoundedProtocol, Bounds
 from service.host.open_files import raise_open_files
 from service.host.tls_protocol import TlsProtocol
-from service.metrics import Metrics
-from service.settings import Settings
 
 
 def protocol_of(

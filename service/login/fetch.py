@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from service.login.required import is_safe
-from service.problems import Problem
+from service.base.login_required import is_safe
+from service.base.problems import Problem
 
 log = logging.getLogger(__name__)
 MAX_ANSWER_BYTES = 2**20
@@ -24,7 +24,10 @@ AT_ONCE = 16
 
 
 def unreachable(reason: str) -> Problem:
-    """The problem of a provider that does not do its part; the reason is for the log alone."""
+    """Returns the problem of a provider that does not do its part.
+
+    The reason is for the log alone.
+    """
     log.warning("the identity provider: %s", reason)
     headers = {"Retry-After": "5"}
     return Problem("unavailable", "the identity provider cannot be used just now", headers=headers)

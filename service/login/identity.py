@@ -72,7 +72,7 @@ def actor_of(subject: str, name: str) -> str:
 
 
 def _name(claims: Mapping[str, Any]) -> str:
-    """What people call him or her; empty if the provider does not say."""
+    """Returns what people call him or her; empty if the provider does not say."""
     for name in NAMES:
         text = claims.get(name)
         if isinstance(text, str) and text.strip():

@@ -13,18 +13,17 @@ from urllib.parse import quote_plus
 from authlib.oauth2.rfc6749.parameters import prepare_grant_uri
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
-from service.auth import TENANT_HEADER
+from service.base.pools import Pools
+from service.base.problems import Problem
 from service.base.recent import remember
+from service.base.settings import Settings
 from service.login.attempt import Attempt
 from service.login.fetch import Fetcher, unreachable
 from service.login.identity import Identity, actor_of, groups_of, identity_of, key_id_of
 from service.login.provider import Provider
 from service.login.rules import Rules, read_rules
-from service.login.signed_in import SignedIn
+from service.login.signed_in import TENANT_HEADER, SignedIn
 from service.login.tokens import TokenRefused, access_token_claims, id_token_claims, is_jwt
-from service.pools import Pools
-from service.problems import Problem
-from service.settings import Settings
 from service.store.database import Database
 from service.store.keys import Principal, make_tenant
 from service.store.records import record
@@ -163,7 +162,7 @@ class Logins:
     async def _user_info(
         self, metadata: dict[str, Any], access_token: str, subject: str
     ) -> dict[str, Any]:
-        """What the provider says further of the same subject (OpenID Connect Core 5.3)."""
+        """Returns what the provider says further of the same subject (OpenID Connect Core 5.3)."""
         endpoint = metadata.get("userinfo_endpoint")
         if endpoint is None:
             return {}
@@ -309,14 +308,14 @@ class Logins:
         return None if row is None else row.limits
 
     def _make(self, tenant: str) -> dict[str, Any]:
-        """The limits of a tenant that is made when somebody first comes for it."""
+        """Returns the limits of a tenant that is made when somebody first comes for it."""
         with self._database.write() as session:
             make_tenant(session, tenant)
             return session.get_one(Tenant, tenant).limits
 
 
 def _by_post(how: str, metadata: dict[str, Any]) -> bool:
-    """Whether the client's secret goes into the form; Basic is every provider's default."""
+    """Returns whether the client's secret goes into the form; Basic is every provider's default."""
     if how != "auto":
         return how == "post"
     methods = metadata.get("token_endpoint_auth_methods_supported")
@@ -356,5 +355,5 @@ def _which(tenant: str | None, tenants: list[str]) -> str:
 
 
 def _digest(text: str) -> bytes:
-    """What a secret is remembered by: itself it is not kept."""
+    """Returns what a secret is remembered by: itself it is not kept."""
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()

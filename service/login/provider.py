@@ -10,8 +10,8 @@ from typing import Any
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, Key, OKPKey, RSAKey
 
+from service.base.problems import Problem
 from service.login.fetch import unreachable
-from service.problems import Problem
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 KEPT_S = 3600.0
@@ -97,7 +97,7 @@ class Provider:
 
 
 def _checked(found: dict[str, Any], status: int, issuer: str) -> dict[str, Any]:
-    """The metadata, if it is the issuer's own and complete."""
+    """Returns the metadata, if it is the issuer's own and complete."""
     if status != 200:
         raise unreachable(f"no metadata, status {status}")
     if found.get("issuer") != issuer:
@@ -109,7 +109,10 @@ def _checked(found: dict[str, Any], status: int, issuer: str) -> dict[str, Any]:
 
 
 def _usable(document: Any) -> Key | None:
-    """A public key that may sign; None for what is not one, such as a secret or a short key."""
+    """Returns a public key that may sign.
+
+    None for what is not one, such as a secret or a short key.
+    """
     if not isinstance(document, dict) or document.get("kty") not in ("RSA", "EC", "OKP"):
         return None
     if document.get("use") not in (None, "sig"):

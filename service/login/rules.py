@@ -52,11 +52,11 @@ class Rules:
     def tenants(self, groups: Iterable[str]) -> dict[str, frozenset[str]]:
         """Returns the scopes by tenant that somebody with these groups has."""
         mine = set(groups)
-        found: dict[str, frozenset[str]] = {}
+        tenants: dict[str, frozenset[str]] = {}
         for rule in self._rules:
             if rule.group in mine:
-                found[rule.tenant] = found.get(rule.tenant, frozenset()).union(rule.scopes)
-        return found
+                tenants[rule.tenant] = tenants.get(rule.tenant, frozenset()).union(rule.scopes)
+        return tenants
 
 
 def read_rules(file: str) -> Rules:

@@ -8,6 +8,9 @@ from starlette.requests import Request
 
 from service.store.keys import Principal
 
+TENANT_HEADER = "shardwise-tenant"
+"""Which of its tenants an access token is used in; a key has one alone."""
+
 CARRIED = "shardwise.signed_in"
 """Where a request's ASGI scope has it. No header can: the server fills only the standard ones."""
 

@@ -9,7 +9,7 @@ from shardwise.hardware import list_builtin, load_hardware
 
 
 def profile_address(hardware_id: str) -> str:
-    """The page of a profile: built-in ones are found by their names alone."""
+    """Returns the page of a profile: built-in ones are found by their names alone."""
     return f"/hardware/{quote(_builtin().get(hardware_id, hardware_id), safe='')}"
 
 

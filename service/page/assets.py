@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fastapi import Request, Response
 
-from service.problems import not_found
+from service.base.problems import not_found
 
 PLOTLY = "plotly.min.js"
 FOLDER = Path(__file__).parent / "static"
@@ -31,13 +31,13 @@ class Asset:
 
 
 def names() -> list[str]:
-    """What there is."""
+    """Returns what there is."""
     return [PLOTLY, *sorted(path.name for path in FOLDER.iterdir() if path.suffix in _TYPES)]
 
 
 @cache
 def asset(name: str) -> Asset:
-    """The file of a name; a `not-found` problem otherwise."""
+    """Returns the file of a name; a `not-found` problem otherwise."""
     if name not in names():
         raise not_found("file", name[:80])
     content = _path(name).read_bytes()
@@ -46,17 +46,17 @@ def asset(name: str) -> Asset:
 
 @cache
 def digest(name: str) -> str:
-    """A short digest of a file's content."""
+    """Returns a short digest of a file's content."""
     return hashlib.sha256(_path(name).read_bytes()).hexdigest()[:16]
 
 
 def address(name: str) -> str:
-    """The path of a file, for templates."""
+    """Returns the path of a file, for templates."""
     return f"/assets/{name}?{digest(name)}"
 
 
 def serve_asset(request: Request, name: str) -> Response:
-    """A file, as it is kept or unpacked."""
+    """Returns a file, as it is kept or unpacked."""
     found = asset(name)
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable"

@@ -11,14 +11,14 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException
 from starlette.types import Message
 
-from service.body import read_body
-from service.page.inner import inner_request
-from service.pools import expected_bytes
-from service.problems import Problem
-from service.search_options import NAMES
-from service.settings import parse_size
-from service.state import state_of
+from service.base.pools import expected_bytes
+from service.base.problems import Problem
+from service.edge.body import read_body
+from service.edge.state import state_of
+from service.page.inner import page_caller
+from service.questions.search_options import NAMES
 from shardwise.errors import BadInput
+from shardwise.sizes import parse_size
 
 MAX_FIELDS = 200
 _FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
@@ -27,7 +27,7 @@ _FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 async def read_form(request: Request, scope: str = "submit") -> FormData:
     """The fields and files of a form, from whoever may send it, within the limit of bodies."""
     state = state_of(request)
-    principal = await state.gate.admit(inner_request(request), scope)
+    principal = await state.gate.admit(page_caller(request), scope)
     kind = request.headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() not in _FORMS:
         raise Problem("unsupported-media-type", "not a form", expected=" or ".join(_FORMS))
@@ -48,7 +48,7 @@ async def read_form(request: Request, scope: str = "submit") -> FormData:
 
 
 async def file_of(form: FormData, name: str) -> tuple[str, bytes] | None:
-    """A file that was chosen: its name and content."""
+    """Returns a file that was chosen: its name and content."""
     found = form.get(name)
     if not isinstance(found, UploadFile) or not found.filename:
         return None
@@ -56,7 +56,7 @@ async def file_of(form: FormData, name: str) -> tuple[str, bytes] | None:
 
 
 def texts(form: FormData) -> dict[str, str]:
-    """The fields that are filled in; boxes of one name are joined by commas."""
+    """Returns the fields that are filled in; boxes of one name are joined by commas."""
     found: dict[str, str] = {}
     for name, value in form.multi_items():
         if isinstance(value, str) and value.strip():
@@ -65,7 +65,7 @@ def texts(form: FormData) -> dict[str, str]:
 
 
 def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
-    """The body of `POST /v1/frontiers`, `curves`, `plans` or `quotes`, by the field `kind`."""
+    """Returns the body of `POST /v1/frontiers`, `curves`, `plans` or `quotes`, by `kind`."""
     kind = values.get("kind", "frontier")
     body: dict[str, Any] = {"graph": _needed(values, "graph", "a graph")}
     if kind == "quote":
@@ -88,7 +88,7 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
 
 
 def options_of(values: Mapping[str, str]) -> dict[str, Any]:
-    """The options that are filled in, of those that this release has."""
+    """Returns the options that are filled in, of those that this release has."""
     options: dict[str, Any] = {}
     for name, reads in _OPTIONS.items():
         if name in NAMES and name in values:
@@ -108,14 +108,14 @@ def set_if(body: dict[str, Any], values: Mapping[str, str], name: str, reads: An
 
 
 def whole(text: str, field: str) -> int:
-    """A whole number from 0; BadInput with the field."""
+    """Returns a whole number from 0; BadInput with the field."""
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise BadInput(f"{text[:40]!r}", field=field, expected="a whole number")
     return int(text)
 
 
 def number(text: str, field: str) -> float:
-    """A finite number; BadInput with the field."""
+    """Returns a finite number; BadInput with the field."""
     try:
         value = float(text)
     except ValueError:
@@ -126,13 +126,8 @@ def number(text: str, field: str) -> float:
 
 
 def size(text: str, field: str) -> float:
-    """Bytes of a size such as `14.5GB`; BadInput with the field."""
-    try:
-        return float(parse_size(text))
-    except ValueError:
-        raise BadInput(
-            f"{text[:40]!r}", field=field, expected="a size such as 14.5GB or 16GiB"
-        ) from None
+    """Returns the bytes of a size such as `14.5GB`. Raises `BadInput`, naming the field."""
+    return float(parse_size(text, field))
 
 
 def _wholes(text: str, field: str) -> list[int]:
@@ -148,7 +143,7 @@ def _flag(text: str, field: str) -> bool:
 
 
 def lines(text: str, field: str) -> list[str]:
-    """The lines that hold something."""
+    """Returns the lines that hold something."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

@@ -1,75 +1,84 @@
-"""The page asks as a client does: its requests go through the edge of the HTTP calls.
+"""The page's calls of the edge: made of what a browser sent, answered with documents.
 
-Admission, limits, audit, quotas and tenants are the edge's; the page translates forms into
-bodies, and documents into HTML. A cookie's key becomes the `Authorization` header here and nowhere
-else; who is signed in by a session goes along in the request's scope.
+Admission, limits, audit, quotas and tenants are the edge's; the page translates forms into bodies,
+and documents into HTML. A cookie's key becomes a credential here and nowhere else; who is signed in
+by a session goes along with the call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 from fastapi import Request, Response
-from starlette.types import Message
+from starlette.datastructures import QueryParams
 
-from service.edge import Answer, Call, Handler, change, look
-from service.login.signed_in import CARRIED, carried
+from service.base.pools import gone_of
+from service.base.settings import Settings
+from service.edge import perform
+from service.edge.body import decoded
+from service.edge.call import Call, Caller
+from service.edge.context import Handler, RequestContext, Result
+from service.edge.http import caller_of, encode, response_of
+from service.edge.state import State, state_of
 from service.page.session import presented_key
-from service.state import State
 from service.store.keys import Principal
-
-_NOT_PASSED_ON = {
-    b"content-type",
-    b"content-length",
-    b"content-encoding",
-    b"if-none-match",
-    b"cookie",
-}
 
 
 def listed(request: Request, limit: str) -> dict[str, str]:
-    """The query of a list's page: what a form was sent to shows the first one."""
+    """Returns the query of a list's page: what a form was sent to shows the first one."""
     cursor = request.query_params.get("cursor") if request.method != "POST" else None
     return {"limit": limit, **({"cursor": cursor} if cursor else {})}
 
 
-def inner_request(
+def page_caller(request: Request, key: str | None = None) -> Caller:
+    """Returns who is at the page: by this key, by the session, or by the cookie's key."""
+    caller = caller_of(request)
+    if key is None and caller.signed_in is None:
+        key = presented_key(request)
+    elif key is not None:
+        caller = replace(caller, signed_in=None)
+    return caller if key is None else replace(caller, authorization=f"Bearer {key}")
+
+
+def page_call(
     request: Request,
     *,
     query: dict[str, str] | None = None,
     body: bytes = b"",
     content_type: str = "",
-    key: str | None = None,
-) -> Request:
-    """The request as an HTTP client would send it, with the session's key (or this one)."""
-    headers = [(name, value) for name, value in request.headers.raw if name not in _NOT_PASSED_ON]
-    person = carried(request) if key is None else None
-    key = key or (presented_key(request) if person is None else None)
-    if key is not None:
-        headers = [(name, value) for name, value in headers if name != b"authorization"]
-        headers.append((b"authorization", f"Bearer {key}".encode()))
-    if content_type:
-        headers.append((b"content-type", content_type.encode()))
-    scope = {
-        **request.scope,
-        "headers": headers,
-        "query_string": urlencode(query or {}).encode(),
-        CARRIED: person,
-    }
-    sent = False
+) -> Call:
+    """Returns a call for whoever is at the page, with this query and this body."""
+    text = urlencode(query or {})
+    return Call(
+        caller=page_caller(request),
+        path=request.scope["path"],
+        gone=gone_of(request),
+        query=QueryParams(text),
+        query_string=text.encode(),
+        body=_FormBody(body, state_of(request).settings),
+        content_type=content_type,
+    )
 
-    async def receive() -> Message:
-        nonlocal sent
-        if sent:
-            return await request.receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
 
-    return Request(scope, receive)
+class _FormBody:
+    """A body that came in a form, which the edge has made room for."""
+
+    expected_bytes = 0
+
+    def __init__(self, content: bytes, settings: Settings) -> None:
+        self._content = content
+        self._settings = settings
+
+    async def read(self) -> bytes:
+        """Returns the content; of a file that is gzip (graph.json.gz), what is in it."""
+        settings = self._settings
+        return await decoded(
+            self._content, "identity", settings.max_body_bytes, settings.max_gzip_ratio
+        )
 
 
 @dataclass(frozen=True)
@@ -90,9 +99,27 @@ async def read(
     before: Callable[[State], None] | None = None,
     scope: str = "read",
 ) -> Any:
-    """The document that a reading call gives; `scope` and `before` as in `look`."""
-    answer = await look(inner_request(request, query=query), handler, scope, before)
-    return msgspec.json.decode(answer.body)
+    """Returns the document that a reading call gives; arguments as in `perform.read`."""
+    result = await perform.read(
+        state_of(request), page_call(request, query=query), handler, scope, before, _as_document
+    )
+    return result.document
+
+
+async def as_json(
+    request: Request, handler: Handler, query: dict[str, str] | None = None
+) -> Response:
+    """Returns the answer of a reading call as JSON, for scripts and for people who save it."""
+    return response_of(
+        await perform.read(
+            state_of(request), page_call(request, query=query), handler, finish=encode
+        )
+    )
+
+
+def _as_document(result: Result) -> None:
+    # What is stored goes out as it is stored: it is text already.
+    result.document = msgspec.json.decode(result.sent())
 
 
 async def read_and_rights(
@@ -102,18 +129,18 @@ async def read_and_rights(
     before: Callable[[State], None] | None = None,
     scope: str = "read",
 ) -> tuple[Any, Rights]:
-    """The document that a reading call gives, and what its asker may do."""
+    """Returns the document that a reading call gives, and what its asker may do."""
     seen: list[Rights] = []
 
-    def handle(call: Call) -> Answer:
-        seen.append(rights_of(call.principal))
-        return handler(call)
+    def handle(context: RequestContext) -> Result:
+        seen.append(rights_of(context.principal))
+        return handler(context)
 
     return await read(request, handle, query, before, scope), seen[0]
 
 
 def rights_of(who: Principal) -> Rights:
-    """What a principal may do."""
+    """Returns what a principal may do."""
     return Rights(
         who.may("submit"), who.may("admin"), who.may("operator"), who.tenant, who.kind == "open"
     )
@@ -128,10 +155,18 @@ async def send(
     body: bytes = b"",
     content_type: str = "",
     query: dict[str, str] | None = None,
-    parse: Callable[[Call], Any] | None = None,
+    parse: Callable[[RequestContext], Any] | None = None,
     secret: bool = False,
     upload: bool = False,
-) -> Response:
-    """The answer of a call that stores, starts, cancels or deletes; the rest as in `change`."""
-    inner = inner_request(request, query=query, body=body, content_type=content_type)
-    return await change(inner, handler, action, scope, parse=parse, secret=secret, upload=upload)
+) -> Result:
+    """Returns the result of a call that stores, starts, cancels or deletes something.
+
+    Arguments are those of `perform.write`; the result's document is made of JSON's values.
+    """
+    call = page_call(request, query=query, body=body, content_type=content_type)
+    result = await perform.write(
+        state_of(request), call, handler, action, scope, parse, secret=secret, upload=upload
+    )
+    if result.sent():
+        _as_document(result)
+    return result

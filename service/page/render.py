@@ -16,12 +16,12 @@ from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
+from service.edge.state import state_of
 from service.login.signed_in import carried
 from service.page import units
 from service.page.addresses import profile_address
 from service.page.assets import address
 from service.page.session import has_session, presented_key
-from service.state import state_of
 from service.store.keys import Principal
 from shardwise import __version__
 
@@ -43,7 +43,7 @@ HEADERS = {
 
 @cache
 def environment() -> Environment:
-    """The templates; an undefined name is a defect, never an empty place."""
+    """Returns the templates; an undefined name is a defect, never an empty place."""
     found = Environment(
         loader=PackageLoader("service.page", "templates"),
         autoescape=select_autoescape(default=True, default_for_string=True),
@@ -61,19 +61,19 @@ def environment() -> Environment:
 
 
 async def respond(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
-    """A page; rendering is done beside the event loop."""
+    """Returns a page; rendering is done beside the event loop."""
     return await beside(request, page, request, template, status, values)
 
 
 async def beside(request: Request, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-    """What `act` gives, called among the page's threads; each key has a share of them."""
+    """Returns what `act` gives, called among the page's threads; each key has a share of them."""
     address = request.client.host if request.client is not None else ""
     who = presented_key(request) or address
     return await state_of(request).pools.pages.run(who, act, *args, **keywords)
 
 
 def page(request: Request, template: str, status: int, values: dict[str, Any]) -> Response:
-    """A page with its headers."""
+    """Returns a page with its headers."""
     nonce = secrets.token_urlsafe(16)
     text = (
         environment()
@@ -93,7 +93,7 @@ def page(request: Request, template: str, status: int, values: dict[str, Any]) -
 
 
 def administers(request: Request) -> list[tuple[str, str]]:
-    """The administrator's pages that whoever was admitted to this request may open."""
+    """Returns the administrator's pages that whoever was admitted to this request may open."""
     who = getattr(request.state, "principal", None)
     if not isinstance(who, Principal) or not who.may("admin"):
         return []
@@ -102,7 +102,7 @@ def administers(request: Request) -> list[tuple[str, str]]:
 
 
 def breakable(name: str) -> Markup:
-    """A long name that may be broken after its dots and underscores."""
+    """Returns a long name that may be broken after its dots and underscores."""
     parts = re.split(r"(?<=[._-])", name)
     return Markup("<wbr>").join(escape(part) for part in parts)
 

@@ -9,10 +9,10 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from service.logs import REQUEST_ID
+from service.base.logs import REQUEST_ID
+from service.base.problems import Problem, problem_of
 from service.page.render import redirect, respond
 from service.page.session import find_person, require_same_origin
-from service.problems import Problem, problem_of
 from shardwise.errors import ShardwiseError
 
 Handle = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -22,7 +22,7 @@ class PageRoute(APIRoute):
     """Whoever is not signed in is led to the sign-in page."""
 
     def get_route_handler(self) -> Handle:
-        """The endpoint with what stands around it."""
+        """Returns the endpoint with what stands around it."""
         endpoint = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
@@ -39,7 +39,7 @@ class PageRoute(APIRoute):
 
 
 async def error_page(request: Request, problem: Problem) -> Response:
-    """What went wrong, in words; 401 leads to the sign-in page."""
+    """Returns what went wrong, in words; 401 leads to the sign-in page."""
     if problem.slug == "unauthenticated":
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         back = f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""

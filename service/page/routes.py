@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from service.edge.state import state_of
 from service.page.assets import serve_asset
-from service.page.inner import inner_request
+from service.page.inner import page_caller
 from service.page.render import beside
 from service.page.route import PageRoute
 from service.page.views import (
@@ -25,7 +26,6 @@ from service.page.views import (
     tenants,
     usage,
 )
-from service.state import state_of
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -87,5 +87,5 @@ router.add_api_route("/sign-out", signing.leave, methods=["POST"])
 @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
 async def assets(request: Request, name: str) -> Response:
     """A script, a style sheet or a picture; for everybody."""
-    await state_of(request).gate.admit_anyone(inner_request(request))
+    await state_of(request).gate.admit_anyone(page_caller(request))
     return await beside(request, serve_asset, request, name)

@@ -22,10 +22,11 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.addresses import address_of
+from service.base.addresses import address_of
+from service.base.problems import Problem
+from service.edge.http import caller_of
+from service.edge.state import state_of
 from service.login.signed_in import CARRIED
-from service.problems import Problem
-from service.state import state_of
 
 if TYPE_CHECKING:
     from service.login.logins import Logins
@@ -43,20 +44,20 @@ _SECRET = 43
 
 
 def presented_key(request: Request) -> str | None:
-    """The key of the cookie, if there is one that could be a key."""
+    """Returns the key of the cookie, if there is one that could be a key."""
     text = request.cookies.get(COOKIE, "")
     return text if 0 < len(text) <= MAX_KEY and text.isascii() and text.isprintable() else None
 
 
 def remember_key(request: Request, response: Response, key: str) -> None:
-    """Sign in with the answer."""
+    """Signs in with the answer."""
     response.set_cookie(
         COOKIE, key, httponly=True, samesite="strict", secure=_by_https(request), path="/"
     )
 
 
 def forget_key(request: Request, response: Response) -> None:
-    """Sign out with the answer."""
+    """Signs out with the answer."""
     response.delete_cookie(
         COOKIE, httponly=True, samesite="strict", secure=_by_https(request), path="/"
     )
@@ -70,10 +71,10 @@ async def find_person(request: Request) -> None:
     # As of keys: who has not been in force is counted before the database is asked.
     known = state.logins.remembers(secret)
     if not known:
-        await state.gate.count_stranger(request)
+        await state.gate.count_stranger(caller_of(request))
     found = await state.logins.find(secret, address_of(request))
     if found is not None and not known:
-        state.gate.is_no_stranger(request)
+        state.gate.is_no_stranger(caller_of(request))
     request.scope[CARRIED] = found
 
 
@@ -154,7 +155,7 @@ def require_same_origin(request: Request) -> None:
 
 
 def own_path(text: str) -> str:
-    """Where to go after signing in: a path of this service, never another host."""
+    """Returns where to go after signing in: a path of this service, never another host."""
     parts = urlsplit(text)
     inside = text.startswith("/") and not text.startswith(("//", "/\\"))
     if parts.scheme or parts.netloc or not inside or any(c < " " for c in text):

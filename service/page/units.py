@@ -65,7 +65,7 @@ def percent(value: float | None) -> str:
 
 
 def moment(text: str | None) -> str:
-    """A time of a document, to the second, in UTC."""
+    """Returns a time of a document, to the second, in UTC."""
     if not text:
         return MISSING
     found = datetime.datetime.fromisoformat(text)
@@ -73,7 +73,7 @@ def moment(text: str | None) -> str:
 
 
 def ago(text: str | None) -> str:
-    """How long a time of a document is past: `40 s ago`."""
+    """Returns how long a time of a document is past: `40 s ago`."""
     if not text:
         return MISSING
     past_s = (_now() - datetime.datetime.fromisoformat(text)).total_seconds()
@@ -87,7 +87,7 @@ def ago(text: str | None) -> str:
 
 
 def off(value: float | None) -> str:
-    """A relative error with its sign: `+3.2 %`."""
+    """Returns a relative error with its sign: `+3.2 %`."""
     if value is None:
         return MISSING
     return f"{100 * value:+.1f} %".replace("-", "−")
@@ -104,7 +104,7 @@ def rate(value: float | None) -> str:
 
 
 def short(text: Any, letters: int = 12) -> str:
-    """The beginning of an id."""
+    """Returns the beginning of an id."""
     bare = str(text).removeprefix("sha256:")
     return bare if len(bare) <= letters else bare[:letters] + "…"
 

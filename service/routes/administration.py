@@ -6,11 +6,12 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
-from service import administration_openapi as doc
-from service.edge import change, look
+from service.edge.http import call_of, read, write
+from service.edge.state import state_of
 from service.handlers import audit, keys, tenants
 from service.handlers.audit import FORMATS, LINES
-from service.tenant_archive import export_tenant
+from service.handlers.tenant_archive import export_tenant
+from service.openapi import administration_openapi as doc
 from shardwise.errors import BadInput
 
 me_router = APIRouter(prefix="/v1/me", tags=["keys"])
@@ -23,13 +24,13 @@ ROUTERS = (me_router, keys_router, audit_router, tenants_router)
 @me_router.get("", **doc.get_me)
 async def get_me(request: Request) -> Response:
     """Who asks: the tenant, the key with its scopes and expiry, and the limits in force."""
-    return await look(request, keys.get_me)
+    return await read(request, keys.get_me)
 
 
 @keys_router.get("", **doc.list_keys)
 async def get_keys(request: Request) -> Response:
     """The tenant's keys without their secrets, newest first; agents' own are not among them."""
-    return await look(request, keys.get_keys, "admin")
+    return await read(request, keys.get_keys, "admin")
 
 
 @keys_router.post("", **doc.post_key)
@@ -38,13 +39,13 @@ async def post_key(request: Request) -> Response:
 
     A repeat with the same Idempotency-Key gets another key and revokes the first, if it is unused.
     """
-    return await change(request, keys.post_key, "keys.create", "admin", keys.parse_key, secret=True)
+    return await write(request, keys.post_key, "keys.create", "admin", keys.parse_key, secret=True)
 
 
 @keys_router.get("/{key_id}", **doc.get_key)
 async def get_key(request: Request, key_id: str) -> Response:
     """One key, without its secret."""
-    return await look(request, partial(keys.get_key, key_id=key_id), "admin")
+    return await read(request, partial(keys.get_key, key_id=key_id), "admin")
 
 
 @keys_router.post("/{key_id}/rotate", **doc.rotate_key)
@@ -55,13 +56,13 @@ async def rotate_key(request: Request, key_id: str) -> Response:
     and revokes the first, if it is unused.
     """
     handler = partial(keys.rotate_key, key_id=key_id)
-    return await change(request, handler, "keys.rotate", "admin", keys.parse_rotation, secret=True)
+    return await write(request, handler, "keys.rotate", "admin", keys.parse_rotation, secret=True)
 
 
 @keys_router.delete("/{key_id}", **doc.delete_key)
 async def delete_key(request: Request, key_id: str) -> Response:
     """Revoke a key; every process refuses it within a few seconds."""
-    return await change(request, partial(keys.remove_key, key_id=key_id), "keys.revoke", "admin")
+    return await write(request, partial(keys.remove_key, key_id=key_id), "keys.revoke", "admin")
 
 
 @audit_router.get("", **doc.get_audit)
@@ -70,19 +71,19 @@ async def get_audit(request: Request) -> Response:
 
     A tenant's administrator reads its own audit, an operator any tenant's.
     """
-    return await look(request, partial(audit.get_audit, lines=_wants_lines(request)), "admin")
+    return await read(request, partial(audit.get_audit, lines=_wants_lines(request)), "admin")
 
 
 @tenants_router.get("", **doc.list_tenants)
 async def get_tenants(request: Request) -> Response:
     """All tenants, newest first."""
-    return await look(request, tenants.get_tenants, "operator")
+    return await read(request, tenants.get_tenants, "operator")
 
 
 @tenants_router.post("", **doc.post_tenant)
 async def post_tenant(request: Request) -> Response:
     """Make a tenant; one that is there stays as it is."""
-    return await change(
+    return await write(
         request, tenants.post_tenant, "tenants.create", "operator", tenants.parse_tenant
     )
 
@@ -90,14 +91,14 @@ async def post_tenant(request: Request) -> Response:
 @tenants_router.get("/{tenant}", **doc.get_tenant)
 async def get_tenant(request: Request, tenant: str) -> Response:
     """A tenant with the limits in force and what it uses: one's own, or an operator's any."""
-    return await look(request, partial(tenants.get_tenant, tenant=tenant), "admin")
+    return await read(request, partial(tenants.get_tenant, tenant=tenant), "admin")
 
 
 @tenants_router.patch("/{tenant}", **doc.patch_tenant)
 async def patch_tenant(request: Request, tenant: str) -> Response:
     """Give a tenant its own values of limits, or with null the settings' again."""
     handler = partial(tenants.patch_tenant, tenant=tenant)
-    return await change(request, handler, "tenants.limit", "operator", tenants.parse_limits)
+    return await write(request, handler, "tenants.limit", "operator", tenants.parse_limits)
 
 
 @tenants_router.delete("/{tenant}", **doc.delete_tenant)
@@ -108,40 +109,40 @@ async def delete_tenant(request: Request, tenant: str) -> Response:
     """
     confirmed = request.headers.get(tenants.CONFIRM_HEADER)
     handler = partial(tenants.remove_tenant, tenant=tenant, confirmed=confirmed)
-    return await change(request, handler, "tenants.delete", "operator")
+    return await write(request, handler, "tenants.delete", "operator")
 
 
 @tenants_router.get("/{tenant}/export", **doc.export_tenant)
 async def get_export(request: Request, tenant: str) -> Response:
     """All that a tenant has, as JSON documents in a tar.gz: one's own, or an operator's any."""
-    return await export_tenant(request, tenant)
+    return await export_tenant(state_of(request), call_of(request), tenant)
 
 
 @tenants_router.get("/{tenant}/keys", **doc.list_keys)
 async def get_tenant_keys(request: Request, tenant: str) -> Response:
     """A tenant's keys without their secrets."""
-    return await look(request, partial(keys.get_keys, tenant=tenant), "operator")
+    return await read(request, partial(keys.get_keys, tenant=tenant), "operator")
 
 
 @tenants_router.post("/{tenant}/keys", **doc.post_key)
 async def post_tenant_key(request: Request, tenant: str) -> Response:
     """A new key of a tenant, which is shown this once."""
     handler = partial(keys.post_key, tenant=tenant)
-    return await change(request, handler, "keys.create", "operator", keys.parse_key, secret=True)
+    return await write(request, handler, "keys.create", "operator", keys.parse_key, secret=True)
 
 
 @tenants_router.get("/{tenant}/keys/{key_id}", **doc.get_key)
 async def get_tenant_key(request: Request, tenant: str, key_id: str) -> Response:
     """One key of a tenant, without its secret."""
     handler = partial(keys.get_key, key_id=key_id, tenant=tenant)
-    return await look(request, handler, "operator")
+    return await read(request, handler, "operator")
 
 
 @tenants_router.post("/{tenant}/keys/{key_id}/rotate", **doc.rotate_key)
 async def rotate_tenant_key(request: Request, tenant: str, key_id: str) -> Response:
     """A new key in the place of another one of a tenant, which is shown this once."""
     handler = partial(keys.rotate_key, key_id=key_id, tenant=tenant)
-    return await change(
+    return await write(
         request, handler, "keys.rotate", "operator", keys.parse_rotation, secret=True
     )
 
@@ -150,7 +151,7 @@ async def rotate_tenant_key(request: Request, tenant: str, key_id: str) -> Respo
 async def delete_tenant_key(request: Request, tenant: str, key_id: str) -> Response:
     """Revoke a key of a tenant."""
     handler = partial(keys.remove_key, key_id=key_id, tenant=tenant)
-    return await change(request, handler, "keys.revoke", "operator")
+    return await write(request, handler, "keys.revoke", "operator")
 
 
 def _wants_lines(request: Request) -> bool:

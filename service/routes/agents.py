@@ -6,10 +6,10 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
-from service import launch_openapi as doc
-from service.agent_edge import assignment, enrol_agent, from_agent
-from service.edge import change, look
+from service.edge.http import read, write
 from service.handlers import agents as handlers
+from service.handlers.agent_calls import assignment, enrol_agent, from_agent
+from service.openapi import launch_openapi as doc
 
 router = APIRouter(prefix="/v1/agents", tags=["agents"])
 
@@ -21,7 +21,7 @@ async def post_token(request: Request) -> Response:
     A repeat with the same Idempotency-Key gets another token and makes the first worthless.
     """
     parse = handlers.parse_token
-    return await change(
+    return await write(
         request, handlers.post_token, "agents.token", "admin", parse=parse, secret=True
     )
 
@@ -39,20 +39,20 @@ async def post_agent(request: Request) -> Response:
 @router.get("", **doc.list_agents)
 async def get_agents(request: Request) -> Response:
     """The agents, newest first."""
-    return await look(request, handlers.get_agents)
+    return await read(request, handlers.get_agents)
 
 
 @router.get("/{agent_id}", **doc.get_agent)
 async def get_agent(request: Request, agent_id: str) -> Response:
     """One agent: its state, inventory and jobs."""
-    return await look(request, partial(handlers.get_agent, agent_id=agent_id))
+    return await read(request, partial(handlers.get_agent, agent_id=agent_id))
 
 
 @router.delete("/{agent_id}", **doc.delete_agent)
 async def delete_agent(request: Request, agent_id: str) -> Response:
     """Forget an agent: its key is revoked, its jobs are lost."""
     handler = partial(handlers.remove_agent, agent_id=agent_id)
-    return await change(request, handler, "agents.delete", "admin")
+    return await write(request, handler, "agents.delete", "admin")
 
 
 @router.post("/{agent_id}/drain", **doc.drain_agent)
@@ -70,7 +70,7 @@ async def undrain(request: Request, agent_id: str) -> Response:
 async def _drain(request: Request, agent_id: str, drained: bool) -> Response:
     handler = partial(handlers.drain_agent, agent_id=agent_id, drained=drained)
     action = "agents.drain" if drained else "agents.undrain"
-    return await change(request, handler, action, "admin", parse=handlers.parse_drain)
+    return await write(request, handler, action, "admin", parse=handlers.parse_drain)
 
 
 @router.post("/{agent_id}/heartbeat", **doc.heartbeat)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from service import openapi as doc
-from service.edge import change_unless
+from service.edge.http import write_unless_cached
 from service.handlers import allocations as handlers
+from service.openapi import document as doc
 
 router = APIRouter(prefix="/v1/allocations", tags=["allocations"])
 
@@ -14,7 +14,7 @@ router = APIRouter(prefix="/v1/allocations", tags=["allocations"])
 @router.post("", **doc.post_allocation)
 async def post_allocation(request: Request) -> Response:
     """How to share GPUs among jobs: 200 when every curve is known, else 202: ask again."""
-    return await change_unless(
+    return await write_unless_cached(
         request,
         handlers.known_allocation,
         handlers.start_allocation,

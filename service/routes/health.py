@@ -6,10 +6,11 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import JSONResponse
 
-from service import openapi as doc
-from service.openapi import PURPOSES
-from service.problems import Problem
-from service.state import state_of
+from service.base.problems import Problem
+from service.edge.http import caller_of
+from service.edge.state import state_of
+from service.openapi import document as doc
+from service.openapi.document import PURPOSES
 from shardwise.errors import BadInput
 
 router = APIRouter(tags=["operation"])
@@ -27,7 +28,7 @@ async def readyz(request: Request) -> Response:
 
     A broker or a worker that is away delays answers only.
     """
-    await state_of(request).gate.admit_anyone(request)
+    await state_of(request).gate.admit_anyone(caller_of(request))
     purpose = request.query_params.get("for", "writing")
     if purpose not in PURPOSES:
         raise BadInput(f"{purpose[:40]!r}", field="for", expected=" or ".join(PURPOSES))
@@ -54,7 +55,7 @@ async def metrics(request: Request) -> Response:
     Where client certificates are asked for (`tls_client_ca`), only a client with one gets them.
     """
     state = state_of(request)
-    await state.gate.admit_anyone(request)
+    await state.gate.admit_anyone(caller_of(request))
     require_certificate(request)
     text = await state.pools.probes.run("metrics", generate_latest, state.metrics.registry)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -6,24 +6,26 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
-from service import openapi as doc
-from service.curve_query import get_curve
-from service.edge import Handler, change, look
-from service.events import job_events
+from service.edge.context import Handler
+from service.edge.events import job_events
+from service.edge.http import call_of, read, write
+from service.edge.state import state_of
 from service.handlers import jobs as handlers
-from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from service.handlers.curve_query import get_curve
+from service.openapi import document as doc
 from service.store.jobs import COLLECTIONS
+from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
 
 
 def ask_routes(kind: str, shape: type, ask: Handler) -> APIRouter:
-    """The routes of one kind of question: asked, listed, looked at, watched, cancelled."""
+    """Returns the routes of one kind of question: asked, listed, looked at, watched, cancelled."""
     name = COLLECTIONS[kind]
     router = APIRouter(prefix=f"/v1/{name}", tags=[name])
     parse = handlers.parse_request(shape)
 
     @router.post("", summary=f"Ask for a {kind}", **doc.ask(kind, shape))
     async def post(request: Request) -> Response:
-        return await change(request, ask, f"{name}.create", parse=parse)
+        return await write(request, ask, f"{name}.create", parse=parse)
 
     if kind == "curve":
         router.add_api_route("", get_curve, methods=["GET"], **doc.get_curve)
@@ -36,21 +38,21 @@ def ask_routes(kind: str, shape: type, ask: Handler) -> APIRouter:
 def _list_route(router: APIRouter, kind: str | None) -> None:
     @router.get("", summary="The jobs, newest first", **doc.list_jobs(kind))
     async def get_list(request: Request) -> Response:
-        return await look(request, partial(handlers.get_jobs, kind=kind))
+        return await read(request, partial(handlers.get_jobs, kind=kind))
 
 
 def _job_routes(router: APIRouter, kind: str | None) -> None:
     @router.get("/{job_id}", summary="One job, with its result when done", **doc.get_job(kind))
     async def get(request: Request, job_id: str) -> Response:
-        return await look(request, partial(handlers.get_job, job_id=job_id, kind=kind))
+        return await read(request, partial(handlers.get_job, job_id=job_id, kind=kind))
 
     @router.get("/{job_id}/events", summary="Progress as it comes", **doc.job_events(kind))
     async def events(request: Request, job_id: str) -> Response:
-        return await job_events(request, job_id, kind)
+        return await job_events(state_of(request), call_of(request), job_id, kind)
 
     @router.delete("/{job_id}", summary="Cancel a job", **doc.cancel_job(kind))
     async def delete(request: Request, job_id: str) -> Response:
-        return await change(
+        return await write(
             request, partial(handlers.remove_job, job_id=job_id, kind=kind), "jobs.cancel"
         )
 

@@ -6,11 +6,12 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
-from service import launch_openapi as doc
-from service.edge import change, look
-from service.events import launch_events
+from service.edge.events import launch_events
+from service.edge.http import call_of, read, write
+from service.edge.state import state_of
 from service.handlers import launches as handlers
 from service.handlers.agents import see_time
+from service.openapi import launch_openapi as doc
 
 router = APIRouter(prefix="/v1/launches", tags=["launches"])
 
@@ -19,36 +20,36 @@ router = APIRouter(prefix="/v1/launches", tags=["launches"])
 async def post_launch(request: Request) -> Response:
     """Run a plan, or measure, on agents. It waits until all of them are free."""
     parse = handlers.parse_launch
-    return await change(request, handlers.post_launch, "launches.create", parse=parse)
+    return await write(request, handlers.post_launch, "launches.create", parse=parse)
 
 
 @router.get("", **doc.list_launches)
 async def get_launches(request: Request) -> Response:
     """The launches, newest first."""
-    return await look(request, handlers.get_launches, before=see_time)
+    return await read(request, handlers.get_launches, before=see_time)
 
 
 @router.get("/{launch_id}", **doc.get_launch)
 async def get_launch(request: Request, launch_id: str) -> Response:
     """One launch: its state and why, its ranks, what it measured."""
     handler = partial(handlers.get_launch, launch_id=launch_id)
-    return await look(request, handler, before=see_time)
+    return await read(request, handler, before=see_time)
 
 
 @router.delete("/{launch_id}", **doc.delete_launch)
 async def delete_launch(request: Request, launch_id: str) -> Response:
     """Stop a launch; one that has ended stays as it is, or is forgotten where that is asked."""
     handler = partial(handlers.remove_launch, launch_id=launch_id)
-    return await change(request, handler, "launches.stop")
+    return await write(request, handler, "launches.stop")
 
 
 @router.get("/{launch_id}/logs", **doc.get_logs)
 async def get_logs(request: Request, launch_id: str) -> Response:
     """Lines of the launch's output."""
-    return await look(request, partial(handlers.get_logs, launch_id=launch_id))
+    return await read(request, partial(handlers.get_logs, launch_id=launch_id))
 
 
 @router.get("/{launch_id}/events", **doc.launch_events)
 async def events(request: Request, launch_id: str) -> Response:
     """Its document whenever it changes, to its end."""
-    return await launch_events(request, launch_id)
+    return await launch_events(state_of(request), call_of(request), launch_id)

@@ -13,7 +13,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, JSONResponse
 
-from service.state import state_of
+from service.edge.http import caller_of
+from service.edge.state import state_of
 
 router = APIRouter()
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
@@ -27,7 +28,7 @@ _STYLE = (
 @router.get("/docs", include_in_schema=False)
 async def reference(request: Request) -> HTMLResponse:
     """The reference of all calls."""
-    await state_of(request).gate.admit_anyone(request)
+    await state_of(request).gate.admit_anyone(caller_of(request))
     headers = {"Content-Security-Policy": POLICY}
     return HTMLResponse(reference_page(request.app.openapi()), headers=headers)
 
@@ -35,12 +36,12 @@ async def reference(request: Request) -> HTMLResponse:
 @router.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
 async def document(request: Request) -> JSONResponse:
     """The OpenAPI document."""
-    await state_of(request).gate.admit_anyone(request)
+    await state_of(request).gate.admit_anyone(caller_of(request))
     return JSONResponse(request.app.openapi())
 
 
 def reference_page(document: dict[str, Any]) -> str:
-    """An OpenAPI 3.1 document as HTML; all text of it is escaped."""
+    """Returns an OpenAPI 3.1 document as HTML; all text of it is escaped."""
     title = escape(f"{document['info']['title']} {document['info']['version']}")
     calls = "".join(
         part

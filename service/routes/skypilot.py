@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from service import openapi as doc
-from service.edge import change_within
+from service.edge.http import write_and_wait
+from service.edge.state import state_of
 from service.handlers import skypilot as handlers
-from service.state import state_of
+from service.openapi import document as doc
 
 router = APIRouter(prefix="/v1/skypilot", tags=["skypilot"])
 
@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1/skypilot", tags=["skypilot"])
 @router.post("/policy", **doc.post_policy)
 async def post_policy(request: Request) -> Response:
     """The task with the resources that its graph asks for; others as they came; 400 rejects."""
-    return await change_within(
+    return await write_and_wait(
         request,
         handlers.known_policy,
         handlers.start_policy,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from service import openapi as doc
-from service.edge import look
+from service.edge.http import read
 from service.handlers import usage as handlers
+from service.openapi import document as doc
 
 router = APIRouter(prefix="/v1/usage", tags=["usage"])
 
@@ -14,4 +14,4 @@ router = APIRouter(prefix="/v1/usage", tags=["usage"])
 @router.get("", **doc.get_usage)
 async def get_usage(request: Request) -> Response:
     """What the tenant has used of each quota, and the bounds."""
-    return await look(request, handlers.get_usage)
+    return await read(request, handlers.get_usage)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from service.gang import ASSIGNMENT_ACTIVE, ASSIGNMENT_HELD
-from service.problems import not_found
+from service.base.problems import not_found
+from service.cluster.gangs import ASSIGNMENT_ACTIVE, ASSIGNMENT_HELD
+from service.cluster.heartbeat import Heartbeat
 from service.store.database import now
 from service.store.gangs import (
     MAX_REASON,
@@ -26,30 +27,11 @@ from service.store.keys import revoke_key
 from service.store.launch_tables import Agent, Assignment
 from service.store.pages import Place, after
 from service.store.placement import busy_slots
+from shardwise.documents.launches import AgentState
 from shardwise.errors import NotFound
 
 AGENT_SCHEMA = "shardwise.agent/1"
-AGENT_STATES = ("live", "drained", "lost")
-
-
-@dataclass(frozen=True)
-class Held:
-    """An assignment that an agent says it has."""
-
-    assignment: str
-    token: str
-
-
-@dataclass(frozen=True)
-class Beat:
-    """A heartbeat; `inventory` only when it has changed."""
-
-    boot_id: str
-    inventory_hash: str
-    jobs: list[Held]
-    draining: bool
-    reason: str
-    inventory: dict[str, Any] | None
+AGENT_STATES = get_args(AgentState)
 
 
 @dataclass(frozen=True)
@@ -63,7 +45,7 @@ class Seen:
 
 
 def find_agent(session: Session, tenant: str, agent_id: str) -> Seen:
-    """The tenant's agent; a `not-found` problem otherwise."""
+    """Returns the tenant's agent; a `not-found` problem otherwise."""
     found = _seen(session, Agent.id == agent_id, Agent.tenant_id == tenant)
     if not found:
         raise not_found("agent", agent_id)
@@ -71,11 +53,11 @@ def find_agent(session: Session, tenant: str, agent_id: str) -> Seen:
 
 
 def list_agents(session: Session, tenant: str, place: Place | None, limit: int) -> list[Seen]:
-    """The tenant's agents, newest first."""
+    """Returns the tenant's agents, newest first."""
     query = select(Agent.id).where(Agent.tenant_id == tenant)
     ids = session.scalars(after(query, Agent.created_at, Agent.id, place, limit)).all()
-    found = {seen.agent.id: seen for seen in _seen(session, Agent.id.in_(ids))}
-    return [found[agent_id] for agent_id in ids if agent_id in found]
+    agents = {seen.agent.id: seen for seen in _seen(session, Agent.id.in_(ids))}
+    return [agents[agent_id] for agent_id in ids if agent_id in agents]
 
 
 def _seen(session: Session, *which: Any) -> list[Seen]:
@@ -103,7 +85,7 @@ def _state(agent: Agent, silent: bool) -> str:
 
 
 def agent_document(seen: Seen) -> dict[str, Any]:
-    """An agent as `shardwise.agent/1`."""
+    """Returns an agent as `shardwise.agent/1`."""
     agent = seen.agent
     return {
         "schema": AGENT_SCHEMA,
@@ -124,10 +106,11 @@ def agent_document(seen: Seen) -> dict[str, Any]:
 
 
 def heartbeat(
-    session: Session, agent_id: str, beat: Beat, rules: Rules
+    session: Session, agent_id: str, beat: Heartbeat, rules: Rules
 ) -> tuple[list[str], bool] | None:
-    """Renew the agent's lease and those of its jobs; the jobs to stop, and whether its inventory
-    is wanted. None for an agent that was deleted.
+    """Renews the agent's lease and those of its jobs.
+
+    The jobs to stop, and whether its inventory is wanted. None for an agent that was deleted.
 
     A new `boot_id` means that the agent has restarted: what it does not list any more is lost.
     """
@@ -163,7 +146,7 @@ def heartbeat(
     return stop, agent.inventory_hash != beat.inventory_hash
 
 
-def _note(session: Session, agent: Agent, beat: Beat, rules: Rules) -> None:
+def _note(session: Session, agent: Agent, beat: Heartbeat, rules: Rules) -> None:
     values: dict[str, Any] = {
         "state": "live",
         "seen_at": now(),
@@ -186,7 +169,7 @@ def _note(session: Session, agent: Agent, beat: Beat, rules: Rules) -> None:
 def set_drained(
     session: Session, tenant: str, agent_id: str, drained: bool, reason: str, rules: Rules
 ) -> None:
-    """Keep work away from an agent, or let it have work again. What runs goes on.
+    """Keeps work away from an agent, or lets it have work again. What runs goes on.
 
     What it was given and has not claimed is put back. A `not-found` problem for an agent that the
     tenant has not.
@@ -212,7 +195,7 @@ def _take_back(session: Session, agent: Agent, rules: Rules) -> None:
 
 
 def delete_agent(session: Session, tenant: str, agent_id: str, rules: Rules) -> None:
-    """Forget an agent: its key is revoked and its jobs are lost. `not-found` otherwise."""
+    """Forgets an agent: its key is revoked and its jobs are lost. `not-found` otherwise."""
     agent = lock_agent(session, agent_id)
     if agent is None or agent.tenant_id != tenant:
         raise not_found("agent", agent_id)
@@ -232,13 +215,13 @@ def delete_agent(session: Session, tenant: str, agent_id: str, rules: Rules) -> 
 
 
 def agents_with_work(session: Session, agent_ids: list[str], rules: Rules) -> set[str]:
-    """Which of these agents have an assignment that they may claim."""
+    """Returns which of these agents have an assignment that they may claim."""
     due = select(Assignment.agent_id).where(Assignment.agent_id.in_(agent_ids), claimable(rules))
     return set(session.scalars(due.distinct()))
 
 
 def count_agents(session: Session) -> dict[str, int]:
-    """All agents by state, for the metrics."""
+    """Returns all agents by state, for the metrics."""
     silent = ((Agent.state != "live") | (Agent.lease_expires_at < now())).label("silent")
     drained = (Agent.drained | Agent.draining).label("kept")
     found = dict.fromkeys(AGENT_STATES, 0)

@@ -25,13 +25,13 @@ WEIGHTS = (0.01, 100.0)
 
 
 def weight_of(limits: dict[str, Any]) -> float:
-    """The weight that a tenant's limits give it, within bounds."""
+    """Returns the weight that a tenant's limits give it, within bounds."""
     least, most = WEIGHTS
     return min(max(float(limits.get("weight", 1.0)), least), most)
 
 
 def charge(session: Session, tenant: str, seconds: float, weight: float) -> None:
-    """Count seconds of solving, negative ones to take back what was charged too much."""
+    """Counts seconds of solving, negative ones to take back what was charged too much."""
     found = session.execute(
         update(Attained)
         .where(Attained.tenant_id == tenant)
@@ -45,7 +45,7 @@ def charge(session: Session, tenant: str, seconds: float, weight: float) -> None
 
 
 def start_among_others(session: Session, tenant: str) -> None:
-    """Bring a tenant without jobs to where the tenants with jobs are; it never goes back.
+    """Brings a tenant without jobs to where the tenants with jobs are; it never goes back.
 
     While none has jobs, the furthest of all tenants is where they are.
     """

@@ -25,12 +25,12 @@ class Ballast:
         self._size = size
 
     def free_bytes(self) -> int:
-        """What is free beside the database."""
+        """Returns what is free beside the database."""
         found = os.statvfs(self._path.parent)
         return found.f_bavail * found.f_frsize
 
     def lay(self) -> bool:
-        """Take the space unless it is taken or scarce; whether it is taken."""
+        """Takes the space unless it is taken or scarce. Returns whether it is taken."""
         if self._path.exists():
             return True
         found = os.statvfs(self._path.parent)
@@ -52,7 +52,7 @@ class Ballast:
         return True
 
     def give_up(self) -> bool:
-        """Free the space; whether there was any."""
+        """Frees the space. Returns whether there was any."""
         try:
             self._path.unlink()
         except OSError:
@@ -61,7 +61,7 @@ class Ballast:
 
 
 def allocate(descriptor: int, size: int) -> None:
-    """Take so many bytes of the disk; OSError where there are not as many."""
+    """Takes so many bytes of the disk; OSError where there are not as many."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
         return

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
 
-from service.problems import Problem
+from service.base.problems import Problem
 from service.store.insert import insert_new
 from service.store.tables import GraphBlob, QuestionBlob
 
@@ -22,7 +22,7 @@ _TRIES = 5
 def keep_blob(
     session: Session, table: type[GraphBlob] | type[QuestionBlob], blob_id: str, content: bytes
 ) -> None:
-    """Store content, compressed, unless it is there; it stays until the transaction ends.
+    """Stores content, compressed, unless it is there; it stays until the transaction ends.
 
     Raises a problem `unavailable` when it is deleted again and again meanwhile.
     """
@@ -44,7 +44,7 @@ def drop_blobs(
     ids: Sequence[str],
     needed: ColumnElement[bool],
 ) -> None:
-    """Delete these blobs unless they are needed, which is looked at once they are locked."""
+    """Deletes these blobs unless they are needed, which is looked at once they are locked."""
     mine = table.id.in_(ids)
     session.execute(select(table.id).where(mine).order_by(table.id).with_for_update())
     session.execute(delete(table).where(mine, ~needed))

@@ -19,10 +19,11 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.functions import FunctionElement
 
-from service.settings import Settings
+from service.base.settings import Settings
+from service.base.store_failures import StoreFull, StoreUnavailable
 from service.store.ballast import Ballast
 from service.store.deadlines import Breaker, Deadline, connect_arguments, keep_deadline
-from shardwise.errors import BadInput, ShardwiseError
+from shardwise.errors import BadInput
 
 BUSY_S = 15.0
 """How long a SQLite writer waits for another one, where there is no deadline."""
@@ -40,16 +41,6 @@ WRITE_BACK_PAUSE_S = 1.0
 """Between two tries to give it back while calls meet a full disk: each may take a writer's time."""
 
 _READ_ONLY = "shardwise_read_only"
-
-
-class StoreUnavailable(ShardwiseError):
-    """The database cannot be used just now; the same call may work later."""
-
-    exit_code = 3
-
-
-class StoreFull(StoreUnavailable):
-    """The database's disk is full; nothing of the call was stored."""
 
 
 class now(FunctionElement[float]):
@@ -197,7 +188,7 @@ class Database:
         self.ballast.lay()
 
     def _write_back_if_due(self) -> None:
-        """Write back, unless another call does or did a moment ago: it would find the same."""
+        """Writes back, unless another call does or did a moment ago: it would find the same."""
         with self._write_back_lock:
             if monotonic() < self._write_back_due:
                 return
@@ -208,7 +199,7 @@ class Database:
             self._write_back_due = monotonic() + WRITE_BACK_PAUSE_S
 
     def _write_back(self) -> None:
-        """Give SQLite's log back to the disk, as far as nobody reads in it.
+        """Gives SQLite's log back to the disk, as far as nobody reads in it.
 
         SQLite does so by itself once the log is long enough, which a full disk keeps it from.
         """
@@ -227,7 +218,7 @@ class Database:
                 cursor.execute(f"PRAGMA busy_timeout={busy_ms}")
 
     def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         self.engine.dispose()
 
 
@@ -247,7 +238,7 @@ def clock(session: Session) -> float:
 
 
 def _is_outage(error: DBAPIError) -> bool:
-    """Whether the database, not the statement, is at fault."""
+    """Returns whether the database, not the statement, is at fault."""
     # OperationalError covers: connection lost or refused, shutting down, locked for too long,
     # disk full. InterfaceError is what psycopg raises on a connection found closed.
     kind = type(error.orig).__mro__
@@ -257,7 +248,7 @@ def _is_outage(error: DBAPIError) -> bool:
 
 
 def _is_full(error: DBAPIError) -> bool:
-    """Whether there is no space: SQLITE_FULL, or PostgreSQL's 53100."""
+    """Returns whether there is no space: SQLITE_FULL, or PostgreSQL's 53100."""
     code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
     return code in ("SQLITE_FULL", "53100")
 

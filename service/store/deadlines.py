@@ -37,7 +37,7 @@ class Deadline:
         return self.statement_s + GRACE_S
 
     def server_settings(self) -> dict[str, str]:
-        """What a connection's session sets."""
+        """Returns what a connection's session sets."""
         return {
             "statement_timeout": f"{round(self.statement_s * 1000)}ms",
             "lock_timeout": f"{round(self.statement_s * 500)}ms",
@@ -47,7 +47,7 @@ class Deadline:
 
 def connect_arguments(deadline: Deadline | None) -> dict[str, Any]:
     """libpq's own: a host that is gone is noticed whether or not anything is sent."""
-    found: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "connect_timeout": 5,
         "keepalives": 1,
         "keepalives_idle": 15,
@@ -55,9 +55,9 @@ def connect_arguments(deadline: Deadline | None) -> dict[str, Any]:
         "keepalives_count": 3,
     }
     if deadline is not None:
-        found["connect_timeout"] = round(CONNECT_S)
-        found["tcp_user_timeout"] = round(deadline.wait_s * 1000)
-    return found
+        arguments["connect_timeout"] = round(CONNECT_S)
+        arguments["tcp_user_timeout"] = round(deadline.wait_s * 1000)
+    return arguments
 
 
 class Breaker:
@@ -84,7 +84,7 @@ class Breaker:
         self._open = False
 
     def may_try(self, longest_s: float) -> bool:
-        """Whether the caller is the one that asks now, which takes at most `longest_s`."""
+        """Returns whether the caller is the one that asks now, which takes at most `longest_s`."""
         with self._lock:
             if monotonic() < self._rests_until:
                 return False
@@ -93,7 +93,7 @@ class Breaker:
 
 
 def keep_deadline(engine: Engine, deadline: Deadline, trip: Callable[[], None]) -> None:
-    """Make the engine's connections hang up after the deadline; `trip` is called then."""
+    """Makes the engine's connections hang up after the deadline; `trip` is called then."""
     import psycopg
 
     class Bounded(psycopg.Connection[Any]):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session, aliased
 
-from service.settings import Settings, pauses
+from service.base.settings import Settings, pauses
 from service.store.database import now
 from service.store.webhook_tables import TEST, Webhook, WebhookDelivery
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from service.problems import Problem
+from service.base.problems import Problem
 from service.store.database import now
 from service.store.ids import new_id
 from service.store.keys import create_key, make_tenant, revoke_key
@@ -50,8 +50,9 @@ def make_token(
     once: str | None = None,
     uses: int = 1,
 ) -> tuple[str, float]:
-    """A new token for `uses` agents and when it expires. `once`: an Idempotency-Key, whose token
-    it replaces.
+    """Returns a new token for `uses` agents and when it expires.
+
+    `once`: an Idempotency-Key, whose token it replaces.
 
     The token itself is not kept, so that a repeat cannot get the same; it gets one that is as good,
     and the first, if it was not used up, is worthless.
@@ -110,12 +111,12 @@ def refused_token(session: Session, token: str, *, repeated: bool) -> Unenrolled
 
 
 def looks_like_token(text: str) -> bool:
-    """Whether a text has the form of an enrolment token."""
+    """Returns whether a text has the form of an enrolment token."""
     return _TOKEN.match(text) is not None
 
 
 def _unheard(session: Session, row: Enrolment) -> bool:
-    """Whether an agent of this token has sent no heartbeat yet."""
+    """Returns whether an agent of this token has sent no heartbeat yet."""
     of_token = Agent.token_hash == row.token_hash
     if row.agent_id is not None:
         of_token = or_(of_token, Agent.id == row.agent_id)
@@ -133,7 +134,7 @@ def enrol(
     lease_s: float,
     max_agents: int,
 ) -> Enrolled | Unenrolled:
-    """Take one use of a token: an agent with a key bound to it, or why not.
+    """Takes one use of a token: an agent with a key bound to it, or why not.
 
     Of two who take the last use at once one gets an agent. A repeat with the same `once`
     (Idempotency-Key and body) takes no further use: before the agent's first heartbeat it gets a
@@ -189,7 +190,7 @@ def enrol(
 
 
 def _agent_of(session: Session, row: Enrolment, once_hash: str | None) -> Agent | None:
-    """The agent that the same call has made before."""
+    """Returns the agent that the same call has made before."""
     if once_hash is None:
         return None
     if once_hash == row.once_hash and row.agent_id is not None:
@@ -200,7 +201,7 @@ def _agent_of(session: Session, row: Enrolment, once_hash: str | None) -> Agent 
 
 
 def _again(session: Session, row: Enrolment, agent: Agent) -> Enrolled | Unenrolled:
-    """A new key instead of the one that did not arrive."""
+    """Returns a new key instead of the one that did not arrive."""
     if agent.boot_id:
         return _unenrolled("replayed", row)
     try:

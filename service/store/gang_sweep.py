@@ -6,7 +6,7 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import Session
 
-from service.gang import ASSIGNMENT_HELD
+from service.cluster.gangs import ASSIGNMENT_HELD
 from service.store.database import Database, now
 from service.store.gangs import (
     Rules,
@@ -25,7 +25,7 @@ from service.store.placement import place, waiting_tenants
 
 
 def sweep(database: Database, rules: Rules) -> list[str]:
-    """End what has run out, place what can be placed; the agents that have new work."""
+    """Ends what has run out and places what can be placed. Returns the agents with new work."""
     with database.read() as session:
         silent = session.scalar(select(Agent.id).where(_silent()).limit(1))
         due = _due(session, rules)
@@ -41,7 +41,7 @@ def sweep(database: Database, rules: Rules) -> list[str]:
 
 
 def place_all(database: Database, rules: Rules) -> list[str]:
-    """Place what can be placed, tenant by tenant; the agents that have new work."""
+    """Places what can be placed, tenant by tenant. Returns the agents with new work."""
     with database.read() as session:
         tenants = waiting_tenants(session)
     agents: list[str] = []

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from service.gang import (
+from service.base.settings import Settings, port_range
+from service.cluster.gangs import (
     ASSIGNMENT_ACTIVE,
     ASSIGNMENT_ENDED,
     ASSIGNMENT_HELD,
@@ -24,7 +25,6 @@ from service.gang import (
     launch_state,
     may_become,
 )
-from service.settings import Settings, port_range
 from service.store.database import now
 from service.store.launch_tables import Agent, Assignment, Launch
 from service.store.outbox import launch_ended
@@ -44,7 +44,7 @@ class Rules:
 
 
 def rules_of(settings: Settings) -> Rules:
-    """The settings that decide about gangs."""
+    """Returns the settings that decide about gangs."""
     ports = port_range(settings.rendezvous_ports)
     assert ports is not None, "Settings refuses what is no range"
     return Rules(
@@ -57,7 +57,7 @@ def rules_of(settings: Settings) -> Rules:
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportedState:
     """What an agent says of how an assignment goes."""
 
     state: str
@@ -74,13 +74,13 @@ def lock_launches(session: Session, ids: Iterable[str]) -> dict[str, Launch]:
 
 
 def lock_agent(session: Session, agent_id: str) -> Agent | None:
-    """An agent, locked: its own calls come one after another."""
+    """Returns an agent, locked: its own calls come one after another."""
     query = select(Agent).where(Agent.id == agent_id).with_for_update(key_share=True)
     return session.scalar(query.execution_options(populate_existing=True))
 
 
 def launches_of(session: Session, *of: ColumnElement[bool]) -> list[str]:
-    """The launches of these assignments."""
+    """Returns the launches of these assignments."""
     return list(session.scalars(select(Assignment.launch_id).where(*of).distinct()))
 
 
@@ -120,7 +120,7 @@ def claim(session: Session, agent_id: str, rules: Rules) -> Assignment | None:
 
 
 def claimable(rules: Rules) -> ColumnElement[bool]:
-    """An assignment that its agent may have now."""
+    """Returns an assignment that its agent may have now."""
     unheard = and_(
         Assignment.state == "assigned",
         Assignment.heard.is_(False),
@@ -129,28 +129,33 @@ def claimable(rules: Rules) -> ColumnElement[bool]:
     return and_(Assignment.stopping.is_(False), or_(Assignment.state == "waiting", unheard))
 
 
-def tell(
-    session: Session, launch: Launch, row: Assignment, token: str, told: Told, rules: Rules
+def report_state(
+    session: Session,
+    launch: Launch,
+    row: Assignment,
+    token: str,
+    state_report: ReportedState,
+    rules: Rules,
 ) -> str | None:
-    """Take what an agent says of its assignment; None, or why it is refused.
+    """Takes what an agent says of its assignment. Returns why it is refused, or None.
 
     The launch is locked. Forward only, and only under the assignment's token.
     """
     before = row.state
     if before in ASSIGNMENT_ENDED:
-        return None if before == told.state else f"the assignment has ended: {before}"
-    if not may_become(before, told.state):
-        return None if before == told.state else f"the assignment is {before}"
+        return None if before == state_report.state else f"the assignment has ended: {before}"
+    if not may_become(before, state_report.state):
+        return None if before == state_report.state else f"the assignment is {before}"
     values: dict[str, object] = {
-        "state": told.state,
+        "state": state_report.state,
         "heard": True,
         "lease_expires_at": now() + rules.lease_s,
     }
-    if told.state in ASSIGNMENT_ENDED:
+    if state_report.state in ASSIGNMENT_ENDED:
         values |= {
-            "reason": told.reason[:MAX_REASON],
-            "exit_code": told.exit_code,
-            "peak_rss_bytes": told.peak_rss_bytes,
+            "reason": state_report.reason[:MAX_REASON],
+            "exit_code": state_report.exit_code,
+            "peak_rss_bytes": state_report.peak_rss_bytes,
             "ended_at": now(),
             "lease_expires_at": None,
         }
@@ -162,8 +167,8 @@ def tell(
     ).first()
     if changed is None:
         return "the token is not the assignment's"
-    if told.state in ASSIGNMENT_ENDED:
-        _has_ended(session, launch, row, told.state, told.reason, rules)
+    if state_report.state in ASSIGNMENT_ENDED:
+        _has_ended(session, launch, row, state_report.state, state_report.reason, rules)
     settle(session, launch)
     session.refresh(row)
     return None
@@ -172,7 +177,7 @@ def tell(
 def lose(
     session: Session, launch: Launch, which: ColumnElement[bool], why: str, rules: Rules
 ) -> None:
-    """End these assignments of a locked launch as lost."""
+    """Ends these assignments of a locked launch as lost."""
     rows = session.scalars(
         select(Assignment).where(
             Assignment.launch_id == launch.id, Assignment.state.in_(ASSIGNMENT_ACTIVE), which
@@ -219,7 +224,7 @@ def end(session: Session, launch: Launch, ending: str, why: str) -> None:
 
 
 def put_back(session: Session, launch: Launch, why: str, rules: Rules) -> None:
-    """Take a locked launch's placement away; fail it when that was the last that it may have."""
+    """Takes a locked launch's placement away, and fails it if it may have no other."""
     void = session.execute(
         update(Launch)
         .where(Launch.id == launch.id, Launch.state == "queued", Launch.placed_at.is_not(None))
@@ -252,7 +257,7 @@ def _stop_all(session: Session, launch: Launch, why: str) -> None:
 
 
 def settle(session: Session, launch: Launch) -> None:
-    """Bring a locked launch's state up to what its assignments make of it."""
+    """Brings a locked launch's state up to what its assignments make of it."""
     query = select(Assignment.state).where(Assignment.launch_id == launch.id).distinct()
     if launch.placed_at is not None:
         query = query.where(Assignment.attempt == launch.attempt)
@@ -279,23 +284,23 @@ def settle(session: Session, launch: Launch) -> None:
 
 
 def expired() -> ColumnElement[bool]:
-    """An assignment whose agent has let the lease run out."""
+    """Returns an assignment whose agent has let the lease run out."""
     return and_(Assignment.state.in_(ASSIGNMENT_HELD), Assignment.lease_expires_at < now())
 
 
 def abandoned() -> ColumnElement[bool]:
-    """An assignment whose agent is lost or was deleted."""
+    """Returns an assignment whose agent is lost or was deleted."""
     living = select(Agent.id).where(Agent.id == Assignment.agent_id, Agent.state == "live")
     return and_(Assignment.state.in_(ASSIGNMENT_ACTIVE), ~living.exists())
 
 
 def unclaimed(claim_s: float) -> ColumnElement[bool]:
-    """A launch that not all of its agents have claimed in time."""
+    """Returns a launch that not all of its agents have claimed in time."""
     return and_(Launch.state == "queued", Launch.placed_at < now() - claim_s)
 
 
 def overdue() -> ColumnElement[bool]:
-    """A launch that has run for longer than it may."""
+    """Returns a launch that has run for longer than it may."""
     return and_(
         Launch.state.in_(("starting", "running")),
         Launch.ending.is_(None),

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import delete, exists, select
 from sqlalchemy.orm import Session
 
-from service.gang import LAUNCH_ACTIVE
-from service.problems import Problem, not_found
+from service.base.problems import Problem, not_found
+from service.cluster.gangs import LAUNCH_ACTIVE
 from service.store.blobs import drop_blobs, keep_blob
 from service.store.database import now
 from service.store.insert import insert_new
@@ -27,7 +27,7 @@ def add_graph(
     summary: dict[str, Any],
     room: Room | None = None,
 ) -> bool:
-    """Store a graph for a tenant; whether it is new to that tenant.
+    """Stores a graph for a tenant. Returns True if it is new to that tenant.
 
     A `quota` problem when `room` has none for it.
     """
@@ -49,7 +49,7 @@ def add_graph(
 
 
 def owned_graph(session: Session, tenant: str, graph_id: str) -> OwnedGraph:
-    """The tenant's graph; a `not-found` problem when it has none of that id."""
+    """Returns the tenant's graph; a `not-found` problem when it has none of that id."""
     row = session.get(OwnedGraph, (tenant, graph_id))
     if row is None:
         raise not_found("graph", graph_id)
@@ -57,13 +57,13 @@ def owned_graph(session: Session, tenant: str, graph_id: str) -> OwnedGraph:
 
 
 def graph_content(session: Session, graph_id: str) -> bytes | None:
-    """The canonical JSON; None when nobody owns it any more."""
+    """Returns the canonical JSON; None when nobody owns it any more."""
     content = session.scalar(select(GraphBlob.content).where(GraphBlob.id == graph_id))
     return None if content is None else zlib.decompress(content)
 
 
 def list_graphs(session: Session, tenant: str, place: Place | None, limit: int) -> list[OwnedGraph]:
-    """The tenant's graphs, newest first."""
+    """Returns the tenant's graphs, newest first."""
     query = select(OwnedGraph).where(OwnedGraph.tenant_id == tenant)
     return list(
         session.scalars(after(query, OwnedGraph.created_at, OwnedGraph.graph_id, place, limit))
@@ -71,7 +71,7 @@ def list_graphs(session: Session, tenant: str, place: Place | None, limit: int) 
 
 
 def delete_graph(session: Session, tenant: str, graph_id: str) -> None:
-    """Forget a tenant's graph with all answers about it.
+    """Forgets a tenant's graph with all answers about it.
 
     A problem `in-use` while a job on it is queued or running, or a launch of it has not ended.
     """

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Select, delete, func, select
 from sqlalchemy.orm import Session, defer
 
-from service.problems import not_found
+from service.base.problems import not_found
 from service.store.database import now
 from service.store.insert import insert_new
 from service.store.pages import Place, after
@@ -56,7 +56,7 @@ def add_hardware(
     origin: str = "uploaded",
     room: Room | None = None,
 ) -> bool:
-    """Store a profile for a tenant, as the newest version of its name; whether it is new to it.
+    """Stores a profile as the newest version of its name. Returns True if it is new.
 
     `origin`: uploaded, measured or refit. A `quota` problem when `room` has none for it.
     """
@@ -88,7 +88,7 @@ def add_hardware(
 def list_versions(
     session: Session, tenant: str, name: str, place: Place | None, limit: int
 ) -> list[HardwareProfile]:
-    """The tenant's profiles of this name, newest first."""
+    """Returns the tenant's profiles of this name, newest first."""
     query = select(HardwareProfile).where(
         HardwareProfile.tenant_id == tenant, HardwareProfile.name == name
     )
@@ -98,14 +98,17 @@ def list_versions(
 def _page_of(
     session: Session, query: Select[Any], place: Place | None, limit: int
 ) -> list[HardwareProfile]:
-    """A page of profiles without their documents, which stay in the database."""
+    """Returns a page of profiles without their documents, which stay in the database."""
     columns = (HardwareProfile.created_at, HardwareProfile.hardware_id)
     query = after(query, *columns, place, limit)
     return list(session.scalars(query.options(defer(HardwareProfile.document))))
 
 
 def profile_summary(row: HardwareProfile) -> dict[str, Any]:
-    """What lists say of a profile; its document is read only where a former release stored it."""
+    """Returns what lists say of a profile.
+
+    Its document is read only where a former release stored it.
+    """
     return row.summary or summary_of_document(row.document)
 
 
@@ -142,7 +145,7 @@ def base_of(
 
 
 def find_hardware(session: Session, tenant: str, spec: str) -> Hardware:
-    """A profile by built-in name or by id, either with `*NODES`.
+    """Returns a profile by built-in name or by id, either with `*NODES`.
 
     A `not-found` problem for an id that the tenant has not; BadInput for an unknown name or a node
     count out of range. A name is never taken for a file.
@@ -173,13 +176,13 @@ def find_hardware(session: Session, tenant: str, spec: str) -> Hardware:
 def list_hardware(
     session: Session, tenant: str, place: Place | None, limit: int
 ) -> list[HardwareProfile]:
-    """The tenant's profiles, newest first."""
+    """Returns the tenant's profiles, newest first."""
     query = select(HardwareProfile).where(HardwareProfile.tenant_id == tenant)
     return _page_of(session, query, place, limit)
 
 
 def delete_hardware(session: Session, tenant: str, hardware_id: str) -> None:
-    """Forget a tenant's profile; answers that used it stay."""
+    """Forgets a tenant's profile; answers that used it stay."""
     mine = (HardwareProfile.tenant_id == tenant, HardwareProfile.hardware_id == hardware_id)
     gone = session.scalar(
         delete(HardwareProfile).where(*mine).returning(HardwareProfile.hardware_id)

@@ -7,12 +7,12 @@ import secrets
 
 
 def new_id(prefix: str) -> str:
-    """A random id such as `job_3f…`, 128 bits."""
+    """Returns a random id such as `job_3f…`, 128 bits."""
     return f"{prefix}_{secrets.token_hex(16)}"
 
 
 def iso(seconds: float | None) -> str | None:
-    """Seconds since 1970 as RFC 3339 text."""
+    """Returns seconds since 1970 as RFC 3339 text."""
     if seconds is None:
         return None
     moment = datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC)

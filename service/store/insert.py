@@ -11,7 +11,7 @@ from service.store.tables import Base
 
 
 def insert_new(session: Session, table: type[Base], **values: Any) -> bool:
-    """Whether the row was inserted; False when one with its key is there already."""
+    """Returns whether the row was inserted; False when one with its key is there already."""
     kind = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     statement = kind.insert(table).values(**values).on_conflict_do_nothing()
     # RETURNING, because SQLite counts no rows for an insert through the ORM.

@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from service.estimates import Estimate
-from service.fair_order import turn_s
-from service.problems import Problem, not_found
-from service.questions import Question
+from service.base.problems import Problem, not_found
+from service.questions.fair_order import turn_s
+from service.questions.question import Question
 from service.store.attained import start_among_others
 from service.store.database import now
+from service.store.estimates import Estimate
 from service.store.ids import iso, new_id
 from service.store.insert import insert_new
 from service.store.outbox import jobs_ended
@@ -29,7 +29,7 @@ UNKNOWN_S = 5.0
 
 
 def job_for(session: Session, tenant: str, content_id: str) -> Job | None:
-    """The tenant's job that is computing or has computed the question of this content id."""
+    """Returns the tenant's job that computes or has computed the question of this content id."""
     return session.scalar(
         select(Job).where(
             Job.tenant_id == tenant,
@@ -52,7 +52,7 @@ def find_or_make_job(
     priority: int = 0,
     estimate: Callable[[], Estimate] | None = None,
 ) -> tuple[Job, bool]:
-    """The one job of a question and whether it was made now (then it is to be rung for).
+    """Returns the one job of a question and whether it was made now (then it is to be rung for).
 
     However many ask at once, the unique index lets one row in (single flight); of their
     priorities the highest counts. A problem `queue-full` when the tenant has too many.
@@ -108,7 +108,7 @@ def find_or_make_job(
 
 
 def raise_priority(session: Session, job: Job, priority: int) -> None:
-    """Let a queued job have this priority if its own is lower."""
+    """Lets a queued job have this priority if its own is lower."""
     if job.state == "queued" and job.priority < priority:
         session.execute(
             update(Job)
@@ -119,7 +119,7 @@ def raise_priority(session: Session, job: Job, priority: int) -> None:
 
 
 def failed_lately(session: Session, tenant: str, content_id: str, within_s: float) -> Job | None:
-    """The newest job of a question, if it failed and that was not long ago."""
+    """Returns the newest job of a question, if it failed and that was not long ago."""
     job = session.scalar(
         select(Job)
         .where(Job.tenant_id == tenant, Job.content_id == content_id)
@@ -133,13 +133,13 @@ def failed_lately(session: Session, tenant: str, content_id: str, within_s: floa
 
 
 def active_jobs(session: Session, tenant: str) -> int:
-    """How many of a tenant's jobs are queued or running."""
+    """Returns how many of a tenant's jobs are queued or running."""
     query = select(func.count()).where(Job.tenant_id == tenant, Job.state.in_(ACTIVE))
     return int(session.scalar(query) or 0)
 
 
 def find_job(session: Session, tenant: str, job_id: str, kind: str | None = None) -> Job:
-    """A tenant's job, of this kind; a `not-found` problem otherwise."""
+    """Returns a tenant's job, of this kind; a `not-found` problem otherwise."""
     job = session.get(Job, job_id)
     if job is None or job.tenant_id != tenant or kind not in (None, job.kind):
         raise not_found(kind or "job", job_id)
@@ -156,7 +156,7 @@ def list_jobs(
     state: str | None = None,
     graph_id: str | None = None,
 ) -> list[Job]:
-    """The tenant's jobs, newest first."""
+    """Returns the tenant's jobs, newest first."""
     query = select(Job).where(Job.tenant_id == tenant)
     for column, value in ((Job.kind, kind), (Job.state, state), (Job.graph_id, graph_id)):
         if value is not None:
@@ -165,13 +165,13 @@ def list_jobs(
 
 
 def look_at(session: Session, ids: Iterable[str]) -> dict[str, Job]:
-    """The jobs of these ids, for their watchers."""
-    found = session.scalars(select(Job).where(Job.id.in_(list(ids))))
-    return {job.id: job for job in found}
+    """Returns the jobs of these ids, for their watchers."""
+    rows = session.scalars(select(Job).where(Job.id.in_(list(ids))))
+    return {job.id: job for job in rows}
 
 
 def cancel_job(session: Session, job: Job) -> None:
-    """End a queued job; tell the worker of a running one. An ended job stays as it is."""
+    """Ends a queued job, tells the worker of a running one; an ended job stays as it is."""
     ended = session.execute(
         update(Job)
         .where(Job.id == job.id, Job.state == "queued")
@@ -189,7 +189,7 @@ def cancel_job(session: Session, job: Job) -> None:
 
 
 def job_document(job: Job, queue: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A job as `shardwise.job/1`, without its result; `queue` says where it stands."""
+    """Returns a job as `shardwise.job/1`, without its result; `queue` says where it stands."""
     asked = {key: value for key, value in job.question.items() if key not in ("kind", "offers")}
     if "hardware" in asked:
         nodes = asked["hardware"].get("nodes")
@@ -219,5 +219,5 @@ def job_document(job: Job, queue: dict[str, Any] | None = None) -> dict[str, Any
 
 
 def has_ended(job: Job) -> bool:
-    """Whether nothing will change any more."""
+    """Returns whether nothing will change any more."""
     return job.state in ENDED

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
-from service.problems import Problem, not_found
+from service.base.problems import Problem, not_found
 from service.store.database import clock, now
 from service.store.ids import iso
 from service.store.keys import create_key, in_force
 from service.store.pages import Place, after
 from service.store.tables import Key
 from service.store.tenants import lock_tenant
+from shardwise.documents.administration import KeyState
 
 KEY_SCHEMA = "shardwise.key/1"
 SUMMARY_SCHEMA = "shardwise.key-summary/1"
-KEY_STATES = ("active", "expired", "revoked")
+KEY_STATES = get_args(KeyState)
 
 
 @dataclass(frozen=True)

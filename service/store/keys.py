@@ -7,20 +7,21 @@ import hmac
 import re
 import secrets
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from service.problems import Problem
-from service.settings import Settings
+from service.base.problems import Problem
+from service.base.settings import Settings
 from service.store.attained import WEIGHTS
 from service.store.database import clock, now
 from service.store.insert import insert_new
 from service.store.tables import Key, Tenant
+from shardwise.documents.administration import Scope
 from shardwise.errors import BadInput, NotFound
 
-SCOPES = ("read", "submit", "agent", "admin", "operator")
+SCOPES = get_args(Scope)
 OPEN_SCOPES = frozenset(SCOPES) - {"operator"}
 """What everybody may do where no keys are needed: all of one tenant, nothing of the others."""
 
@@ -167,12 +168,12 @@ def create_key(
 
 
 def in_force() -> ColumnElement[bool]:
-    """A key that is neither revoked nor expired."""
+    """Returns a key that is neither revoked nor expired."""
     return and_(Key.revoked_at.is_(None), or_(Key.expires_at.is_(None), Key.expires_at > now()))
 
 
 def list_keys(session: Session) -> list[Key]:
-    """All keys, oldest first."""
+    """Returns all keys, oldest first."""
     return list(session.scalars(select(Key).order_by(Key.created_at, Key.id)))
 
 
@@ -213,7 +214,7 @@ def limits_in_force(settings: Settings, own: dict[str, Any]) -> dict[str, Any]:
 
 
 def any_keys(session: Session) -> bool:
-    """Whether a key was ever made; then keys are needed, even when all are revoked.
+    """Returns whether a key was ever made; then keys are needed, even when all are revoked.
 
     Agents' own keys do not count: an agent of an open service has one, and it stays open.
     """
@@ -239,7 +240,7 @@ def is_key(text: str) -> bool:
 
 
 def principal_of(session: Session, text: str) -> Principal | None:
-    """Who presents this key; None for what is no key in force."""
+    """Returns who presents this key; None for what is no key in force."""
     match = _KEY.match(text)
     if match is None:
         return None
@@ -267,7 +268,7 @@ def principal_of(session: Session, text: str) -> Principal | None:
 
 
 def local_principal(session: Session) -> Principal:
-    """Who asks where no keys are needed: everything is allowed but to be an operator."""
+    """Returns who asks where no keys are needed: everything is allowed but to be an operator."""
     row = session.get(Tenant, LOCAL_TENANT)
     limits = row.limits if row else {}
     return Principal(LOCAL_TENANT, None, OPEN_SCOPES, None, limits, kind="open")

@@ -66,7 +66,7 @@ def add_lines(
 
 
 def _forget(session: Session, launch_id: str, through_line: int, through_bytes: int) -> None:
-    """Delete the oldest lines: up to a number, and up to the one that reaches to a byte."""
+    """Deletes the oldest lines: up to a number, and up to the one that reaches to a byte."""
     mine = LogLine.launch_id == launch_id
     if through_bytes > 0:
         reaches = select(func.min(LogLine.number)).where(
@@ -93,7 +93,7 @@ def _forget(session: Session, launch_id: str, through_line: int, through_bytes: 
 def read_lines(
     session: Session, launch: Launch, after: int, rank: int | None, limit: int
 ) -> dict[str, Any]:
-    """A page of lines behind number `after`; `next` is the `after` of the page behind it.
+    """Returns a page of lines behind number `after`; `next` is the `after` of the page behind it.
 
     At most `limit` lines, and no more than `MAX_PAGE_BYTES` of text but for the first line.
     """

@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from service.gang import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE, LAUNCH_ENDED, LAUNCH_STATES
-from service.problems import Problem, not_found
+from service.base.problems import Problem, not_found
+from service.cluster.gangs import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE, LAUNCH_ENDED, LAUNCH_STATES
 from service.store.database import now
 from service.store.gangs import end, lock_launches
 from service.store.ids import iso, new_id
@@ -37,8 +37,11 @@ def make_launch(
     key_id: str | None,
     request_id: str,
 ) -> Launch:
-    """A queued launch; a problem `queue-full` when the tenant has too many, and a `quota` one when
-    `room` has none for it."""
+    """Returns a queued launch.
+
+    A problem `queue-full` when the tenant has too many, and a `quota` one when `room` has none for
+    it.
+    """
     lock_tenant(session, tenant)
     query = select(func.count()).where(Launch.tenant_id == tenant, Launch.state.in_(LAUNCH_ACTIVE))
     if (session.scalar(query) or 0) >= max_launches:
@@ -74,7 +77,7 @@ def make_launch(
 
 
 def plan_of_launch(session: Session, launch_id: str) -> dict[str, Any] | None:
-    """The plan document that a launch runs."""
+    """Returns the plan document that a launch runs."""
     content = session.scalar(select(Launch.plan).where(Launch.id == launch_id))
     if content is None:
         return None
@@ -85,14 +88,14 @@ def plan_of_launch(session: Session, launch_id: str) -> dict[str, Any] | None:
 def require_agents(session: Session, tenant: str, agent_ids: list[str]) -> None:
     """A `not-found` problem unless all of these are the tenant's."""
     query = select(Agent.id).where(Agent.tenant_id == tenant, Agent.id.in_(agent_ids))
-    found = set(session.scalars(query))
+    agents = set(session.scalars(query))
     for agent_id in agent_ids:
-        if agent_id not in found:
+        if agent_id not in agents:
             raise not_found("agent", agent_id[:80])
 
 
 def find_launch(session: Session, tenant: str, launch_id: str) -> Launch:
-    """A tenant's launch; a `not-found` problem otherwise."""
+    """Returns a tenant's launch; a `not-found` problem otherwise."""
     launch = session.get(Launch, launch_id)
     if launch is None or launch.tenant_id != tenant:
         raise not_found("launch", launch_id)
@@ -102,7 +105,7 @@ def find_launch(session: Session, tenant: str, launch_id: str) -> Launch:
 def list_launches(
     session: Session, tenant: str, place: Place | None, limit: int, state: str | None
 ) -> list[Launch]:
-    """The tenant's launches, newest first."""
+    """Returns the tenant's launches, newest first."""
     query = select(Launch).where(Launch.tenant_id == tenant)
     if state is not None:
         query = query.where(Launch.state == state)
@@ -110,7 +113,7 @@ def list_launches(
 
 
 def forget_launch(session: Session, tenant: str, launch_id: str) -> None:
-    """Delete an ended launch with its output and what it measured.
+    """Deletes an ended launch with its output and what it measured.
 
     A problem `not-found`, or `in-use` for one that has not ended.
     """
@@ -124,7 +127,7 @@ def forget_launch(session: Session, tenant: str, launch_id: str) -> None:
 
 
 def delete_launches(session: Session, ids: list[str]) -> None:
-    """Delete ended launches that have no runs, with their output and assignments."""
+    """Deletes ended launches that have no runs, with their output and assignments."""
     # Output that comes late waits here, or finds no launch.
     session.execute(select(Launch.id).where(Launch.id.in_(ids)).with_for_update())
     session.execute(delete(LogLine).where(LogLine.launch_id.in_(ids)))
@@ -133,7 +136,7 @@ def delete_launches(session: Session, ids: list[str]) -> None:
 
 
 def stop_launch(session: Session, tenant: str, launch_id: str) -> Launch:
-    """Have a launch stopped; one that has ended stays as it is."""
+    """Has a launch stopped; one that has ended stays as it is."""
     launch = lock_launches(session, [launch_id]).get(launch_id)
     if launch is None or launch.tenant_id != tenant:
         raise not_found("launch", launch_id)
@@ -142,7 +145,7 @@ def stop_launch(session: Session, tenant: str, launch_id: str) -> Launch:
 
 
 def parts_of(session: Session, launch: Launch) -> list[Assignment]:
-    """The assignments of the launch's last placement, by rank."""
+    """Returns the assignments of the launch's last placement, by rank."""
     query = select(Assignment).where(
         Assignment.launch_id == launch.id, Assignment.attempt == launch.attempt
     )
@@ -150,7 +153,7 @@ def parts_of(session: Session, launch: Launch) -> list[Assignment]:
 
 
 def count_parts(session: Session, launch: Launch) -> int:
-    """How many agents the launch's last placement has."""
+    """Returns how many agents the launch's last placement has."""
     query = select(func.count()).where(
         Assignment.launch_id == launch.id, Assignment.attempt == launch.attempt
     )
@@ -158,25 +161,25 @@ def count_parts(session: Session, launch: Launch) -> int:
 
 
 def runs_of(session: Session, launch: Launch) -> list[Run]:
-    """What the launch measured."""
+    """Returns what the launch measured."""
     return list(
         session.scalars(select(Run).where(Run.launch_id == launch.id).order_by(Run.created_at))
     )
 
 
 def look_at_launches(session: Session, ids: list[str]) -> dict[str, Launch]:
-    """The launches of these ids, for their watchers."""
-    found = session.scalars(select(Launch).where(Launch.id.in_(ids)))
-    return {launch.id: launch for launch in found}
+    """Returns the launches of these ids, for their watchers."""
+    rows = session.scalars(select(Launch).where(Launch.id.in_(ids)))
+    return {launch.id: launch for launch in rows}
 
 
 def launch_has_ended(launch: Launch) -> bool:
-    """Whether its state will not change any more."""
+    """Returns whether its state will not change any more."""
     return launch.state in LAUNCH_ENDED
 
 
 def launch_document(launch: Launch) -> dict[str, Any]:
-    """A launch as `shardwise.launch/1`, without its plan and its assignments."""
+    """Returns a launch as `shardwise.launch/1`, without its plan and its assignments."""
     return {
         "schema": LAUNCH_SCHEMA,
         "id": launch.id,
@@ -204,7 +207,7 @@ def launch_document(launch: Launch) -> dict[str, Any]:
 
 
 def part_document(part: Assignment) -> dict[str, Any]:
-    """An assignment as the launch's asker sees it: without its token."""
+    """Returns an assignment as the launch's asker sees it: without its token."""
     return {
         "id": part.id,
         "agent": part.agent_id,
@@ -222,7 +225,7 @@ def part_document(part: Assignment) -> dict[str, Any]:
 
 
 def count_launches(session: Session) -> dict[str, int]:
-    """All launches by state, for the metrics."""
+    """Returns all launches by state, for the metrics."""
     found = dict.fromkeys(LAUNCH_STATES, 0)
     query = select(Launch.state, func.count()).group_by(Launch.state)
     for state, count in session.execute(query):
@@ -233,7 +236,7 @@ def count_launches(session: Session) -> dict[str, int]:
 def assignment_document(
     launch: Launch, part: Assignment, nodes: int, graph: Any, plan: Any, lease_s: float
 ) -> dict[str, Any]:
-    """An assignment as `shardwise.assignment/1`: all that the agent is to know."""
+    """Returns an assignment as `shardwise.assignment/1`: all that the agent is to know."""
     request = launch.request
     return {
         "schema": ASSIGNMENT_SCHEMA,

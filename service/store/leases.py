@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from service.problems import failure
+from service.base.problems import failure
 from service.store.attained import charge, weight_of
 from service.store.database import now
 from service.store.insert import insert_new
@@ -53,7 +53,7 @@ def claim_next(
     longest_s: float | None = None,
     max_running: int = 0,
 ) -> Claim | None:
-    """Takes the next job by the fair order (service/fair_order.py). Returns None without one.
+    """Takes the next job by the fair order (questions/fair_order.py). Returns None without one.
 
     A job whose worker has gone silent comes first: it had its turn. With `longest_s` only jobs
     whose estimate is at most that are taken; `max_running` is what a tenant may have running
@@ -73,7 +73,7 @@ def claim_next(
         return None
     job = session.get_one(Job, job_id)
     tenant = session.get_one(Tenant, job.tenant_id)
-    found = Claim(
+    claim = Claim(
         job.id,
         str(job.lease_token),
         job.tenant_id,
@@ -87,12 +87,12 @@ def claim_next(
         tenant.limits,
         job.cost_s,
     )
-    charge(session, found.tenant_id, found.cost_s, weight_of(found.limits))
-    return found
+    charge(session, claim.tenant_id, claim.cost_s, weight_of(claim.limits))
+    return claim
 
 
 def _take_fairly(session: Session, lease_s: float, queued: ColumnElement[bool]) -> str | None:
-    """Takes the first of these jobs by the order of fair_order.py.
+    """Takes the first of these jobs by the order of questions/fair_order.py.
 
     First the tenant, then its highest priority, then the job: each is read from the index
     `ix_jobs_fair`, however many jobs are queued.
@@ -135,7 +135,7 @@ def _take(session: Session, lease_s: float, jobs: Select[Any]) -> str | None:
 
 
 def _with_most_running(session: Session, max_running: int) -> list[str]:
-    """The tenants that have as many jobs running as they may."""
+    """Returns the tenants that have as many jobs running as they may."""
     count = func.count().label("count")
     running = select(Job.tenant_id, count).where(Job.state == "running").group_by(Job.tenant_id)
     counts = {tenant: int(number) for tenant, number in session.execute(running)}
@@ -145,7 +145,7 @@ def _with_most_running(session: Session, max_running: int) -> list[str]:
 
 
 def any_waiting(session: Session, longest_s: float | None = None) -> bool:
-    """Whether a worker may find something to claim, of at most this estimate."""
+    """Returns whether a worker may find something to claim, of at most this estimate."""
     idle = or_(Job.state == "queued", _expired())
     if longest_s is not None:
         idle = and_(idle, Job.cost_s <= longest_s)
@@ -153,13 +153,13 @@ def any_waiting(session: Session, longest_s: float | None = None) -> bool:
 
 
 def settle(session: Session, claim: Claim, took_s: float, charged_s: float) -> None:
-    """Record what a solve took, and charge its tenant with that instead of the estimate."""
+    """Records what a solve took, and charge its tenant with that instead of the estimate."""
     session.execute(update(Job).where(Job.id == claim.job_id).values(took_s=took_s))
     charge(session, claim.tenant_id, took_s - charged_s, weight_of(claim.limits))
 
 
 def close_hopeless(session: Session, max_attempts: int, job_id: str | None = None) -> list[str]:
-    """End jobs that nobody works on and nobody will: cancelled, or too often their worker's end."""
+    """Ends jobs without a worker that are cancelled or were too often their worker's end."""
     idle = or_(Job.state == "queued", _expired())
     if job_id is not None:
         idle = and_(idle, Job.id == job_id)
@@ -188,7 +188,10 @@ def _held(claim: Claim) -> ColumnElement[bool]:
 def keep_alive(
     session: Session, claim: Claim, lease_s: float, stage: str, progress: float
 ) -> bool | None:
-    """Write progress, renew the lease; whether cancel is asked for; None: the lease is lost."""
+    """Writes progress and renews the lease.
+
+    Returns whether cancel is asked for, None if the lease is lost.
+    """
     row = session.execute(
         update(Job)
         .where(_held(claim))
@@ -201,7 +204,7 @@ def keep_alive(
 def finish(
     session: Session, claim: Claim, content: bytes, etag: str, answer_id: str | None
 ) -> bool:
-    """Record the answer and end the job, both or neither; False: the lease is lost.
+    """Records the answer and end the job, both or neither; False: the lease is lost.
 
     A cancel that came before the answer stands: whoever asked again has a job of their own.
     """
@@ -227,12 +230,12 @@ def finish(
 
 
 def fail(session: Session, claim: Claim, error: dict[str, Any]) -> bool:
-    """End the job with its reason; False: the lease is lost."""
+    """Ends the job with its reason; False: the lease is lost."""
     return _end(session, claim, "failed", error=error)
 
 
 def cancelled(session: Session, claim: Claim) -> bool:
-    """End the job as its asker wished; False: the lease is lost."""
+    """Ends the job as its asker wished; False: the lease is lost."""
     return _end(session, claim, "cancelled")
 
 

@@ -23,7 +23,7 @@ Place = tuple[float, str]
 
 
 def after(query: Select[Any], at: Any, name: Any, place: Place | None, limit: int) -> Select[Any]:
-    """The query's next `limit` + 1 rows behind `place`, by descending (at, name)."""
+    """Returns the query's next `limit` + 1 rows behind `place`, by descending (at, name)."""
     if place is not None:
         behind: ColumnElement[bool] = tuple_(at, name) < tuple_(*place)
         query = query.where(behind)
@@ -31,7 +31,7 @@ def after(query: Select[Any], at: Any, name: Any, place: Place | None, limit: in
 
 
 def by_creation(row: Any) -> Place:
-    """The place of a row in a list that goes by creation."""
+    """Returns the place of a row in a list that goes by creation."""
     return row.created_at, row.id
 
 
@@ -41,7 +41,7 @@ def page(
     place: Callable[[Row], Place],
     document: Callable[[Row], dict[str, Any]],
 ) -> dict[str, Any]:
-    """The page document of the rows that `after` found."""
+    """Returns the page document of the rows that `after` found."""
     more = len(rows) > limit
     shown = rows[:limit]
     return {
@@ -52,12 +52,12 @@ def page(
 
 
 def write_cursor(place: Place) -> str:
-    """A place in a list as opaque text."""
+    """Returns a place in a list as opaque text."""
     return to_base64url(json.dumps(place).encode())
 
 
 def read_cursor(text: str | None) -> Place | None:
-    """The place that a cursor names; `BadInput` for anything that no page has given."""
+    """Returns the place that a cursor names; `BadInput` for anything that no page has given."""
     if not text:
         return None
     try:

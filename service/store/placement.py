@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from service.gang import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE
-from service.launch_request import BUILT_IN
-from service.settings import port_range
+from service.base.settings import port_range
+from service.cluster.gangs import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE
+from service.cluster.launch_request import BUILT_IN
 from service.store.database import now
 from service.store.gangs import MAX_REASON, Rules, launches_of
 from service.store.ids import new_id
@@ -37,12 +37,12 @@ class Node:
 
 
 def waiting_tenants(session: Session) -> list[str]:
-    """The tenants that have launches to place."""
+    """Returns the tenants that have launches to place."""
     return list(session.scalars(select(Launch.tenant_id).where(*_unplaced()).distinct()))
 
 
 def place(session: Session, tenant: str, rules: Rules) -> list[str]:
-    """Place the tenant's launches; the agents that have new work."""
+    """Places the tenant's launches; the agents that have new work."""
     lock_tenant(session, tenant)
     queued = session.scalars(
         select(Launch)
@@ -97,7 +97,7 @@ def _nodes(session: Session, tenant: str) -> dict[str, Node]:
 
 
 def _choose(launch: Launch, nodes: dict[str, Node]) -> tuple[list[Node], str]:
-    """The launch's agents, rank 0 first; or none, and why."""
+    """Returns the launch's agents, rank 0 first; or none, and why."""
     asked = launch.request["agents"]
     named = isinstance(asked, list)
     wanted = len(asked) if named else int(asked)
@@ -121,7 +121,7 @@ def _choose(launch: Launch, nodes: dict[str, Node]) -> tuple[list[Node], str]:
 
 
 def _against(launch: Launch, node: Node) -> str | None:
-    """Why an agent cannot have a part of this launch; None when it can."""
+    """Returns why an agent cannot have a part of this launch; None when it can."""
     agent, request = node.agent, launch.request
     if node.silent:
         return "lost"
@@ -141,7 +141,7 @@ def _against(launch: Launch, node: Node) -> str | None:
 
 
 def _devices(agent: Agent, kind: str) -> int:
-    """How many devices of a kind there are that nobody else uses; on `cpu`, the slots."""
+    """Returns how many devices of a kind there are that nobody else uses; on `cpu`, the slots."""
     if kind.lower() == "cpu":
         return agent.slots
     return sum(
@@ -151,7 +151,7 @@ def _devices(agent: Agent, kind: str) -> int:
 
 
 def _give(session: Session, launch: Launch, chosen: list[Node], rules: Rules) -> bool:
-    """Record the placement: all assignments, or (with the transaction) none.
+    """Records the placement: all assignments, or (with the transaction) none.
 
     False when the launch was stopped just now.
     """
@@ -193,7 +193,8 @@ def _give(session: Session, launch: Launch, chosen: list[Node], rules: Rules) ->
 
 
 def _rendezvous(session: Session, launch: Launch, agent: Agent, rules: Rules) -> tuple[str, int]:
-    """Where the ranks meet: the first agent's first address, a port that no launch uses there."""
+    """Returns where the ranks meet: the first agent's first address, a port that no launch uses
+    there."""
     addresses = agent.inventory.get("addresses") or ["127.0.0.1"]
     host = str(addresses[0])
     if launch.request.get("master_port"):

@@ -29,7 +29,7 @@ _SILENT_S = 3600.0
 
 
 def put_aside(session: Session, question: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The question as its row has it, and the id of the blob that it refers to."""
+    """Returns the question as its row has it, and the id of the blob that it refers to."""
     for name in PARTS:
         part = question.get(name)
         if part is None:
@@ -44,7 +44,7 @@ def put_aside(session: Session, question: dict[str, Any]) -> tuple[dict[str, Any
 
 
 def _shown(part: Any) -> dict[str, Any]:
-    """What lists say of a profile."""
+    """Returns what lists say of a profile."""
     if not isinstance(part, dict):
         return {}
     nodes = {"nodes": part["nodes"]} if "nodes" in part else {}
@@ -52,7 +52,7 @@ def _shown(part: Any) -> dict[str, Any]:
 
 
 def whole_question(session: Session, job: Job) -> dict[str, Any]:
-    """The job's question with the part that it refers to."""
+    """Returns the job's question with the part that it refers to."""
     if job.blob_id is None:
         return job.question
     content = session.scalar(select(QuestionBlob.content).where(QuestionBlob.id == job.blob_id))

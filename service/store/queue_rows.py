@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from service.fair_order import Share, Waiting
+from service.questions.fair_order import Share, Waiting
 from service.store.attained import weight_of
 from service.store.database import clock
 from service.store.records import living_workers

@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
-from service.gang import LAUNCH_ACTIVE
-from service.problems import Problem
-from service.settings import Settings
+from service.base.problems import Problem
+from service.base.settings import Settings
+from service.cluster.gangs import LAUNCH_ACTIVE
 from service.store.database import clock, now
 from service.store.insert import insert_adding
 from service.store.launch_tables import Agent, Launch, Run
@@ -44,11 +44,11 @@ class Room:
     own: Mapping[str, Any]
 
     def limit(self, name: str) -> int:
-        """The bound of a quota."""
+        """Returns the bound of a quota."""
         return int(self.own.get(name, getattr(self.settings, name)))
 
     def require(self, session: Session, **more: int) -> None:
-        """Let so much more of each quota in; a `quota` problem when one does not hold it.
+        """Lets so much more of each quota in; a `quota` problem when one does not hold it.
 
         The tenant's row is locked until the transaction ends.
         """
@@ -59,12 +59,12 @@ class Room:
                 raise full(name, used, self.limit(name), count)
 
     def used(self, session: Session, name: str) -> int:
-        """How much of a quota is used."""
+        """Returns how much of a quota is used."""
         return int(session.scalar(QUOTAS[name].used(self)) or 0)
 
 
 def full(name: str, used: int, limit: int, more: int) -> Problem:
-    """The problem of a quota that does not hold more."""
+    """Returns the problem of a quota that does not hold more."""
     quota = QUOTAS[name]
     return Problem(
         "quota",
@@ -138,7 +138,7 @@ QUOTAS: Mapping[str, Quota] = {
 
 
 def accept_bytes(session: Session, room: Room, size: int) -> None:
-    """Count a body of `size` bytes to the tenant's day; a `quota` problem beyond its bound.
+    """Counts a body of `size` bytes to the tenant's day; a `quota` problem beyond its bound.
 
     The last statement of a transaction: the day's row is locked until its end.
     """
@@ -151,7 +151,7 @@ def accept_bytes(session: Session, room: Room, size: int) -> None:
 
 
 def day_is_full(session: Session, room: Room, size: int) -> str | None:
-    """Why a body of `size` bytes goes beyond the day's bound; None when it does not."""
+    """Returns why a body of `size` bytes goes beyond the day's bound; None when it does not."""
     used, limit = room.used(session, "max_bytes_per_day"), room.limit("max_bytes_per_day")
     if used + size <= limit:
         return None
@@ -159,7 +159,7 @@ def day_is_full(session: Session, room: Room, size: int) -> str | None:
 
 
 def count_bytes(session: Session, tenant: str, size: int) -> int:
-    """Count bytes to the tenant's day; how many there are now."""
+    """Counts bytes to the tenant's day; how many there are now."""
     day = int(clock(session) // DAY_S)
     return insert_adding(
         session,
@@ -172,6 +172,6 @@ def count_bytes(session: Session, tenant: str, size: int) -> int:
 
 
 def room_of(session: Session, settings: Settings, tenant: str) -> Room:
-    """The room of a tenant as its row says."""
+    """Returns the room of a tenant as its row says."""
     limits = session.scalar(select(Tenant.limits).where(Tenant.id == tenant))
     return Room(tenant, settings, limits or {})

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
-from service.redact import redacted
+from service.base.redact import redacted
 from service.store.database import clock, now
 from service.store.ids import new_id
 from service.store.insert import insert_new
@@ -68,7 +68,7 @@ def record_refusal(
 
 
 def reserve(session: Session, tenant: str, key: str, request_hash: str) -> Idempotency | None:
-    """Take an Idempotency-Key for this request, or the row of who took it before.
+    """Takes an Idempotency-Key for this request, or the row of who took it before.
 
     Two requests at once: the second waits for the first's transaction to end.
     """
@@ -95,7 +95,7 @@ def remember(
     content: bytes,
     reference: dict[str, Any] | None = None,
 ) -> None:
-    """The answer that a repeat of this Idempotency-Key gets (service/idempotency.py)."""
+    """The answer that a repeat of this Idempotency-Key gets (service/edge/idempotency.py)."""
     session.execute(
         update(Idempotency)
         .where(Idempotency.tenant_id == tenant, Idempotency.key == key)

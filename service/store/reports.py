@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.gang import ASSIGNMENT_ENDED
-from service.measurements import SCHEMA as MEASUREMENT
-from service.measurements import Errors, check_measurement
-from service.problems import Problem
-from service.report_shapes import LogReport, Report, ResultReport, StateReport, Unread
+from service.base.problems import Problem
+from service.cluster.gangs import ASSIGNMENT_ENDED
+from service.cluster.measurements import SCHEMA as MEASUREMENT
+from service.cluster.measurements import Errors, check_measurement
+from service.cluster.reports import LogReport, Report, ResultReport, StateReport, Unread
 from service.store import hardware as profiles
 from service.store.database import now
-from service.store.gangs import Rules, Told, lock_agent, lock_launches, tell
+from service.store.gangs import ReportedState, Rules, lock_agent, lock_launches, report_state
 from service.store.insert import insert_new
 from service.store.launch_logs import add_lines
 from service.store.launch_tables import Assignment, Launch
@@ -62,7 +62,7 @@ def take_reports(
     room: Room | None = None,
     full_day: str | None = None,
 ) -> Taken | None:
-    """Take a batch in its order; None for an agent that was deleted.
+    """Takes a batch in its order; None for an agent that was deleted.
 
     What is measured is refused beyond the tenant's `room`; output and results for the reason
     `full_day`, if there is one. How an assignment goes is always taken.
@@ -127,14 +127,16 @@ def _take(
     taken: Taken,
     room: Room | None,
 ) -> str | None:
-    """Take one report; None, or why it is refused."""
+    """Takes one report; None, or why it is refused."""
     if part is None or launch is None:
         return "this agent has no such assignment"
     if part.token is None or report.token != part.token:
         return STALE
     if isinstance(report, StateReport):
-        told = Told(report.state, report.reason or "", report.exit_code, report.peak_rss_bytes)
-        reason = tell(session, launch, part, report.token, told, rules)
+        reported = ReportedState(
+            report.state, report.reason or "", report.exit_code, report.peak_rss_bytes
+        )
+        reason = report_state(session, launch, part, report.token, reported, rules)
         taken.ended |= reason is None and report.state in ASSIGNMENT_ENDED
         return reason
     if isinstance(report, LogReport):
@@ -169,7 +171,7 @@ def _keep(
     taken: Taken,
     room: Room | None,
 ) -> None:
-    """Store a document; BadInput with the field for what is not one of ours, a `quota` problem."""
+    """Stores a document; BadInput with the field for what is not one of ours, a `quota` problem."""
     schema = report.document.get("schema")
     if schema == MEASUREMENT:
         measured = check_measurement(report.document)

@@ -21,7 +21,7 @@ class Stored:
 
 
 def etag_of(content: bytes) -> str:
-    """The entity tag of these bytes."""
+    """Returns the entity tag of these bytes."""
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
@@ -36,7 +36,7 @@ def result_of(session: Session, tenant: str, content_id: str) -> Stored | None:
 
 
 def content_of_answer(session: Session, tenant: str, answer_id: str) -> str | None:
-    """The content id of the question whose answer has this id (a plan's)."""
+    """Returns the content id of the question whose answer has this id (a plan's)."""
     return session.scalar(
         select(Result.content_id)
         .where(Result.tenant_id == tenant, Result.answer_id == answer_id)

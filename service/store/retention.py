@@ -32,8 +32,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from service.gang import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE, LAUNCH_ENDED
-from service.settings import Settings
+from service.base.settings import Settings
+from service.cluster.gangs import ASSIGNMENT_ACTIVE, LAUNCH_ACTIVE, LAUNCH_ENDED
 from service.store.blobs import drop_blobs
 from service.store.database import Database, now
 from service.store.deliveries import throw_away_deliveries
@@ -89,7 +89,7 @@ class Retention:
         self._left: Iterator[None] | None = None
 
     def sweep(self, within_s: float = float("inf")) -> bool:
-        """Go on for so many seconds; whether all is done.
+        """Goes on for so many seconds. Returns whether all is done.
 
         Raises `StoreUnavailable`; then the next sweep begins from the start.
         """
@@ -135,12 +135,12 @@ class Retention:
 
 
 def throw_away(database: Database, settings: Settings) -> None:
-    """Delete all that has outlived its time or its bound."""
+    """Deletes all that has outlived its time or its bound."""
     Retention(database, settings).sweep()
 
 
 def tenant_rules(room: Room) -> list[Rule]:
-    """What is a tenant's; jobs first, which refer to what comes after."""
+    """Returns what is a tenant's; jobs first, which refer to what comes after."""
     settings, tenant = room.settings, room.tenant
 
     def drop_results(session: Session, ids: Ids) -> None:
@@ -177,7 +177,7 @@ def tenant_rules(room: Room) -> list[Rule]:
 
 
 def shared_rules(settings: Settings) -> list[Rule]:
-    """What is not one tenant's, or has nothing that refers to it."""
+    """Returns what is not one tenant's, or has nothing that refers to it."""
     logged = and_(Launch.state.in_(LAUNCH_ENDED), Launch.ended_at < now() - settings.log_s)
     return [
         Rule(lambda s: _lines_of(s, logged), _drop_lines),
@@ -323,7 +323,7 @@ def _unmeasured(session: Session, old: ColumnElement[bool]) -> Ids:
 
 
 def delete_launches_of(session: Session, ids: Ids) -> None:
-    """Delete these launches."""
+    """Deletes these launches."""
     delete_launches(session, list(ids))
 
 
@@ -386,7 +386,7 @@ def _drop_profiles(session: Session, tenant: str, ids: Ids) -> None:
 
 
 def _aged(column: Any, age_s: float) -> Rule:
-    """Rows whose time in `column` is older than that."""
+    """Returns rows whose time in `column` is older than that."""
     return _where(column.class_, column < now() - age_s)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, defer
 
-from service.measurements import Measured
-from service.problems import not_found
+from service.base.problems import not_found
+from service.cluster.measurements import Measured
 from service.store.database import now
 from service.store.ids import iso, new_id
 from service.store.launch_tables import Launch, Run
@@ -43,7 +43,7 @@ def add_run(
     document: dict[str, Any],
     room: Room | None = None,
 ) -> bool:
-    """Store a measurement; `hardware` is the profile's id and name. Whether it is the first.
+    """Stores a measurement; `hardware` is the profile's id and name. Whether it is the first.
 
     A rank may write a file of the same name again: the newest counts. A `quota` problem when
     `room` has none for it.
@@ -124,9 +124,9 @@ def measurements_for(
     query = select(Run).where(Run.tenant_id == tenant, Run.hardware_id == hardware_id)
     if launches is not None:
         own = select(Launch.id).where(Launch.tenant_id == tenant, Launch.id.in_(launches))
-        found = set(session.scalars(own))
+        measurements = set(session.scalars(own))
         for launch_id in launches:
-            if launch_id not in found:
+            if launch_id not in measurements:
                 raise not_found("launch", launch_id[:80])
         query = query.where(Run.launch_id.in_(launches))
     newest = query.order_by(Run.created_at.desc(), Run.id.desc()).limit(most)
@@ -134,7 +134,7 @@ def measurements_for(
 
 
 def run_document(run: Run) -> dict[str, Any]:
-    """A run as lists show it."""
+    """Returns a run as lists show it."""
     return {
         "id": run.id,
         "launch": run.launch_id,

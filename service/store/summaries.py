@@ -25,7 +25,7 @@ HARDWARE_SCHEMA = "shardwise.hardware-summary/1"
 
 
 def clipped(text: object, most: int = MAX_NAME) -> str:
-    """The text, cut with an ellipsis where it is longer than `most` characters."""
+    """Returns the text, cut with an ellipsis where it is longer than `most` characters."""
     whole = str(text)
     return whole if len(whole) <= most else whole[: most - 1] + "…"
 
@@ -37,7 +37,7 @@ def _with_clipped_texts(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hardware_summary(hardware: Hardware, *, builtin: bool) -> dict[str, Any]:
-    """A profile as lists show it, but for when it came."""
+    """Returns a profile as lists show it, but for when it came."""
     device = hardware.devices[0]
     return {
         "schema": HARDWARE_SCHEMA,
@@ -59,7 +59,7 @@ def summary_of_document(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def job_item(document: dict[str, Any]) -> dict[str, Any]:
-    """A job's document as lists show it: without options and texts beyond their bounds."""
+    """Returns a job's document as lists show it: without options and texts beyond their bounds."""
     asked = _with_clipped_texts(document["question"])
     if size_of(asked.get("options")) > MAX_OPTIONS_BYTES:
         asked["options"] = {}
@@ -71,7 +71,7 @@ def job_item(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def launch_item(document: dict[str, Any]) -> dict[str, Any]:
-    """A launch's document as lists show it: how many agents, no arguments, no environment."""
+    """Returns a launch as lists show it: how many agents, no arguments, no environment."""
     request = _with_clipped_texts(document["request"])
     for name in ("arguments", "environment"):
         request.pop(name, None)
@@ -84,7 +84,7 @@ def launch_item(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def few_numbers(predicted: Mapping[str, Any]) -> dict[str, Any]:
-    """The first numbers of a plan's predictions, by name."""
+    """Returns the first numbers of a plan's predictions, by name."""
     numbers = [
         (clipped(name), value)
         for name, value in predicted.items()
@@ -94,7 +94,8 @@ def few_numbers(predicted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def agent_item(document: dict[str, Any]) -> dict[str, Any]:
-    """An agent's document as lists show it: a large inventory in short, the first of its jobs."""
+    """Returns an agent's document as lists show it: a large inventory in short, the first of its
+    jobs."""
     inventory = document["inventory"]
     if size_of(inventory) > MAX_INVENTORY_BYTES:
         inventory = _inventory_in_short(inventory)
@@ -124,5 +125,5 @@ def _inventory_in_short(inventory: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def size_of(value: Any) -> int:
-    """Bytes of a value as JSON."""
+    """Returns bytes of a value as JSON."""
     return len(msgspec.json.encode(value))

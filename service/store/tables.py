@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import (
     JSON,
@@ -22,9 +22,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-ACTIVE = ("queued", "running")
-ENDED = ("done", "failed", "cancelled")
-STATES = (*ACTIVE, *ENDED)
+from shardwise.documents.jobs import JobActive, JobEnded, JobState
+
+ACTIVE = get_args(JobActive)
+ENDED = get_args(JobEnded)
+STATES = get_args(JobState)
 _TOOK = text("took_s IS NOT NULL")
 _WANTED = text("state IN ('queued', 'running', 'done') AND NOT cancel_requested")
 
@@ -177,15 +179,15 @@ class AcceptedBytes(Base):
 class Job(Base):
     """A question that is computed, or was.
 
-    `content_id` names the question (service/questions.py); of one tenant's jobs with the same
+    `content_id` names the question (questions/question.py); of one tenant's jobs with the same
     content id at most one is queued, running or done and not to be cancelled: that index is the
     single flight.
     `lease_token` is the claim under which a worker may write; `rung_at` when the broker was last
     told. `blob_id` is the blob that the question refers to, if it does (question_blobs.py).
-    `priority`, `cost_s` and `turn_s` decide the order among a tenant's own jobs (fair_order.py):
-    `cost_s` is the estimate of the solve, `turn_s` the time from which on it counts as due.
-    `model_s` is what the estimate was before it was corrected by what jobs took; `took_s` what
-    this one took.
+    `priority`, `cost_s` and `turn_s` decide the order among a tenant's own jobs
+    (questions/fair_order.py): `cost_s` is the estimate of the solve, `turn_s` the time from which
+    on it counts as due. `model_s` is what the estimate was before it was corrected by what jobs
+    took; `took_s` what this one took.
     """
 
     __tablename__ = "jobs"
@@ -281,7 +283,7 @@ class Idempotency(Base):
     """An Idempotency-Key with the answer that it got; a repeat gets the same.
 
     `reference` says where the large members of the answer are, which `content` leaves out
-    (service/idempotency.py).
+    (service/edge/idempotency.py).
     """
 
     __tablename__ = "idempotency"

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from service.gang import LAUNCH_ACTIVE
-from service.problems import not_found
+from service.base.problems import not_found
+from service.cluster.gangs import LAUNCH_ACTIVE
 from service.store.ids import iso
 from service.store.key_admin import count_keys
 from service.store.launch_tables import Agent, Launch, Run
 from service.store.pages import Place, after
 from service.store.tables import ACTIVE, HardwareProfile, Job, OwnedGraph, Result, Tenant, Watch
+from shardwise.documents.administration import TenantState
 
 TENANT_SCHEMA = "shardwise.tenant/1"
-TENANT_STATES = ("active", "deleting")
+TENANT_STATES = get_args(TenantState)
 
 
 def list_tenants(session: Session, place: Place | None, limit: int) -> list[Tenant]:

@@ -15,7 +15,7 @@ from sqlalchemy import Table, delete, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from service.gang import LAUNCH_ACTIVE
+from service.cluster.gangs import LAUNCH_ACTIVE
 from service.store.agents import delete_agent
 from service.store.database import Database, now
 from service.store.gangs import Rules, end, lock_launches
@@ -105,7 +105,8 @@ def sweep_deletions(database: Database, rules: Rules, settle_s: float) -> list[s
 
 
 def _step(session: Session, tenant: str, rules: Rules, settle_s: float) -> bool | None:
-    """One transaction: True when more is to be done, False when it must wait, None: all is gone."""
+    """Returns one transaction: True when more is to be done, False when it must wait, None: all is
+    gone."""
     if _stop_launches(session, tenant):
         return True
     if _stopping(session, tenant):
@@ -139,7 +140,7 @@ def _stop_launches(session: Session, tenant: str) -> bool:
 
 
 def _stopping(session: Session, tenant: str) -> bool:
-    """Whether ranks are still being stopped by their agents, and have time left for it."""
+    """Returns whether ranks are still being stopped by their agents, and have time left for it."""
     query = (
         select(Launch.id)
         .join(Tenant, Tenant.id == Launch.tenant_id)
@@ -162,7 +163,7 @@ def _remove_agent(session: Session, tenant: str, rules: Rules) -> bool:
 
 
 def _remove_rows(session: Session, tenant: str) -> bool:
-    """Removes a batch of rows of the first table that has some; whether one had."""
+    """Removes a batch of rows of the first table that has some. Returns whether one had."""
     if _remove_lines(session, tenant):
         return True
     for table in tenant_tables():

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Table, select, tuple_
 
-from service.archive import File
+from service.base.archive import File
 from service.store.database import Database, clock
 from service.store.ids import iso
 from service.store.launch_tables import Agent, Assignment, Enrolment, Launch, LogLine, Run
@@ -141,7 +141,10 @@ class _Lines:
 
 
 def _rows(database: Database, noun: Noun, tenant: str) -> Iterator[dict[str, Any]]:
-    """All rows of a tenant by their primary key; contents that are files are read one by one."""
+    """Yields all rows of a tenant by their primary key.
+
+    Contents that are files are read one by one.
+    """
     table = noun.table
     columns = [column for column in table.c if column.name != noun.document]
     key = list(table.primary_key.columns)
@@ -163,7 +166,7 @@ def _rows(database: Database, noun: Noun, tenant: str) -> Iterator[dict[str, Any
 
 
 def _with_whole_question(database: Database, row: dict[str, Any]) -> dict[str, Any]:
-    """A job's row with the large part that its question refers to."""
+    """Returns a job's row with the large part that its question refers to."""
     if row["blob_id"] is None:
         return row
     with database.read() as session:
@@ -172,7 +175,7 @@ def _with_whole_question(database: Database, row: dict[str, Any]) -> dict[str, A
 
 
 def _documents(database: Database, noun: Noun, values: dict[str, Any]) -> Iterator[File]:
-    """The large contents of a row, each a file."""
+    """Yields the large contents of a row, each a file."""
     if noun.table.name == OwnedGraph.__tablename__:
         graph_id = values["graph_id"]
         content = _scalar(database, select(GraphBlob.content).where(GraphBlob.id == graph_id))
@@ -188,7 +191,7 @@ def _documents(database: Database, noun: Noun, values: dict[str, Any]) -> Iterat
 
 
 def _logs(database: Database, tenant: str) -> Iterator[tuple[File, int]]:
-    """The output of each launch, line by line."""
+    """Yields the output of each launch, line by line."""
     launches = Noun("logs", _table(Launch), "plan")
     for launch in _rows(database, launches, tenant):
         after = 0
@@ -218,8 +221,8 @@ def _shown(table: str, values: dict[str, Any]) -> dict[str, Any]:
 
 def _scalar(database: Database, query: Any) -> bytes | None:
     with database.read() as session:
-        found: bytes | None = session.scalar(query)
-    return found
+        row: bytes | None = session.scalar(query)
+    return row
 
 
 def _path(folder: str, name: str) -> str:

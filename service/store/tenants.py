@@ -9,5 +9,5 @@ from service.store.tables import Tenant
 
 
 def lock_tenant(session: Session, tenant: str) -> None:
-    """Take the tenant's row until the transaction ends; others may still refer to it."""
+    """Takes the tenant's row until the transaction ends; others may still refer to it."""
     session.execute(select(Tenant.id).where(Tenant.id == tenant).with_for_update(key_share=True))

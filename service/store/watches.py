@@ -7,19 +7,19 @@ from typing import Any
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from service.problems import not_found
+from service.base.problems import not_found
 from service.store.database import now
 from service.store.insert import insert_new
 from service.store.tables import Watch
 
 
 def add_watch(session: Session, tenant: str, name: str, **values: Any) -> bool:
-    """Store a watch; False when the tenant has one of that name."""
+    """Stores a watch; False when the tenant has one of that name."""
     return insert_new(session, Watch, tenant_id=tenant, name=name, created_at=now(), **values)
 
 
 def find_watch(session: Session, tenant: str, name: str) -> Watch:
-    """The tenant's watch; a `not-found` problem when it has none of that name."""
+    """Returns the tenant's watch; a `not-found` problem when it has none of that name."""
     row = session.get(Watch, (tenant, name))
     if row is None:
         raise not_found("watch", name)
@@ -27,18 +27,18 @@ def find_watch(session: Session, tenant: str, name: str) -> Watch:
 
 
 def watches_of(session: Session, tenant: str) -> list[Watch]:
-    """All of a tenant's watches (few: `max_watched`), by name."""
+    """Returns all of a tenant's watches (few: `max_watched`), by name."""
     query = select(Watch).where(Watch.tenant_id == tenant).order_by(Watch.name)
     return list(session.scalars(query))
 
 
 def count_watches(session: Session, tenant: str) -> int:
-    """How many watches a tenant has."""
+    """Returns how many watches a tenant has."""
     return session.scalar(select(func.count()).where(Watch.tenant_id == tenant)) or 0
 
 
 def delete_watch(session: Session, tenant: str, name: str) -> None:
-    """Forget a watch; its curve stays an answer like any other."""
+    """Forgets a watch; its curve stays an answer like any other."""
     gone = session.scalar(
         delete(Watch).where(Watch.tenant_id == tenant, Watch.name == name).returning(Watch.name)
     )

@@ -49,6 +49,6 @@ def _untried_s(session: Session) -> float:
         .correlate(Webhook)
         .scalar_subquery()
     )
-    found = session.execute(select(first.label("due_at"), Webhook.tried_at, now()))
-    waits = [at - max(due_at, tried_at or 0.0) for due_at, tried_at, at in found if due_at]
+    rows = session.execute(select(first.label("due_at"), Webhook.tried_at, now()))
+    waits = [at - max(due_at, tried_at or 0.0) for due_at, tried_at, at in rows if due_at]
     return max(waits, default=0.0)

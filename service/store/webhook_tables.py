@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -16,12 +18,13 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.store.tables import Base
+from shardwise.documents.webhooks import DeliveryState, WebhookEventName
 
 JOB_ENDED = "job.ended"
 LAUNCH_ENDED = "launch.ended"
 TEST = "webhook.test"
-EVENTS = (JOB_ENDED, LAUNCH_ENDED)
-DELIVERY_STATES = ("pending", "delivered", "failed")
+EVENTS = get_args(WebhookEventName)
+DELIVERY_STATES = get_args(DeliveryState)
 
 
 class Webhook(Base):

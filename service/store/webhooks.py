@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
-from service.problems import Problem, not_found
+from service.base.problems import Problem, not_found
 from service.store.database import clock, now
 from service.store.ids import iso, new_id
 from service.store.outbox import payload

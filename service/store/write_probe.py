@@ -11,7 +11,8 @@ from pathlib import Path
 from sqlalchemy import Column, MetaData, String, Table, update
 from sqlalchemy.exc import DBAPIError
 
-from service.store.database import Database, StoreFull, StoreUnavailable
+from service.base.store_failures import StoreFull, StoreUnavailable
+from service.store.database import Database
 from service.store.tables import GraphBlob
 
 ROOM_BYTES = 2**20
@@ -91,6 +92,6 @@ def _write_postgresql(database: Database, with_room: bool) -> str:
 
 
 def _is_lock(error: StoreUnavailable) -> bool:
-    """Whether another transaction holds the row: then one is writing."""
+    """Returns whether another transaction holds the row: then one is writing."""
     cause = getattr(error.__cause__, "orig", None)
     return getattr(cause, "sqlstate", None) == "55P03"

@@ -8,29 +8,32 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 
+from service.base.problems import Problem, problem_of
 from service.handlers import agents as handlers
 from service.page.forms import number, read_form, texts
 from service.page.inner import listed, read_and_rights, send
 from service.page.render import redirect, respond
 from service.page.views.inventory import devices_in_short, inventory_context
-from service.problems import Problem, problem_of
 from shardwise.errors import ShardwiseError
 
 PAGE = "50"
 
 
 async def show_all(request: Request) -> Response:
-    """The agents, newest first; `part=table` gives the table alone, to be put in its place."""
+    """Returns the agents, newest first.
+
+    `part=table` gives the table alone, to be put in its place.
+    """
     return await _list(request)
 
 
 async def show(request: Request, agent_id: str) -> Response:
-    """One agent: its state, what it has, what it runs."""
+    """Returns one agent: its state, what it has, what it runs."""
     return await _one(request, agent_id)
 
 
 async def make_token(request: Request) -> Response:
-    """A token to enrol an agent with, shown on this page and never again."""
+    """Returns a token to enrol an agent with, shown on this page and never again."""
     values = texts(await read_form(request, "admin"))
     try:
         body: dict[str, Any] = {"name": values.get("name", "")}
@@ -51,21 +54,21 @@ async def make_token(request: Request) -> Response:
         if problem.status != 422:
             raise
         return await _list(request, problem, values)
-    return await respond(request, "agent_token.html", made=msgspec.json.decode(answer.body))
+    return await respond(request, "agent_token.html", made=answer.document)
 
 
 async def drain(request: Request, agent_id: str) -> Response:
-    """Give the agent no more work, for a reason."""
+    """Gives the agent no more work, for a reason."""
     return await _set_drained(request, agent_id, True)
 
 
 async def undrain(request: Request, agent_id: str) -> Response:
-    """Give the agent work again."""
+    """Gives the agent work again."""
     return await _set_drained(request, agent_id, False)
 
 
 async def remove(request: Request, agent_id: str) -> Response:
-    """Forget the agent: its key is revoked, its jobs are lost."""
+    """Forgets the agent: its key is revoked, its jobs are lost."""
     handler = partial(handlers.remove_agent, agent_id=agent_id)
     await send(request, handler, "agents.delete", "admin")
     return redirect("/agents")
@@ -116,7 +119,10 @@ async def _one(request: Request, agent_id: str) -> Response:
 
 
 def _row(agent: dict[str, Any]) -> dict[str, Any]:
-    """An agent as lists show it; a live one is `busy` when it runs something, else `ready`."""
+    """Returns an agent as lists show it.
+
+    A live one is `busy` when it runs something, else `ready`.
+    """
     state = agent["state"]
     if state == "live":
         state = "busy" if agent["jobs"] else "ready"

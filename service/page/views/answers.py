@@ -23,7 +23,7 @@ TIME_PARTS = (
 
 
 def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
-    """The points in order, what scripts need of them, and the outstanding ones by name."""
+    """Returns the points in order, what scripts need of them, and the outstanding ones by name."""
     points = result["points"]
     knee = result.get("turning_point")
     fitting = [i for i, point in enumerate(points) if point.get("feasible", True)]
@@ -76,7 +76,7 @@ def curve_context(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def quote_context(result: dict[str, Any]) -> dict[str, Any]:
-    """The offers, and which columns they have."""
+    """Returns the offers, and which columns they have."""
     offers = result["offers"]
     return {
         "offers": offers,
@@ -89,14 +89,14 @@ def quote_context(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _same_reasons(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for an instance type with one reason, its regions together."""
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    """Returns one row for an instance type with one reason, its regions together."""
+    reasons: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in rows:
         key = (row["provider"], row["instance_type"], row["reason"])
-        entry = found.setdefault(key, {**row, "regions": []})
+        entry = reasons.setdefault(key, {**row, "regions": []})
         if row["region"] not in entry["regions"]:
             entry["regions"].append(row["region"])
-    return list(found.values())
+    return list(reasons.values())
 
 
 CONTEXTS: Mapping[str, tuple[str, Prepare]] = {

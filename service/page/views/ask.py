@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from fastapi import Request, Response
 
-from service.edge import Handler
+from service.base.problems import Problem, problem_of
+from service.edge.context import Handler
 from service.handlers import graphs as graph_handlers
 from service.handlers import hardware as hardware_handlers
 from service.handlers import jobs as job_handlers
@@ -16,14 +16,13 @@ from service.page.forms import file_of, question_body, read_form, texts
 from service.page.inner import read, send
 from service.page.render import redirect, respond
 from service.page.views.job_rows import graph_names, rows_of
-from service.problems import Problem, problem_of
-from service.questions import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
-from service.search_options import NAMES
+from service.questions.search_options import NAMES
 from shardwise.advise import OBJECTIVES
-from shardwise.advise.options import OPTIMIZER_STATE_BYTES, RECOMPUTE, ZERO_STAGES
-from shardwise.advise.precision import PRECISIONS
 from shardwise.capture.shipped import shipped_names
+from shardwise.cost.options import OPTIMIZER_STATE_BYTES, RECOMPUTE, ZERO_STAGES
+from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
 from shardwise.errors import BadInput, ShardwiseError
+from shardwise.sharding.precision import PRECISIONS
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "frontier": ("Frontier", "every strategy that no other beats in both memory and time"),
@@ -50,13 +49,13 @@ DEFAULTS = {"kind": "frontier", "gpus": "8", "graph": "shipped:gpt2", "hardware"
 
 
 async def show(request: Request) -> Response:
-    """The form, filled in from the query."""
+    """Returns the form, filled in from the query."""
     given = {name: value[:2000] for name, value in request.query_params.items() if value}
     return await _form(request, {**DEFAULTS, **given})
 
 
 async def take(request: Request) -> Response:
-    """Ask; the job's page follows. The form again, with the reason, when it is refused."""
+    """Asks; the job's page follows. The form again, with the reason, when it is refused."""
     form = await read_form(request)
     values = texts(form)
     kind = values.get("kind", "frontier")
@@ -79,7 +78,7 @@ async def take(request: Request) -> Response:
         if problem.status not in (404, 413, 422, 429):
             raise
         return await _form(request, values, problem)
-    return redirect(f"/jobs/{msgspec.json.decode(answer.body)['id']}")
+    return redirect(f"/jobs/{answer.document['id']}")
 
 
 async def _form(
@@ -112,8 +111,8 @@ async def _form(
     )
 
 
-def _recent(call: Any) -> Any:
-    return job_handlers.get_jobs(call, None)
+def _recent(context: Any) -> Any:
+    return job_handlers.get_jobs(context, None)
 
 
 def _text(name: str, content: bytes) -> str:

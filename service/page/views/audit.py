@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 
 from fastapi import Request, Response
 
+from service.base.problems import problem_of
 from service.handlers.audit import get_audit
 from service.page.inner import read_and_rights
 from service.page.render import respond
-from service.problems import problem_of
 from shardwise.errors import BadInput
 
 PAGE = "100"
@@ -18,7 +18,7 @@ FILTERS = ("tenant", "action", "key", "since", "until")
 
 
 async def show(request: Request) -> Response:
-    """The lines that the filters leave, newest first."""
+    """Returns the lines that the filters leave, newest first."""
     chosen = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     chosen = {name: text for name, text in chosen.items() if text}
     query = {"limit": PAGE, **chosen}

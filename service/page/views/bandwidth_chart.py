@@ -61,7 +61,7 @@ def chart(series: Sequence[Series]) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """A round number without its zeros: `4 KiB`."""
+    """Returns a round number without its zeros: `4 KiB`."""
     return text.replace(".00 ", " ").replace(".0 ", " ")
 
 
@@ -85,7 +85,7 @@ def _line(index: int, series: Series, across: _Axis, up: _Axis) -> dict[str, Any
 
 
 def _mark(shape: str, x: float, y: float) -> str:
-    """The path of a mark about three units around a place."""
+    """Returns the path of a mark about three units around a place."""
     if shape == "circle":
         return f"M{x - 3:g},{y:g}a3,3 0 1,0 6,0a3,3 0 1,0 -6,0z"
     if shape == "square":

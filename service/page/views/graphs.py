@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import msgspec
 from fastapi import Request, Response
 
+from service.base.problems import Problem, problem_of
 from service.handlers import graphs as handlers
 from service.page.forms import file_of, read_form, texts
 from service.page.inner import listed, read, send
 from service.page.render import redirect, respond
-from service.problems import Problem, problem_of
 from shardwise.capture.shipped import shipped_names
 from shardwise.errors import ShardwiseError
 
@@ -19,12 +18,12 @@ PAGE = "100"
 
 
 async def show(request: Request) -> Response:
-    """The list, with the form to upload."""
+    """Returns the list, with the form to upload."""
     return await _list(request)
 
 
 async def take(request: Request) -> Response:
-    """Upload; then ask about it. The list again, with the reason, when it is refused."""
+    """Uploads a graph; the page to ask about it follows, or the list with the reason."""
     form = await read_form(request)
     values = texts(form)
     try:
@@ -50,12 +49,11 @@ async def take(request: Request) -> Response:
         if problem.status not in (400, 413, 415, 422, 429):
             raise
         return await _list(request, problem)
-    graph = msgspec.json.decode(answer.body)
-    return redirect(f"/?graph={graph['id']}&new={answer.status_code}")
+    return redirect(f"/?graph={answer.document['id']}&new={answer.status}")
 
 
 async def delete(request: Request, graph_id: str) -> Response:
-    """Forget a graph with all answers about it."""
+    """Forgets a graph with all answers about it."""
     await send(request, partial(handlers.remove_graph, graph_id=graph_id), "graphs.delete")
     return redirect("/graphs")
 

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 
-import msgspec
 from fastapi import Request, Response
 
-from service.edge import look
+from service.base.problems import Problem, problem_of
 from service.handlers import accuracy as accuracy_handlers
 from service.handlers import hardware as handlers
 from service.page.forms import file_of, read_form
-from service.page.inner import inner_request, read, read_and_rights, send
+from service.page.inner import as_json, read, read_and_rights, send
 from service.page.render import beside, redirect, respond
 from service.page.views.profile import profile_context
-from service.problems import Problem, problem_of
 from shardwise.errors import ShardwiseError
 
 PAGE = "200"
 
 
 async def show(request: Request) -> Response:
-    """The list, with the form to upload."""
+    """Returns the list, with the form to upload."""
     return await _list(request)
 
 
 async def take(request: Request) -> Response:
-    """Upload a profile. The list again, with the reason, when it is refused."""
+    """Uploads a profile. The list again, with the reason, when it is refused."""
     form = await read_form(request)
     try:
         chosen = await file_of(form, "file")
@@ -49,19 +47,19 @@ async def take(request: Request) -> Response:
 
 
 async def show_one(request: Request, hardware_id: str) -> Response:
-    """A profile: what it says, what was measured, its versions, how near predictions came."""
+    """Returns a profile: what it says, what was measured, versions, how near predictions came."""
     return await _one(request, hardware_id)
 
 
 async def document(request: Request, hardware_id: str) -> Response:
-    """The profile as the JSON document that the HTTP calls give."""
-    answer = await look(inner_request(request), partial(handlers.get_hardware, spec=hardware_id))
+    """Returns the profile as the JSON document that the HTTP calls give."""
+    answer = await as_json(request, partial(handlers.get_hardware, spec=hardware_id))
     answer.headers["Content-Disposition"] = 'attachment; filename="hardware.json"'
     return answer
 
 
 async def refit(request: Request, hardware_id: str) -> Response:
-    """Fit a new version to the runs on this profile; its page follows, or why there is none."""
+    """Fits a new version to the runs on this profile; its page follows, or why there is none."""
     try:
         answer = await send(
             request,
@@ -74,11 +72,11 @@ async def refit(request: Request, hardware_id: str) -> Response:
         if problem.status != 422:
             raise
         return await _one(request, hardware_id, problem)
-    return redirect(f"/hardware/{msgspec.json.decode(answer.body)['id']}")
+    return redirect(f"/hardware/{answer.document['id']}")
 
 
 async def delete(request: Request, hardware_id: str) -> Response:
-    """Forget an uploaded profile."""
+    """Forgets an uploaded profile."""
     handler = partial(handlers.remove_hardware, hardware_id=hardware_id)
     await send(request, handler, "hardware.delete")
     return redirect("/hardware")

@@ -60,7 +60,7 @@ def _device(device: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """A text or a number; nothing for anything else."""
+    """Returns a text or a number; nothing for anything else."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
     return str(value)[:MOST_TEXT]
@@ -68,10 +68,10 @@ def _text(value: Any) -> str:
 
 def _ranges(numbers: list[int]) -> str:
     """`1–3, 7`."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for value in sorted(set(numbers)):
-        if found and value == found[-1][1] + 1:
-            found[-1][1] = value
+        if ranges and value == ranges[-1][1] + 1:
+            ranges[-1][1] = value
         else:
-            found.append([value, value])
-    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in found)
+            ranges.append([value, value])
+    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in ranges)

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from service.page.units import short
-from service.search_options import options_document
+from service.questions.search_options import options_document
 from shardwise.advise import Options
 
 ACTIVE = ("queued", "running")
@@ -16,19 +16,19 @@ ACTIVE = ("queued", "running")
 def rows_of(
     jobs: list[dict[str, Any]], names: dict[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """Rows of a table of jobs; `names` are graphs' names by id, where they are known."""
+    """Returns rows of a table of jobs; `names` are graphs' names by id, where they are known."""
     return [
         {**job, "about": about(job, names or {}), "active": job["state"] in ACTIVE} for job in jobs
     ]
 
 
 def graph_names(graphs: list[dict[str, Any]]) -> dict[str, str]:
-    """Names by id."""
+    """Returns names by id."""
     return {graph["id"]: graph["name"] for graph in graphs}
 
 
 def about(job: dict[str, Any], names: dict[str, str]) -> str:
-    """The question in a few words."""
+    """Returns the question in a few words."""
     asked = job["question"]
     graph = names.get(asked["graph"], f"graph {short(asked['graph'], 8)}")
     if job["kind"] == "quote":
@@ -41,14 +41,14 @@ def about(job: dict[str, Any], names: dict[str, str]) -> str:
 
 
 def choices(job: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The options that are not the defaults, by name."""
+    """Returns the options that are not the defaults, by name."""
     usual = json.loads(json.dumps(options_document(Options())))
     options = job["question"].get("options", {})
     return [(name, value) for name, value in options.items() if value != usual.get(name)]
 
 
 def again(job: dict[str, Any]) -> str:
-    """The address of the form, filled in with this question."""
+    """Returns the address of the form, filled in with this question."""
     asked, options = job["question"], dict(choices(job))
     values: dict[str, Any] = {"kind": job["kind"], "graph": asked["graph"]}
     if job["kind"] != "quote":

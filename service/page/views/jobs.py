@@ -8,22 +8,26 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 
-from service.edge import Answer, Call, look
-from service.events import job_events
+from service.base.problems import Problem
+from service.edge.context import RequestContext, Result
+from service.edge.events import job_events
+from service.edge.state import state_of
 from service.handlers import graphs as graph_handlers
 from service.handlers import jobs as handlers
-from service.page.inner import inner_request, read, send
+from service.page.inner import as_json, page_call, read, send
 from service.page.render import beside, redirect, respond
 from service.page.views.answers import CONTEXTS
 from service.page.views.job_rows import about, again, choices, graph_names, rows_of
-from service.problems import Problem
-from service.questions import INFEASIBLE_SCHEMA
+from service.questions.question import INFEASIBLE_SCHEMA
 
 PAGE = "50"
 
 
 async def show_all(request: Request) -> Response:
-    """The jobs, newest first; `part=table` gives the table alone, to be put in its place."""
+    """Returns the jobs, newest first.
+
+    `part=table` gives the table alone, to be put in its place.
+    """
     query = {
         name: value for name in ("cursor", "state") if (value := request.query_params.get(name))
     }
@@ -40,7 +44,7 @@ async def show_all(request: Request) -> Response:
 
 
 async def show(request: Request, job_id: str) -> Response:
-    """One job: progress while it is computed, its answer when it is done, or why not."""
+    """Returns one job: progress while it is computed, its answer when it is done, or why not."""
     job = await read(request, partial(handlers.get_job, job_id=job_id, kind=None))
     names = await _graph_names(request, job["question"]["graph"])
     shared = {
@@ -61,23 +65,23 @@ async def show(request: Request, job_id: str) -> Response:
 
 async def events(request: Request, job_id: str) -> Response:
     """The job's events, for whoever is signed in."""
-    return await job_events(inner_request(request), job_id, None)
+    return await job_events(state_of(request), page_call(request), job_id, None)
 
 
 async def document(request: Request, job_id: str) -> Response:
     """The answer as the JSON document that the HTTP calls give."""
     handler = partial(_result, job_id=job_id)
-    return await look(inner_request(request), handler)
+    return await as_json(request, handler)
 
 
 async def cancel(request: Request, job_id: str) -> Response:
-    """Cancel a job."""
+    """Cancels a job."""
     await send(request, partial(handlers.remove_job, job_id=job_id, kind=None), "jobs.cancel")
     return redirect(f"/jobs/{job_id}")
 
 
-def _result(call: Call, job_id: str) -> Answer:
-    answer = handlers.get_job(call, job_id, None)
+def _result(context: RequestContext, job_id: str) -> Result:
+    answer = handlers.get_job(context, job_id, None)
     raw: Any = answer.document.get("result")
     if raw is None:
         raise Problem("not-found", f"{job_id[:80]} has no answer")
@@ -86,11 +90,11 @@ def _result(call: Call, job_id: str) -> Answer:
         "Content-Disposition": f'attachment; filename="{name}"',
         "Cache-Control": "private, no-cache",
     }
-    return Answer(content=bytes(msgspec.json.encode(raw)), headers=headers)
+    return Result(content=bytes(msgspec.json.encode(raw)), headers=headers)
 
 
 async def _graph_names(request: Request, graph_id: str | None = None) -> dict[str, str]:
-    """Names of graphs by id: of one, or of the newest."""
+    """Returns names of graphs by id: of one, or of the newest."""
     if graph_id is not None:
         try:
             found = await read(request, partial(graph_handlers.get_graph, graph_id=graph_id))

@@ -12,7 +12,7 @@ DAY_S = 86400.0
 
 
 def key_body(values: Mapping[str, str]) -> dict[str, Any]:
-    """The body of `POST /v1/keys`; BadInput with the field."""
+    """Returns the body of `POST /v1/keys`; BadInput with the field."""
     body: dict[str, Any] = {"name": values.get("name", "")}
     body["scopes"] = [part for part in values.get("scopes", "").split(",") if part]
     set_if(body, values, "rate_per_s", number)
@@ -22,14 +22,14 @@ def key_body(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def rotate_body(values: Mapping[str, str]) -> dict[str, Any]:
-    """The body of a rotation; BadInput with the field."""
+    """Returns the body of a rotation; BadInput with the field."""
     if "overlap_h" not in values:
         return {}
     return {"overlap_s": 3600.0 * number(values["overlap_h"], "overlap_h")}
 
 
 def scopes_offered(rights: Rights) -> list[tuple[str, str]]:
-    """The scopes that the asker may give, each with what it means."""
+    """Returns the scopes that the asker may give, each with what it means."""
     found = [
         ("read", "look at everything of the tenant"),
         ("submit", "upload, ask, start, cancel, delete"),

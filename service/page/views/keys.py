@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 
+from service.base.problems import Problem, problem_of
 from service.handlers import keys as handlers
 from service.page.forms import read_form, texts
 from service.page.inner import listed, read_and_rights, send
 from service.page.render import redirect, respond
 from service.page.views.key_forms import key_body, rotate_body, scopes_offered
-from service.problems import Problem, problem_of
 from shardwise.errors import ShardwiseError
 
 PAGE = "50"
@@ -21,12 +21,12 @@ JSON = "application/json"
 
 
 async def show_all(request: Request) -> Response:
-    """The keys, newest first, and the form of a new one."""
+    """Returns the keys, newest first, and the form of a new one."""
     return await _list(request)
 
 
 async def make(request: Request) -> Response:
-    """A new key, shown on this page and never again."""
+    """Returns a new key, shown on this page and never again."""
     values = texts(await read_form(request, "admin"))
     try:
         made = await make_key(request, None, values)
@@ -39,7 +39,7 @@ async def make(request: Request) -> Response:
 
 
 async def make_key(request: Request, tenant: str | None, values: dict[str, str]) -> Any:
-    """The document of a new key."""
+    """Returns the document of a new key."""
     answer = await send(
         request,
         partial(handlers.post_key, tenant=tenant),
@@ -50,11 +50,12 @@ async def make_key(request: Request, tenant: str | None, values: dict[str, str])
         parse=handlers.parse_key,
         secret=True,
     )
-    return msgspec.json.decode(answer.body)
+    made: dict[str, Any] = answer.document
+    return made
 
 
 async def rotate(request: Request, key_id: str, tenant: str | None = None) -> Response:
-    """A key in the place of another, shown on this page and never again."""
+    """Returns a key in the place of another, shown on this page and never again."""
     scope = "admin" if tenant is None else "operator"
     values = texts(await read_form(request, scope))
     answer = await send(
@@ -67,11 +68,11 @@ async def rotate(request: Request, key_id: str, tenant: str | None = None) -> Re
         parse=handlers.parse_rotation,
         secret=True,
     )
-    return await show_key(request, msgspec.json.decode(answer.body), _home(tenant))
+    return await show_key(request, answer.document, _home(tenant))
 
 
 async def revoke(request: Request, key_id: str, tenant: str | None = None) -> Response:
-    """Revoke a key."""
+    """Revokes a key."""
     scope = "admin" if tenant is None else "operator"
     handler = partial(handlers.remove_key, key_id=key_id, tenant=tenant)
     await send(request, handler, "keys.revoke", scope)
@@ -79,7 +80,7 @@ async def revoke(request: Request, key_id: str, tenant: str | None = None) -> Re
 
 
 async def show_key(request: Request, made: Any, home: str) -> Response:
-    """The page on which a key is seen."""
+    """Returns the page on which a key is seen."""
     return await respond(request, "key_made.html", status=201, made=made, home=home)
 
 

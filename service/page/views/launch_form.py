@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 
+from service.base.problems import Problem, problem_of
+from service.cluster.launch_request import BUILT_IN
 from service.handlers import agents as agent_handlers
 from service.handlers import graphs as graph_handlers
 from service.handlers import jobs as job_handlers
 from service.handlers import launches as handlers
-from service.launch_request import BUILT_IN
 from service.page.forms import lines, number, read_form, set_if, size, texts, whole
 from service.page.inner import read, send
 from service.page.render import redirect, respond
 from service.page.views.inventory import devices_in_short
 from service.page.views.job_rows import graph_names, rows_of
-from service.problems import Problem, problem_of
-from service.questions import INFEASIBLE_SCHEMA
+from service.questions.question import INFEASIBLE_SCHEMA
 from shardwise.errors import BadInput, ShardwiseError
 
 MOST = "200"
@@ -28,13 +28,13 @@ _FIELDS = {"plan_id": "plan", "ranks_per_agent": "ranks", "agents_named": "agent
 
 
 async def show(request: Request) -> Response:
-    """The form, filled in from the query: `plan` is the job of a plan."""
+    """Returns the form, filled in from the query: `plan` is the job of a plan."""
     given = {name: value[:2000] for name, value in request.query_params.items() if value}
     return await _form(request, {"kind": "run", "agents": "1", **given})
 
 
 async def take(request: Request) -> Response:
-    """Start; the launch's page follows. The form again, with the reason, when it is refused."""
+    """Starts; the launch's page follows. The form again, with the reason, when it is refused."""
     values = texts(await read_form(request))
     try:
         answer = await send(
@@ -50,11 +50,11 @@ async def take(request: Request) -> Response:
         if problem.status not in (404, 413, 422, 429):
             raise
         return await _form(request, {"kind": "run", **values}, problem)
-    return redirect(f"/launches/{msgspec.json.decode(answer.body)['id']}")
+    return redirect(f"/launches/{answer.document['id']}")
 
 
 async def _body(request: Request, values: dict[str, str]) -> dict[str, Any]:
-    """The body of `POST /v1/launches`."""
+    """Returns the body of `POST /v1/launches`."""
     kind = values.get("kind", "run")
     body: dict[str, Any] = {"kind": kind}
     if kind == "run":
@@ -81,7 +81,7 @@ async def _body(request: Request, values: dict[str, str]) -> dict[str, Any]:
 
 
 async def _plan_id(request: Request, job_id: str) -> str:
-    """The id of the plan that a job has found."""
+    """Returns the id of the plan that a job has found."""
     job = await read(request, partial(job_handlers.get_job, job_id=job_id, kind="plan"))
     if job["state"] != "done":
         raise BadInput(f"{job_id[:40]} is {job['state']}", field="plan", expected="a plan")
@@ -95,13 +95,13 @@ def _word(text: str, field: str) -> str:
 
 
 def _variables(text: str, field: str) -> dict[str, str]:
-    found = {}
+    variables = {}
     for line in lines(text, field):
         name, equals, value = line.partition("=")
         if not equals:
             raise BadInput(f"{line[:40]!r}", field=field, expected="NAME=value on each line")
-        found[name.strip()] = value.strip()
-    return found
+        variables[name.strip()] = value.strip()
+    return variables
 
 
 async def _form(

@@ -7,12 +7,12 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from service.edge import look
-from service.events import launch_events
-from service.gang import LAUNCH_ACTIVE, LAUNCH_STATES
+from service.cluster.gangs import LAUNCH_ACTIVE, LAUNCH_STATES
+from service.edge.events import launch_events
+from service.edge.state import state_of
 from service.handlers import launches as handlers
 from service.handlers.agents import see_time
-from service.page.inner import inner_request, read, read_and_rights, send
+from service.page.inner import as_json, page_call, read, read_and_rights, send
 from service.page.render import redirect, respond
 from service.page.units import short
 from service.page.views.measured import compared
@@ -23,7 +23,10 @@ LINES = 200
 
 
 async def show_all(request: Request) -> Response:
-    """The launches, newest first; `part=table` gives the table alone, to be put in its place."""
+    """Returns the launches, newest first.
+
+    `part=table` gives the table alone, to be put in its place.
+    """
     query = {
         name: value for name in ("cursor", "state") if (value := request.query_params.get(name))
     }
@@ -43,7 +46,7 @@ async def show_all(request: Request) -> Response:
 
 
 async def show(request: Request, launch_id: str) -> Response:
-    """One launch; `part=live` gives what changes while it runs, without its output.
+    """Returns one launch; `part=live` gives what changes while it runs, without its output.
 
     Without `after` or `rank` the newest lines are shown, else those behind a number.
     """
@@ -78,35 +81,33 @@ async def show(request: Request, launch_id: str) -> Response:
 
 async def events(request: Request, launch_id: str) -> Response:
     """The launch's events, for whoever is signed in."""
-    return await launch_events(inner_request(request), launch_id)
+    return await launch_events(state_of(request), page_call(request), launch_id)
 
 
 async def lines(request: Request, launch_id: str) -> Response:
-    """Lines of the launch's output as JSON, for whoever follows it."""
+    """Returns lines of the launch's output as JSON, for whoever follows it."""
     query = {
         name: value
         for name in ("after", "rank", "limit")
         if (value := request.query_params.get(name))
     }
-    return await look(
-        inner_request(request, query=query), partial(handlers.get_logs, launch_id=launch_id)
-    )
+    return await as_json(request, partial(handlers.get_logs, launch_id=launch_id), query)
 
 
 async def stop(request: Request, launch_id: str) -> Response:
-    """Have a launch stopped."""
+    """Has a launch stopped."""
     handler = partial(handlers.remove_launch, launch_id=launch_id)
     await send(request, handler, "launches.stop")
     return redirect(f"/launches/{launch_id}")
 
 
 def row_of(launch: dict[str, Any]) -> dict[str, Any]:
-    """A launch as lists show it."""
+    """Returns a launch as lists show it."""
     return {**launch, "about": _about(launch), "active": launch["state"] in LAUNCH_ACTIVE}
 
 
 def _about(launch: dict[str, Any]) -> str:
-    """What runs where, in a few words."""
+    """Returns what runs where, in a few words."""
     request, summary = launch["request"], launch["summary"]
     agents = request["agents"] if isinstance(request["agents"], int) else len(request["agents"])
     ranks = request["ranks_per_agent"]
@@ -118,5 +119,5 @@ def _about(launch: dict[str, Any]) -> str:
 
 
 def _ranks(launch: dict[str, Any]) -> int:
-    """Ranks in all, of which each has its own output."""
+    """Returns ranks in all, of which each has its own output."""
     return sum(part["ranks"] for part in launch["assignments"])

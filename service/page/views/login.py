@@ -8,11 +8,14 @@ from urllib.parse import urlencode
 
 from fastapi import Request, Response
 
-from service.addresses import address_of
+from service.base.addresses import address_of
+from service.base.logs import REQUEST_ID
+from service.base.problems import Problem
+from service.edge.http import caller_of
+from service.edge.state import state_of
 from service.login.attempt import new_attempt, read_attempt
 from service.login.signed_in import carried
-from service.logs import REQUEST_ID
-from service.page.inner import inner_request
+from service.page.inner import page_caller
 from service.page.render import redirect, respond
 from service.page.session import (
     forget_attempt,
@@ -24,8 +27,6 @@ from service.page.session import (
     remember_session,
 )
 from service.page.views.signing import sign_in_page, small_form
-from service.problems import Problem
-from service.state import state_of
 
 log = logging.getLogger(__name__)
 MAX_SHOWN = 20
@@ -34,7 +35,7 @@ MAX_SHOWN = 20
 
 async def start(request: Request) -> Response:
     """To the provider, with a new attempt in a cookie."""
-    await state_of(request).gate.admit_anyone(request)
+    await state_of(request).gate.admit_anyone(caller_of(request))
     logins = state_of(request).logins
     if logins is None:
         raise Problem("not-found", "there is no identity provider to sign in at")
@@ -48,7 +49,7 @@ async def finish(request: Request) -> Response:
     """Back from the provider: a session, or why there is none."""
     from service.login.logins import LoginRefused
 
-    await state_of(request).gate.admit_anyone(request)
+    await state_of(request).gate.admit_anyone(caller_of(request))
     logins = state_of(request).logins
     if logins is None:
         raise Problem("not-found", "there is no identity provider to sign in at")
@@ -88,8 +89,8 @@ async def finish(request: Request) -> Response:
 
 
 async def show_tenants(request: Request) -> Response:
-    """The tenants that somebody may choose from."""
-    await state_of(request).gate.admit(inner_request(request), "read")
+    """Returns the tenants that somebody may choose from."""
+    await state_of(request).gate.admit(page_caller(request), "read")
     person = carried(request)
     if person is None:
         raise Problem("not-found", "a key has one tenant alone")
@@ -98,7 +99,7 @@ async def show_tenants(request: Request) -> Response:
 
 
 async def take_tenant(request: Request) -> Response:
-    """Go on in another tenant, with a new session's secret."""
+    """Goes on in another tenant, with a new session's secret."""
     logins, secret = state_of(request).logins, presented_session(request)
     if logins is None or secret is None or carried(request) is None:
         raise Problem("unauthenticated", "nobody is signed in")

@@ -23,10 +23,10 @@ PREDICTED = {
 
 
 def compared(run: Mapping[str, Any]) -> dict[str, Any]:
-    """A run of a launch as its page shows it.
+    """Returns a run of a launch as its page shows it.
 
     Errors are those that were reported. A measurement comes from an agent: of its members the
-    service has checked those in `service/measurements.py` alone.
+    service has checked those in `service/cluster/measurements.py` alone.
     """
     found = run["measurement"]
     predicted = found["predicted"]

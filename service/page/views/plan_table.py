@@ -7,52 +7,57 @@ table has every layer in the order of execution, one column each.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+from shardwise import documents
 from shardwise.advise.explain import explain
+from shardwise.documents.common import MeshAxis
+from shardwise.documents.plan import PlannedGroup
 
 COLOURS = 8
 """How many variables have a colour of their own (page.css, `.v0` to `.v7`)."""
 
 
-def plan_context(plan: dict[str, Any]) -> dict[str, Any]:
-    """Rows, the picture, and where memory and time go."""
-    axes, groups = plan["mesh"]["axes"], plan["groups"]
+def plan_context(result: dict[str, Any]) -> dict[str, Any]:
+    """Returns rows, the picture, and where memory and time go."""
+    plan = documents.read(result, documents.Plan)
+    axes, groups = plan.mesh.axes, plan.groups
     colours = _colours(groups)
     explained = explain(plan)
-    totals = explained["totals"]
+    totals = explained.totals
     rows = _rows(groups, axes, colours)
     return {
         "axes": axes,
         "rows": rows,
         "columns": [_cells(group, axes, colours) for group in groups],
         "legend": list(colours.items()),
-        "zero_stages": Counter(int(group.get("zero") or 0) for group in groups),
-        "recomputed": sum(bool(group.get("recompute")) for group in groups),
-        "has_zero": any(group.get("zero") for group in groups),
-        "has_recompute": any(group.get("recompute") for group in groups),
-        "text": explained["text"],
-        "edges": explained["edges"],
+        "zero_stages": Counter(group.zero for group in groups),
+        "recomputed": sum(group.recompute for group in groups),
+        "has_zero": any(group.zero for group in groups),
+        "has_recompute": any(group.recompute for group in groups),
+        "text": explained.text,
+        "edges": explained.edges,
         "memory": _parts(
-            totals["memory_bytes"],
-            ("Parameters, gradients, optimizer state", totals["parameter_bytes"]),
-            ("Activations", totals["activation_bytes"]),
-            ("Tensors kept between operators", totals["edge_bytes"]),
-            ("Constants", totals["fixed_bytes"]),
+            totals.memory_bytes,
+            ("Parameters, gradients, optimizer state", totals.parameter_bytes),
+            ("Activations", totals.activation_bytes),
+            ("Tensors kept between operators", totals.edge_bytes),
+            ("Constants", totals.fixed_bytes),
         ),
         "time": _parts(
-            totals["time_s"],
-            ("Compute", totals["compute_s"]),
-            ("Synchronisation", totals["synchronisation_s"]),
-            ("Re-scheduling", totals["rescheduling_s"]),
+            totals.time_s,
+            ("Compute", totals.compute_s),
+            ("Synchronisation", totals.synchronisation_s),
+            ("Re-scheduling", totals.rescheduling_s),
         ),
-        "limit_bytes": plan.get("memory_limit_bytes"),
+        "limit_bytes": plan.memory_limit_bytes,
     }
 
 
-def _colours(groups: list[dict[str, Any]]) -> dict[str, str]:
-    """A class for every variable that is split, the commonest first."""
-    counts = Counter(v for group in groups for v in group["split"].values() if v is not None)
+def _colours(groups: Sequence[PlannedGroup]) -> dict[str, str]:
+    """Returns a class for every variable that is split, the commonest first."""
+    counts = Counter(v for group in groups for v in group.split.values() if v is not None)
     return {
         name: f"v{position}" if position < COLOURS else "v-other"
         for position, (name, _) in enumerate(counts.most_common())
@@ -60,18 +65,18 @@ def _colours(groups: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _cells(
-    group: dict[str, Any], axes: list[dict[str, Any]], colours: dict[str, str]
+    group: PlannedGroup, axes: Sequence[MeshAxis], colours: dict[str, str]
 ) -> list[dict[str, Any]]:
     """Per mesh axis: the variable that it splits, or the ZeRO stage that shares over it."""
     cells = []
     for axis in axes:
-        variable = group["split"].get(axis["name"])
-        shares = bool(group.get("zero")) and axis["name"] in (group.get("zero_axes") or ())
+        variable = group.split.get(axis.name)
+        shares = group.zero > 0 and axis.name in group.zero_axes
         cells.append(
             {
-                "axis": axis["name"],
+                "axis": axis.name,
                 "variable": variable,
-                "zero": int(group["zero"]) if shares else 0,
+                "zero": group.zero if shares else 0,
                 "colour": "none" if variable is None else colours[variable],
             }
         )
@@ -79,35 +84,35 @@ def _cells(
 
 
 def _rows(
-    groups: list[dict[str, Any]], axes: list[dict[str, Any]], colours: dict[str, str]
+    groups: Sequence[PlannedGroup], axes: Sequence[MeshAxis], colours: dict[str, str]
 ) -> list[dict[str, Any]]:
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for group in groups:
-        kinds = [operator["kind"] for operator in group["operators"]]
+        kinds = [operator.kind for operator in group.operators]
         key = (
             tuple(kinds),
-            tuple(group["split"].items()),
-            group.get("zero"),
-            tuple(group.get("zero_axes") or ()),
-            group.get("recompute"),
-            *(round(group[name], 9) for name in _COSTS),
+            tuple(group.split.items()),
+            group.zero,
+            tuple(group.zero_axes),
+            group.recompute,
+            *(round(getattr(group, name), 9) for name in _COSTS),
         )
         row = rows.setdefault(
             key,
             {
-                "name": group["name"],
+                "name": group.name,
                 "kinds": _short(kinds),
                 "names": [],
                 "cells": _cells(group, axes, colours),
-                "zero": int(group.get("zero") or 0),
-                "recompute": bool(group.get("recompute")),
-                "memory_bytes": group["parameter_bytes"] + group["activation_bytes"],
-                "time_s": group["compute_s"] + group["communication_s"],
-                "compute_s": group["compute_s"],
-                "communication_s": group["communication_s"],
+                "zero": group.zero,
+                "recompute": group.recompute,
+                "memory_bytes": group.parameter_bytes + group.activation_bytes,
+                "time_s": group.compute_s + group.communication_s,
+                "compute_s": group.compute_s,
+                "communication_s": group.communication_s,
             },
         )
-        row["names"].append(group["name"])
+        row["names"].append(group.name)
     return list(rows.values())
 
 

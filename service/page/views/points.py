@@ -12,46 +12,47 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 
-from service.edge import Answer, Call
+from service.base.problems import Problem, not_found
+from service.edge.context import RequestContext, Result
 from service.handlers.jobs import job_answer, limits_of
 from service.page.forms import read_form, texts
 from service.page.inner import send
 from service.page.render import redirect
-from service.problems import Problem, not_found
-from service.questions import PlanRequest, Question, plan_question
+from service.questions.question import Question, plan_question
 from service.store.jobs import find_job
 from service.store.question_blobs import whole_question
 from service.store.results import result_of
 from service.store.tables import Job
 from shardwise import validation
+from shardwise.documents import PlanRequest
 from shardwise.errors import BadInput
 from shardwise.hardware import Hardware, Offer, hardware_from_document
 
 
 async def take(request: Request, job_id: str) -> Response:
-    """Ask for the plan of a point; its page follows."""
+    """Asks for the plan of a point; its page follows."""
     point = texts(await read_form(request)).get("point", "")
     if not (point.isascii() and point.isdigit() and len(point) < 7):
         raise BadInput(f"{point[:40]!r}", field="point", expected="the number of a point")
     handler = partial(_ask, job_id=job_id, point=int(point))
     answer = await send(request, handler, "plans.create")
-    return redirect(f"/jobs/{msgspec.json.decode(answer.body)['id']}")
+    return redirect(f"/jobs/{answer.document['id']}")
 
 
-def _ask(call: Call, job_id: str, point: int) -> Answer:
-    job = find_job(call.session, call.tenant, job_id[:80])
-    stored = result_of(call.session, call.tenant, job.content_id)
+def _ask(context: RequestContext, job_id: str, point: int) -> Result:
+    job = find_job(context.session, context.tenant, job_id[:80])
+    stored = result_of(context.session, context.tenant, job.content_id)
     points = msgspec.json.decode(stored.content).get(_POINTS.get(job.kind, "")) if stored else None
     if not points or point >= len(points):
         raise not_found("point", f"{point} of {job_id[:80]}")
-    return job_answer(call, _question(call, job, points[point]))
+    return job_answer(context, _question(context, job, points[point]))
 
 
 _POINTS = {"frontier": "points", "curve": "points", "quote": "offers"}
 
 
-def _question(call: Call, job: Job, point: dict[str, Any]) -> Question:
-    asked = whole_question(call.session, job)
+def _question(context: RequestContext, job: Job, point: dict[str, Any]) -> Question:
+    asked = whole_question(context.session, job)
     if point.get("feasible") is False and job.kind == "curve":
         raise Problem("invalid", f"{point['gpus']} GPUs: {point.get('reason', 'nothing fits')}")
     hardware = _offered(asked, point) if job.kind == "quote" else None
@@ -66,12 +67,12 @@ def _question(call: Call, job: Job, point: dict[str, Any]) -> Question:
         ),
         job.graph_id,
         hardware or hardware_from_document(asked["hardware"]),
-        limits_of(call),
+        limits_of(context),
     )
 
 
 def _offered(asked: dict[str, Any], row: dict[str, Any]) -> Hardware:
-    """The profile of an offer's instances."""
+    """Returns the profile of an offer's instances."""
     names = ("provider", "instance_type", "region", "spot", "hardware")
     for document in asked["offers"]:
         offer = validation.convert(document, Offer)

@@ -17,7 +17,7 @@ MOST_SHAPES, MOST_SIZES = 16, 64
 
 
 def profile_context(document: dict[str, Any]) -> dict[str, Any]:
-    """What the template needs of a `shardwise.hardware/1` document."""
+    """Returns what the template needs of a `shardwise.hardware/1` document."""
     hardware = hardware_from_document(document)
     tables = [table for table in hardware.collectives if _is_sound(table)]
     groups = {
@@ -43,7 +43,7 @@ def profile_context(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_sound(table: CollectiveTable) -> bool:
-    """A known operation on a group of at least two, with figures that can be drawn."""
+    """Returns whether it is a known operation on at least two ranks with figures to draw."""
     groups = table.nodes >= 1 and table.ranks_per_node >= 1 and table.size >= 2
     if not groups or table.operation not in OPERATIONS:
         return False
@@ -58,7 +58,7 @@ def _pairs(table: CollectiveTable) -> list[tuple[float, float]]:
 def _operation(
     hardware: Hardware, operation: str, tables: Sequence[CollectiveTable]
 ) -> dict[str, Any]:
-    """A chart, verdicts and figures of one operation's tables."""
+    """Returns a chart, verdicts and figures of one operation's tables."""
     shapes = []
     lines = []
     for table in tables:
@@ -88,7 +88,7 @@ def _rows(table: CollectiveTable) -> list[dict[str, Any]]:
 
 
 def _shape(table: CollectiveTable) -> str:
-    """The group in words: `2 nodes × 4 ranks, strided, 4 groups at once`."""
+    """Returns the group in words: `2 nodes × 4 ranks, strided, 4 groups at once`."""
     if table.nodes == 1:
         text = f"{table.ranks_per_node} ranks of a node"
     else:
@@ -101,12 +101,12 @@ def _shape(table: CollectiveTable) -> str:
 
 
 def _facts(hardware: Hardware) -> list[tuple[str, str]]:
-    """What a measured profile says of when, where and with what it was measured."""
-    found = []
+    """Returns what a measured profile says of when, where and with what it was measured."""
+    facts = []
     for name, value in hardware.measurement.items():
         if isinstance(value, str | int | float) and not isinstance(value, bool):
-            found.append((name.replace("_", " ")[:60], str(value)[:200]))
-    return found
+            facts.append((name.replace("_", " ")[:60], str(value)[:200]))
+    return facts
 
 
 def _several(value: Any) -> Sequence[Any]:

@@ -6,9 +6,12 @@ from urllib.parse import urlencode
 
 from fastapi import Request, Response
 
-from service.addresses import address_of
-from service.logs import REQUEST_ID
-from service.page.inner import inner_request
+from service.base.addresses import address_of
+from service.base.logs import REQUEST_ID
+from service.base.problems import Problem
+from service.edge.http import caller_of
+from service.edge.state import state_of
+from service.page.inner import page_caller
 from service.page.render import redirect, respond
 from service.page.session import (
     MAX_KEY,
@@ -19,8 +22,6 @@ from service.page.session import (
     presented_session,
     remember_key,
 )
-from service.problems import Problem
-from service.state import state_of
 
 MAX_FORM_BYTES = 4096
 
@@ -29,7 +30,7 @@ async def show(request: Request) -> Response:
     """The form, unless the service is open or the key in force; a key that is not is forgotten."""
     where = own_path(request.query_params.get("next", "/"))
     try:
-        await state_of(request).gate.admit(inner_request(request), "read")
+        await state_of(request).gate.admit(page_caller(request), "read")
     except Problem as problem:
         if problem.slug != "unauthenticated":
             raise
@@ -47,7 +48,7 @@ async def show(request: Request) -> Response:
 async def sign_in_page(
     request: Request, where: str, error: str | None, *, status: int = 200
 ) -> Response:
-    """The form for a key, and the way to the identity provider if there is one."""
+    """Returns the form for a key, and the way to the identity provider if there is one."""
     logins = state_of(request).logins
     left = logins is not None and request.query_params.get("left") == "1"
     return await respond(
@@ -69,14 +70,14 @@ def _next(where: str) -> str:
 
 
 async def take(request: Request) -> Response:
-    """Sign in, if the key is in force."""
-    await state_of(request).gate.admit_anyone(request)
+    """Signs in, if the key is in force."""
+    await state_of(request).gate.admit_anyone(caller_of(request))
     form = await small_form(request)
     key, where = form.get("key", "").strip(), own_path(form.get("next", "/"))
     error = "no key was given"
     if key and len(key) <= MAX_KEY and key.isascii() and key.isprintable():
         try:
-            await state_of(request).gate.admit(inner_request(request, key=key), "read")
+            await state_of(request).gate.admit(page_caller(request, key), "read")
         except Problem as problem:
             if problem.slug not in ("unauthenticated", "forbidden"):
                 raise
@@ -87,12 +88,12 @@ async def take(request: Request) -> Response:
             remember_key(request, answer, key)
             return answer
     elif key:
-        error = "this is no key"
+        error = "this is not a key"
     return await sign_in_page(request, where, error, status=401)
 
 
 async def leave(request: Request) -> Response:
-    """Sign out."""
+    """Signs out."""
     left = await _leave_session(request, answer := redirect("/sign-in"))
     if left:
         answer.headers["Location"] = "/sign-in?left=1"
@@ -111,7 +112,7 @@ async def _leave_session(request: Request, answer: Response) -> bool:
 
 
 async def small_form(request: Request) -> dict[str, str]:
-    """The form of somebody who is not known yet: a few hundred bytes, never more."""
+    """Returns the form of somebody who is not known yet: a few hundred bytes, never more."""
     length = request.headers.get("content-length", "")
     if not (length.isdigit() and int(length) <= MAX_FORM_BYTES):
         raise Problem("too-large", f"at most {MAX_FORM_BYTES} bytes are read")

@@ -9,18 +9,19 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 
+from service.base.problems import Problem, problem_of
+from service.edge.state import state_of
 from service.handlers import keys as key_handlers
 from service.handlers import tenants as handlers
+from service.handlers.tenant_archive import export_tenant
 from service.page.forms import read_form, texts
-from service.page.inner import inner_request, listed, read, read_and_rights, send
+from service.page.inner import listed, page_call, read, read_and_rights, send
 from service.page.render import redirect, respond
 from service.page.views.key_forms import scopes_offered
 from service.page.views.keys import JSON, make_key, show_key
-from service.problems import Problem, problem_of
-from service.settings import parse_amount
 from service.store.keys import LIMITS
-from service.tenant_archive import export_tenant
-from shardwise.errors import BadInput, ShardwiseError
+from shardwise.errors import ShardwiseError
+from shardwise.sizes import parse_amount
 
 PAGE = "50"
 KEYS = "200"
@@ -29,12 +30,12 @@ SHOWN = (400, 409, 422, 429)
 
 
 async def show_all(request: Request) -> Response:
-    """All tenants, newest first."""
+    """Returns all tenants, newest first."""
     return await _list(request)
 
 
 async def make(request: Request) -> Response:
-    """A new tenant."""
+    """Returns a new tenant."""
     values = texts(await read_form(request, "operator"))
     try:
         body = msgspec.json.encode({"id": values.get("tenant", "")})
@@ -48,7 +49,7 @@ async def make(request: Request) -> Response:
 
 
 async def show(request: Request, tenant: str) -> Response:
-    """One tenant: what it uses, its limits, its keys."""
+    """Returns one tenant: what it uses, its limits, its keys."""
     return await _one(request, tenant)
 
 
@@ -67,7 +68,7 @@ async def limit(request: Request, tenant: str) -> Response:
 
 
 async def make_tenant_key(request: Request, tenant: str) -> Response:
-    """A new key of a tenant, shown on this page and never again."""
+    """Returns a new key of a tenant, shown on this page and never again."""
     values = texts(await read_form(request, "operator"))
     try:
         made = await make_key(request, tenant, values)
@@ -77,12 +78,12 @@ async def make_tenant_key(request: Request, tenant: str) -> Response:
 
 
 async def export(request: Request, tenant: str) -> Response:
-    """The archive of a tenant."""
-    return await export_tenant(inner_request(request), tenant)
+    """Returns the archive of a tenant."""
+    return await export_tenant(state_of(request), page_call(request), tenant)
 
 
 async def delete(request: Request, tenant: str) -> Response:
-    """Delete a tenant whose name was typed."""
+    """Deletes a tenant whose name was typed."""
     values = texts(await read_form(request, "operator"))
     handler = partial(handlers.remove_tenant, tenant=tenant, confirmed=values.get("confirm"))
     try:
@@ -93,20 +94,11 @@ async def delete(request: Request, tenant: str) -> Response:
 
 
 def _limits(values: Mapping[str, str]) -> dict[str, float | None]:
-    return {name: _limit(values[name], name) if name in values else None for name in LIMITS}
-
-
-def _limit(text: str, name: str) -> float:
-    try:
-        return parse_amount(text)
-    except ValueError:
-        raise BadInput(
-            f"{text[:40]!r}", field=name, expected="a number, or a size such as 16GiB"
-        ) from None
+    return {name: parse_amount(values[name], name) if name in values else None for name in LIMITS}
 
 
 def _shown(error: ShardwiseError) -> Problem:
-    """The problem, if it can be mended in the form; else it is raised again."""
+    """Returns the problem, if it can be mended in the form; else it is raised again."""
     problem = problem_of(error)
     if problem.status not in SHOWN:
         raise error

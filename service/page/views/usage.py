@@ -10,7 +10,10 @@ from service.page.render import respond
 
 
 async def show(request: Request) -> Response:
-    """Each quota with what is used and its bound; what is nearest to its bound comes first."""
+    """Returns each quota with what is used and its bound.
+
+    What is nearest to its bound comes first.
+    """
     found = await read(request, handlers.get_usage)
     rows = [
         {

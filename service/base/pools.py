@@ -1,0 +1,76 @@
+"""The pools of a service process: who waits for whom, and what never does.
+
+Calls of tenants run in `reads` and `writes`: a tenant has at most half of each, so that its slow
+calls leave room for others, and writers that wait for a lock leave readers alone. Beside others its
+calls have a quarter of a core (service/base/time_shares.py). What costs a core for long (uploads,
+large bodies) runs in `ingest`. Probes, and the ringing of a broker that may not answer, have
+threads of their own. Answers from memory need no thread. Who asks is looked up in `lookups`, and
+signed in, moved and signed out in `logins`: no tenant is known there, so that an address or a
+person has the share. The identity provider is waited for without a thread.
+"""
+
+from __future__ import annotations
+
+import os
+
+from starlette.requests import Request
+
+from service.base.byte_budget import ByteBudget
+from service.base.fair_pool import FairPool
+from service.base.fair_slots import Gone, Places
+from service.base.settings import Settings
+from service.base.time_shares import TimeShares
+
+LARGE_BYTES = 2**18
+"""Bodies above this size are not read among ordinary calls: reading holds the interpreter."""
+
+
+class Pools:
+    """One for each service process."""
+
+    def __init__(self, settings: Settings) -> None:
+        cores = os.cpu_count() or 1
+        waiting = settings.calls_waiting
+        self.times = TimeShares()
+        self.reads = FairPool("reads", settings.database_pool, 0, waiting, self.times)
+        self.writes = FairPool("writes", settings.database_pool, 0, waiting, self.times)
+        self.rings = FairPool("rings", 8, 0, waiting)
+        self.pages = FairPool("pages", max(4, cores), 0, waiting)
+        self.probes = FairPool("probes", 6, 3)
+        self.lookups = FairPool("lookups", 4, 2, waiting)
+        self.logins = FairPool("logins", 2, 1, waiting)
+        self.ingest = FairPool(
+            "ingest",
+            settings.ingest_slots or cores,
+            settings.ingest_share,
+            max(waiting, settings.uploads_at_once),
+        )
+        self.uploads = Places(settings.uploads_at_once, "uploads in work")
+        self.bodies = ByteBudget(settings.bodies_bytes, settings.bodies_bytes // 4)
+
+    def close(self) -> None:
+        """Takes no more work."""
+        calls = (self.reads, self.writes, self.rings, self.pages, self.ingest)
+        for pool in (*calls, self.probes, self.lookups, self.logins):
+            pool.close()
+
+
+def gone_of(request: Request) -> Gone:
+    """Gives what ends when the client of a request, whose body was read, goes away."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    return gone
+
+
+def expected_bytes(request: Request, limit: int, max_gzip_ratio: int) -> int:
+    """Returns how much memory a body may need at most, by its headers."""
+    length = request.headers.get("content-length", "")
+    if not (length.isascii() and length.isdigit()):
+        return limit if "transfer-encoding" in request.headers else 0
+    size = int(length[:18])
+    packed = "gzip" in request.headers.get("content-encoding", "").lower()
+    packed = packed or "gzip" in request.headers.get("content-type", "").lower()
+    return min(limit, 2**20 + max_gzip_ratio * size if packed and size else size)

@@ -1,0 +1,1 @@
+"""What a cluster is made of: gangs, inventories, heartbeats, reports, measurements, launches."""

@@ -1,0 +1,62 @@
+"""`GET /v1/curves?…&format=`: a stored curve in the form that a scheduler reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from starlette.datastructures import QueryParams
+
+from service.store.results import Stored, etag_of
+from shardwise.errors import BadInput
+from shardwise.schedulers.formats import FORMS, export
+
+CURVE = "json"
+NAMES = ("format", "efficiency", "gpu_type")
+"""The parameters of a query that say how the curve is told, and do not change it."""
+
+MOST_GPU_TYPE = 80
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A form, and what it takes."""
+
+    form: str
+    efficiency: float
+    gpu_type: str | None
+
+
+def wanted(query: QueryParams) -> Wanted | None:
+    """Returns what the query asks for.
+
+    None: the curve itself. Raises `BadInput` naming the parameter.
+    """
+    form = query.get("format", CURVE)
+    if form != CURVE and form not in FORMS:
+        raise BadInput(f"{form[:40]!r}", field="format", expected=", ".join((CURVE, *FORMS)))
+    gpu_type = query.get("gpu_type") or None
+    if gpu_type is not None and len(gpu_type) > MOST_GPU_TYPE:
+        raise BadInput("a long name", field="gpu_type", expected=f"at most {MOST_GPU_TYPE}")
+    text = query.get("efficiency", "0")
+    try:
+        efficiency = float(text)
+    except ValueError:
+        efficiency = -1.0
+    if not 0 <= efficiency <= 1:
+        raise BadInput(f"{text[:40]!r}", field="efficiency", expected="a number from 0 to 1")
+    return None if form == CURVE else Wanted(form, efficiency, gpu_type)
+
+
+def rendered(stored: Stored, want: Wanted | None) -> Stored:
+    """Returns the curve in that form, with an entity tag of its own; NotFound when nothing fits."""
+    if want is None:
+        return stored
+    text = export(
+        msgspec.json.decode(stored.content),
+        want.form,
+        efficiency=want.efficiency,
+        gpu_type=want.gpu_type,
+    )
+    content = text.encode()
+    return Stored(content, etag_of(content), FORMS[want.form].media_type)

@@ -1,0 +1,103 @@
+"""Server-sent events of a job or a launch: its document whenever it changes, and at its end.
+
+Events are called `progress` and then as the last state (`done`, `failed`, `cancelled`; of a launch
+`done`, `failed`, `stopped`, `lost`); the data is the document, a job's without its result. The
+stream ends after the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
+from typing import Any
+
+import msgspec
+from fastapi import Response
+from sqlalchemy.orm import Session
+from starlette.responses import StreamingResponse
+
+from service.edge.call import Call
+from service.edge.perform import require_text
+from service.edge.state import State
+from service.edge.watch import Row, Watch
+from service.store.jobs import find_job, has_ended, job_document
+from service.store.launches import find_launch, launch_document, launch_has_ended
+from service.store.tables import Job
+
+STILL_THERE_S = 15.0
+"""A comment is sent after so long without a change, so that proxies keep the stream."""
+
+
+async def job_events(state: State, call: Call, job_id: str, kind: str | None) -> Response:
+    """The stream of a job, for whoever may read it."""
+
+    def find(session: Session, tenant: str) -> Any:
+        return find_job(session, tenant, job_id[:80], kind)
+
+    def document(job: Job) -> dict[str, Any]:
+        return job_document(job, state.queue.of(job))
+
+    return await _stream(state, call, find, state.watch, document, has_ended)
+
+
+async def launch_events(state: State, call: Call, launch_id: str) -> Response:
+    """The stream of a launch, for whoever may read it."""
+
+    def find(session: Session, tenant: str) -> Any:
+        return find_launch(session, tenant, launch_id[:80])
+
+    return await _stream(state, call, find, state.launches, launch_document, launch_has_ended)
+
+
+async def _stream(
+    state: State,
+    call: Call,
+    find: Callable[[Session, str], Row],
+    watch: Watch[Row],
+    document: Callable[[Row], dict[str, Any]],
+    is_over: Callable[[Row], bool],
+) -> Response:
+    principal = await state.gate.admit(call.caller, "read")
+    require_text(call)
+
+    def read() -> Row:
+        with state.database.read() as session:
+            return find(session, principal.tenant)
+
+    row = await state.pools.reads.run(principal.tenant, read)
+    watch.require_room()
+    return StreamingResponse(
+        _events(state, watch, row, document, is_over),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(
+    state: State,
+    watch: Watch[Row],
+    row: Row,
+    document: Callable[[Row], dict[str, Any]],
+    is_over: Callable[[Row], bool],
+) -> AsyncIterator[bytes]:
+    async with watch.on(row) as seen:
+        last = b""
+        sent_at = monotonic()
+        number = 0
+        while True:
+            last_seen = seen()
+            if last_seen is None:
+                return  # deleted with its graph
+            row = last_seen
+            data = msgspec.json.encode(document(row))
+            if data != last:
+                number += 1
+                name = row.state if is_over(row) else "progress"
+                yield b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name.encode(), data)
+                last, sent_at = data, monotonic()
+            elif monotonic() - sent_at > STILL_THERE_S:
+                yield b": still there\n\n"
+                sent_at = monotonic()
+            if is_over(row) or state.stopping.is_set():
+                return
+            await watch.changed(1.0)

@@ -1,0 +1,124 @@
+"""What /readyz looks at: database, writes to it, broker; each within a deadline.
+
+A look that is late is not started again while it lasts: however often is asked, each look has at
+most one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Generic, TypeVar
+
+from service.base.fair_pool import FairPool
+from service.base.settings import Settings
+from service.base.store_failures import StoreUnavailable
+from service.edge.doorbell import Doorbell
+from service.store.database import Database
+from service.store.records import living_workers
+from service.store.schema import require_schema
+from service.store.write_probe import try_write
+from shardwise.errors import BadInput
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+WITHIN_S = 2.0
+"""/readyz answers within this, whatever does not; Kubernetes waits 3 s."""
+
+PROBE_S = 4.0
+"""Longest statement of a probe, that of /metrics included."""
+
+WRITES_EVERY_S = 5.0
+"""A write is tried at most so often while writes work."""
+
+FULL_S = 10.0
+"""After a call found the disk full, a probe that finds room is believed no sooner."""
+
+
+class Look(Generic[T]):
+    """One thing that is looked at, by one thread at a time."""
+
+    def __init__(self, pool: FairPool, act: Callable[[], T], late: T) -> None:
+        self._pool = pool
+        self._act = act
+        self._late = late
+        self._task: asyncio.Task[T] | None = None
+
+    async def within(self, seconds: float) -> T:
+        """Returns what is seen; what stands for it when it takes longer."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._pool.run("ready", self._act))
+        await asyncio.wait({self._task}, timeout=seconds)
+        return self._task.result() if self._task.done() else self._late
+
+
+class Readiness:
+    """The looks of one service process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        probed: Database,
+        doorbell: Doorbell,
+        pool: FairPool,
+    ) -> None:
+        """`database` is that of calls, `probed` the same one on connections of probes."""
+        self._silent_s = settings.lease_s
+        self._calls = database
+        self._probed = probed
+        self._tried_at = float("-inf")
+        self._found = "ok"
+        self._stored = Look(pool, self._look_at_database, ("unavailable", 0))
+        self._writes = Look(pool, self._look_at_writes, "unavailable")
+        self._broker = Look(pool, doorbell.takes_writes, "unreachable")
+
+    async def checks(self) -> dict[str, Any]:
+        """Returns the member `checks` of /readyz."""
+        (database, workers), writes, broker = await asyncio.gather(
+            self._stored.within(WITHIN_S),
+            self._writes.within(WITHIN_S),
+            self._broker.within(WITHIN_S),
+        )
+        if database != "ok":
+            writes = "unavailable"
+        return {"database": database, "writes": writes, "broker": broker, "workers": workers}
+
+    def _look_at_database(self) -> tuple[str, int]:
+        try:
+            require_schema(self._probed)
+            with self._probed.read() as session:
+                return "ok", len(living_workers(session, self._silent_s))
+        except StoreUnavailable as error:
+            # Its reason names hosts and users: that is for the log, not for whoever asks.
+            log.warning("not ready: %s", error)
+            return "unavailable", 0
+        except BadInput as error:
+            return str(error), 0
+
+    def _look_at_writes(self) -> str:
+        """`ok`, `full` or `refused`, by a small write now and then."""
+        full_at = self._calls.full_at
+        well = self._found == "ok" and full_at is None
+        if well and monotonic() - self._tried_at < WRITES_EVERY_S:
+            return self._found
+        self._tried_at = monotonic()
+        try:
+            found = try_write(self._probed, with_room=not well)
+        except StoreUnavailable as error:
+            log.warning("no write could be tried: %s", error)
+            return "unavailable"
+        if found == "ok" and full_at is not None:
+            if monotonic() - full_at < FULL_S:
+                found = "full"
+            elif self._calls.full_at == full_at:
+                self._calls.full_at = None
+        if found != self._found:
+            log.warning("writes: %s", found)
+        if found == "ok" and self._calls.ballast is not None:
+            self._calls.ballast.lay()
+        self._found = found
+        return found

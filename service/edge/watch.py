@@ -1,0 +1,105 @@
+"""Watched rows (jobs, launches): one look at the database for all watchers of a process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+
+from service.base.problems import Problem
+from service.base.store_failures import StoreUnavailable
+from service.store.database import Database
+from service.store.launch_tables import Launch
+from service.store.tables import Job
+
+log = logging.getLogger(__name__)
+SEVERAL = 500
+
+
+Row = TypeVar("Row", Job, Launch)
+
+
+class Watch(Generic[Row]):
+    """Looks every `every_s` seconds at all rows that somebody watches, while somebody does.
+
+    `look` finds rows by their ids; `is_over` says that a row will not change any more.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        every_s: float,
+        max_watchers: int,
+        look: Callable[[Session, list[str]], dict[str, Row]],
+        is_over: Callable[[Row], bool],
+    ) -> None:
+        self._database = database
+        self._find: Callable[[Session, list[str]], dict[str, Row]] = look
+        self._is_ended: Callable[[Row], bool] = is_over
+        self._every_s = every_s
+        self._most = max_watchers
+        self._watched: Counter[str] = Counter()
+        self._seen: dict[str, Row | None] = {}
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    def require_room(self) -> None:
+        """A problem when as many streams are open as may be."""
+        if self._watched.total() >= self._most:
+            raise Problem(
+                "too-many-watchers",
+                f"{self._most} event streams are open",
+                headers={"Retry-After": "5"},
+            )
+
+    @asynccontextmanager
+    async def on(self, row: Row) -> AsyncIterator[Callable[[], Row | None]]:
+        """Watches a row; gives a function that says how it was last seen (None: deleted)."""
+        self._watched[row.id] += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._look())
+        try:
+            yield lambda: self._seen.get(row.id, row)
+        finally:
+            self._watched[row.id] -= 1
+            if self._watched[row.id] <= 0:
+                del self._watched[row.id]
+                self._seen.pop(row.id, None)
+
+    async def changed(self, timeout_s: float) -> None:
+        """Waits for the next look, at most so long."""
+        async with self._changed:
+            try:
+                await asyncio.wait_for(self._changed.wait(), timeout_s)
+            except TimeoutError:
+                return
+
+    async def _look(self) -> None:
+        while self._watched:
+            unended = [i for i in self._watched if not self._is_over(i)]
+            try:
+                for start in range(0, len(unended), SEVERAL):
+                    some = unended[start : start + SEVERAL]
+                    found = await run_in_threadpool(self._read, some)
+                    self._seen.update({i: found.get(i) for i in some if i in self._watched})
+            except StoreUnavailable as error:
+                log.warning("watched rows cannot be looked at: %s", error)
+            async with self._changed:
+                self._changed.notify_all()
+            await asyncio.sleep(self._every_s)
+
+    def _is_over(self, row_id: str) -> bool:
+        if row_id not in self._seen:
+            return False
+        row = self._seen[row_id]
+        return row is None or self._is_ended(row)
+
+    def _read(self, ids: list[str]) -> dict[str, Row]:
+        with self._database.read() as session:
+            return self._find(session, ids)

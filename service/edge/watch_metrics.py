@@ -1,0 +1,158 @@
+"""Watched curves as metrics, apart from /metrics: they are a tenant's own and need its key.
+
+    shardwise_watch_iteration_time_seconds{watch, gpus}     the shortest step on so many GPUs
+    shardwise_watch_samples_per_second{watch, gpus}
+    shardwise_watch_peak_memory_bytes{watch, gpus}          on one GPU, replayed
+    shardwise_watch_usd_per_million_samples{watch, gpus}    on demand, where the profile is offered
+    shardwise_watch_fewest_gpus{watch}                      the smallest count that fits
+    shardwise_watch_knee_gpus{watch}                        where more GPUs begin to pay badly
+    shardwise_watch_info{watch, graph, hardware}            1
+    shardwise_watch_bus_bandwidth_bytes_per_second{hardware, operation, group, size}
+                                                            of a measured profile, as nccl-tests
+
+A count on which nothing fits has no series: there is no number that stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy.orm import Session
+
+from service.store.results import result_of
+from shardwise.hardware import Hardware, Offer, on_demand_usd_per_hour, read_offers
+from shardwise.hardware.bandwidth import bus_bandwidth
+from shardwise.search.turning_point import turning_point
+
+CURVES = (
+    ("iteration_time_seconds", "time_s", "The shortest step on this number of GPUs."),
+    ("samples_per_second", "samples_per_s", "Throughput on this number of GPUs."),
+    ("peak_memory_bytes", "peak_bytes", "Replayed peak memory of one GPU."),
+)
+SIZES_BYTES = tuple(2**power for power in (10, 14, 18, 20, 22, 24, 26, 28, 30))
+"""At which sizes bandwidths are given: those of a table that are nearest, each once."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A watch with what its series say."""
+
+    name: str
+    graph_name: str
+    hardware: Hardware
+    content_id: str
+
+
+def watched_metrics(session: Session, tenant: str, watches: Iterable[Watched]) -> bytes:
+    """Returns the text that Prometheus scrapes; a curve that is not computed yet has no series."""
+    metrics = []
+    for watch in watches:
+        stored = result_of(session, tenant, watch.content_id)
+        curve = msgspec.json.decode(stored.content) if stored is not None else {}
+        metrics.append((watch, [p for p in curve.get("points", ()) if p["feasible"]]))
+    registry = CollectorRegistry()
+    registry.register(_Curves(metrics))
+    text: bytes = generate_latest(registry)
+    return text
+
+
+class _Curves(Collector):
+    def __init__(self, watched: list[tuple[Watched, list[dict[str, Any]]]]) -> None:
+        self._watched = watched
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the families."""
+        families = watch_families()
+        info, fewest, knee = (families[name] for name in ("info", "fewest_gpus", "knee_gpus"))
+        curves = [families[name] for name, _, _ in CURVES]
+        prices = families["usd_per_million_samples"]
+        for watch, points in self._watched:
+            info.add_metric((watch.name, watch.graph_name, watch.hardware.name), 1)
+            for family, (_, key, _) in zip(curves, CURVES, strict=True):
+                for point in points:
+                    if point.get(key) is not None:
+                        family.add_metric((watch.name, str(point["gpus"])), point[key])
+            for point in points:
+                usd = usd_per_million_samples(watch.hardware, point)
+                if usd is not None:
+                    prices.add_metric((watch.name, str(point["gpus"])), usd)
+            if points:
+                fewest.add_metric((watch.name,), min(point["gpus"] for point in points))
+            at = knee_of(points)
+            if at is not None:
+                knee.add_metric((watch.name,), at)
+        self._bandwidths(families["bus_bandwidth_bytes_per_second"])
+        yield from families.values()
+
+    def _bandwidths(self, family: GaugeMetricFamily) -> None:
+        for hardware in {w.hardware.id: w.hardware for w, _ in self._watched}.values():
+            for table in hardware.collectives:
+                ranks = table.nodes * table.ranks_per_node
+                group = f"{table.nodes}x{table.ranks_per_node}"
+                group += "" if table.consecutive else " strided"
+                sizes = np.array(table.sizes_bytes)
+                nearest = {int(np.abs(np.log2(sizes / s)).argmin()) for s in SIZES_BYTES}
+                for i in sorted(nearest):
+                    size, seconds = table.sizes_bytes[i], table.times_s[i]
+                    family.add_metric(
+                        (hardware.name, table.operation, group, str(int(size))),
+                        bus_bandwidth(table.operation, ranks, size, seconds),
+                    )
+
+
+def watch_families() -> dict[str, GaugeMetricFamily]:
+    """Returns the families by the names without the prefix, still empty."""
+    told: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+        ("info", "A watched graph on a hardware.", ("watch", "graph", "hardware")),
+        ("fewest_gpus", "The smallest count that fits.", ("watch",)),
+        ("knee_gpus", "The turning point of the curve.", ("watch",)),
+        *((name, text, ("watch", "gpus")) for name, _, text in CURVES),
+        ("usd_per_million_samples", "Price on demand.", ("watch", "gpus")),
+        (
+            "bus_bandwidth_bytes_per_second",
+            "Measured bus bandwidth of a collective.",
+            ("hardware", "operation", "group", "size"),
+        ),
+    )
+    return {
+        name: GaugeMetricFamily(f"shardwise_watch_{name}", text, labels=labels)
+        for name, text, labels in told
+    }
+
+
+def usd_per_million_samples(hardware: Hardware, point: dict[str, Any]) -> float | None:
+    """Returns the price on a curve's point by the shipped offers.
+
+    None without offers or a batch size.
+    """
+    usd_per_hour = on_demand_usd_per_hour(hardware, point["gpus"], _offers())
+    if usd_per_hour is None or not point["samples_per_s"]:
+        return None
+    return usd_per_hour / 3600 / float(point["samples_per_s"]) * 1e6
+
+
+@cache
+def _offers() -> tuple[Offer, ...]:
+    return tuple(read_offers())
+
+
+def knee_of(points: list[dict[str, Any]]) -> int | None:
+    """The GPU count at the turning point of iteration time over count; None without one.
+
+    Counts that a smaller one beats are left out: the curve is then strictly descending.
+    """
+    kept: list[tuple[int, float]] = []
+    for point in points:
+        if not kept or point["time_s"] < kept[-1][1]:
+            kept.append((point["gpus"], point["time_s"]))
+    counts = np.array([float(gpus) for gpus, _ in kept])
+    at = turning_point(counts, np.array([time for _, time in kept]))
+    return None if at is None else kept[at][0]

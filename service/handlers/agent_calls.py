@@ -1,0 +1,250 @@
+"""The edge of agents' own calls: enrolment by token, then each agent by the key bound to it.
+
+Heartbeats and reports are many, and are no line of the audit each; enrolments and claims are. Of
+enrolments that are refused, the first of an hour for each token is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+from sqlalchemy.orm import Session
+
+from service.base.json_body import read_json
+from service.base.logs import REQUEST_ID
+from service.base.problems import Problem, not_found
+from service.base.settings import Settings
+from service.cluster.inventory import check_inventory
+from service.cluster.reports import EnrolRequest
+from service.edge.body import read_body, read_plain_body
+from service.edge.context import Handler, RequestContext, Result
+from service.edge.http import call_of, response_of
+from service.edge.perform import NO_SESSION, afterwards, idempotency_key, require_text
+from service.edge.state import State, state_of
+from service.handlers.agents import claim_assignment, place
+from service.store.enrolment import Unenrolled, enrol, looks_like_token, refused_token
+from service.store.keys import Principal
+from service.store.records import record, record_refusal
+from shardwise.errors import BadInput
+from shardwise.validation import convert
+
+ENROL_BYTES = 2**20
+UNKNOWN_BYTES = 2**16
+"""An enrolment's body whose token is in it alone, as agents of earlier releases send it."""
+
+UNKNOWN_S = 10.0
+"""Such a body is all there within this time."""
+
+CHALLENGE = {"WWW-Authenticate": "Bearer"}
+SLICE_S = 1.0
+"""A waiting call looks so often whether the service is to stop."""
+
+
+async def enrol_agent(request: Request) -> Response:
+    """`POST /v1/agents`: no key, the token is the credential."""
+    state, call = state_of(request), call_of(request)
+    require_text(call)
+    await state.gate.admit_enrolment(call.caller)
+    once = idempotency_key(call)
+    body = await _enrolment_body(request, state, once)
+    result = await state.pools.writes.run("", _enrol, state, body, once, REQUEST_ID.get())
+    return response_of(result)
+
+
+async def _enrolment_body(request: Request, state: State, once: str | None) -> bytes:
+    """The body of whoever has shown a token; of others, whose token is in it, a small one."""
+    token = _shown_token(request)
+    if token is None:
+        return await read_plain_body(request, UNKNOWN_BYTES, UNKNOWN_S)
+    repeated = once is not None
+    await state.pools.writes.run("", _require_token, state, token, repeated, REQUEST_ID.get())
+    return await read_body(request, state.settings, ENROL_BYTES)
+
+
+def _shown_token(request: Request) -> str | None:
+    """Returns the token of `Authorization: Bearer TOKEN`; a key there is none."""
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    token = text.strip()
+    return token if scheme.lower() == "bearer" and looks_like_token(token) else None
+
+
+def _require_token(state: State, token: str, repeated: bool, request_id: str) -> None:
+    """Refuses a token that cannot enrol before a byte of the body is read."""
+    with state.database.read() as session:
+        found = refused_token(session, token, repeated=repeated)
+    if found is None:
+        return
+    with state.database.write() as session:
+        _record_refusal(session, found, request_id)
+    state.metrics.agents.enrolments_refused.labels(found.why).inc()
+    raise _refused()
+
+
+def _record_refusal(session: Session, found: Unenrolled, request_id: str) -> None:
+    record_refusal(
+        session,
+        tenant=found.tenant,
+        request_id=request_id,
+        action="agents.enrol",
+        target=f"{found.why} token {found.token_name!r}",
+        about=found.token_hash,
+    )
+
+
+def _enrol(state: State, body: bytes, once: str | None, request_id: str) -> Result:
+    """The answer; a problem when the token is refused, which the audit tells too."""
+    ask = _enrolment(body, state.settings)
+    if once is not None:
+        once = hashlib.sha256(f"{once}\n".encode() + body).hexdigest()
+    with state.database.write() as session:
+        found = enrol(
+            session,
+            ask.token,
+            once,
+            name=ask.name,
+            inventory=ask.inventory,
+            lease_s=state.settings.agent_lease_s,
+            max_agents=state.settings.max_agents,
+        )
+        if isinstance(found, Unenrolled):
+            _record_refusal(session, found, request_id)
+        else:
+            record(
+                session,
+                tenant=found.tenant,
+                key_id=None,
+                request_id=request_id,
+                action="agents.enrol",
+                target=f"/v1/agents/{found.agent_id}",
+                status=201,
+            )
+    if isinstance(found, Unenrolled):
+        state.metrics.agents.enrolments_refused.labels(found.why).inc()
+        raise _refused()
+    document = {
+        "schema": "shardwise.enrolled/1",
+        "id": found.agent_id,
+        "key": found.key,
+        "lease_s": state.settings.agent_lease_s,
+        "heartbeat_s": state.settings.agent_heartbeat_s,
+    }
+    location = {"Location": f"/v1/agents/{found.agent_id}"}
+    result = Result(201, document, headers=location, after=[place])
+    afterwards(state, result)
+    return result
+
+
+def _enrolment(body: bytes, settings: Settings) -> EnrolRequest:
+    """Returns what is asked; without a token it is refused as with a wrong one."""
+    try:
+        value = read_json(body, settings.max_json_depth)
+    except Problem:
+        raise _refused() from None
+    if not isinstance(value, dict) or not isinstance(value.get("token"), str):
+        raise _refused()
+    ask = convert(value, EnrolRequest)
+    check_inventory(ask.inventory)
+    if len(ask.name) > 200:
+        raise BadInput("too long", field="name", expected="at most 200 characters")
+    return ask
+
+
+def _refused() -> Problem:
+    return Problem(
+        "enrolment-refused", "the token is unknown, used up or expired", headers=CHALLENGE
+    )
+
+
+async def from_agent(
+    request: Request, agent_id: str, handler: Handler, parse: Callable[[RequestContext], Any]
+) -> Response:
+    """Returns a call of an agent about itself: stored, but no line of the audit."""
+    principal = await _admit(request, agent_id)
+    state = state_of(request)
+    body = await read_body(request, state.settings, state.settings.max_report_bytes)
+
+    def run() -> Result:
+        context = RequestContext(state, NO_SESSION, principal, REQUEST_ID.get(), body=body)
+        context.parsed = parse(context)
+        return _commit(context, handler)
+
+    return response_of(await state.pools.writes.run(principal.tenant, run))
+
+
+async def assignment(request: Request, agent_id: str) -> Response:
+    """`GET …/assignments?wait_s=`: the agent's next assignment, waited for."""
+    principal = await _admit(request, agent_id)
+    state = state_of(request)
+    wait_s = _wait_s(request, state.settings.max_poll_s)
+    context = RequestContext(state, NO_SESSION, principal, REQUEST_ID.get())
+    until = monotonic() + wait_s
+    async with state.gangs.waiting(agent_id) as woken:
+        due = await state.pools.reads.run(context.tenant, state.gangs.has_work, agent_id)
+        while True:
+            if due:
+                result = await state.pools.writes.run(
+                    context.tenant, _commit, context, claim_assignment
+                )
+                if result.document["assignment"] is not None:
+                    return response_of(result)
+            woken.clear()
+            if not await _woken(woken, until, state):
+                return Response(
+                    msgspec.json.encode({"assignment": None}), media_type="application/json"
+                )
+            if await request.is_disconnected():
+                return Response(status_code=204)
+            due = True
+
+
+async def _woken(woken: asyncio.Event, until: float, state: State) -> bool:
+    """Waits for the event; False when the time is up or the service stops."""
+    while not woken.is_set():
+        left_s = until - monotonic()
+        if left_s <= 0 or state.stopping.is_set():
+            return False
+        try:
+            await asyncio.wait_for(woken.wait(), min(left_s, SLICE_S))
+        except TimeoutError:
+            continue
+    return True
+
+
+def _wait_s(request: Request, most_s: float) -> float:
+    text = request.query_params.get("wait_s", "0")
+    try:
+        wait_s = float(text)
+    except ValueError:
+        wait_s = -1.0
+    if not 0 <= wait_s <= 1e6:
+        raise BadInput(f"{text[:40]!r}", field="wait_s", expected="seconds from 0")
+    return min(wait_s, most_s)
+
+
+def _commit(context: RequestContext, handler: Handler) -> Result:
+    with context.state.database.write() as session:
+        context.session = session
+        result = handler(context)
+    afterwards(context.state, result)
+    return result
+
+
+async def _admit(request: Request, agent_id: str) -> Principal:
+    """Returns the agent itself: a key that is bound to this id.
+
+    To every other key there is no such.
+    """
+    call = call_of(request)
+    principal = await state_of(request).gate.admit(call.caller, "agent")
+    require_text(call)
+    if principal.key_id is None:
+        raise Problem("unauthenticated", "an agent's own key is needed", headers=CHALLENGE)
+    if principal.agent_id != agent_id:
+        raise not_found("agent", agent_id[:80])
+    return principal

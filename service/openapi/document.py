@@ -1,0 +1,399 @@
+"""What the OpenAPI document says of each route: shapes, examples, every status that may come.
+
+Routes take requests as they come, so that bodies are read within limits and errors are ours; this
+is where FastAPI is told what they take and give. The shapes are the types that requests are read
+into, and those of `shardwise.documents`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from service.base.problems import MEDIA_TYPE, PROBLEMS
+from service.base.scopes import security_of
+from service.cluster.reports import (
+    DrainRequest,
+    EnrolRequest,
+    HeartbeatRequest,
+    ReportsRequest,
+    TokenRequest,
+)
+from service.edge.curve_forms import CURVE, MOST_GPU_TYPE
+from service.handlers.accuracy import RefitRequest
+from service.handlers.allocations import AllocationRequest
+from service.handlers.keys import KeyRequest, RotateRequest
+from service.handlers.tenants import LimitsRequest, TenantRequest
+from service.handlers.watches import WatchRequest
+from service.handlers.webhooks import WebhookRequest
+from service.openapi.examples import EXAMPLES
+from service.questions.fair_order import PRIORITIES
+from service.questions.search_options import NAMES, NUMBERS, PINS, STEP
+from service.questions.skypilot_task import UserRequest
+from service.store.jobs import COLLECTIONS
+from service.store.pages import CURSOR, DEFAULT_LIMIT, MAX_LIMIT
+from service.store.tables import STATES
+from shardwise.documents import (
+    DOCUMENTS,
+    CurveRequest,
+    FrontierRequest,
+    LaunchRequest,
+    PlanRequest,
+    QuoteRequest,
+)
+from shardwise.documents.service import SERVICE_TYPES
+from shardwise.schedulers.formats import FORMS, SHELL
+
+Route = dict[str, Any]
+REQUESTS = (
+    FrontierRequest,
+    CurveRequest,
+    PlanRequest,
+    QuoteRequest,
+    AllocationRequest,
+    UserRequest,
+    WatchRequest,
+    TokenRequest,
+    EnrolRequest,
+    HeartbeatRequest,
+    DrainRequest,
+    ReportsRequest,
+    LaunchRequest,
+    RefitRequest,
+    KeyRequest,
+    RotateRequest,
+    TenantRequest,
+    LimitsRequest,
+    WebhookRequest,
+)
+_REF = "#/components/schemas/"
+
+READS = (401, 403, 422, 429, 503)
+CHANGES = (400, *READS, 408, 409, 413, 415)
+TITLES = {
+    status: "; ".join(title for other, title in PROBLEMS.values() if other == status)
+    for status, _ in PROBLEMS.values()
+}
+
+
+def components() -> dict[str, Any]:
+    """Returns every named shape."""
+    types = (*REQUESTS, *DOCUMENTS.values(), *SERVICE_TYPES)
+    _, shapes = msgspec.json.schema_components(types, ref_template=_REF + "{name}")
+    return dict(shapes)
+
+
+def complete(document: dict[str, Any]) -> dict[str, Any]:
+    """FastAPI's document with our shapes, and how keys are given."""
+    parts = document.setdefault("components", {})
+    parts["schemas"] = components()
+    parts["securitySchemes"] = {
+        "key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "`shardwise keys create`, or an access token of the identity provider "
+            "if the service takes those (`Shardwise-Tenant` then names one of its tenants); not "
+            "needed by a service on loopback that has no keys and no identity provider.",
+        }
+    }
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            operation["security"] = security_of(method, path)
+    return document
+
+
+def allowed_methods(document: dict[str, Any], path: str) -> list[str]:
+    """Returns the methods of a path, by the document; starlette's answer names one route's only.
+
+    Of several templates the one with the fewest parameters counts: `/v1/agents/tokens` is not the
+    agent `tokens`.
+    """
+    fitting = [
+        template
+        for template in document["paths"]
+        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", template), path)
+    ]
+    if not fitting:
+        return []
+    closest = min(fitting, key=lambda template: template.count("{"))
+    return sorted(method.upper() for method in document["paths"][closest])
+
+
+def _problem() -> dict[str, Any]:
+    return {MEDIA_TYPE: {"schema": {"$ref": _REF + "Problem"}}}
+
+
+def json_body(shape: str, example: Any = None) -> dict[str, Any]:
+    """Returns a body of the named shape."""
+    content: dict[str, Any] = {"schema": {"$ref": _REF + shape}}
+    if example is None:
+        example = EXAMPLES.get(shape)
+    if example is not None:
+        content["example"] = example
+    return {"application/json": content}
+
+
+def _answers(good: dict[int, tuple[str, Any]], bad: tuple[int, ...]) -> dict[int | str, Any]:
+    answers: dict[int | str, Any] = {
+        status: {"description": text, **({"content": content} if content else {})}
+        for status, (text, content) in good.items()
+    }
+    for status in sorted({*bad, 500}):
+        answers[status] = {"description": TITLES[status], "content": _problem()}
+    return answers
+
+
+def route(
+    good: dict[int, tuple[str, Any]],
+    bad: tuple[int, ...],
+    *,
+    body: dict[str, Any] | None = None,
+    body_required: bool = True,
+    parameters: list[dict[str, Any]] | None = None,
+    create: bool = False,
+    status_code: int = 200,
+) -> Route:
+    """Returns what FastAPI is told of a route: its good answers with their bodies, and its bad
+    statuses."""
+    extra: dict[str, Any] = {}
+    if body is not None:
+        extra["requestBody"] = {"required": body_required, "content": body}
+    if create:
+        parameters = [*(parameters or []), _IDEMPOTENCY]
+    if parameters:
+        extra["parameters"] = parameters
+    return {
+        "responses": _answers(good, bad),
+        "openapi_extra": extra,
+        "status_code": status_code,
+        "response_model": None,
+    }
+
+
+def query(name: str, schema: dict[str, Any], text: str, *, required: bool = False) -> Any:
+    """Returns a parameter of the query."""
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "schema": schema,
+        "description": text,
+    }
+
+
+_IDEMPOTENCY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    "description": "A repeat with the same key and body gets the first answer again.",
+}
+TEXT_TYPE = {"type": "string"}
+_SIZE = {"type": "integer", "minimum": 1, "maximum": 2**32}
+PAGING = [
+    query("cursor", {"type": "string", "pattern": CURSOR}, "`next` of the page before."),
+    query(
+        "limit",
+        {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+        "Items of a page.",
+    ),
+]
+_GZIP = {"schema": {"type": "string", "format": "binary"}}
+
+post_graph = route(
+    {
+        201: ("The graph is new", json_body("GraphSummary")),
+        200: ("The graph is known", json_body("GraphSummary")),
+    },
+    CHANGES,
+    body={
+        "application/json": {"schema": {"$ref": _REF + "Graph"}, "example": EXAMPLES["Graph"]},
+        "application/onnx": _GZIP,
+        "application/gzip": _GZIP,
+    },
+    parameters=[
+        query("name", TEXT_TYPE, "ONNX: what the graph is called."),
+        query("batch", _SIZE, "ONNX: samples, where the file leaves them open."),
+        query("seq", _SIZE, "ONNX: tokens, where the file leaves them open."),
+    ],
+    create=True,
+    status_code=201,
+)
+list_graphs = route({200: ("A page", json_body("GraphPage"))}, READS, parameters=PAGING)
+get_graph = route({200: ("The graph", json_body("GraphSummary"))}, (*READS, 404))
+get_graph_document = route({200: ("The document", json_body("Graph"))}, (*READS, 404))
+delete_graph = route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
+
+post_hardware = route(
+    {
+        201: ("The profile is new", json_body("HardwareSummary")),
+        200: ("The profile is known", json_body("HardwareSummary")),
+    },
+    CHANGES,
+    body=json_body("Hardware"),
+    create=True,
+    status_code=201,
+)
+list_hardware = route({200: ("A page", json_body("HardwarePage"))}, READS, parameters=PAGING)
+get_hardware = route({200: ("The profile", json_body("Hardware"))}, (*READS, 404))
+delete_hardware = route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
+
+_CURVE_FORMS = {
+    "application/json": {
+        "schema": {
+            "anyOf": [
+                {"$ref": _REF + "Curve"},
+                {"$ref": _REF + "Infeasible"},
+                {"type": "object"},
+            ]
+        },
+    },
+    SHELL: {"schema": TEXT_TYPE},
+}
+get_curve = route(
+    {
+        200: ("The curve, with its ETag, in the form that was asked for", _CURVE_FORMS),
+        202: ("It is being computed: ask again after Retry-After", json_body("Job")),
+        304: ("The client's copy (If-None-Match) still stands", None),
+    },
+    (*CHANGES, 404),
+    parameters=[
+        query("graph", TEXT_TYPE, "Id of a graph, or `shipped:NAME`.", required=True),
+        query(
+            "hardware", TEXT_TYPE, "Id or built-in name, with `*NODES` if need be.", required=True
+        ),
+        query(
+            "max_gpus", {"type": "integer", "minimum": 1}, "The largest GPU count.", required=True
+        ),
+        query(
+            "priority",
+            {"type": "integer", "minimum": PRIORITIES[0], "maximum": PRIORITIES[1], "default": 0},
+            "Of the job, if one is needed, among the tenant's own.",
+        ),
+        query(
+            "format",
+            {"type": "string", "enum": [CURVE, *FORMS], "default": CURVE},
+            "What reads it (docs/schedulers.md).",
+        ),
+        query(
+            "efficiency",
+            {"type": "number", "minimum": 0, "maximum": 1},
+            "Of a scheduler's format: the least rate per GPU of the count it names, over the best.",
+        ),
+        query(
+            "gpu_type",
+            {"type": "string", "maxLength": MOST_GPU_TYPE},
+            "Of a scheduler's format: what it calls the GPU.",
+        ),
+        *(
+            query(name, TEXT_TYPE, "An option of the search.")
+            for name in NAMES
+            if name not in (*NUMBERS, PINS, STEP)
+        ),
+        query(STEP, TEXT_TYPE, "The option `step` as a JSON object."),
+        *(query(name, TEXT_TYPE, "Whole numbers with commas between them.") for name in NUMBERS),
+        query(
+            PINS,
+            {"type": "array", "items": TEXT_TYPE},
+            "Rules (docs/strategies.md), each a parameter.",
+        ),
+    ],
+)
+post_watch = route(
+    {
+        201: ("It is watched; `job` computes its curve", json_body("Watch")),
+        200: ("It was watched before", json_body("Watch")),
+    },
+    (*CHANGES, 404),
+    body=json_body("WatchRequest"),
+    create=True,
+    status_code=201,
+)
+list_watches = route({200: ("All of them", json_body("WatchPage"))}, READS)
+get_watch = route({200: ("The watch", json_body("Watch"))}, (*READS, 404))
+delete_watch = route({204: ("Watched no more", None)}, (*CHANGES, 404), status_code=204)
+watch_metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, READS)
+get_usage = route({200: ("Each quota by its setting's name", json_body("Usage"))}, READS)
+healthz = route({200: ("It does", json_body("Health"))}, ())
+PURPOSES = ("writing", "reading")
+readyz = route(
+    {200: ("Ready", json_body("Readiness")), 503: ("Not ready", json_body("Readiness"))},
+    (422, 429),
+    parameters=[
+        query(
+            "for",
+            {"type": "string", "enum": list(PURPOSES), "default": PURPOSES[0]},
+            "`reading`: ready as long as the database answers, if it takes no writes or not.",
+        )
+    ],
+)
+metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, (429,))
+post_allocation = route(
+    {
+        200: ("The allocation", json_body("Allocation")),
+        202: ("Curves are being computed: ask again after Retry-After", json_body("Pending")),
+    },
+    (*CHANGES, 404),
+    body=json_body("AllocationRequest"),
+    create=True,
+)
+post_policy = route(
+    {200: ("The mutated request, as a JSON string", {"application/json": {"schema": TEXT_TYPE}})},
+    CHANGES,
+    body={
+        "application/json": {
+            "schema": {"anyOf": [TEXT_TYPE, {"$ref": _REF + "UserRequest"}]},
+            "example": EXAMPLES["UserRequest"],
+        }
+    },
+)
+
+
+def ask(kind: str, shape: type) -> Route:
+    """`POST` of a question."""
+    return route(
+        {
+            200: ("The answer was known: the job with its `result`", json_body("Job")),
+            202: ("It is being computed: see Location", json_body("Job")),
+        },
+        (*CHANGES, 404),
+        body=json_body(shape.__name__),
+        create=True,
+        status_code=202,
+    )
+
+
+def list_jobs(kind: str | None) -> Route:
+    """Returns a list of jobs, of one kind or of all."""
+    filters = [
+        query("state", {"type": "string", "enum": list(STATES)}, "Only jobs in this state."),
+        query("graph", TEXT_TYPE, "Only jobs on this graph."),
+    ]
+    if kind is None:
+        kinds = {"type": "string", "enum": list(COLLECTIONS)}
+        filters.append(query("kind", kinds, "Only jobs of this kind."))
+    return route({200: ("A page", json_body("JobPage"))}, READS, parameters=[*PAGING, *filters])
+
+
+def get_job(kind: str | None) -> Route:
+    """Returns one job."""
+    return route(
+        {
+            200: ("The job, with its `result` when it is done", json_body("Job")),
+            304: ("The client's copy (If-None-Match) still stands", None),
+        },
+        (*READS, 404),
+    )
+
+
+def job_events(kind: str | None) -> Route:
+    """Returns the event stream of a job."""
+    stream = {"text/event-stream": {"schema": {"$ref": _REF + "Event"}}}
+    return route({200: ("Events until the job ends", stream)}, (*READS, 404))
+
+
+def cancel_job(kind: str | None) -> Route:
+    """Cancelling a job."""
+    return route({200: ("The job as it is now", json_body("Job"))}, (*CHANGES, 404))

@@ -1,0 +1,1 @@
+"""Questions from request to content id: uploads, options, offers, cost and order."""

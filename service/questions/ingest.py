@@ -1,0 +1,61 @@
+"""Uploads become graphs: ONNX and large JSON in a process of its own, within limits.
+
+Reading JSON holds the interpreter: a large body read in the service's own process would make
+everybody's answers late, those from memory too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from service.base.pools import LARGE_BYTES
+from service.base.problems import Problem
+from service.base.settings import Settings
+from service.questions.ingest_process import Reading
+from service.questions.upload import Upload, read_json_upload, upload_of
+
+__all__ = ["ONNX_TYPES", "Upload", "read_upload", "upload_of"]
+
+ONNX_TYPES = ("application/onnx", "application/x-onnx", "application/octet-stream",
+              "application/x-protobuf", "application/protobuf")  # fmt: skip
+
+
+def read_upload(
+    body: bytes,
+    content_type: str,
+    name: str,
+    sizes: dict[str, int],
+    settings: Settings,
+    reading: Reading,
+) -> Upload:
+    """Returns the graph of a request's body. BadInput or a Problem says what is wrong."""
+    if not body:
+        raise Problem("invalid", "the body is empty", expected="a graph or an ONNX file")
+    if content_type in ONNX_TYPES:
+        return _elsewhere(body, {"kind": "onnx", "name": name, "sizes": sizes}, settings, reading)
+    if content_type not in ("", "application/json", "application/gzip", "application/x-gzip",
+                            "application/x-www-form-urlencoded", "text/plain"):  # fmt: skip
+        raise Problem(
+            "unsupported-media-type",
+            f"the type {content_type[:80]!r} is not understood",
+            expected=f"application/json or {ONNX_TYPES[0]}",
+        )
+    if len(body) > LARGE_BYTES:
+        return _elsewhere(body, {"kind": "json"}, settings, reading)
+    return read_json_upload(body, settings.max_json_depth, settings.max_operators)
+
+
+def _elsewhere(
+    body: bytes, request: dict[str, Any], settings: Settings, reading: Reading
+) -> Upload:
+    """In a child with bounded memory and time: a parser is no place to be trusting.
+
+    Nor is its answer trusted with an id: graphs are shared between tenants by their content's.
+    """
+    limits = {"max_depth": settings.max_json_depth, "max_operators": settings.max_operators}
+    answer = reading.read(body, {**request, **limits}, settings)
+    summary, _, canonical = answer.partition(b"\n")
+    content_id = "sha256:" + hashlib.sha256(canonical).hexdigest()
+    return Upload(content_id, canonical, json.loads(summary))

@@ -1,0 +1,88 @@
+"""The process that reads one upload, JSON or ONNX, and writes the graph.
+
+The command line's one argument is a JSON object; the upload is the file `upload` of its `folder`,
+the answer its file `answer`. Exit status 0: a line of JSON with the graph's summary, then its
+canonical JSON; 2: one JSON object with the problem's `slug`, `detail` and further members.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from service.base.background import READING, give_way
+from service.base.problems import problem_of
+from shardwise.child_process import end_with_parent, limit_process
+from shardwise.errors import BadInput, ShardwiseError
+
+
+def main() -> int:
+    """Reads a graph, checks it and writes it."""
+    request = json.loads(sys.argv[1])
+    end_with_parent(request["parent"])
+    give_way(READING)
+    bound(request)
+    warnings.simplefilter("ignore")
+    folder = Path(request["folder"])
+    try:
+        answer, status = read(folder / "upload", request), 0
+    except ShardwiseError as error:
+        problem = problem_of(error)
+        told = {"slug": problem.slug, "detail": problem.detail, **problem.extra}
+        answer, status = json.dumps(told).encode(), 2
+    (folder / "answer").write_bytes(answer)
+    return status
+
+
+def bound(request: dict[str, Any]) -> None:
+    """Limits this process; its output, to what the service would take as JSON."""
+    limit_process(
+        memory_bytes=request["memory_bytes"],
+        processor_s=int(request["time_s"]) + 1,
+        file_bytes=request["max_file_bytes"] + 2**16,
+    )
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def read(path: Path, request: dict[str, Any]) -> bytes:
+    """The answer for one upload; a `ShardwiseError` says what is wrong."""
+    from service.questions.upload import Upload, read_json_upload, require_operators, upload_of
+
+    if request["kind"] == "json":
+        found: Upload = read_json_upload(
+            path.read_bytes(), request["max_depth"], request["max_operators"]
+        )
+    else:
+        graph = _captured(path, request)
+        require_operators(len(graph.operators), request["max_operators"])
+        found = upload_of(graph)
+    return json.dumps(found.summary).encode() + b"\n" + found.canonical
+
+
+def _captured(path: Path, request: dict[str, Any]) -> Any:
+    from shardwise.capture.onnx.capture import capture_onnx
+    from shardwise.capture.onnx.sizes import Sizes
+    from shardwise.files import LIMIT_VARIABLE
+
+    os.environ[LIMIT_VARIABLE] = str(request["max_file_bytes"])
+    sizes = dict(request["sizes"])
+    batch, seq = sizes.pop("batch", None), sizes.pop("seq", None)
+    try:
+        return capture_onnx(str(path), Sizes(batch, seq, sizes), request["name"])
+    except BadInput as error:
+        expected = error.expected
+        if expected and expected.startswith(("--batch", "--seq")):
+            # Sizes speaks to the command line; here they are query parameters.
+            flag = "batch" if expected.startswith("--batch") else "seq"
+            expected = f"the query parameter {flag}, or one with the dimension's name"
+        field = error.field or "the file"
+        raise BadInput(error.problem, field=field, expected=expected) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

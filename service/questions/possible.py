@@ -1,0 +1,49 @@
+"""Options that cannot be met on this graph are refused when the question is asked.
+
+Everything here a search would refuse too, with the same words, but only once it had its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.questions.graph_digest import Digests
+from service.questions.question import Question
+from service.questions.search_options import of_request
+from shardwise.cost.pins import parse_pin
+from shardwise.cost.space import SearchMesh
+from shardwise.errors import BadInput
+from shardwise.hardware import Mesh, TooFewDevices, hardware_from_document
+from shardwise.sharding.micro_batches import require_divisor
+
+BATCH_SIZE = "batch_size"
+
+
+def require_possible(digests: Digests, question: Question, summary: Mapping[str, Any]) -> None:
+    """Raises `BadInput` whose field is `options.NAME` for options that this graph cannot have.
+
+    `summary` is the graph's; rules on operators are checked if its names have been read.
+    """
+    options = question.document["options"]
+    try:
+        for count in options["micro_batches"] if BATCH_SIZE in summary else ():
+            require_divisor(summary[BATCH_SIZE], count)
+        digest = digests.known(question.graph_id) if options["pins"] else None
+        if digest is not None:
+            rules = [parse_pin(rule) for rule in options["pins"]]
+            digest.require_possible(rules, _axes(question.document))
+    except BadInput as error:
+        raise of_request(error) from None
+
+
+def _axes(document: Mapping[str, Any]) -> list[tuple[str, str]] | None:
+    """Name and level of the axes that a rule may name; None where every count has its own."""
+    if "gpus" not in document:
+        return None
+    try:
+        mesh = Mesh.build(hardware_from_document(document["hardware"]), document["gpus"])
+    except TooFewDevices:
+        return None
+    found = SearchMesh.build(mesh, document["options"]["max_configurations"])
+    return [(axis.name, axis.level.partition(" ")[0]) for axis in found.axes]

@@ -1,0 +1,244 @@
+"""Questions: what a request asks, its content id, and the answer that the library gives.
+
+A question is plain JSON with everything that the answer depends on but the graph's content: kind,
+graph id, hardware document, parameters, options. Its content id is the SHA-256 of that with the
+solver's version; the same id has the same answer.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from service.questions.fair_order import PRIORITIES
+from service.questions.offers import offers_from_csv
+from service.questions.search_options import (
+    options_document,
+    options_from_document,
+    options_from_request,
+)
+from shardwise import __version__, _core, advise, documents, validation
+from shardwise.advise import Infeasible, Options
+from shardwise.cost.options import Progress
+from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
+from shardwise.errors import BadInput
+from shardwise.graph import Graph
+from shardwise.hardware import Hardware, hardware_document, hardware_from_document
+
+KINDS = tuple(documents.QUESTIONS)
+_PLAN_ID = re.compile(r"^sha256:[0-9a-f]{64}$")
+INFEASIBLE_SCHEMA = documents.schema_of(documents.Infeasible)
+
+Answer = (
+    documents.Frontier | documents.Curve | documents.Plan | documents.Quote | documents.Infeasible
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one question may ask for."""
+
+    max_gpus: int
+    max_curve_gpus: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """A checked question; `document` goes into the job's row and to the worker.
+
+    `priority` is among the tenant's own jobs; it is no part of what is asked.
+    """
+
+    kind: str
+    graph_id: str
+    document: dict[str, Any]
+    priority: int = 0
+
+    @property
+    def content_id(self) -> str:
+        """The name of the question and of its answer."""
+        canonical = json.dumps(
+            {**self.document, "solver": f"{__version__}/{_core.version()}"},
+            sort_keys=True,
+            separators=(",", ":"),
+            allow_nan=False,
+        )
+        return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def frontier_question(
+    ask: FrontierRequest, graph_id: str, hardware: Hardware, limits: Limits
+) -> Question:
+    """Raises BadInput with the field."""
+    _count(ask.gpus, "gpus", limits.max_gpus)
+    return _question("frontier", graph_id, hardware, ask.options, ask.priority, gpus=ask.gpus)
+
+
+def curve_question(
+    ask: CurveRequest,
+    graph_id: str,
+    hardware: Hardware,
+    limits: Limits,
+    options: Options | None = None,
+) -> Question:
+    """Raises BadInput with the field; `options` are taken instead of the request's."""
+    _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
+    chosen = ask.options if options is None else options
+    return _question("curve", graph_id, hardware, chosen, ask.priority, max_gpus=ask.max_gpus)
+
+
+def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: Limits) -> Question:
+    """Raises BadInput with the field."""
+    _count(ask.gpus, "gpus", limits.max_gpus)
+    if ask.objective not in advise.OBJECTIVES:
+        raise BadInput(
+            f"unknown objective {ask.objective!r}",
+            field="objective",
+            expected=", ".join(advise.OBJECTIVES),
+        )
+    picked = {"objective": ask.objective}
+    if ask.point is not None:
+        if not _PLAN_ID.match(ask.point):
+            raise BadInput(f"{ask.point[:80]!r}", field="point", expected="a point's plan_id")
+        picked = {"objective": "point", "point": ask.point}
+    return _question("plan", graph_id, hardware, ask.options, ask.priority, gpus=ask.gpus, **picked)
+
+
+def quote_question(ask: QuoteRequest, graph_id: str, limits: Limits) -> Question:
+    """Raises BadInput with the field. The day is part of it: prices grow stale."""
+    for name in ("deadline_s", "budget_usd"):
+        value = getattr(ask, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise BadInput(f"{value}", field=name, expected="a finite number above 0")
+        if value is not None and ask.steps is None:
+            raise BadInput("needed with a deadline or a budget", field="steps", expected="steps")
+    if ask.steps is not None:
+        _count(ask.steps, "steps", 10**12)
+    _count(ask.max_instances, "max_instances", limits.max_gpus)
+    offers = offers_from_csv(ask.offers_csv)
+    for offer in offers:
+        if offer.gpus_per_instance * ask.max_instances > limits.max_gpus:
+            raise BadInput(
+                f"{ask.max_instances} × {offer.instance_type} are more than {limits.max_gpus} GPUs",
+                field="max_instances",
+                expected=f"at most {limits.max_gpus // offer.gpus_per_instance}",
+            )
+    return _question(
+        "quote",
+        graph_id,
+        None,
+        ask.options,
+        ask.priority,
+        offers=[msgspec.to_builtins(offer) for offer in offers],
+        steps=ask.steps,
+        deadline_s=ask.deadline_s,
+        budget_usd=ask.budget_usd,
+        max_instances=ask.max_instances,
+        today=datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+    )
+
+
+def answer(document: dict[str, Any], graph: Graph, progress: Progress, threads: int = 0) -> Answer:
+    """Returns the answer to a question's document; infeasible is an answer too.
+
+    Raises what the library raises: BadInput, SolverError, Cancelled.
+    """
+    options = options_from_document(document["options"], threads)
+    try:
+        return _ANSWERS[document["kind"]](document, graph, options, progress)
+    except Infeasible as reason:
+        return documents.Infeasible(
+            graph=document["graph"],
+            graph_name=graph.name,
+            hardware=document["hardware"]["name"],
+            gpus=document.get("gpus"),
+            feasible=False,
+            reason=str(reason),
+        )
+
+
+def _frontier(
+    q: dict[str, Any], graph: Graph, options: Options, tell: Progress
+) -> documents.Frontier:
+    return advise.frontier(graph, _hardware(q), q["gpus"], options, tell)
+
+
+def _curve(q: dict[str, Any], graph: Graph, options: Options, tell: Progress) -> documents.Curve:
+    return advise.curve(graph, _hardware(q), q["max_gpus"], options, tell)
+
+
+def _plan(q: dict[str, Any], graph: Graph, options: Options, tell: Progress) -> documents.Plan:
+    return advise.plan(
+        graph,
+        _hardware(q),
+        q["gpus"],
+        objective="mini-time" if "point" in q else q["objective"],
+        point=q.get("point"),
+        options=options,
+        progress=tell,
+    )
+
+
+def _quote(q: dict[str, Any], graph: Graph, options: Options, tell: Progress) -> documents.Quote:
+    from shardwise.hardware import Offer
+
+    return advise.quote(
+        graph,
+        [validation.convert(offer, Offer) for offer in q["offers"]],
+        deadline_s=q["deadline_s"],
+        budget_usd=q["budget_usd"],
+        steps=q["steps"],
+        max_instances=q["max_instances"],
+        options=options,
+        progress=tell,
+        today=datetime.date.fromisoformat(q["today"]),
+    )
+
+
+_ANSWERS: Mapping[str, Callable[[dict[str, Any], Graph, Options, Progress], Answer]] = {
+    "frontier": _frontier,
+    "curve": _curve,
+    "plan": _plan,
+    "quote": _quote,
+}
+
+
+def _hardware(document: dict[str, Any]) -> Hardware:
+    return hardware_from_document(document["hardware"])
+
+
+def _question(
+    kind: Literal["frontier", "curve", "plan", "quote"],
+    graph_id: str,
+    hardware: Hardware | None,
+    options: dict[str, Any] | Options,
+    priority: int,
+    **parameters: Any,
+) -> Question:
+    lowest, highest = PRIORITIES
+    if not lowest <= priority <= highest:
+        raise BadInput(f"{priority}", field="priority", expected=f"{lowest} to {highest}")
+    if not isinstance(options, Options):
+        options = options_from_request(options)
+    document: dict[str, Any] = {
+        "kind": kind,
+        "graph": graph_id,
+        **parameters,
+        "options": options_document(options),
+    }
+    if hardware is not None:
+        document["hardware"] = hardware_document(hardware)
+        document["hardware_id"] = hardware.id
+    return Question(kind, graph_id, document, priority)
+
+
+def _count(value: int, field: str, most: int) -> None:
+    if not 1 <= value <= most:
+        raise BadInput(f"{value}", field=field, expected=f"a whole number from 1 to {most}")

@@ -1,0 +1,152 @@
+"""SkyPilot's requests: a task as YAML, what it asks of Shardwise, and the task as it is changed.
+
+A task asks by its environment (`envs`), or by its `resources.labels` with the same names in small
+letters, which clouds then get too:
+
+    envs: {SHARDWISE_GRAPH: shipped:gpt2, SHARDWISE_STEPS: "100000"}
+
+With `SHARDWISE_HARDWARE` the count comes from the curve on that hardware, otherwise from the
+cheapest offer (`POST /v1/quotes`). SkyPilot sends and expects JSON whose strings are YAML, itself
+sent as one JSON string (sky/admin_policy.py, `RestfulAdminPolicy`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from service.base.json_body import read_json
+from service.base.yaml_text import dump_mapping, read_mapping
+from shardwise.errors import BadInput
+from shardwise.schedulers.counts import Count
+from shardwise.schedulers.skypilot import resources as resources_of
+from shardwise.validation import convert
+
+MARK = "SHARDWISE_"
+ASKS = ("GRAPH", "HARDWARE", "MAX_GPUS", "EFFICIENCY", "STEPS", "DEADLINE_S", "BUDGET_USD")
+NAMES = tuple(MARK + name for name in ASKS)
+UNTOUCHED = ("exec",)
+"""Requests that run on a cluster as it is."""
+
+CHOSEN_HERE = ("accelerators", "instance_type", "accelerator_args")
+ALTERNATIVES = ("any_of", "ordered")
+
+
+class UserRequest(msgspec.Struct):
+    """`sky.admin_policy._UserRequestBody`, as far as it is looked at."""
+
+    task: str
+    skypilot_config: str = ""
+    request_name: str = ""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a task asks of Shardwise; `task` is its YAML, read."""
+
+    task: dict[Any, Any]
+    graph: str
+    hardware: str | None
+    max_gpus: int | None
+    efficiency: float
+    steps: int | None
+    deadline_s: float | None
+    budget_usd: float | None
+
+
+def user_request(body: bytes, max_depth: int) -> UserRequest:
+    """Returns the request of a body: an object, or as SkyPilot sends it, a string that is one."""
+    value = read_json(body, max_depth)
+    if isinstance(value, str):
+        value = read_json(value.encode("utf-8", "surrogatepass"), max_depth)
+    if not isinstance(value, dict):
+        raise BadInput("not a request of SkyPilot", expected="the JSON of a UserRequest")
+    return convert(value, UserRequest)
+
+
+def asked(request: UserRequest) -> Asked | None:
+    """Returns what the task asks; None when it asks nothing. Raises `BadInput` naming the field."""
+    text = request.task
+    if request.request_name in UNTOUCHED or MARK.lower() not in text.lower():
+        return None  # not even read: nobody's YAML passes through here without need
+    task = read_mapping(text, "task")
+    given = _given(task)
+    if f"{MARK}GRAPH" not in given:
+        if given:
+            raise BadInput("missing", field=f"{MARK}GRAPH", expected="a graph's id or shipped:NAME")
+        return None
+    resources = task.get("resources") or {}
+    for name in ALTERNATIVES:
+        if name in resources:
+            raise BadInput(
+                "alternatives", field=f"task.resources.{name}",
+                expected=f"none with {MARK}GRAPH, which chooses the resources",
+            )  # fmt: skip
+    return Asked(
+        task,
+        given[f"{MARK}GRAPH"],
+        given.get(f"{MARK}HARDWARE"),
+        _number(given, f"{MARK}MAX_GPUS", int),
+        _number(given, f"{MARK}EFFICIENCY", float) or 0.0,
+        _number(given, f"{MARK}STEPS", int),
+        _number(given, f"{MARK}DEADLINE_S", float),
+        _number(given, f"{MARK}BUDGET_USD", float),
+    )
+
+
+def changed(ask: Asked, gpu_type: str, count: Count, *, spot: bool = False) -> str:
+    """The task's YAML with the count; what else its resources say is kept."""
+    task = dict(ask.task)
+    resources = dict(task.get("resources") or {})
+    for name in CHOSEN_HERE:
+        resources.pop(name, None)
+    resources |= resources_of(gpu_type, [count])
+    if spot:
+        resources["use_spot"] = True
+    task["resources"] = resources
+    task["num_nodes"] = count.nodes
+    return dump_mapping(task)
+
+
+def mutated(request: UserRequest, task: str) -> str:
+    """`sky.admin_policy._MutatedUserRequestBody`: the text that is sent as one JSON string."""
+    document = {"task": task, "skypilot_config": request.skypilot_config}
+    return msgspec.json.encode(document).decode()
+
+
+def _given(task: dict[Any, Any]) -> dict[str, str]:
+    """Returns what stands in labels and environment; the environment wins."""
+    resources = task.get("resources")
+    labels = resources.get("labels") if isinstance(resources, dict) else None
+    found: dict[str, str] = {}
+    if resources is not None and not isinstance(resources, dict):
+        raise BadInput("not a mapping", field="task.resources", expected="a mapping")
+    for where, names in (("task.resources.labels", labels), ("task.envs", task.get("envs"))):
+        if names is None:
+            continue
+        if not isinstance(names, dict):
+            raise BadInput("not a mapping", field=where, expected="a mapping")
+        for name, value in names.items():
+            upper = str(name).upper()
+            if upper.startswith(MARK) and value is not None:
+                if upper not in NAMES:
+                    raise BadInput("unknown", field=f"{where}.{str(name)[:80]}",
+                                   expected=", ".join(NAMES))  # fmt: skip
+                found[upper] = str(value)
+    return found
+
+
+def _number(given: dict[str, str], name: str, kind: type) -> Any:
+    text = given.get(name)
+    if text is None:
+        return None
+    try:
+        value = kind(text) if len(text) < 30 else None
+    except ValueError:
+        value = None
+    if value is None or not 0 < value < float("inf"):
+        what = "a whole number from 1" if kind is int else "a number above 0"
+        raise BadInput(f"{text[:40]!r}", field=name, expected=what)
+    return value

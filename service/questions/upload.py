@@ -1,0 +1,59 @@
+"""A graph that was uploaded, and the reading of JSON ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from service.base.json_body import read_json
+from service.questions.cost_model import MOST_DIMS
+from shardwise.errors import BadInput
+from shardwise.graph import Graph, canonical_json, graph_from_document, graph_id
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A graph that was read: content id, canonical JSON, what lists say of it."""
+
+    id: str
+    canonical: bytes
+    summary: dict[str, Any]
+
+
+def read_json_upload(body: bytes, max_depth: int, max_operators: int) -> Upload:
+    """Returns the graph of a JSON body. BadInput or a Problem says what is wrong."""
+    document = read_json(body, max_depth)
+    operators = document.get("operators") if isinstance(document, dict) else None
+    if isinstance(operators, list):
+        require_operators(len(operators), max_operators)
+    return upload_of(graph_from_document(document))
+
+
+def require_operators(number: int, most: int) -> None:
+    """BadInput for a graph with more operators than are taken."""
+    if number > most:
+        raise BadInput(f"{number} operators", field="operators", expected=f"at most {most}")
+
+
+def upload_of(graph: Graph) -> Upload:
+    """Returns a checked graph as it is stored."""
+    roles: dict[str, int] = {}
+    parameters = 0
+    parameter_bytes = 0
+    for tensor in graph.tensors.values():
+        roles[tensor.role] = roles.get(tensor.role, 0) + 1
+        if tensor.role == "parameter":
+            parameters += tensor.elements
+            parameter_bytes += tensor.size_bytes
+    summary = {
+        "name": graph.name,
+        "operators": len(graph.operators),
+        "tensors": roles,
+        "parameters": parameters,
+        "parameter_bytes": parameter_bytes,
+        "batch_size": graph.batch_size,
+        MOST_DIMS: max(
+            (len(t.shape) for t in graph.tensors.values() if t.role == "parameter"), default=0
+        ),
+    }
+    return Upload(graph_id(graph), canonical_json(graph), summary)
