@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: demo packages test test-all test-of test-quarter check docs reference serve bench soak accuracy paper fuzz clean
+.PHONY: client demo packages test test-all test-of test-quarter check docs reference tables serve bench soak accuracy paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -72,6 +72,8 @@ test-quarter: $(VENV)/.torch packages
 check: $(VENV)/.dev docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python -m tools.blocking_client --check
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest shardwise._core
 	cd solver && cargo fmt --check
@@ -79,20 +81,22 @@ check: $(VENV)/.dev docs
 	cd solver && cargo clippy --release --all-targets -- -D warnings
 	$(BIN)/python deploy/audit.py
 
+# The blocking client, made of the asynchronous one.
+client: $(VENV)/.dev
+	$(BIN)/python -m tools.blocking_client
+
 # The pages as HTML in out/docs; each warning, such as a link that leads nowhere, is an error.
-docs: $(VENV)/.docs
+docs: reference
 	$(BIN)/python -m sphinx -E -W -n -q --keep-going -d out/doctrees -b html docs out/docs
 
-# The pages that are read from code; a test of each fails when it is not what the code says.
-reference: $(VENV)/.torch
-	$(BIN)/python -m shardwise.cli.reference > docs/reference/cli.md
-	$(BIN)/python -m shardwise.reference > docs/reference/python.md
-	$(BIN)/python -m service.documentation.http > docs/reference/http.md
-	$(BIN)/python -m service.documentation.metrics > docs/reference/metrics.md
-	$(BIN)/python -m service.settings > docs/settings.md
-	$(BIN)/python -m agent.documentation > docs/reference/agent-settings.md
-	$(BIN)/python -m shardwise.tdl table -o docs/operators.md
-	$(BIN)/python -m shardwise.execute.local -o docs/execute-operators.md
+# docs/reference, which is made of the code and not committed.
+reference: $(VENV)/.dev
+	$(BIN)/python -m tools.reference
+
+# The tables that are made by running operators; a test of each fails when it is not up to date.
+tables: $(VENV)/.torch
+	$(BIN)/python -m tools.operators_table docs/operators.md
+	$(BIN)/python -m tools.execute_operators_table docs/execute-operators.md
 
 serve: $(VENV)/.service
 	$(BIN)/shardwise serve
@@ -126,7 +130,7 @@ FUZZ_SECONDS ?= 60
 
 fuzz: $(VENV)/.dev
 	$(BIN)/pip install --quiet --editable '.[fuzz]' || echo "atheris cannot be installed here"
-	$(BIN)/python tests/fuzz/problem_reader.py --seconds $(FUZZ_SECONDS)
+	$(BIN)/python -m harness.fuzz.problem_reader --seconds $(FUZZ_SECONDS)
 	sh solver/fuzz/run.sh $(FUZZ_SECONDS) out/fuzz
 
 clean:

@@ -21,10 +21,10 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
-from shardwise.advise.layout import PARTIAL, REPLICATE
 from shardwise.execute.parameters import ParameterSpec, ParameterStore
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.measure.cores import settle_on_cpu
+from shardwise.sharding.layout import PARTIAL, REPLICATE
 
 CASES = {
     "4 layers of 1024, batch 64": (4, 1024, 64),

@@ -4,7 +4,7 @@
 
 Takes an hour and a half on two cores, so each case is a line of FILE as soon as it is done, and
 `--resume` goes on where the last run ended. What an error is stands in
-tests/integration/execute/equality.py.
+harness/execute/equality.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-EXECUTE = Path(__file__).parents[1] / "tests" / "integration" / "execute"
-sys.path.append(str(EXECUTE))
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))
 
-from bounds import KINDS, equal  # noqa: E402
+from harness.execute.bounds import KINDS, equal  # noqa: E402
 
 
 def run(
@@ -56,7 +56,7 @@ def run(
 
 
 def _families() -> list[str]:
-    from families import TOYS
+    from harness.execute.families import TOYS
 
     return list(TOYS)
 
@@ -72,9 +72,9 @@ def _read(file: Path) -> dict[tuple[int, int, str], dict[str, Any]]:
 
 
 def _sweep(cases: str, steps: int, families: Sequence[str]) -> Iterable[dict[str, Any]]:
-    program = str(EXECUTE / "sweep.py")
-    command = [sys.executable, program, "--cases", cases, "--steps", str(steps), *families]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    program = ["-m", "harness.execute.sweep"]
+    command = [sys.executable, *program, "--cases", cases, "--steps", str(steps), *families]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("{"):

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shardwise import documents
 from shardwise.measure.cores import settle_on_cpu
 
 WARM_UP = 5
@@ -168,14 +169,16 @@ def _model(name: str) -> tuple[Any, list[Any], Any]:
 def _ours(captured: Any, world: int, pins: tuple[str, ...]) -> Any:
     import torch.distributed as dist
 
-    from shardwise.advise import Options, plan
-    from shardwise.advise.pins import parse_pin
+    from harness.answers import plan
+    from shardwise.advise import Options
+    from shardwise.cost.pins import parse_pin
     from shardwise.execute.parallel import ParallelModule, mesh_of
     from shardwise.hardware import load_hardware
 
     options = Options(zero=(0,), pins=tuple(parse_pin(pin) for pin in pins))
     document = plan(captured.graph, load_hardware(HARDWARE), world, options=options)
-    return ParallelModule(captured, document, mesh_of(document, dist.get_rank()))
+    checked = documents.read(document, documents.Plan)
+    return ParallelModule(captured, checked, mesh_of(checked, dist.get_rank()))
 
 
 def _step(model: Any, inputs: list[Any], optimizer: Any) -> Callable[[], None]:

@@ -22,7 +22,7 @@ import numpy as np
 from peers import GALVATRON, HIGHS, Missing, Peer, ask, install
 
 from shardwise import _core
-from shardwise.advise.problem import build, problem_from_json
+from shardwise.search.problem import build, problem_from_json
 
 FOLDER = Path("out/bench/problems")
 LIMIT_S = 900.0

@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path += [str(TESTS / "integration" / "execute"), str(TESTS)]
+from shardwise.documents import Plan
+
+sys.path.append(str(Path(__file__).parents[1]))
 
 STRATEGIES = 20
 BETWEEN = 3
@@ -60,7 +61,7 @@ def run(
     rows: list[dict[str, Any]] = []
     made = {"rows": rows, "strategies": strategies, "steps": STEPS}
     for world in worlds:
-        from ranks import Ranks
+        from harness.execute.ranks import Ranks
 
         with_ranks = Ranks(world)
         for name in models:
@@ -94,7 +95,7 @@ def _profile(world: int) -> dict[str, Any]:
 class Drawn:
     """A strategy with what was predicted of it, seconds and bytes."""
 
-    plan: dict[str, Any]
+    plan: Plan
     predicted: dict[str, float]
 
 
@@ -134,21 +135,21 @@ def _median(values: Any) -> float:
     return median(known) if known else 0.0
 
 
-def _measured(ranks: Any, name: str, plan: dict[str, Any]) -> dict[str, float]:
+def _measured(ranks: Any, name: str, plan: Plan) -> dict[str, float]:
     found: dict[str, float] = ranks(_on_rank, name, plan)[0]
     return found
 
 
 def _draw(name: str, world: int, profile: dict[str, Any], count: int) -> list[Drawn]:
     """Random configurations of every group, predicted with measured operators."""
-    from shardwise.advise.assemble import assemble
-    from shardwise.advise.options import Options, quiet
-    from shardwise.advise.replay import Replayer
-    from shardwise.advise.search import Subject
-    from shardwise.advise.step_settings import StepSettings
-    from shardwise.advise.strategy import Strategy
+    from harness.execute.plans import unsearched_plan
+    from shardwise.cost.assemble import assemble
+    from shardwise.cost.options import Options, quiet
+    from shardwise.cost.step_settings import StepSettings
     from shardwise.hardware import Mesh, hardware_from_document
     from shardwise.measure.operators import Effort, add_operators
+    from shardwise.replay.replay import Replayer
+    from shardwise.search.search import Subject
 
     graph = _captured(name).graph
     options = Options(step=StepSettings("cpu", "for-loop", 64))
@@ -168,15 +169,9 @@ def _draw(name: str, world: int, profile: dict[str, Any], count: int) -> list[Dr
     replayed = Replayer(problem, options.step).replay(choices, edges)
     drawn = []
     for p in range(count):
-        strategy = Strategy(problem, choices[p].tolist(), edges[p].tolist())
-        axes = [{"name": a.name, "size": a.size, "level": a.level} for a in mesh.axes]
-        plan = {
-            "id": f"random:{p}", "graph": subject.id, "graph_name": graph.name,
-            "batch_size": graph.batch_size, "gpus": world, "mesh": {"axes": axes},
-            "micro_batches": 1, "precision": "captured", "optimizer": options.optimizer,
-            "groups": strategy.groups(), "edges": strategy.edges(),
-            "order": [op.name for op in graph.operators],
-        }  # fmt: skip
+        plan = unsearched_plan(
+            subject, hardware, mesh, problem, choices[p].tolist(), edges[p].tolist(), f"random:{p}"
+        )
         predicted = {
             "iteration": float(replayed.time_s[p]),
             "compute": float(replayed.compute_s[p]),
@@ -215,7 +210,7 @@ def _captured(name: str) -> Any:
     return capture_module(model, name)
 
 
-def _on_rank(rank: int, name: str, plan: dict[str, Any]) -> dict[str, float]:
+def _on_rank(rank: int, name: str, plan: Plan) -> dict[str, float]:
     import torch
 
     from shardwise.execute.master_weights import optimizer_of
@@ -224,7 +219,7 @@ def _on_rank(rank: int, name: str, plan: dict[str, Any]) -> dict[str, float]:
 
     captured = _captured(name)
     model = ParallelModule(captured, plan, mesh_of(plan, rank), "cpu")
-    optimizer = optimizer_of(model.parameters(), plan["optimizer"])
+    optimizer = optimizer_of(model.parameters(), plan.optimizer)
     inputs, _ = model.share(*captured.model.args)
 
     def step() -> None:

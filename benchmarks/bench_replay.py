@@ -14,10 +14,10 @@ from replay_cases import cases, compare
 from tracked_step import track_step
 
 from shardwise.advise import Options
-from shardwise.advise.replay import Replayer
-from shardwise.advise.search import Subject, search
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
+from shardwise.replay.replay import Replayer
+from shardwise.search.search import Subject, search
 
 PEAK_TARGET = 0.05
 SPEED_TARGET = 100.0

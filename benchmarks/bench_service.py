@@ -16,14 +16,15 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/integration/service"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from http_load import load, watchers
-from service_harness import Postgres, System, Valkey, descendants, new_database
 
-from service.ingest import upload_of
+from harness.graph_builder import GraphBuilder
+from harness.service.service_harness import Postgres, System, Valkey, descendants, new_database
+from service.questions.ingest import upload_of
 from service.store.graphs import add_graph
-from shardwise.graph import Graph, Operator, Tensor
+from shardwise.graph import Graph
 
 GRAPHS = 10_000
 FULL_PAGE = 200
@@ -140,14 +141,10 @@ def _store_graphs(system: System, numbers: range) -> None:
 
 def small_graph(number: int) -> Graph:
     """A graph of one operator that differs from every other number's."""
-    tensors = {
-        "x": Tensor("x", (8, 32), "float32", "input", 0),
-        "w": Tensor("w", (32, 32), "float32", "parameter"),
-        "y": Tensor("y", (8, 32), "float32", "output"),
-    }
-    linear = {"tensor_arguments": ["input", "weight"]}
-    operator = Operator("one", "aten.linear.default", ("x", "w"), ("y",), linear, "one")
-    return Graph(f"small {number}", tensors, (operator,))
+    builder = GraphBuilder(f"small {number}")
+    builder.input("x", 8, 32)
+    builder.linear("one", "x", builder.parameter("w", 32, 32), "y")
+    return builder.graph()
 
 
 def _memory(system: System) -> dict[str, float]:

@@ -38,13 +38,13 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/integration/service"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from run import heading, store
-from service_harness import System, wait_until
 from soak import fresh_system, rss_mib
 
-from service.background import LONG_SOLVE, give_way
+from harness.service.service_harness import System, wait_until
+from service.base.background import LONG_SOLVE, give_way
 from service.store.keys import create_key
 
 POLITE, HOSTILE = 18, 2

@@ -21,16 +21,17 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from shardwise.advise import Options, curve
-from shardwise.advise.compare import data_parallel, evaluate
-from shardwise.advise.layout import PARTIAL
-from shardwise.advise.operator_layouts import operator_layouts
-from shardwise.advise.problem import problem_from_json, solve_problem
-from shardwise.advise.search import Search, Subject, search
-from shardwise.advise.turning_point import turning_point
+from harness.answers import curve
+from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
+from shardwise.peers import data_parallel, evaluate
+from shardwise.search.problem import problem_from_json, solve_problem
+from shardwise.search.search import Search, Subject, search
+from shardwise.search.turning_point import turning_point
+from shardwise.sharding.layout import PARTIAL
+from shardwise.sharding.operator_layouts import operator_layouts
 from shardwise.tdl import analyse
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"

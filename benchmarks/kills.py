@@ -25,14 +25,14 @@ from typing import Any
 import httpx
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/integration/service"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from run import heading, store
-from service_harness import App, System, Valkey, command_of, descendants, wait_until
 from soak import ENDS_WITHIN_S, fresh_system
 from sqlalchemy import func, select
 
-from service.settings import Settings
+from harness.service.service_harness import App, System, Valkey, command_of, descendants, wait_until
+from service.base.settings import Settings
 from service.store.database import Database, now
 from service.store.keys import create_key
 from service.store.tables import ENDED, Job, Result

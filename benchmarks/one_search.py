@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shardwise.advise import curve
-from shardwise.advise.chosen import time_gap
-from shardwise.advise.options import Options
-from shardwise.advise.search import Search, Subject, search
+from harness.answers import curve
+from shardwise.cost.options import Options
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
+from shardwise.search.chosen import time_gap
+from shardwise.search.search import Search, Subject, search
 
 
 def main() -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from tracked_step import prepare
 
-from shardwise.advise import Options, plan
+from harness.answers import plan
+from shardwise.advise import Options
 from shardwise.capture import capture
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, hardware_document, hardware_from_document

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from shardwise.advise import Options
-from shardwise.advise.pins import parse_pin
-from shardwise.advise.search import Search, Subject, search
-from shardwise.advise.step_settings import StepSettings
 from shardwise.capture import capture
+from shardwise.cost.pins import parse_pin
+from shardwise.cost.step_settings import StepSettings
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
+from shardwise.search.search import Search, Subject, search
 
 
 @dataclass(frozen=True)

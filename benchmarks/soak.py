@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/integration/service"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from run import heading, store
-from service_harness import App, Postgres, System, Valkey, new_database
 from soak_load import ACTORS, WAITS, Load
 from sqlalchemy import func, select
 
+from harness.service.service_harness import App, Postgres, System, Valkey, new_database
 from service.store.tables import ENDED, Job, Result
 
 MINUTE_S = 60.0

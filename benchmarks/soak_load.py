@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 from bench_service import small_graph
-from fake_agent import FakeAgent
-from service_harness import wait_until
 
+from harness.service.fake_agent import FakeAgent
+from harness.service.service_harness import wait_until
 from shardwise.graph import canonical_json
 
 QUESTION = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb"}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What Shardwise answers, on graphs that `shardwise capture` made (see shardwise/capture/ship.py).
+# What Shardwise answers, on graphs that `shardwise capture` made (see tools/ship_graphs.py).
 # usage: demo.sh FOLDER
 set -eu
 out=${1:?usage: demo.sh FOLDER}

@@ -14,20 +14,13 @@ TESTS = Path(__file__).parent
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "advise": (
-        "golden/*", "integration/models/test_coarsening.py", "integration/models/test_compare*",
-        "integration/models/test_onnx_frontiers.py", "integration/models/test_replay_accuracy.py",
-        "integration/models/test_tofu_models.py", "property/test_tofu_elements.py",
-        "unit/test_advice.py", "unit/test_agreement.py", "unit/test_allocation.py",
-        "unit/test_cluster.py", "unit/test_collective_tables.py", "unit/test_compare_*",
-        "unit/test_configurations.py", "unit/test_extremes.py", "unit/test_fast_convolution.py",
-        "unit/test_kept_memory.py", "unit/test_layout.py", "unit/test_never.py",
-        "unit/test_operator_times.py", "unit/test_outline.py", "unit/test_packing.py",
-        "unit/test_replay.py", "unit/test_reschedule.py", "unit/test_saved_tensors.py",
-        "unit/test_shares.py", "unit/test_space.py", "unit/test_staging.py",
-        "unit/test_strategy_document.py", "unit/test_strides.py", "unit/test_tofu.py",
-        "unit/test_turning_point.py", "unit/test_windows.py",
+        "golden/*", "unit/test_advice.py", "unit/test_allocation.py", "unit/test_answers.py",
+        "unit/test_cluster.py", "unit/test_outline.py", "unit/test_strategy_document.py",
     ),
-    "agent": ("integration/agent/*", "unit/agent/*"),
+    "agent": (
+        "integration/agent/*", "unit/agent/*", "unit/test_child_process.py", "unit/test_logs.py",
+        "unit/test_sizes.py",
+    ),
     "benchmarks": (
         "integration/models/test_paper.py", "integration/models/test_published_predictions.py",
         "unit/test_paper_page.py", "unit/test_published_runs.py",
@@ -36,21 +29,32 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "integration/models/test_models_table.py", "integration/models/test_onnx_frontiers.py",
         "integration/models/test_capture_*", "unit/test_capture_*",
     ),
-    "cli": ("end_to_end/test_cli.py", "unit/test_imports.py"),
+    "cli": ("end_to_end/test_cli.py", "unit/test_imports.py", "unit/test_sizes.py"),
     "client": (
         "integration/service/test_client.py", "integration/service/test_launch_client.py",
         "unit/client/*",
     ),
+    "cost": (
+        "unit/test_collective_tables.py", "unit/test_configurations.py",
+        "unit/test_fast_convolution.py", "unit/test_never.py", "unit/test_operator_times.py",
+        "unit/test_packing.py", "unit/test_reschedule.py", "unit/test_shares.py",
+        "unit/test_space.py", "unit/test_staging.py",
+    ),
     "deploy": ("integration/deploy/*", "integration/schedulers/test_samples.py"),
     "docs": (
+        "unit/test_references.py",
         "integration/docs/*",
         "integration/schedulers/test_schedulers_docs.py", "unit/agent/test_agent_documentation.py",
         "unit/service/test_reference_pages.py", "unit/test_reference_python.py",
     ),
-    "execute": ("integration/execute/*", "unit/test_run_launcher.py"),
+    "documents": ("unit/test_documents.py",),
+    "execute": (
+        "integration/execute/*", "unit/test_agreement.py", "unit/test_extremes.py",
+        "unit/test_kept_memory.py", "unit/test_run_launcher.py", "unit/test_saved_tensors.py",
+        "unit/test_windows.py",
+    ),
     "graph": (
-        "fuzz/*", "property/test_graph_roundtrip.py", "unit/test_blocks.py", "unit/test_coarsen.py",
-        "unit/test_graph_*",
+        "fuzz/*", "property/test_graph_roundtrip.py", "unit/test_blocks.py", "unit/test_graph_*",
         "unit/test_validation.py",
     ),
     "hardware": (
@@ -59,13 +63,26 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "measure": (
         "integration/test_measure_gloo.py", "integration/test_operator_tables.py",
-        "unit/test_cores.py", "unit/test_measure.py", "unit/test_rank_starts.py",
+        "unit/test_child_process.py", "unit/test_cores.py", "unit/test_measure.py",
+        "unit/test_rank_starts.py",
     ),
+    "pictures": ("end_to_end/test_cli.py", "unit/test_blocks.py"),
+    "peers": ("integration/models/test_compare*", "unit/test_compare_*"),
+    "replay": ("integration/models/test_replay_accuracy.py", "unit/test_replay.py"),
     "schedulers": ("integration/schedulers/*", "unit/test_schedulers.py"),
+    "search": (
+        "golden/*", "integration/models/test_onnx_frontiers.py",
+        "integration/models/test_tofu_models.py", "property/test_tofu_elements.py",
+        "unit/test_solver_problem.py", "unit/test_tofu.py", "unit/test_turning_point.py",
+    ),
     "service": (
         "integration/docs/test_docs_backup.py", "integration/service/*", "unit/service/*",
-        "unit/test_page_*",
+        "unit/test_child_process.py", "unit/test_logs.py", "unit/test_page_*", "unit/test_sizes.py",
         "unit/test_validation.py",
+    ),
+    "sharding": (
+        "integration/models/test_coarsening.py", "unit/test_coarsen.py", "unit/test_layout.py",
+        "unit/test_strides.py",
     ),
     "solver": ("golden/*", "property/test_solver*", "unit/test_solver_problem.py"),
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
@@ -74,7 +91,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "integration/service/test_chaos.py", "integration/service/test_end_to_end.py",
         "integration/service/test_jobs_survive.py", "integration/service/test_leases.py",
         "integration/service/test_refused_writes.py",
-        "integration/service/test_rolling_upgrade.py",
+        "integration/service/test_rolling_upgrade.py", "unit/test_child_process.py",
+        "unit/test_logs.py",
     ),
 }  # fmt: skip
 

@@ -10,11 +10,11 @@ import numpy as np
 from paper import draw
 from paper.result import Claim, Result, Table
 from paper.setting import GIB, GPUS, PAPER, computing, frontier, parallel, tofu_points
-from shardwise.advise import turning_point
-from shardwise.advise.compare.evaluate import Point
-from shardwise.advise.compare.mesh_tensorflow import mesh_tensorflow
-from shardwise.advise.options import quiet
-from shardwise.advise.search import Search
+from shardwise.cost.options import quiet
+from shardwise.peers.evaluate import Point
+from shardwise.peers.mesh_tensorflow import mesh_tensorflow
+from shardwise.search.search import Search
+from shardwise.search.turning_point import turning_point
 
 MODELS = ("rnn", "wide-resnet", "transformer")
 THEIR_RNN_PARALLEL = (109.0, 39.0)

@@ -11,8 +11,8 @@ from paper import draw
 from paper.models import SOURCES
 from paper.result import Claim, Result, Table
 from paper.setting import GIB, cluster, computing, frontier, network, pcie
-from shardwise.advise import turning_point
-from shardwise.advise.search import Search
+from shardwise.search.search import Search
+from shardwise.search.turning_point import turning_point
 
 HIDDEN = (1920, 2688, 3840, 5376)
 FACTORS = {"no RDMA (half)": 0.5, "RDMA": 1.0, "4 × RDMA": 4.0}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from shardwise.advise.search import Subject
 from shardwise.graph import Graph, read_graph, write_graph
+from shardwise.search.search import Subject
 
 FOLDER = Path("out/paper/graphs")
 

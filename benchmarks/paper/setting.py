@@ -18,13 +18,13 @@ import numpy as np
 
 from paper.models import subject
 from shardwise.advise import Options
-from shardwise.advise.assemble import assemble
-from shardwise.advise.compare.data_parallel import data_parallel_rows
-from shardwise.advise.compare.evaluate import Point, evaluate
-from shardwise.advise.options import TOFU, quiet
-from shardwise.advise.pins import parse_pin
-from shardwise.advise.search import Search, search
+from shardwise.cost.assemble import assemble
+from shardwise.cost.options import TOFU, quiet
+from shardwise.cost.pins import parse_pin
 from shardwise.hardware import Hardware, load_hardware
+from shardwise.peers.data_parallel import data_parallel_rows
+from shardwise.peers.evaluate import Point, evaluate
+from shardwise.search.search import Search, search
 
 GIB = 2**30
 GPUS = 16

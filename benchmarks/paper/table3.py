@@ -9,8 +9,8 @@ from typing import Any
 from paper.models import subject
 from paper.result import Claim, Result, Table
 from paper.setting import GPUS, PAPER, cluster
-from shardwise.advise.search import search
 from shardwise.errors import SolverError
+from shardwise.search.search import search
 
 LIMIT_S = 60.0
 THEIRS = {

@@ -9,7 +9,7 @@ from paper.result import Claim, Result, Table, against
 from paper.setting import PAPER, cluster, fastest, network, parallel
 from paper.table1 import CANDIDATES
 from shardwise.advise import Options
-from shardwise.advise.group_work import GroupWork
+from shardwise.cost.group_work import GroupWork
 from shardwise.hardware import Hardware
 
 THEIRS = {

@@ -24,11 +24,11 @@ from paper.models import subject
 from paper.result import Claim, Result, Table
 from paper.setting import PAPER
 from shardwise import _core
-from shardwise.advise.options import TOFU
-from shardwise.advise.search import Search, search
-from shardwise.advise.tofu.recursion import whole_graph
-from shardwise.advise.tofu.step import Step, Workers, divide, partition
+from shardwise.cost.options import TOFU
 from shardwise.hardware import load_hardware
+from shardwise.search.search import Search, search
+from shardwise.search.tofu.recursion import whole_graph
+from shardwise.search.tofu.step import Step, Workers, divide, partition
 
 MODELS = ("rnn-4-8k", "wresnet-152-10")
 GPUS = 8

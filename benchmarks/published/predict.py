@@ -25,22 +25,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.advise.assemble import SearchProblem, assemble
-from shardwise.advise.compare.evaluate import Point, evaluate
-from shardwise.advise.compare.names import named_dimensions
-from shardwise.advise.compare.restrict import least_time
-from shardwise.advise.options import Options, quiet
-from shardwise.advise.pins import Pin
-from shardwise.advise.replay import Replayer
-from shardwise.advise.search import Subject
-from shardwise.advise.space import NONE
-from shardwise.advise.step_structure import StepSettings
+from shardwise.cost.assemble import SearchProblem, assemble
+from shardwise.cost.options import Options, quiet
+from shardwise.cost.pins import Pin
+from shardwise.cost.space import NONE
 from shardwise.errors import BadInput
-from shardwise.graph.batch import batch_variables
-from shardwise.graph.coarsen import Coarsened, Group
 from shardwise.graph.graph import Graph
 from shardwise.hardware import Hardware, Mesh, load_hardware
 from shardwise.hardware.mesh import BETWEEN, INSIDE, MeshAxis
+from shardwise.peers.evaluate import Point, evaluate
+from shardwise.peers.names import named_dimensions
+from shardwise.peers.restrict import least_time
+from shardwise.replay.replay import Replayer
+from shardwise.replay.structure import StepSettings
+from shardwise.search.search import Subject
+from shardwise.sharding.batch import batch_variables
+from shardwise.sharding.coarsen import Coarsened, Group
 
 from .runs import Run
 

@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shardwise.advise.options import OPTIMIZER_STATE_BYTES
+from shardwise.cost.options import OPTIMIZER_STATE_BYTES
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.validation import convert
 
 Table = TypeVar("Table", bound=msgspec.Struct)
 FILE = Path(__file__).with_name("runs.toml")
@@ -120,13 +121,13 @@ def read_published(path: Path = FILE) -> Published:
         raise BadInput(f"unknown table {unknown[0]!r}", file=file, expected="source and run")
     sources: dict[str, Source] = {}
     for i, item in enumerate(_tables(document, "source", file)):
-        source = _convert(item, Source, file, f"source {_name(item, 'key', i)}")
+        source = convert(item, Source, f"source {_name(item, 'key', i)}", file=file)
         if source.key in sources:
             raise BadInput(f"the key {source.key!r} is given twice", file=file, field="source.key")
         sources[source.key] = source
     runs: dict[str, Run] = {}
     for i, item in enumerate(_tables(document, "run", file)):
-        run = _convert(item, Run, file, f"run {_name(item, 'name', i)}")
+        run = convert(item, Run, f"run {_name(item, 'name', i)}", file=file)
         if run.name in runs:
             raise BadInput(f"the name {run.name!r} is given twice", file=file, field="run.name")
         _check(run, sources, file)
@@ -144,15 +145,6 @@ def _tables(document: dict[str, Any], name: str, file: str) -> list[Any]:
 def _name(item: Any, field: str, position: int) -> str:
     named = item.get(field) if isinstance(item, dict) else None
     return named if isinstance(named, str) and named else f"number {position + 1}"
-
-
-def _convert(item: Any, kind: type[Table], file: str, where: str) -> Table:
-    try:
-        return msgspec.convert(item, kind)
-    except msgspec.ValidationError as error:
-        message, _, at = str(error).partition(" - at ")
-        found = at.strip("`").removeprefix("$.")
-        raise BadInput(message, file=file, field=f"{where}: {found}" if found else where) from None
 
 
 def _check(run: Run, sources: dict[str, Source], file: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from harness import commands
 
 BAD = 2
@@ -149,7 +150,7 @@ def test_compare_answers_for_every_system(tmp_path: Path) -> None:
         (("--plot", "picture.pdf"), ("plot", ".html or .svg or .png")),
         (("--plot", "no-such-folder/f.png"), ("no such folder",)),
         (("--proposals", "0"), ("--proposals",)),
-        (("--memory", "much"), ("memory", "not a size")),
+        (("--memory", "much"), ("memory", "expected a size", "got 'much'")),
         (("--gpus", "0"), ("--gpus",)),
         (("--pin", "split=batch"), ("pin", "no pins")),
         (("--micro-batches", "1,2"), ("micro-batches", "one number")),

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mutations import SEEDS
-from problem_reader import check, without_coverage
 
-from shardwise.advise.problem import problem_from_json
+from harness.fuzz.mutations import SEEDS
+from harness.fuzz.problem_reader import check, without_coverage
 from shardwise.errors import BadInput
+from shardwise.search.problem import problem_from_json
 
 INPUTS = 4000
 

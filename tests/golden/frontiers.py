@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shardwise.advise import frontier
+from harness.answers import frontier
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware

@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Returns the URL of a database whose user may create others."""
-    from service_harness import DATABASE_VARIABLE, Postgres
+    from harness.service.service_harness import DATABASE_VARIABLE, Postgres
 
     if given := os.environ.get(DATABASE_VARIABLE):
         yield given
@@ -25,7 +25,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """Returns the URL of a broker; each user takes a queue of its own."""
-    from service_harness import REDIS_VARIABLE, Valkey
+    from harness.service.service_harness import REDIS_VARIABLE, Valkey
 
     if given := os.environ.get(REDIS_VARIABLE):
         yield given

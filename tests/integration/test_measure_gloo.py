@@ -13,12 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from harness.commands import shardwise
 from harness.tiers import some
 
 pytest.importorskip("torch")
 
-from shardwise.advise import frontier
+from harness.answers import frontier
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import OPERATIONS, Hardware, load_hardware
@@ -218,7 +219,7 @@ def test_an_end_in_the_middle_leaves_no_file_and_no_process(tmp_path: Path, way:
     ("arguments", "told"),
     [
         (["--ranks", "2", "--operations", "gossip"], "operations: unknown operation 'gossip'"),
-        (["--ranks", "2", "--memory", "1KiB"], "memory: 1024 bytes"),
+        (["--ranks", "2", "--memory", "1KiB"], "memory: got 1024 bytes"),
         (["--ranks", "2", "-o", "/nonexistent/profile.json"], "no such folder"),
         (["--ranks", "1", "--backend", "nccl"], "0 GPUs for 1 ranks on a node"),
         ([], "ranks: no GPU here"),

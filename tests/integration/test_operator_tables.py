@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.tiers import some
 
-from shardwise.advise import Options, explain, plan
-from shardwise.advise.group_work import GroupWork
-from shardwise.advise.search import Subject, search
+from harness.answers import explain, plan
+from harness.tiers import some
+from shardwise.advise import Options
 from shardwise.capture import capture
+from shardwise.cost.group_work import GroupWork
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, hardware_document, hardware_from_document, load_hardware
@@ -34,6 +34,7 @@ from shardwise.measure.operators.local_call import local_attributes
 from shardwise.measure.operators.measuring import _measure
 from shardwise.measure.operators.siblings import SiblingLost, Siblings
 from shardwise.measure.operators.tables import merged, tables_of
+from shardwise.search.search import Subject, search
 
 pytestmark = pytest.mark.torch
 

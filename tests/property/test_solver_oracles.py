@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.tiers import some
 from integer_program import Fastest, IntegerProgram
-from middle_problems import Middle, problem
 
+from harness.middle_problems import Middle, problem
+from harness.tiers import some
 from shardwise import _core
-from shardwise.advise.problem import build, problem_from_json
+from shardwise.search.problem import build, problem_from_json
 
 MIDDLE = (
     Middle("chain", 30, (8, 16), whole=True, seed=1),

@@ -12,14 +12,14 @@ import pytest
 
 pytest.importorskip("torch")
 import torch
-from tdl_unverified import UNVERIFIED
 
+from harness.tdl_unverified import UNVERIFIED
+from shardwise.graph.semantics import Access, OperatorSemantics
 from shardwise.tdl import Mismatch, analyse, verify
 from shardwise.tdl.claims import Check, check_claims
-from shardwise.tdl.documentation import shipped
+from shardwise.tdl.coverage import shipped
 from shardwise.tdl.example import Example
-from shardwise.tdl.semantics import Access, OperatorSemantics
-from shardwise.tdl.verification import PARTS, graph_of, run_with_torch
+from shardwise.tdl.verification import PARTS, examples_of, graph_of, run_with_torch
 
 pytestmark = [
     pytest.mark.torch,
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread"),
 ]
 SHIPPED = shipped()
-CASES = [(d.kind, i, e) for d in SHIPPED for i, e in enumerate(d.examples)]
+CASES = [(d.kind, i, e) for d in SHIPPED for i, e in enumerate(examples_of(d))]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_every_split_is_as_described(kind: str, number: int, example: Example) -
 
 
 def test_every_description_has_an_example() -> None:
-    without = {d.kind for d in SHIPPED if not d.examples}
+    without = {d.kind for d in SHIPPED if not examples_of(d)}
     assert without == set(UNVERIFIED)
 
 

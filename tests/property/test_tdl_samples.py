@@ -17,9 +17,9 @@ pytest.importorskip("torch")
 # torch's database of samples needs it.
 pytest.importorskip("expecttest")
 import torch
-from tdl_unverified import UNVERIFIED
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from harness.tdl_unverified import UNVERIFIED
 from shardwise.capture.attributes import TensorValue, bind
 from shardwise.errors import ShardwiseError
 from shardwise.tdl import Example, Mismatch, NotCovered, verify

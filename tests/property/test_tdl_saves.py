@@ -19,11 +19,11 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from shardwise.measure.torch_operator import call, overload
-from shardwise.tdl.documentation import shipped
+from shardwise.tdl.coverage import shipped
 from shardwise.tdl.example import Example
 from shardwise.tdl.registry import analyse_strictly
-from shardwise.tdl.verification import graph_of, run_with_torch
+from shardwise.tdl.verification import examples_of, graph_of, run_with_torch
+from shardwise.torch_operators import call, overload
 
 pytestmark = [
     pytest.mark.torch,
@@ -98,7 +98,7 @@ STATED: dict[str, str] = {
 CASES = [
     (d.kind, i, e)
     for d in shipped()
-    for i, e in enumerate(d.examples)
+    for i, e in enumerate(examples_of(d))
     if not e.needs and "_backward" not in d.kind
 ]
 """Backward operators are not differentiated again."""

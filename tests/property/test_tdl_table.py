@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from shardwise.measure.torch_operator import core_kinds, version
 from shardwise.tdl.core_aten import CORE_ATEN, TORCH
-from shardwise.tdl.documentation import coverage, document, shipped
+from shardwise.tdl.coverage import coverage, shipped
+from shardwise.torch_operators import core_kinds, version
+from tools.operators_table import document
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ def _tdl(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_table_is_up_to_date() -> None:
     path = ROOT / "docs" / "operators.md"
-    assert path.read_text("utf-8") == document(), "run python -m shardwise.tdl table -o …"
+    assert path.read_text("utf-8") == document(), "run make tables"
     assert path.stat().st_size < 200_000
 
 
@@ -54,7 +55,7 @@ def test_core_aten_is_described() -> None:
 
 
 def test_what_is_named_is_what_torch_has() -> None:
-    from shardwise.measure.torch_operator import overload
+    from shardwise.torch_operators import overload
 
     for found in shipped():
         assert overload(found.kind) is not None
@@ -90,9 +91,12 @@ def test_an_operator_is_verified_on_shapes_that_are_given() -> None:
     [
         (["verify", "mylib::mystery"], "mylib::mystery has no description"),
         (["verify", "aten::mm", "--tensor", "self"], "name=4,n,8"),
-        (["verify", "aten::mm", "--tensor", "self=4,-1"], "'-1' is no extent"),
+        (["verify", "aten::mm", "--tensor", "self=4,-1"], "'-1' is not an extent"),
         (["verify", "--tensor", "self=4"], "needs one operator"),
-        (["verify", "aten::mm", "--tensor", "self=4,4", "--attribute", "dim"], "is no attribute"),
+        (
+            ["verify", "aten::mm", "--tensor", "self=4,4", "--attribute", "dim"],
+            "is not an attribute",
+        ),
         (["verify", "aten::empty_like"], "has no example"),
     ],
 )

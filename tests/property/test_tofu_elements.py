@@ -5,61 +5,47 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tofu_elements import Elements
 
+from harness.graph_builder import ADD, MUL, GraphBuilder
+from harness.tofu_elements import Elements
 from shardwise.advise import Options
-from shardwise.advise.search import Subject, search
-from shardwise.advise.tofu import TofuSolution
-from shardwise.graph import Graph, Operator, Tensor
+from shardwise.graph import Graph, Tensor
 from shardwise.hardware import load_hardware
+from shardwise.search.search import Subject, search
+from shardwise.search.tofu import TofuSolution
 
 
-class Builder:
-    """A graph of [batch, features] tensors, operator by operator."""
+class Builder(GraphBuilder):
+    """A graph of [batch, features] tensors whose names are numbers."""
 
     def __init__(self, batch: int, width: int) -> None:
-        self.tensors = {"x": Tensor("x", (batch, width), "float32", "input", 0)}
-        self.operators: list[Operator] = []
-        self.last = "x"
+        super().__init__("drawn")
+        self.input("x", batch, width)
 
-    def parameter(self, *shape: int) -> str:
-        name = f"w{len(self.tensors)}"
-        self.tensors[name] = Tensor(name, shape, "float32", "parameter")
-        return name
+    def weight(self, *shape: int) -> str:
+        return self.parameter(f"w{len(self.tensors)}", *shape)
 
-    def add(self, kind: str, inputs: list[str], names: list[str], shape: tuple[int, ...]) -> str:
-        out = f"t{len(self.tensors)}"
-        self.tensors[out] = Tensor(out, shape, "float32", "activation")
-        attributes = {"tensor_arguments": names}
-        self.operators.append(
-            Operator(f"op{len(self.operators)}", kind, tuple(inputs), (out,), attributes, out)
-        )
-        self.last = out
-        return out
+    def next(self) -> tuple[str, str]:
+        """The names of the next operator and of its output."""
+        return f"op{len(self.operators)}", f"t{len(self.tensors)}"
 
-    def linear(self, source: str, width: int) -> str:
-        batch, features = self.tensors[source].shape
-        weight = self.parameter(width, features)
-        names = ["input", "weight"]
-        return self.add("aten.linear.default", [source, weight], names, (batch, width))
+    def product(self, source: str, width: int) -> str:
+        weight = self.weight(width, self.shape(source)[1])
+        name, out = self.next()
+        return self.linear(name, source, weight, out, out)
 
     def scale(self, source: str) -> str:
-        batch, features = self.tensors[source].shape
-        inputs = [source, self.parameter(features)]
-        return self.add("aten.mul.Tensor", inputs, ["self", "other"], (batch, features))
+        factor = self.weight(self.shape(source)[1])
+        name, out = self.next()
+        return self.both(name, MUL, source, factor, out, out)
 
-    def relu(self, source: str) -> str:
-        return self.add("aten.relu.default", [source], ["self"], self.tensors[source].shape)
+    def positive(self, source: str) -> str:
+        name, out = self.next()
+        return self.relu(name, source, out, out)
 
     def residual(self, a: str, b: str) -> str:
-        shape = self.tensors[a].shape
-        return self.add("aten.add.Tensor", [a, b], ["self", "other"], shape)
-
-    def graph(self) -> Graph:
-        self.tensors[self.last] = Tensor(
-            self.last, self.tensors[self.last].shape, "float32", "output"
-        )
-        return Graph("drawn", self.tensors, tuple(self.operators))
+        name, out = self.next()
+        return self.both(name, ADD, a, b, out, out)
 
 
 @st.composite
@@ -72,9 +58,9 @@ def drawn(draw: st.DrawFn, k: int) -> Graph:
         alike = [n for n in names if built.tensors[n].shape == built.tensors[source].shape]
         match draw(st.sampled_from(["linear", "linear", "relu", "residual"])):
             case "linear":
-                names.append(built.linear(source, draw(size)))
+                names.append(built.product(source, draw(size)))
             case "relu":
-                names.append(built.relu(source))
+                names.append(built.positive(source))
             case _:
                 names.append(built.residual(source, draw(st.sampled_from(alike))))
     return built.graph()
@@ -111,22 +97,17 @@ def test_the_first_step_is_the_least_of_all_strategies(k: int) -> None:
 def convolutions(height: int, channels: int) -> Graph:
     """Two convolutions with halo, the first one's output read by a skip connection too."""
     shape = (2, channels, height, 4)
-    tensors = {
-        "x": Tensor("x", shape, "float32", "input", 0),
-        "s": Tensor("s", (1,), "float32", "parameter"),
-        "a": Tensor("a", shape, "float32", "activation"),
-        "w1": Tensor("w1", (channels, channels, 3, 3), "float32", "parameter"),
-        "b": Tensor("b", shape, "float32", "activation"),
-        "c": Tensor("c", shape, "float32", "output"),
-    }
-    arguments = {"tensor_arguments": ["input", "weight"], "padding": [1, 1], "stride": [1, 1]}
-    two = {"tensor_arguments": ["self", "other"]}
-    operators = (
-        Operator("scale", "aten.mul.Tensor", ("x", "s"), ("a",), two, "scale"),
-        Operator("conv", "aten.conv2d.default", ("a", "w1"), ("b",), arguments, "conv"),
-        Operator("add", "aten.add.Tensor", ("a", "b"), ("c",), two, "add"),
+    builder = GraphBuilder("convolutions")
+    builder.input("x", *shape)
+    builder.parameter("s", 1)
+    builder.both("scale", MUL, "x", "s", "a")
+    builder.parameter("w1", channels, channels, 3, 3)
+    arguments = {"input": "a", "weight": "w1"}
+    builder.operator(
+        "conv", "aten.conv2d.default", arguments, "b", shape, padding=[1, 1], stride=[1, 1]
     )
-    return Graph("convolutions", tensors, operators)
+    builder.both("add", ADD, "a", "b", "c")
+    return builder.graph()
 
 
 @pytest.mark.parametrize(("height", "channels"), [(4, 2), (64, 2), (4, 16), (32, 8)])

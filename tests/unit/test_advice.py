@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.advise import Infeasible, Options, curve, explain, frontier, plan, quote
-from shardwise.advise.layout import local_elements
-from shardwise.advise.search import Search, Subject, search
+from harness.answers import curve, explain, frontier, plan, quote
+from harness.graph_builder import mlp
+from shardwise.advise import Infeasible, Options
 from shardwise.capture import shipped_graph
 from shardwise.errors import BadInput, Cancelled, SolverError
-from shardwise.graph import DTYPE_BYTES, Graph, Operator, Tensor, read_graph
+from shardwise.graph import DTYPE_BYTES, Graph, read_graph
 from shardwise.hardware import Mesh, load_hardware, read_offers
+from shardwise.search.search import Search, Subject, search
+from shardwise.sharding.layout import local_elements
 
 
 @pytest.fixture(scope="module")
@@ -31,24 +33,6 @@ def llama() -> Graph:
 @pytest.fixture(scope="module")
 def vgg_search(vgg16: Graph) -> Search:
     return search(Subject.of(vgg16), load_hardware("dgx-v100-16gb"), 4, Options())
-
-
-def mlp(batch: int = 8, width: int = 32) -> Graph:
-    tensors = {
-        "x": Tensor("x", (batch, width), "float32", "input", 0),
-        "w1": Tensor("w1", (4 * width, width), "float32", "parameter"),
-        "h": Tensor("h", (batch, 4 * width), "float32", "activation"),
-        "a": Tensor("a", (batch, 4 * width), "float32", "activation"),
-        "w2": Tensor("w2", (width, 4 * width), "float32", "parameter"),
-        "y": Tensor("y", (batch, width), "float32", "output"),
-    }
-    linear = {"tensor_arguments": ["input", "weight"]}
-    operators = (
-        Operator("one", "aten.linear.default", ("x", "w1"), ("h",), linear, "one"),
-        Operator("act", "aten.relu.default", ("h",), ("a",), {"tensor_arguments": ["self"]}, ""),
-        Operator("two", "aten.linear.default", ("a", "w2"), ("y",), linear, "two"),
-    )
-    return Graph("mlp", tensors, operators)
 
 
 def test_vgg16_splits_its_large_layers_and_its_batch(vgg16: Graph) -> None:
@@ -157,7 +141,7 @@ def test_a_plan_adds_up(vgg16: Graph) -> None:
 
 
 def test_the_next_best_split_costs_what_it_says(vgg_search: Search) -> None:
-    from shardwise.advise.next_best import next_best
+    from shardwise.search.next_best import next_best
 
     problem = vgg_search.problem
     point = len(vgg_search.time_s) - 1
@@ -237,8 +221,8 @@ def test_llama_becomes_feasible_and_faster(llama: Graph) -> None:
     from shardwise.advise.curve import curve_point
 
     points = {n: curve_point(subject, hardware, n, Options())[0] for n in (8, 24, 32, 48, 64)}
-    assert [points[n]["feasible"] for n in (8, 24, 32, 48, 64)] == [False, False, True, True, True]
-    times = [points[n]["time_s"] for n in (32, 48, 64)]
+    assert [points[n].feasible for n in (8, 24, 32, 48, 64)] == [False, False, True, True, True]
+    times = [points[n].time_s or 0.0 for n in (32, 48, 64)]
     assert times == sorted(times, reverse=True)
     # It flattens: the second step buys less than the first.
     assert times[0] - times[1] > times[1] - times[2]

@@ -6,10 +6,13 @@ import itertools
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.answers import document
+from shardwise import documents
 from shardwise.advise import ALLOCATION_OBJECTIVES, AllocationJob, allocate, job_from_curve
 from shardwise.advise.allocation import CurvePoint
 from shardwise.errors import BadInput
@@ -76,7 +79,7 @@ def worth(jobs: list[AllocationJob], way: Any, gpus: int, objective: str) -> Any
 @settings(max_examples=150, deadline=None)
 @given(jobs=st.lists(drawn_job(), min_size=1, max_size=4), gpus=st.integers(1, 9))
 def test_no_way_is_better(objective: str, jobs: list[AllocationJob], gpus: int) -> None:
-    found = allocate(jobs, gpus, objective)
+    found = document(allocate(jobs, gpus, objective))
     chosen = tuple(
         next((p for p in job.points if p.gpus == row["gpus"]), None)
         for job, row in zip(jobs, found["jobs"], strict=True)
@@ -101,7 +104,7 @@ def linear(name: str, per_gpu: float, most: int, **extra: Any) -> AllocationJob:
 def test_max_min_looks_beyond_the_smallest_share() -> None:
     """With the smallest share fixed by one job, the others still get theirs as equal as can be."""
     stuck = AllocationJob("stuck", (CurvePoint(8, 1.0, 1.0),))
-    found = allocate([stuck, linear("a", 1, 4), linear("b", 1, 4)], 4, "max-min")
+    found = document(allocate([stuck, linear("a", 1, 4), linear("b", 1, 4)], 4, "max-min"))
     assert [row["gpus"] for row in found["jobs"]] == [0, 2, 2]
     assert "nothing fits" in found["jobs"][0]["reason"]
 
@@ -109,15 +112,21 @@ def test_max_min_looks_beyond_the_smallest_share() -> None:
 def test_a_deadline_goes_before_throughput() -> None:
     late = linear("late", 1, 8, steps=10, deadline_s=2.5)  # needs 4 GPUs
     fast = linear("fast", 100, 8)
-    found = allocate([fast, late], 6, "deadlines")
+    found = document(allocate([fast, late], 6, "deadlines"))
     assert [row["gpus"] for row in found["jobs"]] == [2, 4]
     assert found["deadlines_met"] == 1
     assert found["jobs"][1]["meets_deadline"] is True
 
 
 def test_a_curve_document_becomes_a_job() -> None:
-    point = {"gpus": 2, "feasible": True, "time_s": 0.5, "samples_per_s": None}
-    curve = {"points": [{"gpus": 1, "feasible": False, "reason": "too large"}, point]}
+    nothing = dict.fromkeys(
+        ("time_s", "replayed_time_s", "samples_per_s", "peak_bytes", "memory_bytes", "plan_id")
+    )
+    large = documents.CurvePoint(
+        gpus=1, nodes=1, feasible=False, **nothing, compute_shares=None, confidence=""
+    )
+    fits = msgspec.structs.replace(large, gpus=2, feasible=True, time_s=0.5)
+    curve = documents.Curve(max_gpus=2, points=[large, fits])
     job = job_from_curve(curve, "x", weight=2.0)
     assert job.points == (CurvePoint(2, 0.5, 2.0),)
     assert job.weight == 2.0
@@ -135,5 +144,5 @@ def test_a_curve_document_becomes_a_job() -> None:
 )
 def test_what_is_refused(jobs: list[AllocationJob], gpus: int, objective: str, field: str) -> None:
     with pytest.raises(BadInput) as refused:
-        allocate(jobs, gpus, objective)
+        document(allocate(jobs, gpus, objective))
     assert refused.value.field == field

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.graph_builder import GraphBuilder
 from shardwise.capture import shipped_graph
-from shardwise.cli.block_plot import plot_blocks
 from shardwise.errors import BadInput
-from shardwise.graph import Graph, Operator, Tensor, read_graph
+from shardwise.graph import Graph, Operator, read_graph
 from shardwise.graph.blocks import Block, Flow, fold, kinds_line
 from shardwise.graph.inspect import inspect_graph, kept_tensors
+from shardwise.pictures.blocks import plot_blocks
 from shardwise.tdl import registry
 
 
@@ -50,7 +51,7 @@ def test_every_operator_is_in_one_block_and_the_sums_are_those_of_inspect(name: 
     assert sorted(op.name for b in blocks for op in b.operators) == sorted(
         op.name for op in graph.operators
     )
-    found = inspect_graph(graph)
+    found = inspect_graph(graph, registry.analyse)
     assert sum(b.sums.parameters for b in blocks) == found["parameters"]["elements"]
     assert sum(b.sums.kept_bytes for b in blocks) == found["activations"]["kept_for_backward_bytes"]
     flops = found["forward_flops"] + found["backward_flops"]
@@ -64,27 +65,18 @@ def test_activations_and_pooling_belong_to_their_convolution() -> None:
 
 
 def _graph(widths: list[int], scopes: list[str], skip: int | None = None) -> Graph:
-    tensors = {"x": Tensor("x", (8, widths[0]), "float32", "input", 0)}
-    operators = []
-    made = ["x"]
+    builder = GraphBuilder("hand-made")
+    made = [builder.input("x", 8, widths[0])]
     for i, scope in enumerate(scopes):
-        weight, out = f"w{i}", f"y{i}"
-        tensors[weight] = Tensor(weight, (widths[i + 1], widths[i]), "float32", "parameter")
-        role = "output" if i == len(scopes) - 1 else "activation"
-        tensors[out] = Tensor(out, (8, widths[i + 1]), "float32", role)
-        names = {"tensor_arguments": ["input", "weight"]}
-        operators.append(
-            Operator(f"l{i}", "aten.linear.default", (made[-1], weight), (out,), names, scope)
-        )
-        made.append(out)
+        weight = builder.parameter(f"w{i}", widths[i + 1], widths[i])
+        made.append(builder.linear(f"l{i}", made[-1], weight, f"y{i}", scope))
     if skip is not None:
-        last = operators[-1]
-        name = {"tensor_arguments": ["input", "weight", "bias"]}
-        tensors[made[skip]] = Tensor(made[skip], (8, widths[skip]), "float32", "activation")
-        operators[-1] = Operator(
-            last.name, last.kind, (*last.inputs, made[skip]), last.outputs, name, last.scope
-        )
-    return Graph("hand-made", tensors, tuple(operators))
+        last = builder.operators[-1]
+        data, weight = last.inputs
+        arguments = {"input": data, "weight": weight, "bias": made[skip]}
+        del builder.operators[-1]
+        builder.operator(last.name, last.kind, arguments, made[-1], (8, widths[-1]), last.scope)
+    return builder.graph()
 
 
 def test_pairs_that_repeat_are_folded_as_pairs() -> None:
@@ -137,7 +129,7 @@ def test_another_kind_of_picture_is_refused(gpt2: Graph, tmp_path: Path) -> None
 
 
 def test_nothing_in_a_picture_overlaps(gpt2: Graph) -> None:
-    from shardwise.cli.block_plot import GAP, _lay_out
+    from shardwise.pictures.blocks import GAP, _lay_out
 
     for graph in (gpt2, read_graph(shipped_graph("vgg16"))):
         layout = _lay_out(graph, *blocks_of(graph))

@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
-from onnx_files import (
+
+from harness.models.onnx_files import (
     FLOAT,
     INT,
     attention,
@@ -26,7 +27,6 @@ from onnx_files import (
     tensor,
     weight,
 )
-
 from shardwise.capture.onnx.rules import table
 from shardwise.tdl.registry import described_kinds
 

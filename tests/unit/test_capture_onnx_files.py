@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 pytest.importorskip("onnx")
-from harness.commands import shardwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from onnx_files import (
+
+from harness.commands import shardwise
+from harness.models.onnx_files import (
     FLOAT,
     attention,
     captured,
@@ -30,7 +31,6 @@ from onnx_files import (
     saved,
     tensor,
 )
-
 from shardwise.capture import capture
 from shardwise.errors import BadInput, CaptureError, CaptureWarning
 from shardwise.graph import read_graph
@@ -52,7 +52,7 @@ def test_open_dimensions_are_bound(tmp_path: Path) -> None:
         capture(path, batch=2)
     with pytest.raises(CaptureError, match="no open dimension is called 'm'"):
         capture(f"{path}:m=3", batch=2, seq=2)
-    with pytest.raises(CaptureError, match="is no size"):
+    with pytest.raises(CaptureError, match="is not a size"):
         capture(f"{path}:n=many")
 
 
@@ -118,7 +118,7 @@ def test_a_shape_that_lies_in_another_file_is_an_error(tmp_path: Path) -> None:
     [
         (
             model([node("Relu", "z", "y")], [tensor("x", 4)], [tensor("y", 4)]),
-            r"graph\.node\[0\]\.input\[0\].*'z', which nothing before it makes",
+            r"graph\.node\[0\]\.input\[0\].*'z', which no earlier node makes",
         ),
         (
             model(

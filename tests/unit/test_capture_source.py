@@ -62,12 +62,12 @@ def test_values_have_types(text: str, value: object) -> None:
     ("source", "words"),
     [
         ("model.onnx", "no such file"),
-        ("model", "no source of a model"),
-        (":call", "no source of a model"),
-        ("hf:", "no source of a model"),
+        ("model", "not a model source"),
+        (":call", "not a model source"),
+        ("hf:", "not a model source"),
         ("zoo::batch=1", "names no model"),
-        ("zoo:mlp:batch", "'batch' is no option"),
-        ("zoo:mlp:=3", "is no option"),
+        ("zoo:mlp:batch", "'batch' is not an option"),
+        ("zoo:mlp:=3", "is not an option"),
         ("zoo:mlp:batch=1,batch=2", "given twice"),
     ],
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardwise.graph import Graph, Operator, Tensor
-from shardwise.graph.coarsen import Coarsened, coarsen
-from shardwise.tdl.semantics import Access, IndexVariable, OperatorSemantics
+from shardwise.graph.semantics import Access, IndexVariable, OperatorSemantics
+from shardwise.sharding.coarsen import Coarsened, coarsen
 
 
 def _linear(o: int, i: int) -> OperatorSemantics:

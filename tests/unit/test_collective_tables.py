@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from gc import collect
 from pathlib import Path
+from weakref import ref
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise.advise import frontier
+from harness.answers import frontier
 from shardwise.advise.communication_basis import communication_basis, communication_shares
-from shardwise.advise.options import Options
-from shardwise.advise.overlap import contended_time
-from shardwise.advise.replay import Replayed
-from shardwise.advise.search import Subject, search
 from shardwise.capture import shipped_graph
+from shardwise.cost.options import Options
 from shardwise.errors import BadInput
 from shardwise.graph import read_graph
 from shardwise.hardware import (
@@ -38,6 +37,9 @@ from shardwise.hardware import (
 from shardwise.hardware.bandwidth import UnknownCollective
 from shardwise.hardware.collectives import find_table
 from shardwise.hardware.mesh import GroupShape
+from shardwise.replay.overlap import contended_time
+from shardwise.replay.replay import Replayed
+from shardwise.search.search import Subject, search
 
 SIZES = tuple(2.0**i for i in range(10, 21))
 
@@ -119,6 +121,17 @@ def test_inside_a_node_the_bus_bandwidth_of_another_group_holds() -> None:
     assert strided.times_s == hardware.collectives[1].times_s
     assert strided.derived == "the bus bandwidth of 2 ranks, consecutive"
     assert find_table(hardware, "broadcast", GroupShape(2, 1, 2, 1, True)) is None
+
+
+def test_a_derived_table_is_worked_out_once_and_goes_with_its_profile() -> None:
+    hardware, shape = profile(table(ranks=8)), GroupShape(4, 1, 4, 1, True)
+    found = find_table(hardware, "all_reduce", shape)
+    assert found is not None and find_table(hardware, "all_reduce", shape) is found
+    assert find_table(replace(hardware), "all_reduce", shape) is not found
+    kept = ref(found)
+    del hardware, found
+    collect()
+    assert kept() is None
 
 
 def test_two_nodes_are_composed_of_groups_inside_and_across() -> None:

@@ -7,27 +7,27 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from comparison_models import Coverage, gram, hardware, residual_block, solved
 
+from harness.answers import compare
+from harness.models.comparison_models import Coverage, gram, hardware, residual_block, solved
 from shardwise.advise import Options
-from shardwise.advise.compare import compare
-from shardwise.advise.compare.answer import Answer
-from shardwise.advise.compare.bundles import AxisClasses, Bundles, bundlings
-from shardwise.advise.compare.data_parallel import data_parallel_answer
-from shardwise.advise.compare.evaluate import evaluate
-from shardwise.advise.compare.flexflow import flexflow
-from shardwise.advise.compare.fsdp import fsdp
-from shardwise.advise.compare.megatron import megatron
-from shardwise.advise.compare.mesh_tensorflow import mesh_tensorflow
-from shardwise.advise.compare.optcnn import optcnn
-from shardwise.advise.compare.tofu import tofu
-from shardwise.advise.options import quiet
-from shardwise.advise.pins import parse_pin
-from shardwise.advise.search import Search
 from shardwise.capture import shipped_graph
+from shardwise.cost.options import quiet
+from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import Hardware, load_hardware
+from shardwise.peers.answer import Answer
+from shardwise.peers.bundles import AxisClasses, Bundles, bundlings
+from shardwise.peers.data_parallel import data_parallel_answer
+from shardwise.peers.evaluate import evaluate
+from shardwise.peers.flexflow import flexflow
+from shardwise.peers.fsdp import fsdp
+from shardwise.peers.megatron import megatron
+from shardwise.peers.mesh_tensorflow import mesh_tensorflow
+from shardwise.peers.optcnn import optcnn
+from shardwise.peers.tofu import tofu
+from shardwise.search.search import Search
 
 SPLITS = Options(zero=(0,), recompute="never")
 EVERYTHING = Options(epsilon=0.0, zero=(0, 1, 2, 3), recompute="auto")

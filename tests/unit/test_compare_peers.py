@@ -6,32 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from comparison_models import gram, hardware, residual_block, solved, splits
 
+from harness.models.comparison_models import gram, hardware, residual_block, solved, splits
 from shardwise.advise import Options
-from shardwise.advise.compare import data_parallel, data_parallel_over_mini_time, evaluate
-from shardwise.advise.compare.data_parallel import data_parallel_rows
-from shardwise.advise.compare.evaluate import point_of, points_of
-from shardwise.advise.compare.flexflow import flexflow, random_search
-from shardwise.advise.compare.fsdp import fsdp
-from shardwise.advise.compare.megatron import megatron
-from shardwise.advise.compare.names import named_dimensions
-from shardwise.advise.compare.optcnn import optcnn, output_splits
-from shardwise.advise.compare.restrict import (
-    LEAST_TIME_EPSILON,
-    everything,
-    least_time,
-    restrict,
-    solve,
-)
-from shardwise.advise.compare.spaces import problem_with
-from shardwise.advise.options import quiet
-from shardwise.advise.pins import parse_pin
-from shardwise.advise.search import Search
 from shardwise.capture import shipped_graph
+from shardwise.cost.options import quiet
+from shardwise.cost.pins import parse_pin
 from shardwise.errors import Cancelled
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
+from shardwise.peers import data_parallel, data_parallel_over_mini_time, evaluate
+from shardwise.peers.data_parallel import data_parallel_rows
+from shardwise.peers.evaluate import point_of, points_of
+from shardwise.peers.flexflow import flexflow, random_search
+from shardwise.peers.fsdp import fsdp
+from shardwise.peers.megatron import megatron
+from shardwise.peers.names import named_dimensions
+from shardwise.peers.optcnn import optcnn, output_splits
+from shardwise.peers.restrict import LEAST_TIME_EPSILON, everything, least_time, restrict, solve
+from shardwise.peers.spaces import problem_with
+from shardwise.search.search import Search
 
 VGG16_PARAMETERS = 138_357_544
 VGG16_BATCH = 256

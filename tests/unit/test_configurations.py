@@ -7,17 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardwise.advise import Options, curve, explain, frontier, plan
-from shardwise.advise.assemble import SearchProblem
-from shardwise.advise.configurations import group_work
-from shardwise.advise.crossings import ALTERNATIVES
-from shardwise.advise.group_costs import GroupCosts
-from shardwise.advise.pins import parse_pin
-from shardwise.advise.search import Search, Subject, search
+from harness.answers import curve, explain, frontier, plan
+from harness.graph_builder import ADD, GraphBuilder
+from shardwise.advise import Options
 from shardwise.capture import shipped_graph
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.configurations import group_work
+from shardwise.cost.crossings import ALTERNATIVES
+from shardwise.cost.group_costs import GroupCosts
+from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput
-from shardwise.graph import Graph, Operator, Tensor, read_graph
+from shardwise.graph import Graph, read_graph
 from shardwise.hardware import Hardware, Mesh, collective_time, load_hardware
+from shardwise.search.search import Search, Subject, search
 
 LAYERS, MODULES, WIDTH, BATCH = 3, 4, 64, 32
 L4 = load_hardware("l4")
@@ -25,39 +27,15 @@ L4 = load_hardware("l4")
 
 def layered() -> Graph:
     """Layers of products and ReLUs: eight operators each, so that each is a segment."""
-    tensors = {"x0": Tensor("x0", (BATCH, WIDTH), "float32", "input", 0)}
-    operators = []
-    last = "x0"
+    builder = GraphBuilder("layered")
+    last = builder.input("x0", BATCH, WIDTH)
     for layer in range(LAYERS):
         for module in range(MODULES):
             at = f"layers.{layer}.{module}"
-            weight, made, out = f"{at}.w", f"{at}.y", f"{at}.a"
-            tensors[weight] = Tensor(weight, (WIDTH, WIDTH), "float32", "parameter")
-            tensors[made] = Tensor(made, (BATCH, WIDTH), "float32", "activation")
-            tensors[out] = Tensor(out, (BATCH, WIDTH), "float32", "activation")
-            operators.append(
-                Operator(
-                    f"{at}.linear",
-                    "aten.linear.default",
-                    (last, weight),
-                    (made,),
-                    {"tensor_arguments": ["input", "weight"]},
-                    at,
-                )
-            )
-            operators.append(
-                Operator(
-                    f"{at}.relu",
-                    "aten.relu.default",
-                    (made,),
-                    (out,),
-                    {"tensor_arguments": ["self"]},
-                    at,
-                )
-            )
-            last = out
-    tensors[last] = Tensor(last, (BATCH, WIDTH), "float32", "output")
-    return Graph("layered", tensors, tuple(operators))
+            weight = builder.parameter(f"{at}.w", WIDTH, WIDTH)
+            product = builder.linear(f"{at}.linear", last, weight, f"{at}.y", at)
+            last = builder.relu(f"{at}.relu", product, f"{at}.a", at)
+    return builder.graph()
 
 
 def found(gpus: int = 2, hardware: Hardware = L4, micro_batches: int = 1, **kw: Any) -> Search:
@@ -86,21 +64,14 @@ def test_backward_reads_what_it_needs() -> None:
     An addition keeps nothing; a ReLU keeps its output.
     """
     shape = (BATCH, WIDTH)
-    tensors = {"x": Tensor("x", shape, "float32", "input", 0)}
-    operators = []
+    builder = GraphBuilder("sum")
+    builder.input("x", *shape)
     for name in ("a", "b"):
-        tensors[f"w{name}"] = Tensor(f"w{name}", (WIDTH, WIDTH), "float32", "parameter")
-        tensors[name] = Tensor(name, shape, "float32", "activation")
-        kinds = {"tensor_arguments": ["input", "weight"]}
-        operators.append(
-            Operator(f"{name}.linear", "aten.linear.default", ("x", f"w{name}"), (name,), kinds, "")
-        )
-    tensors["s"] = Tensor("s", shape, "float32", "activation")
-    tensors["r"] = Tensor("r", shape, "float32", "output")
-    both, one = {"tensor_arguments": ["self", "other"]}, {"tensor_arguments": ["self"]}
-    operators.append(Operator("add", "aten.add.Tensor", ("a", "b"), ("s",), both, ""))
-    operators.append(Operator("relu", "aten.relu.default", ("s",), ("r",), one, ""))
-    graph = Graph("sum", tensors, tuple(operators))
+        weight = builder.parameter(f"w{name}", WIDTH, WIDTH)
+        builder.linear(f"{name}.linear", "x", weight, name, "")
+    builder.both("add", ADD, "a", "b", "s", "")
+    builder.relu("relu", "s", "r", "")
+    graph = builder.graph()
     problem = search(Subject.of(graph), L4, 1, Options()).problem
     device = L4.devices[0]
     size = BATCH * WIDTH * 4.0
@@ -368,9 +339,9 @@ def test_pins_on_partial_sums() -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("zero", "is no rule"),
-        ("zero=", "is no rule"),
-        (":zero=1", "is no rule"),
+        ("zero", "is not a rule"),
+        ("zero=", "is not a rule"),
+        (":zero=1", "is not a rule"),
         ("zero=4", "unknown zero 4"),
         ("recompute=maybe", "unknown recompute maybe"),
         ("precision=captured", "is for the whole graph"),

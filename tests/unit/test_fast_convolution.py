@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from shardwise.advise import Options
-from shardwise.advise.fast_convolution import has_fast_algorithm, saving
-from shardwise.advise.search import Subject, search
 from shardwise.capture import shipped_graph
+from shardwise.cost.fast_convolution import has_fast_algorithm, saving
 from shardwise.graph import Graph, Operator, Tensor, read_graph
 from shardwise.hardware import load_hardware
+from shardwise.search.search import Subject, search
 
 
 def _graph(window: Sequence[int], kind: str = "aten.conv2d.default", **attributes: object) -> Graph:

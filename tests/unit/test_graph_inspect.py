@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from shardwise.graph import Graph, Operator, Tensor
 from shardwise.graph.inspect import inspect_graph
-from shardwise.tdl.semantics import OperatorSemantics
+from shardwise.graph.semantics import OperatorSemantics
 
 
 def graph() -> Graph:

@@ -148,7 +148,7 @@ def test_a_group_of_one_is_free() -> None:
 
 
 def test_siblings_contend_for_the_network_card() -> None:
-    """FIELD.md: pairs at 149.7 GB/s when consecutive, 8.13 GB/s strided across two nodes."""
+    """As measured: pairs at 149.7 GB/s when consecutive, 8.13 GB/s strided across two nodes."""
     base = load_hardware("dgx-v100-16gb")
     inner = replace(base.levels[0], bandwidth_bytes_per_s=149.7e9, efficiency=1.0)
     outer = replace(base.levels[1], bandwidth_bytes_per_s=8 * 8.13e9, efficiency=1.0)

@@ -231,7 +231,7 @@ def test_json(tmp_path: Path) -> None:
         (RECENT.format(places=places(1, 1)), "one rank"),
         (RECENT.format(places=places() + ODD_RANK), "ranks on"),
         (json.dumps(_json(results=[{"size": 1, "out_of_place": {"time": "nan"}}])), "results[0]"),
-        (json.dumps(_json(results=[{"count": 1}])), "results[0]: Object missing required"),
+        (json.dumps(_json(results=[{"count": 1}])), "results[0].size: missing"),
         (json.dumps(_json(args=["gather_perf"])), "results of gather_perf"),
         ('{"results": [', "not JSON"),
         (json.dumps(_json(results=_json()["results"][:2])), "1 size"),  # type: ignore[index]

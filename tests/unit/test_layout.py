@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise.advise.layout import PARTIAL, REPLICATE, describe, encode, local_elements, shard_fits
+from shardwise.sharding.layout import (
+    PARTIAL,
+    REPLICATE,
+    describe,
+    encode,
+    local_elements,
+    shard_fits,
+)
 
 
 def test_local_elements_counts_the_largest_shard() -> None:

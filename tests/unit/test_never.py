@@ -1,4 +1,4 @@
-"""COSTS.md, "What must never happen": a test for each."""
+"""docs/costs.md, "What must never happen": a test for each."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.answers import curve, frontier, plan
+from harness.graph_builder import MUL, GraphBuilder
 from shardwise import _core
-from shardwise.advise import Options, curve, frontier, plan
-from shardwise.advise.configurations import group_work
-from shardwise.advise.reschedule import Paths
-from shardwise.advise.search import Subject, search
-from shardwise.advise.space import SearchMesh
+from shardwise.advise import Options
 from shardwise.capture import shipped_graph
+from shardwise.cost.configurations import group_work
+from shardwise.cost.reschedule import Paths
+from shardwise.cost.space import SearchMesh
 from shardwise.errors import BadInput, SolverError
-from shardwise.graph import Graph, Operator, Tensor, read_graph
+from shardwise.graph import Graph, read_graph
 from shardwise.hardware import (
     Mesh,
     collective_time,
@@ -28,25 +29,19 @@ from shardwise.hardware import (
     load_hardware,
 )
 from shardwise.hardware.bandwidth import OPERATIONS, UnknownCollective
+from shardwise.search.search import Subject, search
 
 SHIPPED = ("gpt2", "vgg16")
 
 
 def small(kind: str = "aten.relu.default", batch: int = 7) -> Graph:
     """One operator on `batch` rows of 6."""
-    tensors = {
-        "x": Tensor("x", (batch, 6), "float32", "input", 0),
-        "w": Tensor("w", (6,), "float32", "parameter"),
-        "h": Tensor("h", (batch, 6), "float32", "activation"),
-        "y": Tensor("y", (batch, 6), "float32", "output"),
-    }
-    operators = (
-        Operator(
-            "scale", "aten.mul.Tensor", ("x", "w"), ("h",), {"tensor_arguments": ["self", "other"]}
-        ),
-        Operator("last", kind, ("h",), ("y",), {"tensor_arguments": ["self"]}),
-    )
-    return Graph("small", tensors, operators)
+    builder = GraphBuilder("small")
+    builder.input("x", batch, 6)
+    builder.parameter("w", 6)
+    builder.both("scale", MUL, "x", "w", "h", "")
+    builder.operator("last", kind, {"self": "h"}, "y", (batch, 6), "")
+    return builder.graph()
 
 
 # A cost of 0.0 or infinity standing for "unknown".

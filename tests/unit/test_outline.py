@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardwise import advise
+from harness import answers
+from shardwise import documents
 from shardwise.advise import Options
 from shardwise.advise.explain import choice_text
 from shardwise.capture import shipped_graph
@@ -24,7 +25,7 @@ CASES = {
 def test_the_parts_add_up(case: str) -> None:
     gpus, options = CASES[case]
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb")
-    document = advise.frontier(graph, hardware, gpus, options)
+    document = answers.frontier(graph, hardware, gpus, options)
     groups = document["search"]["groups"]
     assert document["points"]
     for point in document["points"]:
@@ -43,12 +44,12 @@ def test_the_parts_add_up(case: str) -> None:
 def test_the_splits_are_those_of_the_points_plan(where: int | None) -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb")
     options = Options(epsilon=0.1)
-    points = advise.frontier(graph, hardware, 4, options)["points"]
+    points = answers.frontier(graph, hardware, 4, options)["points"]
     point = points[len(points) // 2 if where is None else where]
-    plan = advise.plan(graph, hardware, 4, point=point["plan_id"], options=options)
+    plan = answers.plan(graph, hardware, 4, point=point["plan_id"], options=options)
     assert (plan["id"], plan["objective"]) == (point["plan_id"], "point")
-    axes = plan["mesh"]["axes"]
-    texts = [choice_text(group, axes) for group in plan["groups"]]
+    typed = documents.read(plan, documents.Plan)
+    texts = [choice_text(group, typed.mesh.axes) for group in typed.groups]
     for split in point["splits"]:
         assert texts.count(split["split"]) == split["groups"]
     assert len(set(texts)) == len(point["splits"]) + point["other_splits"]
@@ -58,4 +59,4 @@ def test_the_splits_are_those_of_the_points_plan(where: int | None) -> None:
 def test_a_point_that_is_not_there() -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb")
     with pytest.raises(NotFound, match="has no point"):
-        advise.plan(graph, hardware, 2, point="sha256:0", options=Options(epsilon=0.3))
+        answers.plan(graph, hardware, 2, point="sha256:0", options=Options(epsilon=0.3))

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.graph_builder import GraphBuilder
 from shardwise.advise import Options
-from shardwise.advise.configurations import group_work
-from shardwise.advise.group_work import GroupWork
-from shardwise.advise.layout import PARTIAL, REPLICATE
-from shardwise.advise.reschedule import Rescheduler, Reschedulers
-from shardwise.advise.search import Subject, search
-from shardwise.advise.space import SearchMesh
-from shardwise.graph import Graph, Operator, Tensor
+from shardwise.cost.configurations import group_work
+from shardwise.cost.group_work import GroupWork
+from shardwise.cost.reschedule import Rescheduler, Reschedulers
+from shardwise.cost.space import SearchMesh
+from shardwise.graph import Graph
 from shardwise.hardware import (
     Hardware,
     Mesh,
@@ -22,6 +21,8 @@ from shardwise.hardware import (
     hardware_from_document,
     load_hardware,
 )
+from shardwise.search.search import Subject, search
+from shardwise.sharding.layout import PARTIAL, REPLICATE
 
 SHAPE = (64, 96, 1024)
 BYTES = 4 * 64 * 96 * 1024
@@ -89,19 +90,13 @@ def test_files_say_it_and_old_ones_do_not(hardware: Hardware) -> None:
 def convolutions() -> Graph:
     """Two 3 × 3 convolutions: the data of the second has a gradient, and is kept for backward."""
     shape = (8, 4, 32, 32)
-    tensors = (
-        Tensor("x", shape, "float32", "input", 0),
-        Tensor("v", (4, 4, 3, 3), "float32", "parameter"),
-        Tensor("h", shape, "float32", "activation"),
-        Tensor("w", (4, 4, 3, 3), "float32", "parameter"),
-        Tensor("y", shape, "float32", "output"),
-    )
-    attributes = {"tensor_arguments": ["input", "weight"], "padding": [1, 1]}
-    operators = tuple(
-        Operator(name, "aten.conv2d.default", (data, weight), (out,), attributes, name)
-        for name, data, weight, out in (("one", "x", "v", "h"), ("two", "h", "w", "y"))
-    )
-    return Graph("convolutions", {t.name: t for t in tensors}, operators)
+    builder = GraphBuilder("convolutions")
+    builder.input("x", *shape)
+    for name, data, weight, out in (("one", "x", "v", "h"), ("two", "h", "w", "y")):
+        builder.parameter(weight, 4, 4, 3, 3)
+        arguments = {"input": data, "weight": weight}
+        builder.operator(name, "aten.conv2d.default", arguments, out, shape, padding=[1, 1])
+    return builder.graph()
 
 
 def test_a_window_with_neighbours_rows_is_copied_and_kept(hardware: Hardware) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("fastapi", reason="needs shardwise[service]")
 
@@ -12,9 +14,18 @@ from service.page import units
 from service.page.forms import options_of, question_body
 from service.page.views.answers import curve_context, frontier_context, quote_context
 from service.page.views.plan_table import plan_context
-from service.search_options import options_document, options_from_document, options_from_request
+from service.questions.search_options import (
+    options_document,
+    options_from_document,
+    options_from_request,
+)
+from shardwise import advise
 from shardwise.advise import Options
+from shardwise.capture import shipped_graph
+from shardwise.documents.common import MeshAxis, MeshDescription
 from shardwise.errors import BadInput
+from shardwise.graph import read_graph
+from shardwise.hardware import load_hardware
 
 
 @pytest.mark.parametrize(
@@ -75,7 +86,7 @@ def test_a_bad_field_is_named(values: dict[str, str], field: str) -> None:
 
 
 def test_a_size_that_is_none_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"14\.5GB"):
+    with pytest.raises(BadInput, match="such as 64MiB"):
         options_of({"memory_limit_bytes": "lots"})
 
 
@@ -111,28 +122,26 @@ def test_documents_of_older_releases_are_shown() -> None:
 
 
 def test_a_plan_without_zero_or_recompute_is_a_table() -> None:
-    group = {
-        "split": {"m0": "batch", "m1": None}, "parameter_bytes": 1.0, "activation_bytes": 2.0,
-        "compute_s": 1.0, "communication_s": 0.0, "operators": [{"kind": "aten.linear.default"}],
-    }  # fmt: skip
-    axes = [
-        {"name": "m0", "size": 2, "level": "between nodes"},
-        {"name": "m1", "size": 4, "level": "inside a node"},
+    graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb")
+    plan = advise.plan(graph, hardware, 8, options=Options(zero=(0,)))
+    axes = [MeshAxis("m0", 2, "between nodes"), MeshAxis("m1", 4, "inside a node")]
+    group = replace(
+        plan.groups[0], split={"m0": "batch", "m1": None}, zero=0, zero_axes=[], recompute=False
+    )
+    groups = [
+        replace(group, name="a"),
+        replace(group, name="b"),
+        replace(group, name="c", split={"m0": None, "m1": "out"}),
     ]
-    plan = {
-        "id": "p", "graph_name": "g", "hardware": "h", "gpus": 8, "mesh": {"axes": axes},
-        "predicted": {"time_s": 3.0}, "edges": [],
-        "groups": [{**group, "name": "a"}, {**group, "name": "b"},
-                   {**group, "name": "c", "split": {"m0": None, "m1": "out"}}],
-    }  # fmt: skip
-    context = plan_context(plan)
+    plan = replace(plan, mesh=MeshDescription(axes), groups=groups)
+    context = plan_context(msgspec.to_builtins(plan))
     assert [row["names"] for row in context["rows"]] == [["a", "b"], ["c"]]
     assert [[cell["variable"] for cell in cells] for cells in context["columns"]] == [
         ["batch", None], ["batch", None], [None, "out"]
     ]  # fmt: skip
     assert context["legend"] == [("batch", "v0"), ("out", "v1")]
     assert not context["has_zero"] and not context["has_recompute"]
-    shared = {**group, "name": "d", "zero": 3, "zero_axes": ["m1"], "recompute": True}
-    context = plan_context({**plan, "groups": [shared]})
+    shared = replace(group, name="d", zero=3, zero_axes=["m1"], recompute=True)
+    context = plan_context(msgspec.to_builtins(replace(plan, groups=[shared])))
     assert [cell["zero"] for cell in context["columns"][0]] == [0, 3]
     assert context["recomputed"] == 1

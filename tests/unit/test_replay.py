@@ -7,38 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shardwise.advise import Infeasible, Options, curve, frontier, plan
-from shardwise.advise import step_program as step_programs
-from shardwise.advise.fitting import search_fitting
-from shardwise.advise.pins import parse_pin
-from shardwise.advise.replay import Replayer
-from shardwise.advise.search import Search, Subject, search
-from shardwise.advise.step_settings import StepSettings
+from harness.answers import curve, frontier, plan
+from harness.graph_builder import mlp
+from shardwise.advise import Infeasible, Options
 from shardwise.capture import shipped_graph
+from shardwise.cost.pins import parse_pin
+from shardwise.cost.step_settings import StepSettings
 from shardwise.errors import BadInput
-from shardwise.graph import Graph, Operator, Tensor, read_graph
+from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
+from shardwise.replay import program as step_programs
+from shardwise.replay.replay import Replayer
+from shardwise.search.fitting import search_fitting
+from shardwise.search.search import Search, Subject, search
 
 WEIGHT = 32 * 128 * 4
 EVERYTHING = Options(zero=(0, 1, 2, 3), recompute="auto")
-
-
-def mlp(batch: int = 8) -> Graph:
-    tensors = {
-        "x": Tensor("x", (batch, 32), "float32", "input", 0),
-        "w1": Tensor("w1", (128, 32), "float32", "parameter"),
-        "h": Tensor("h", (batch, 128), "float32", "activation"),
-        "a": Tensor("a", (batch, 128), "float32", "activation"),
-        "w2": Tensor("w2", (32, 128), "float32", "parameter"),
-        "y": Tensor("y", (batch, 32), "float32", "output"),
-    }
-    linear = {"tensor_arguments": ["input", "weight"]}
-    operators = (
-        Operator("one", "aten.linear.default", ("x", "w1"), ("h",), linear, "one"),
-        Operator("act", "aten.relu.default", ("h",), ("a",), {"tensor_arguments": ["self"]}, ""),
-        Operator("two", "aten.linear.default", ("a", "w2"), ("y",), linear, "two"),
-    )
-    return Graph("mlp", tensors, operators)
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shardwise.advise.layout import PARTIAL, REPLICATE
-from shardwise.advise.reschedule import Rescheduler, Reschedulers
-from shardwise.advise.space import SearchMesh
+from shardwise.cost.reschedule import Rescheduler, Reschedulers
+from shardwise.cost.space import SearchMesh
 from shardwise.hardware import Mesh, load_hardware
+from shardwise.sharding.layout import PARTIAL, REPLICATE
 
 
 def _all_layouts(dims: int, axes: int) -> np.ndarray:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shardwise.advise.problem import ProblemFile, read_problem, solve_problem
 from shardwise.errors import BadInput, SolverError
+from shardwise.search.problem import ProblemFile, read_problem, solve_problem
 
 
 def cost(memory: float, time: float) -> dict[str, Any]:
@@ -169,8 +169,8 @@ def with_edge(**changes: Any) -> dict[str, Any]:
             "operators[0].choices",
             "at least one",
         ),
-        ({"schema": "shardwise.problem/1", "edges": []}, None, "operators"),
-        ({"operators": [], "edges": []}, None, "schema"),
+        ({"schema": "shardwise.problem/1", "edges": []}, "operators", "missing"),
+        ({"operators": [], "edges": []}, "schema", "missing"),
         (changed(schema=None), "schema", "str"),
         (changed(operators={}), "operators", "array"),
         ([], None, "object"),

@@ -7,7 +7,7 @@ from math import comb
 
 import numpy as np
 
-from shardwise.advise.space import NONE, SearchAxis, SearchMesh, assignments, canonical
+from shardwise.cost.space import NONE, SearchAxis, SearchMesh, assignments, canonical
 from shardwise.hardware import Mesh, load_hardware
 
 

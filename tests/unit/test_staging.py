@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardwise.advise.layout import PARTIAL, REPLICATE
-from shardwise.advise.reschedule import Reschedulers
-from shardwise.advise.space import SearchMesh
-from shardwise.advise.staging import staged_elements
+from shardwise.cost.reschedule import Reschedulers
+from shardwise.cost.space import SearchMesh
+from shardwise.cost.staging import staged_elements
 from shardwise.hardware import Mesh, load_hardware
+from shardwise.sharding.layout import PARTIAL, REPLICATE
 
 SIZES = np.array([2, 4])
 SHAPE = (8, 16, 4)

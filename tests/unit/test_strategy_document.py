@@ -8,12 +8,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from shardwise.advise import Options, plan
-from shardwise.advise.layout import describe
-from shardwise.advise.operator_layouts import operator_layouts
+from harness.answers import plan
+from shardwise.advise import Options
 from shardwise.capture import capture
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
+from shardwise.sharding.layout import describe
+from shardwise.sharding.operator_layouts import operator_layouts
 from shardwise.tdl.registry import analyse
 
 pytestmark = pytest.mark.torch

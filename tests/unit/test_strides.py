@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shardwise.advise.strides import contiguous, stride_class, stride_classes, strides_of
 from shardwise.graph import Graph, Operator, Tensor
+from shardwise.sharding.strides import contiguous, stride_class, stride_classes, strides_of
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ CHAINS: list[list[tuple[str, dict[str, Any]]]] = [
 def test_views_lie_as_in_torch(chain: list[tuple[str, dict[str, Any]]]) -> None:
     import torch
 
-    from shardwise.measure.torch_operator import call, overload
+    from shardwise.torch_operators import call, overload
 
     real = torch.empty(2, 6, 4)
     tensors = {"x": Tensor("x", (2, 6, 4), "float32", "input")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -116,7 +115,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     ),
     "the base install needs no torch and no app": (
         "unit/test_imports.py::test_advice_and_the_command_line_work_without_torch",
-        "unit/test_imports.py::test_the_base_command_line_loads_no_app",
+        "unit/test_imports.py::test_the_list_of_commands_loads_no_app_and_no_command",
     ),
 }
 """Promises to users, each with the tests of `make test` that fail if it is broken."""
@@ -157,20 +156,18 @@ def test_every_module_is_about_a_room_and_every_room_has_modules() -> None:
 
 def test_every_room_of_the_code_is_named() -> None:
     library = {p.parent.name for p in (ROOT / "shardwise").glob("*/__init__.py")}
-    apps = {p.parent.name for p in ROOT.glob("*/__init__.py")} - {"shardwise", "migrations"}
+    apps = {p.parent.name for p in ROOT.glob("*/__init__.py")} - {
+        "shardwise",
+        "migrations",
+        "tools",
+        "harness",
+    }
     assert library | apps | {"solver", "deploy", "docs", "benchmarks", "tests"} == ROOMS.keys()
-
-
-def test_no_two_modules_have_one_name() -> None:
-    """pytest collects no two of one name in one run."""
-    names = Counter(path.name for path in MODULES)
-    assert len(names) > 100
-    assert [name for name, times in names.items() if times > 1] == []
 
 
 def test_a_room_selects_its_tests() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    of_room = [*command, "-m", "graph and not full", "tests/unit/test_coarsen.py"]
+    of_room = [*command, "-m", "sharding and not full", "tests/unit/test_coarsen.py"]
     done = subprocess.run(of_room, cwd=TESTS.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "test_coarsen.py::" in done.stdout

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shardwise.graph import Operator, Tensor
+from shardwise.graph.semantics import Access, OperatorSemantics
 from shardwise.tdl import (
     Max,
     NotAffine,
@@ -20,9 +21,8 @@ from shardwise.tdl import (
     named,
 )
 from shardwise.tdl.analysis import Splits, analyse_lambdas
+from shardwise.tdl.describe import kind_of
 from shardwise.tdl.language import TensorHandle
-from shardwise.tdl.registry import kind_of
-from shardwise.tdl.semantics import Access, OperatorSemantics
 
 
 def _splits(

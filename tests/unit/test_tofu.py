@@ -7,21 +7,23 @@ from itertools import pairwise, product
 
 import pytest
 
+from harness.answers import curve, explain, frontier, plan
+from harness.graph_builder import MUL, GraphBuilder
 from shardwise import _core
-from shardwise.advise import Infeasible, Options, curve, explain, frontier, plan
-from shardwise.advise.options import SOLVER_METHODS
-from shardwise.advise.pattern import Patterns
-from shardwise.advise.problem import problem_from_json, solve_problem
-from shardwise.advise.search import Search, Subject, search
-from shardwise.advise.tofu import TofuSolution
-from shardwise.advise.tofu.recursion import whole_graph
-from shardwise.advise.tofu.step import Workers, divide, partition
+from shardwise.advise import Infeasible, Options
 from shardwise.capture import shipped_graph
+from shardwise.cost.options import SOLVER_METHODS
 from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.graph import Graph, Operator, Tensor, read_graph
-from shardwise.graph.coarsen import coarsen
+from shardwise.graph.semantics import Access, IndexVariable, OperatorSemantics
 from shardwise.hardware import load_hardware
-from shardwise.tdl.semantics import Access, IndexVariable, OperatorSemantics
+from shardwise.search.problem import problem_from_json, solve_problem
+from shardwise.search.search import Search, Subject, search
+from shardwise.search.tofu import TofuSolution
+from shardwise.search.tofu.recursion import whole_graph
+from shardwise.search.tofu.step import Workers, divide, partition
+from shardwise.sharding.coarsen import coarsen
+from shardwise.sharding.pattern import Patterns
 
 TOFU = Options(method="tofu")
 BATCH, OUT, IN = 0, 1, 2
@@ -36,25 +38,13 @@ def vgg16() -> Graph:
 
 def product_graph(batch: int, out: int, features: int) -> Graph:
     """y = (x · s) Wᵀ, with a scale s of one element so that x has a gradient."""
-    tensors = {
-        "x": Tensor("x", (batch, features), "float32", "input", 0),
-        "s": Tensor("s", (1,), "float32", "parameter"),
-        "a": Tensor("a", (batch, features), "float32", "activation"),
-        "w": Tensor("w", (out, features), "float32", "parameter"),
-        "y": Tensor("y", (batch, out), "float32", "output"),
-    }
-    two, linear = (
-        {"tensor_arguments": ["self", "other"]},
-        {"tensor_arguments": ["input", "weight"]},
-    )
-    return Graph(
-        "product",
-        tensors,
-        (
-            Operator("scale", "aten.mul.Tensor", ("x", "s"), ("a",), two, "scale"),
-            Operator("product", "aten.linear.default", ("a", "w"), ("y",), linear, "product"),
-        ),
-    )
+    builder = GraphBuilder("product")
+    builder.input("x", batch, features)
+    builder.parameter("s", 1)
+    builder.both("scale", MUL, "x", "s", "a")
+    builder.parameter("w", out, features)
+    builder.linear("product", "a", "w", "y")
+    return builder.graph()
 
 
 def bytes_of_one_split(graph: Graph) -> dict[int, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardwise.advise import turning_point
+from shardwise.search.turning_point import turning_point
 
 
 def test_the_knee_of_a_sharp_bend() -> None:

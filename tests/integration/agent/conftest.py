@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_harness import FakeService, RunningAgent, agent_of
+
+from harness.agent.agent_harness import FakeService, RunningAgent, agent_of
 
 pytest.importorskip("psutil", reason="needs shardwise[agent]")
 pytest.importorskip("httpx", reason="needs shardwise[agent]")
 pytest.importorskip("torch", reason="launches are torchrun's")
 
-PROGRAM = Path(__file__).with_name("rank_program.py")
+PROGRAM = Path(__file__).parents[3] / "harness" / "agent" / "rank_program.py"
 CONFIG = f"""
 slots = 4
 environment = ["OMP_NUM_THREADS", "FLAVOUR"]

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("service.routes.agents", reason="needs shardwise[service] with agents")
 
-from agent_harness import ROOT, wait_for
-from cluster import HOSTS, Cluster, running_cluster
+from harness.agent.agent_harness import ROOT, wait_for
+from harness.agent.cluster import HOSTS, Cluster, running_cluster
 
 pytestmark = pytest.mark.torch
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_harness import FakeService, RunningAgent, agent_of, wait_for
 
 from agent.processes import process_of, status_of
+from harness.agent.agent_harness import FakeService, RunningAgent, agent_of, wait_for
 
 pytestmark = pytest.mark.torch
 

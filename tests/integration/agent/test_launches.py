@@ -6,7 +6,8 @@ import os
 import signal
 
 import pytest
-from agent_harness import RunningAgent, wait_for
+
+from harness.agent.agent_harness import RunningAgent, wait_for
 
 pytestmark = pytest.mark.torch
 NASTY = [

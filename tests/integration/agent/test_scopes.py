@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_harness import FakeService, RunningAgent, agent_of, wait_for
 
 from agent.processes import status_of
 from agent.scope import parent_folder
+from harness.agent.agent_harness import FakeService, RunningAgent, agent_of, wait_for
 
 pytestmark = pytest.mark.torch
 FREEZER = Path("/sys/fs/cgroup/freezer")

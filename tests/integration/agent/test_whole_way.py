@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("service.routes.agents", reason="needs shardwise[service] with agents")
 
-from agent_harness import wait_for
-from cluster import Cluster, running_cluster
+from harness.agent.agent_harness import wait_for
+from harness.agent.cluster import Cluster, running_cluster
 from harness.commands import succeed
 
 pytestmark = pytest.mark.torch

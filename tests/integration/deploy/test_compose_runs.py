@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -32,14 +32,13 @@ def test_what_compose_would_start_runs(open_folder: Path) -> None:
     namespaces = ["unshare", "--net", "--mount", "--fork", "--pid", "--mount-proc", "--kill-child"]
     if os.geteuid() != 0:
         namespaces[1:1] = ["--user", "--map-root-user"]
-    paths = [str(HERE), str(HERE.parent / "service"), str(HERE.parents[2])]
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": ":".join(paths),
+        "PYTHONPATH": str(ROOT),
     }
     done = subprocess.run(
-        [*namespaces, sys.executable, str(HERE / "compose_runner.py"), str(open_folder)],
+        [*namespaces, sys.executable, "-m", "harness.deploy.compose_runner", str(open_folder)],
         env=environment,
         capture_output=True,
         text=True,

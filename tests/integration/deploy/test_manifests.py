@@ -11,14 +11,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import compose_file
 import jsonschema_rs
 import kubernetes_validate
 import pytest
 import yaml
 
+from harness.deploy import compose_file
+from service.base.settings import Settings, load_settings
 from service.base.webhook_signing import keyring
-from service.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[3]
 BASE = ROOT / "deploy" / "kubernetes" / "base"

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("service.routes.agents", reason="needs shardwise[service] with agents")
 
-import promql
-from prometheus_server import LOADED_S, Prometheus
-from promql import Asked
-from scraped_system import ScrapedSystem
-from service_harness import new_database, wait_until
+from harness.deploy import promql
+from harness.deploy.prometheus_server import LOADED_S, Prometheus
+from harness.deploy.promql import Asked
+from harness.deploy.scraped_system import ScrapedSystem
+from harness.service.service_harness import new_database, wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.torch, pytest.mark.needs("prometheus")]
 

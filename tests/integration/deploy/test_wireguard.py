@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_harness import wait_until
+
+from harness.service.service_harness import wait_until
 
 pytest.importorskip("torch")
 pytestmark = [

@@ -12,17 +12,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from harness.commands import shardwise
-from harness.tiers import some
-from service_harness import ROOT, new_database, postgres_program, with_driver
 from sqlalchemy import select
 
-from service.backup import tables
-from service.ingest import upload_of
-from service.schema import migrate
+from harness.commands import shardwise
+from harness.service.service_harness import ROOT, new_database, postgres_program, with_driver
+from harness.tiers import some
+from service.host.backup import tables
+from service.questions.ingest import upload_of
 from service.store.database import Database
 from service.store.graphs import add_graph
 from service.store.keys import create_key
+from service.store.schema import migrate
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from fence_checks import check, inline_commands, shardwise_calls, unknown_option
-from fences import ROOT, Block, blocks, command_blocks, pages, unfenced_commands
+
 from harness.commands import succeed
+from harness.docs.fence_checks import check, inline_commands, shardwise_calls, unknown_option
+from harness.docs.fences import ROOT, Block, blocks, command_blocks, pages, unfenced_commands
+from harness.docs.page_runner import Page, copy
+from harness.service.service_harness import Service, free_port, new_database
 from harness.tiers import some
-from page_runner import Page, copy
-from service_harness import Service, free_port, new_database
 
 ELSEWHERE = {
     "docs/schedulers.md": "tests/integration/schedulers/test_schedulers_docs.py",

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from ranks import Ranks
+    from harness.execute.ranks import Ranks
 
 
 @pytest.fixture(scope="module")
 def four() -> Iterator[Ranks]:
     """Four ranks, for the tests of a module."""
-    from ranks import Ranks  # torch is not everywhere
+    from harness.execute.ranks import Ranks  # torch is not everywhere
 
     ranks = Ranks(4)
     yield ranks

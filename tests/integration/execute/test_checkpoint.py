@@ -15,9 +15,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
-from ranks import Ranks  # noqa: E402
-from split_mlp import Mlp, SplitMlp, train  # noqa: E402
 
+from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.split_mlp import Mlp, SplitMlp, train  # noqa: E402
 from shardwise.errors import BadInput, ShardwiseError  # noqa: E402
 from shardwise.execute.checkpoint import load, save  # noqa: E402
 from shardwise.execute.checkpoint.boxes import stretch  # noqa: E402

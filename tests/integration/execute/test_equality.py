@@ -19,11 +19,11 @@ pytest.importorskip("transformers")
 pytest.importorskip("timm")
 pytestmark = pytest.mark.torch
 
-from bounds import equal  # noqa: E402
-from families import TOYS  # noqa: E402
+from harness.execute.bounds import equal  # noqa: E402
+from harness.execute.families import TOYS  # noqa: E402
 from harness.tiers import some  # noqa: E402
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[3]
 SEEDS = {4: range(1), 8: range(2, 3)}
 """Per number of ranks the strategies that are run by default."""
 
@@ -61,11 +61,12 @@ class Results:
 def sweep(ranks: int, seeds: range, families: Sequence[str]) -> list[dict[str, Any]]:
     cases = ["--cases", f"{ranks}:{seeds.start}:{seeds.stop}", "--steps", str(STEPS)]
     done = subprocess.run(
-        [sys.executable, str(HERE / "sweep.py"), "--trace", *cases, *families],
+        [sys.executable, "-m", "harness.execute.sweep", "--trace", *cases, *families],
         capture_output=True,
         text=True,
         timeout=1800,
         check=False,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -16,19 +16,18 @@ import torch
 
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local import local_operator
-from shardwise.execute.local.documentation import page
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.graph.graph import Operator, Tensor
 from shardwise.tdl.registry import analyse
+from tools.execute_operators_table import page
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
-HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def _on_ranks(tmp_path: Path, sizes: str, count: int, wanted: str = "") -> list[dict[str, Any]]:
     """What every rank found; they run as processes of their own, on the machine's idle time."""
-    command = [sys.executable, "-W", "ignore", str(HERE / "local_ranks.py")]
+    command = [sys.executable, "-W", "ignore", "-m", "harness.execute.local_ranks"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     started = [
         subprocess.Popen(
@@ -76,7 +75,7 @@ def test_pairs_of_loops_on_four_ranks(tmp_path: Path) -> None:
 def test_the_page_is_up_to_date() -> None:
     path = ROOT / "docs" / "execute-operators.md"
     text = path.read_text("utf-8")
-    assert page(text) == text, "run python -m shardwise.execute.local -o docs/execute-operators.md"
+    assert page(text) == text, "run make tables"
 
 
 # Random operators: no process group is needed to see who draws what.

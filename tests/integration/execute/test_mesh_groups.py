@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
-from ranks import Ranks  # noqa: E402
-from split_mlp import SplitMlp, train  # noqa: E402
 
+from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.split_mlp import SplitMlp, train  # noqa: E402
 from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
 
 pytestmark = pytest.mark.torch

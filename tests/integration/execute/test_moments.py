@@ -10,13 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ranks import Ranks  # noqa: E402
-
-from shardwise.advise.layout import REPLICATE as R  # noqa: E402
+from harness.execute.ranks import Ranks  # noqa: E402
 from shardwise.execute.collectives import Change, change  # noqa: E402
 from shardwise.execute.communication import CommunicationClock  # noqa: E402
 from shardwise.execute.local.moments import Moments  # noqa: E402
 from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
+from shardwise.sharding.layout import REPLICATE as R  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from typing import Any
 
@@ -9,12 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import equality  # noqa: E402
-from harness.tiers import some  # noqa: E402
-from ranks import Ranks  # noqa: E402
-from strategies import Strategies  # noqa: E402
-
 import shardwise  # noqa: E402
+from harness.execute import equality  # noqa: E402
+from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.strategies import Strategies  # noqa: E402
+from harness.tiers import some  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402
 from shardwise.execute import collectives, crossing  # noqa: E402
@@ -146,6 +146,15 @@ def test_recomputed_groups_and_no_others_run_twice(four: Ranks) -> None:
             assert found == {name: 1 + int(twice) for name, twice in again.items()}
 
 
+def _with_another_layout(plan: dict[str, Any]) -> dict[str, Any]:
+    """The plan, but for the layout of one operator's results."""
+    changed = copy.deepcopy(plan)
+    outputs = changed["groups"][0]["operators"][0]["outputs"]
+    name = next(iter(outputs))
+    outputs[name] = ["partial" for _ in outputs[name]]
+    return changed
+
+
 def _refusals(rank: int, plan: dict[str, Any]) -> list[str]:
     module, (features, labels) = a_module(), a_batch()
     model = shardwise.parallelize(module, (features, labels), plan)
@@ -155,6 +164,7 @@ def _refusals(rank: int, plan: dict[str, Any]) -> list[str]:
         lambda: shardwise.parallelize(torch.nn.Sequential(module.first), (features,), plan),
         lambda: shardwise.parallelize(module, (features, labels), {**plan, "gpus": 8}),
         lambda: shardwise.parallelize(module, (features, labels), {**plan, "precision": "fp8"}),
+        lambda: shardwise.parallelize(module, (features, labels), _with_another_layout(plan)),
         lambda: model(features, labels),
         lambda: model.train()(features[:7], labels),
         lambda: model.train()(features.double(), labels),
@@ -177,6 +187,7 @@ def test_what_does_not_fit_is_refused_in_one_line(four: Ranks) -> None:
         "operator 0",
         "the plan is for 8 devices, there are 4 ranks",
         "unknown precision 'fp8' (expected captured, bf16, fp16)",
+        "but its split gives",
         "training step",
         "features: has the shape [7, 12] (expected [16, 12], the whole batch, or [4, 12]",
         "features: is a torch.float64 (expected a tensor of float32)",

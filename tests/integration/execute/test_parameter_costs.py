@@ -1,4 +1,4 @@
-"""What parameters on ranks cost is what advise/parameters.py prices: collectives and memory."""
+"""What parameters on ranks cost is what cost/parameters.py prices: collectives and memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
-from ranks import Ranks  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 
-from shardwise.advise.layout import PARTIAL as P  # noqa: E402
-from shardwise.advise.layout import REPLICATE as R  # noqa: E402
+from harness.execute.ranks import Ranks  # noqa: E402
 from shardwise.execute.parameters import ParameterSpec, ParameterStore  # noqa: E402
 from shardwise.execute.parameters.gathering import GatheredParameter  # noqa: E402
 from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
 from shardwise.execute.saved import SavedTensors  # noqa: E402
 from shardwise.measure import scatter  # noqa: E402
+from shardwise.sharding.layout import PARTIAL as P  # noqa: E402
+from shardwise.sharding.layout import REPLICATE as R  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -93,7 +93,7 @@ def counted(rank: int, zero: int, micro: int, bucket_bytes: int) -> dict[Any, tu
 
 
 def priced(zero: int, micro: int) -> dict[Any, tuple[int, int]]:
-    """The table of advise/parameters.py, for LAYERS parameters of BYTES over 2 of 2 x 2 ranks."""
+    """The table of cost/parameters.py, for LAYERS parameters of BYTES over 2 of 2 x 2 ranks."""
     n, whole, shard = LAYERS, LAYERS * BYTES, LAYERS * BYTES // 2
     if zero == 0:
         return {("all_reduce", 4): (n, whole)}

@@ -11,9 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ranks import Ranks  # noqa: E402
-
-from shardwise.advise.layout import PARTIAL, REPLICATE  # noqa: E402
+from harness.execute.ranks import Ranks  # noqa: E402
 from shardwise.execute.parameters import (  # noqa: E402
     ParameterSpec,
     ParameterStore,
@@ -21,6 +19,7 @@ from shardwise.execute.parameters import (  # noqa: E402
 )
 from shardwise.execute.rank_mesh import RankMesh  # noqa: E402
 from shardwise.execute.saved import SavedTensors  # noqa: E402
+from shardwise.sharding.layout import PARTIAL, REPLICATE  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

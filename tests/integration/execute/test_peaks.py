@@ -10,10 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.strategies import Strategies  # noqa: E402
 from harness.tiers import some  # noqa: E402
-from ranks import Ranks  # noqa: E402
-from strategies import Strategies  # noqa: E402
-
+from shardwise import documents  # noqa: E402
 from shardwise.capture.capture import build  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.capture.source import parse_source  # noqa: E402
@@ -58,7 +58,8 @@ def _captured(name: str) -> Any:
 
 def _peaks(rank: int, name: str, plan: dict[str, Any]) -> tuple[int, ...]:
     captured = _captured(name)
-    model = ParallelModule(captured, plan, mesh_of(plan, rank), "cpu")
+    checked = documents.read(plan, documents.Plan)
+    model = ParallelModule(captured, checked, mesh_of(checked, rank), "cpu")
     optimizer = optimizer_of(model.parameters(), "adam")
     inputs, _ = model.share(*captured.model.args)
 

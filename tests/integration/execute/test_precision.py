@@ -12,13 +12,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import equality  # noqa: E402
-from equality import Case  # noqa: E402
-from harness.tiers import some  # noqa: E402
-from ranks import Ranks  # noqa: E402
-from strategies import Strategies  # noqa: E402
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler  # noqa: E402
 
+from harness.execute import equality  # noqa: E402
+from harness.execute.equality import Case  # noqa: E402
+from harness.execute.ranks import Ranks  # noqa: E402
+from harness.execute.strategies import Strategies  # noqa: E402
+from harness.tiers import some  # noqa: E402
+from shardwise import documents  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
 from shardwise.execute.captured import capture_module  # noqa: E402
 from shardwise.execute.checkpoint import load, save  # noqa: E402
@@ -86,7 +87,7 @@ def _checked(rank: int, name: str, plan: dict[str, Any]) -> Off:
     case = case_of(name)
     equality.CASES[name] = case
     model = equality.parallel(case, plan)
-    planned = planned_graph(case.captured.graph, plan)
+    planned = planned_graph(case.captured.graph, documents.read(plan, documents.Plan))
     members = {o for group in plan["groups"] for op in group["operators"] for o in op["outputs"]}
     wrong: list[str] = []
 
@@ -135,7 +136,7 @@ def test_fp16_and_an_operator_that_stays(four: Ranks) -> None:
     head = next(op for op in graph.operators if op.name.startswith("lm_head"))
     strategies = Strategies(graph, (1,), "fp16", (f"{head.name}:precision=captured",))
     plan = strategies.plan(4, 1)
-    planned = planned_graph(graph, plan)
+    planned = planned_graph(graph, documents.read(plan, documents.Plan))
     assert {planned.tensors[n].dtype for n in (*head.inputs, *head.outputs)} == {"float32"}
     narrow = [n for n, t in planned.tensors.items() if t.dtype != tensors[n].dtype]
     assert {planned.tensors[n].dtype for n in narrow} == {"float16"}
@@ -175,7 +176,10 @@ def _trained(rank: int, plan: dict[str, Any], steps: int) -> tuple[list[float], 
     """Losses under the plan and of one device; running statistics agree after the first step."""
     module, batch = _net()
     alone = copy.deepcopy(module)
-    model = ParallelModule(capture_module(Model(module, batch), "net"), plan, mesh_of(plan, rank))
+    checked = documents.read(plan, documents.Plan)
+    model = ParallelModule(
+        capture_module(Model(module, batch), "net"), checked, mesh_of(checked, rank)
+    )
     ours = MasterWeights(model.parameters(), torch.optim.AdamW, lr=1e-2)
     theirs = torch.optim.AdamW(alone.parameters(), lr=1e-2)
     scaler = ShardedGradScaler("cpu", init_scale=256.0, enabled=plan["precision"] == "fp16")
@@ -211,7 +215,10 @@ def test_training_in_16_bits_learns_as_in_float32(four: Ranks, precision: str) -
 def _saved(rank: int, path: Path, plan: dict[str, Any], first: bool) -> list[float]:
     """Three steps and a checkpoint, or what follows a checkpoint; then three more steps."""
     module, batch = _net()
-    model = ParallelModule(capture_module(Model(module, batch), "net"), plan, mesh_of(plan, rank))
+    checked = documents.read(plan, documents.Plan)
+    model = ParallelModule(
+        capture_module(Model(module, batch), "net"), checked, mesh_of(checked, rank)
+    )
     optimizer = MasterWeights(model.parameters(), torch.optim.Adam, lr=1e-2)
 
     def steps() -> list[float]:

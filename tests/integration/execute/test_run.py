@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from harness.commands import shardwise
 from harness.tiers import some
 

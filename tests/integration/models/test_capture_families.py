@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from harness.tiers import some
 
+from harness.tiers import some
 from shardwise.capture import capture
 from shardwise.capture.families import FAMILIES
 from shardwise.errors import CaptureError
 from shardwise.graph.inspect import inspect_graph
+from shardwise.tdl import registry
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -77,7 +78,7 @@ def test_parameters_and_flops_are_those_that_torch_counts(name: str) -> None:
     graph = capture(source, batch=batch, seq=seq)
     counted = count(source, batch=batch, seq=seq, dtype=None)
     assert graph.parameter_count == counted.parameters > 0
-    found = inspect_graph(graph)
+    found = inspect_graph(graph, registry.analyse)
     kinds = {op["kind"] for op in found["undescribed_operators"]}
     assert kinds <= {"shardwise.expert_linear.default", "shardwise.selective_scan.default"}
     if name not in COUNTED_IN_DESCRIPTIONS or not kinds:
@@ -104,13 +105,13 @@ def test_a_padding_mask_is_an_input_that_every_layer_reads() -> None:
     ("source", "words"),
     [
         ("hf:ViTConfig:attention_mask=true", "takes no attention mask"),
-        ("hf:BertConfig:attention_mask=3", "is no bool"),
+        ("hf:BertConfig:attention_mask=3", "is not a bool"),
         ("hf:CLIPConfig:text_config.hidden=3", "CLIPTextConfig has no option 'hidden'"),
-        ("hf:CLIPConfig:text_config=3", "is no single value"),
+        ("hf:CLIPConfig:text_config=3", "is not a single value"),
         ("timm:resnet5", "resnet50"),
         ("timm:resnet50:pretrained=true", "pretrained cannot be set"),
         ("timm:resnet50:nothing=1", "nothing"),
-        ("timm:resnet50:img_size=big", "is no size"),
+        ("timm:resnet50:img_size=big", "is not a size"),
         ("zoo:unet:image=100", "cannot be halved 4 times"),
     ],
 )

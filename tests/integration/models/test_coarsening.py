@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardwise.advise.options import Options
-from shardwise.advise.search import Search, Subject, search
 from shardwise.capture import capture
+from shardwise.cost.options import Options
 from shardwise.graph import Graph
 from shardwise.hardware import load_hardware
+from shardwise.search.search import Search, Subject, search
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from harness.answers import compare
 from shardwise.advise import Options
-from shardwise.advise.compare import compare
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware

@@ -17,7 +17,7 @@ SMALL = (
 
 @pytest.mark.full
 def test_rows_of_two_small_models() -> None:
-    from shardwise.capture.table import GPUS, document, measure
+    from tools.models_table import GPUS, document, measure
 
     rows = [measure(family) for family in SMALL]
     for row in rows:
@@ -38,7 +38,7 @@ def test_rows_of_two_small_models() -> None:
 
 
 def test_lines_of_other_families_are_kept() -> None:
-    from shardwise.capture.table import Captured, Row, Searched, document
+    from tools.models_table import Captured, Row, Searched, document
 
     captured = Captured(1, 2, 3, 1e12, 10**12, (("aten.x", 4),), 0.5, 6.0, 2**30)
     searched = (Searched(7, 8, 0.01, 9.0), Searched(seconds=1.0, problem="too wide"))

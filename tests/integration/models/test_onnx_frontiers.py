@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,18 +15,16 @@ pytest.importorskip("transformers")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import onnx_models  # noqa: E402
+from harness.models import onnx_models  # noqa: E402
 from harness.tiers import some  # noqa: E402
-
-from shardwise.advise.options import Options  # noqa: E402
-from shardwise.advise.search import Search, Subject, search  # noqa: E402
 from shardwise.capture import capture  # noqa: E402
 from shardwise.capture.hf_masks import full_sequences  # noqa: E402
+from shardwise.cost.options import Options  # noqa: E402
 from shardwise.graph import Graph  # noqa: E402
 from shardwise.graph.inspect import inspect_graph  # noqa: E402
 from shardwise.hardware import load_hardware  # noqa: E402
+from shardwise.search.search import Search, Subject, search  # noqa: E402
+from shardwise.tdl import registry  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -64,7 +61,7 @@ def both(case: str, folder: Path) -> tuple[Graph, Graph]:
     with quietly(), full_sequences() if full else contextlib.nullcontext():
         module, inputs = getattr(onnx_models, model)()
         torch.onnx.export(module, inputs, dynamo=True, verbose=False, **options).save(path)
-        return capture(str(path)), capture(f"onnx_models:{model}")
+        return capture(str(path)), capture(f"harness.models.onnx_models:{model}")
 
 
 def gap(found: Search, wanted: Search) -> float:
@@ -86,7 +83,8 @@ def test_an_exported_file_has_the_frontier_of_its_model(case: str, tmp_path: Pat
     exported, captured = both(case, tmp_path)
     assert exported.parameter_count == captured.parameter_count
     assert exported.batch_size == captured.batch_size
-    found, wanted = inspect_graph(exported), inspect_graph(captured)
+    found = inspect_graph(exported, registry.analyse)
+    wanted = inspect_graph(captured, registry.analyse)
     for field in ("forward_flops", "backward_flops"):
         assert found[field] == pytest.approx(wanted[field], rel=TOLERANCE), field
     kept = [d["activations"]["kept_for_backward_bytes"] for d in (found, wanted)]
@@ -149,7 +147,9 @@ def test_files_of_the_older_exporter(model: str, tmp_path: Path) -> None:
             module, inputs, str(path), dynamo=False, opset_version=17, training=training,
             do_constant_folding=False,
         )  # fmt: skip
-        subjects = [Subject.of(capture(s)) for s in (str(path), f"onnx_models:{model}")]
+        subjects = [
+            Subject.of(capture(s)) for s in (str(path), f"harness.models.onnx_models:{model}")
+        ]
     hardware = load_hardware("dgx-v100-16gb")
     searches = [search(subject, hardware, 4, Options()) for subject in subjects]
     assert subjects[0].graph.parameter_count == subjects[1].graph.parameter_count

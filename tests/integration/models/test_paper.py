@@ -9,11 +9,12 @@ import pytest
 from paper import fig7, fig8, table4, tofu_fig10
 from paper.setting import computing, frontier, network, pcie
 
-from shardwise.advise import Options, turning_point
-from shardwise.advise.search import Search, Subject, search
+from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
+from shardwise.search.search import Search, Subject, search
+from shardwise.search.turning_point import turning_point
 
 PAPER = Options(zero=(0,))
 

@@ -15,12 +15,12 @@ pytest.importorskip("transformers")
 pytest.importorskip("timm")
 
 import numpy as np  # noqa: E402
-from harness.tiers import some  # noqa: E402
 from published.captures import graph_of  # noqa: E402
 from published.predict import Prediction, predict, tensor_split  # noqa: E402
 from published.report import as_data, as_markdown, best_products, summary  # noqa: E402
 from published.runs import Run, read_published  # noqa: E402
 
+from harness.tiers import some  # noqa: E402
 from shardwise.graph.graph import Graph  # noqa: E402
 from shardwise.hardware import load_hardware  # noqa: E402
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
-from harness.tiers import some
 from replay_cases import Case, cases, compare
 from tracked_step import allocated_peak, prepare, track_step
+
+from harness.tiers import some
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 

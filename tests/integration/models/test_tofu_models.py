@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from shardwise.advise import Options
-from shardwise.advise.search import Search, Subject, search
-from shardwise.advise.tofu import TofuSolution
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
+from shardwise.search.search import Search, Subject, search
+from shardwise.search.tofu import TofuSolution
 
 pytestmark = pytest.mark.full
 TOFU = Options(method="tofu")

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from environments import Environment
 
-from shardwise.advise import curve
+from harness.answers import curve
+from harness.schedulers.environments import QUIET, Environment, skypilot
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
@@ -100,10 +100,3 @@ def test_skypilot_parses_the_task(vgg: dict[str, Any], gpt: dict[str, Any], tmp_
             ((kind, count),) = wanted.items()
             assert kind == "V100"
             assert nodes * count in fitting(document)
-
-
-QUIET = {"SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
-
-
-def skypilot() -> Environment:
-    return Environment("skypilot", "skypilot==0.14.1")

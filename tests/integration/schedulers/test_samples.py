@@ -14,11 +14,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from fake_slurm import FakeSbatch
 from lupa import luajit21
-from service_harness import ROOT, Service, wait_until
-from test_end_to_end import mlp, upload
 
+from harness.schedulers.fake_slurm import FakeSbatch
+from harness.service.service_harness import ROOT, Service, wait_until
+from harness.service.steps import mlp, upload
 from shardwise.graph import graph_id
 
 pytestmark = pytest.mark.needs("curl")

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fake_slurm import FakeSbatch
-from service_harness import ROOT, Service
+
+from harness.schedulers.fake_slurm import FakeSbatch
+from harness.service.service_harness import ROOT, Service
 
 pytestmark = [pytest.mark.full, pytest.mark.needs("curl")]
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_harness import Service
-from test_consumers import QUIET, skypilot
-from test_end_to_end import mlp, upload
-from test_tenants import keys
 
-from shardwise.advise import curve, quote
+from harness.answers import curve, quote
+from harness.schedulers.environments import QUIET, skypilot
+from harness.service.service_harness import Service
+from harness.service.steps import keys, mlp, upload
 from shardwise.capture import shipped_graph
 from shardwise.graph import graph_id, read_graph
 from shardwise.hardware import load_hardware, read_offers

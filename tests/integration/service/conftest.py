@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_harness import System, new_database, variables_of
+
+from harness.service.service_harness import System, new_database, variables_of
 
 for package in ("fastapi", "celery", "sqlalchemy", "psycopg"):
     pytest.importorskip(package, reason="needs shardwise[service,worker]")

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_harness import Service, wait_until
-from test_end_to_end import mlp
-from test_tenants import keys
 
-from service.archive import read_files
+from harness.service.service_harness import Service, wait_until
+from harness.service.steps import keys, mlp
+from service.base.archive import read_files
 from shardwise.client import AsyncClient, Client, Denied, Missing, Refused, ServiceError
 from shardwise.errors import BadInput
 

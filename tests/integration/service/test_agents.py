@@ -9,11 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_agent import FakeAgent, inventory, new_token
-from launch_calls import ended, launch, state_of
-from service_harness import System, wait_until
 from sqlalchemy import select, update
 
+from harness.service.fake_agent import FakeAgent, inventory, new_token
+from harness.service.launch_calls import ended, launch, state_of
+from harness.service.service_harness import System, wait_until
 from service.store.launch_tables import Agent, Assignment
 from service.store.tables import Audit, Key
 

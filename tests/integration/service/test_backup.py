@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_harness import System, new_database, wait_until
 from sqlalchemy import select
 
-from service.backup import read_backup, tables, write_backup
-from service.schema import migrate
+from harness.service.service_harness import System, new_database, wait_until
+from service.host.backup import read_backup, tables, write_backup
 from service.store.database import Database
+from service.store.schema import migrate
 from shardwise.errors import BadInput
 
 

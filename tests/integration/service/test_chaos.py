@@ -13,7 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
-from service_harness import (
+from sqlalchemy import func, select
+
+from harness.answers import curve
+from harness.service.service_harness import (
     App,
     Postgres,
     Service,
@@ -24,11 +27,8 @@ from service_harness import (
     solver_pids,
     wait_until,
 )
-from sqlalchemy import func, select
-from test_end_to_end import mlp
-
+from harness.service.steps import mlp
 from service.store.tables import Job, OwnedGraph, Result
-from shardwise.advise import curve
 from shardwise.capture import shipped_graph
 from shardwise.graph import canonical_json, read_graph
 from shardwise.hardware import load_hardware

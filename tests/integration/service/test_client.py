@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_harness import ROOT, Service, free_port, wait_until
-from test_end_to_end import HARDWARE, mlp
-from test_tenants import keys
 
 import shardwise
+from harness import answers
+from harness.service.service_harness import ROOT, Service, free_port, wait_until
+from harness.service.steps import HARDWARE, keys, mlp
 from shardwise import advise
 from shardwise.advise import Options
-from shardwise.advise.pins import parse_pin
 from shardwise.capture import shipped_graph
 from shardwise.cli.main import cli
 from shardwise.client import AsyncClient, Client, Denied, Missing, Refused
+from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph, graph_document, graph_id, read_graph, write_graph
 from shardwise.hardware import hardware_document, load_hardware, parse_offers
@@ -83,11 +83,13 @@ def test_documents_are_the_librarys(keyed: Keyed) -> None:
             ("plan", (here, hardware, 4), {"objective": "mini-memory", "options": OPTIONS}),
             ("quote", (here, parse_offers(OFFERS, "my.csv")), {"steps": 10, "max_instances": 2}),
         ):
-            expected = getattr(advise, name)(*arguments, **keywords)
-            answer = getattr(client, name)(*arguments, **keywords, progress=listen)
-            assert timeless(answer) == timeless(json.loads(json.dumps(expected))), name
+            expected = getattr(answers, name)(*arguments, **keywords)
+            given = getattr(client, name)(*arguments, **keywords, progress=listen)
+            assert timeless(answers.document(given)) == timeless(
+                json.loads(json.dumps(expected))
+            ), name
             if name == "plan":
-                assert client.plan_of(answer["id"]) == answer
+                assert client.plan_of(given.id) == given
         assert all(0 <= fraction <= 1 for _, fraction in told)
         assert [item["name"] for item in client.graphs()] == ["asked-by-client"]
         assert {job.kind for job in client.jobs(graph=graph_id(here))} == {
@@ -103,12 +105,12 @@ def test_async_documents_are_the_librarys(keyed: Keyed) -> None:
                 client.curve(mlp(44), HARDWARE, 2),
             )
             assert [item async for item in client.graphs()]
-            return list(found)
+            return [answers.document(answer) for answer in found]
 
     *frontiers, curve = asyncio.run(run())
-    expected = json.loads(json.dumps(advise.frontier(mlp(44), load_hardware(HARDWARE), 2)))
+    expected = json.loads(json.dumps(answers.frontier(mlp(44), load_hardware(HARDWARE), 2)))
     assert all(timeless(found) == timeless(expected) for found in frontiers)
-    assert timeless(curve)["points"] == advise.curve(mlp(44), load_hardware(HARDWARE), 2)["points"]
+    assert timeless(curve)["points"] == answers.curve(mlp(44), load_hardware(HARDWARE), 2)["points"]
 
 
 def test_graphs_and_profiles_go_up_and_away(keyed: Keyed, tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_allocations_wait_for_their_curves(keyed: Keyed) -> None:
         4,
         "max-min",
     )
-    assert shared == json.loads(json.dumps(expected))
+    assert shared == expected
 
 
 def test_jobs_are_submitted_watched_and_cancelled(keyed: Keyed) -> None:
@@ -274,11 +276,11 @@ def test_explain_takes_a_plan_of_the_service(keyed: Keyed, capfd: Any) -> None:
         plan = client.plan(graph(), HARDWARE, 2)
     os.environ["SHARDWISE_KEY"] = keyed.key
     try:
-        code, out, _ = command(capfd, "explain", plan["id"], "--json", "--server", keyed.url)
+        code, out, _ = command(capfd, "explain", plan.id, "--json", "--server", keyed.url)
     finally:
         del os.environ["SHARDWISE_KEY"]
     assert code == 0
-    assert json.loads(out) == json.loads(json.dumps(advise.explain(plan)))
+    assert json.loads(out) == json.loads(json.dumps(answers.document(advise.explain(plan))))
 
 
 def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:

@@ -16,9 +16,16 @@ from typing import Any
 
 import httpx
 import pytest
-from service_harness import Postgres, Service, System, descendants, new_database, wait_until
-from test_end_to_end import HARDWARE, mlp
 
+from harness.service.service_harness import (
+    Postgres,
+    Service,
+    System,
+    descendants,
+    new_database,
+    wait_until,
+)
+from harness.service.steps import HARDWARE, mlp
 from shardwise.graph import canonical_json
 
 DEADLINE_S = 1.0
@@ -190,7 +197,8 @@ def test_a_statement_that_takes_long_is_ended_by_the_server(system: System) -> N
 def test_migrations_and_backups_have_no_deadline(server: Postgres) -> None:
     from sqlalchemy import text
 
-    from service.store.database import Database, StoreUnavailable
+    from service.base.store_failures import StoreUnavailable
+    from service.store.database import Database
 
     with new_database(server.url()) as url:
         url = url.replace("postgresql://", "postgresql+psycopg://")

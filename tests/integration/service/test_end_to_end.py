@@ -8,36 +8,16 @@ import threading
 from typing import Any
 
 import pytest
-from service_harness import Service, System
 
-from shardwise.advise import AllocationJob, Options, allocate, curve, frontier, job_from_curve
+from harness.answers import curve, frontier
+from harness.answers import document as as_document
+from harness.service.service_harness import System
+from harness.service.steps import HARDWARE, mlp, upload
+from shardwise import advise
+from shardwise.advise import AllocationJob, Options, allocate, job_from_curve
 from shardwise.advise.allocation import CurvePoint
-from shardwise.graph import Graph, Operator, Tensor, canonical_json, graph_id
+from shardwise.graph import canonical_json, graph_id
 from shardwise.hardware import hardware_document, load_hardware
-
-HARDWARE = "dgx-v100-16gb"
-
-
-def mlp(width: int = 32, name: str = "mlp") -> Graph:
-    tensors = {
-        "x": Tensor("x", (8, width), "float32", "input", 0),
-        "w1": Tensor("w1", (4 * width, width), "float32", "parameter"),
-        "h": Tensor("h", (8, 4 * width), "float32", "activation"),
-        "w2": Tensor("w2", (width, 4 * width), "float32", "parameter"),
-        "y": Tensor("y", (8, width), "float32", "output"),
-    }
-    linear = {"tensor_arguments": ["input", "weight"]}
-    operators = (
-        Operator("one", "aten.linear.default", ("x", "w1"), ("h",), linear, "one"),
-        Operator("two", "aten.linear.default", ("h", "w2"), ("y",), linear, "two"),
-    )
-    return Graph(name, tensors, operators)
-
-
-def upload(service: Service, graph: Graph, **headers: str) -> str:
-    answer = service.client.post("/v1/graphs", content=canonical_json(graph), headers=headers)
-    assert answer.status_code in (200, 201), answer.text
-    return str(answer.json()["id"])
 
 
 def asked(system: System, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -225,8 +205,8 @@ def test_an_allocation_from_curves_that_are_computed(system: System) -> None:
     assert shared.status_code == 200, shared.text
     document = shared.json()
     known = AllocationJob("known", (CurvePoint(1, 1.0, 1.0),))
-    computed = job_from_curve(curve(graph, load_hardware(HARDWARE), 4), "asked")
-    assert document == allocate([known, computed], 4, "max-min")
+    computed = job_from_curve(advise.curve(graph, load_hardware(HARDWARE), 4), "asked")
+    assert document == as_document(allocate([known, computed], 4, "max-min"))
 
 
 def test_a_hundred_at_once_cost_one_computation(system: System) -> None:

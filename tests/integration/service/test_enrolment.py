@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from fake_agent import inventory
 from sqlalchemy import select, update
-from test_gangs import Store
 
-from service.settings import Settings
+from harness.service.fake_agent import inventory
+from harness.service.gang_store import Store
+from service.base.settings import Settings
 from service.store.agents import delete_agent
 from service.store.database import Database, now
 from service.store.enrolment import MAX_USES, Enrolled, Unenrolled, enrol, make_token

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fake_agent import FakeAgent, inventory
-from service_harness import Service
-from test_tenants import keys
+from harness.service.fake_agent import FakeAgent, inventory
+from harness.service.service_harness import Service
+from harness.service.steps import keys
 
 
 def test_a_token_of_the_command_line_for_two(tmp_path: Path) -> None:

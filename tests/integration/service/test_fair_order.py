@@ -11,18 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from sqlalchemy import delete, func, select, update
 
-from service.estimates import Estimate
-from service.fair_order import Share, Slots, Waiting, places
+from service.base.logs import context
+from service.base.settings import Settings
 from service.handlers.graphs import _shipped
-from service.questions import FrontierRequest, Limits, Question, frontier_question
-from service.schema import migrate
-from service.settings import Settings
+from service.questions.fair_order import Share, Slots, Waiting, places
+from service.questions.question import Limits, Question, frontier_question
 from service.store import leases
 from service.store.database import Database
+from service.store.estimates import Estimate
 from service.store.graphs import add_graph
 from service.store.jobs import find_or_make_job
 from service.store.keys import make_tenant, set_limit
+from service.store.schema import migrate
 from service.store.tables import Attained, Job
+from shardwise.documents import FrontierRequest
 from shardwise.hardware import load_hardware
 
 LEASE_S = 60.0
@@ -252,7 +254,7 @@ def test_the_database_claims_in_the_order_that_is_foretold(
 
 
 def test_a_real_worker_takes_the_other_tenants_question_next(store: Database) -> None:
-    from service.metrics import WorkerMetrics
+    from service.edge.metrics import WorkerMetrics
     from worker.tasks import Worker
 
     graph = _shipped("vgg16")
@@ -275,6 +277,7 @@ def test_a_real_worker_takes_the_other_tenants_question_next(store: Database) ->
         post("a", 1, number)
     worker = Worker(Settings(), store, WorkerMetrics(), 1)
     assert worker.solve_next() == "done"
+    assert context() == {}  # what the thread says next is not about that job
     mine = post("b", 1, 0)
     assert worker.solve_next() == "done"
     with store.read() as session:

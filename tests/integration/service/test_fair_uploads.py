@@ -14,10 +14,9 @@ from typing import Any
 
 import httpx
 import pytest
-from service_harness import Service, alive, command_of, descendants, wait_until
-from test_end_to_end import HARDWARE, mlp
-from test_tenants import keys
 
+from harness.service.service_harness import Service, alive, command_of, descendants, wait_until
+from harness.service.steps import HARDWARE, keys, mlp
 from shardwise.graph import canonical_json, graph_id
 
 MANY = 10

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sqlalchemy import select, update
-from test_gangs import Store
 
-from service.gang import (
+from harness.service.gang_store import Store
+from service.base.settings import Settings
+from service.cluster.gangs import (
     ASSIGNMENT_ACTIVE,
     ASSIGNMENT_STATES,
     LAUNCH_ENDED,
@@ -20,7 +21,6 @@ from service.gang import (
     launch_state,
     may_become,
 )
-from service.settings import Settings
 from service.store.agents import set_drained
 from service.store.database import Database
 from service.store.gangs import rules_of

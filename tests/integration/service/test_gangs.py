@@ -5,113 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
-from fake_agent import inventory
-from service_harness import ROOT
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 
-from service.schema import migrate
-from service.settings import Settings
-from service.store.agents import Beat, Held, find_agent, heartbeat, set_drained
+from harness.service.gang_store import RULES, Store
+from harness.service.service_harness import ROOT
+from service.base.settings import Settings
+from service.store.agents import find_agent, set_drained
 from service.store.database import Database
-from service.store.enrolment import Enrolled, enrol, make_token
-from service.store.gang_sweep import place_all, sweep
-from service.store.gangs import Rules, Told, claim, lock_agent, lock_launches, rules_of, tell
-from service.store.keys import make_tenant
+from service.store.gang_sweep import place_all
 from service.store.launch_logs import add_lines, read_lines
 from service.store.launch_tables import Agent, Assignment, Launch
-from service.store.launches import make_launch, stop_launch
-from service.store.placement import place
+from service.store.launches import stop_launch
 from service.store.retention import throw_away
-
-RULES: Rules = rules_of(Settings(agent_lease_s=30.0, agent_heartbeat_s=5.0, claim_s=60.0))
-
-
-class Store:
-    """A database with a tenant, and short words for what is done to it."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        migrate(database)
-        with database.write() as session:
-            make_tenant(session, "t")
-
-    def do(self, act: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-        with self.database.write() as session:
-            return act(session, *arguments, **more)
-
-    def agent(self, name: str = "a", slots: int = 2, **more: Any) -> str:
-        token, _ = self.do(make_token, "t", name, 60.0)
-        found = self.do(
-            enrol, token, None, name=name, inventory=inventory(slots, **more), lease_s=30.0,
-            max_agents=1000,
-        )  # fmt: skip
-        assert isinstance(found, Enrolled)
-        return found.agent_id
-
-    def launch(self, agents: int | list[str] = 1, ranks: int = 1, **more: Any) -> str:
-        request = {
-            "kind": "run", "entry_point": "train", "arguments": [], "environment": {},
-            "agents": agents, "ranks_per_agent": ranks, **more,
-        }  # fmt: skip
-        with self.database.write() as session:
-            launch = make_launch(
-                session, "t", request=request, plan=None, summary={}, graph_id=None,
-                max_launches=1000, key_id=None, request_id="r",
-            )  # fmt: skip
-            return launch.id
-
-    def place(self) -> list[str]:
-        found: list[str] = self.do(place, "t", RULES)
-        return found
-
-    def claim(self, agent_id: str) -> Assignment | None:
-        found: Assignment | None = self.do(claim, agent_id, RULES)
-        return found
-
-    def must_claim(self, agent_id: str) -> Assignment:
-        found = self.claim(agent_id)
-        assert found is not None
-        return found
-
-    def tell(self, part: Assignment, state: str, token: str | None = None, why: str = "") -> Any:
-        with self.database.write() as session:
-            lock_agent(session, part.agent_id)
-            launch = lock_launches(session, [part.launch_id])[part.launch_id]
-            row = session.get_one(Assignment, part.id)
-            told = Told(state, why)
-            return tell(session, launch, row, token or str(part.token), told, RULES)
-
-    def see(self, launch_id: str) -> Launch:
-        with self.database.read() as session:
-            return session.get_one(Launch, launch_id)
-
-    def parts(self, launch_id: str) -> list[Assignment]:
-        with self.database.read() as session:
-            query = select(Assignment).where(Assignment.launch_id == launch_id)
-            order = query.order_by(Assignment.attempt, Assignment.node_rank)
-            return list(session.scalars(order))
-
-    def states(self, launch_id: str) -> list[str]:
-        return [part.state for part in self.parts(launch_id)]
-
-    def set(self, table: Any, row_id: str, **values: Any) -> None:
-        with self.database.write() as session:
-            session.execute(update(table).where(table.id == row_id).values(**values))
-
-    def sweep(self) -> None:
-        sweep(self.database, RULES)
-
-    def beat(self, agent_id: str, *held: Assignment, boot: str = "b1", **more: Any) -> list[str]:
-        jobs = [Held(part.id, str(part.token)) for part in held]
-        beat = Beat(boot, "h", jobs, more.get("draining", False), more.get("reason", ""), None)
-        found = self.do(heartbeat, agent_id, beat, RULES)
-        assert found is not None
-        return list(found[0])
 
 
 @pytest.fixture
@@ -127,7 +35,7 @@ def running(store: Store, agents: int = 2) -> tuple[str, list[Assignment]]:
     parts = [store.must_claim(agent_id) for agent_id in ids]
     assert store.see(launch).state == "starting"
     for part in parts:
-        assert store.tell(part, "running") is None
+        assert store.report_state(part, "running") is None
     assert store.see(launch).state == "running"
     return launch, parts
 
@@ -173,7 +81,7 @@ def test_named_agents_keep_their_order(store: Store) -> None:
 
 RACER = """
 import sys
-from service.settings import Settings
+from service.base.settings import Settings
 from service.store.database import Database
 from service.store.gang_sweep import place_all
 from service.store.gangs import rules_of
@@ -232,9 +140,9 @@ def test_of_many_who_place_at_once_one_places(store: Store) -> None:
 def test_a_launch_runs_to_its_end(store: Store) -> None:
     launch, parts = running(store)
     assert [part.node_rank for part in parts] == [0, 1]
-    assert store.tell(parts[0], "done") is None
+    assert store.report_state(parts[0], "done") is None
     assert store.see(launch).state == "running"
-    assert store.tell(parts[1], "done") is None
+    assert store.report_state(parts[1], "done") is None
     seen = store.see(launch)
     assert (seen.state, seen.reason) == ("done", "")
     assert seen.started_at is not None and seen.ended_at is not None
@@ -245,30 +153,32 @@ def test_agents_that_end_at_once_end_the_launch(store: Store) -> None:
     for _ in range(5):
         launch, parts = running(store, 4)
         with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(lambda part: store.tell(part, "done"), parts)) == [None] * 4
+            assert (
+                list(pool.map(lambda part: store.report_state(part, "done"), parts)) == [None] * 4
+            )
         assert store.see(launch).state == "done"
 
 
 def test_one_that_fails_stops_the_others(store: Store) -> None:
     launch, parts = running(store)
-    assert store.tell(parts[1], "failed", why="exit code 3") is None
+    assert store.report_state(parts[1], "failed", why="exit code 3") is None
     seen = store.see(launch)
     assert (seen.state, seen.ending) == ("running", "failed")
     assert seen.reason == "agent n1: failed: exit code 3"
     assert store.beat(parts[0].agent_id, parts[0]) == [parts[0].id], "it is told to stop"
-    assert store.tell(parts[0], "stopped") is None
+    assert store.report_state(parts[0], "stopped") is None
     assert store.see(launch).state == "failed"
     assert store.see(launch).reason == "agent n1: failed: exit code 3"
 
 
 def test_only_forward_and_only_under_the_token(store: Store) -> None:
     launch, (part, _) = running(store)
-    assert store.tell(part, "done", token="0" * 32) == "the token is not the assignment's"
-    assert store.tell(part, "running") is None, "a repeat"
-    assert store.tell(part, "done") is None
-    assert store.tell(part, "running") == "the assignment has ended: done"
-    assert store.tell(part, "failed") == "the assignment has ended: done"
-    assert store.tell(part, "done") is None
+    assert store.report_state(part, "done", token="0" * 32) == "the token is not the assignment's"
+    assert store.report_state(part, "running") is None, "a repeat"
+    assert store.report_state(part, "done") is None
+    assert store.report_state(part, "running") == "the assignment has ended: done"
+    assert store.report_state(part, "failed") == "the assignment has ended: done"
+    assert store.report_state(part, "done") is None
     assert store.states(launch) == ["done", "running"]
 
 
@@ -279,10 +189,10 @@ def test_an_expired_lease_loses_the_launch(store: Store) -> None:
     store.sweep()
     assert store.states(launch) == ["lost", "running"]
     assert store.see(launch).ending == "lost"
-    assert store.tell(parts[0], "done") == "the assignment has ended: lost"
+    assert store.report_state(parts[0], "done") == "the assignment has ended: lost"
     assert store.beat(parts[0].agent_id, parts[0]) == [parts[0].id], "stale: to be stopped"
     assert store.beat(parts[1].agent_id, parts[1]) == [parts[1].id]
-    store.tell(parts[1], "stopped")
+    store.report_state(parts[1], "stopped")
     seen = store.see(launch)
     assert (seen.state, seen.reason) == ("lost", "agent n0: lost: its lease ran out")
 
@@ -315,14 +225,14 @@ def test_a_restarted_agent_says_why_its_job_is_lost(store: Store) -> None:
     agent = parts[0].agent_id
     store.beat(agent, parts[0])
     assert store.beat(agent, parts[0], boot="b2") == []
-    assert store.tell(parts[0], "lost", why="the agent was killed") is None
-    assert store.tell(parts[0], "lost", why="once more") is None
-    assert store.tell(parts[0], "done") == "the assignment has ended: lost"
+    assert store.report_state(parts[0], "lost", why="the agent was killed") is None
+    assert store.report_state(parts[0], "lost", why="once more") is None
+    assert store.report_state(parts[0], "done") == "the assignment has ended: lost"
     assert store.parts(launch)[0].reason == "the agent was killed"
     seen = store.see(launch)
     assert (seen.ending, seen.reason) == ("lost", "agent n0: lost: the agent was killed")
     assert parts[1].id in store.beat(parts[1].agent_id, parts[1])
-    store.tell(parts[1], "stopped")
+    store.report_state(parts[1], "stopped")
     assert store.see(launch).state == "lost"
 
 
@@ -343,7 +253,7 @@ def test_a_gang_that_is_not_claimed_in_time_is_put_back(store: Store) -> None:
             assert store.see(launch).state == "queued"
         assert store.beat(first, part) == [part.id]
         assert store.claim(second) is None
-        store.tell(part, "stopped")
+        store.report_state(part, "stopped")
     seen = store.see(launch)
     assert seen.state == "failed"
     assert seen.reason == "placed 3 times, at last not claimed in time by n1"
@@ -390,8 +300,10 @@ def test_what_was_never_heard_of_is_handed_out_again(store: Store) -> None:
     again = store.must_claim(agent)
     assert again.id == lost.id
     assert store.beat(agent, lost) == [], "an agent that has it all the same goes on"
-    assert store.tell(again, "running", token="0" * 32) == "the token is not the assignment's"
-    assert store.tell(again, "running", token=lost.token) is None
+    assert (
+        store.report_state(again, "running", token="0" * 32) == "the token is not the assignment's"
+    )
+    assert store.report_state(again, "running", token=lost.token) is None
     store.set(Assignment, lost.id, claimed_at=1.0)
     assert store.claim(agent) is None, "it has been heard of"
     assert store.states(launch) == ["running"]
@@ -406,7 +318,7 @@ def test_a_launch_has_its_time(store: Store) -> None:
     store.sweep()
     assert store.see(launch).ending == "failed"
     for part in parts:
-        store.tell(part, "stopped")
+        store.report_state(part, "stopped")
     assert store.see(launch).reason == "more than its 60 s"
 
 
@@ -419,7 +331,7 @@ def test_stopping(store: Store) -> None:
     assert store.see(launch).state == "running", "until its agents have said so"
     for part in parts:
         assert store.beat(part.agent_id, part) == [part.id]
-        store.tell(part, "done" if part.node_rank else "stopped")
+        store.report_state(part, "done" if part.node_rank else "stopped")
     assert store.see(launch).state == "stopped"
     store.do(stop_launch, "t", launch)
     assert store.see(launch).reason == "asked for"
@@ -441,7 +353,7 @@ def test_old_output_is_thrown_away(store: Store) -> None:
     with store.database.read() as session:
         assert len(read_lines(session, store.see(launch), 0, None, 10)["lines"]) == 2
     for part in parts:
-        store.tell(part, "done")
+        store.report_state(part, "done")
     store.set(Launch, launch, ended_at=1.0)
     throw_away(store.database, Settings(launch_s=0))
     with store.database.read() as session:

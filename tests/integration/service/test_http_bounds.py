@@ -15,9 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_agent import inventory, new_token
-from service_harness import PATIENCE_S, Service, wait_until
-from test_limits import check
+
+from harness.service.fake_agent import inventory, new_token
+from harness.service.service_harness import PATIENCE_S, Service, wait_until
+from harness.service.steps import check
 
 HEAD_BYTES = 16 * 2**10
 MOST_SENT = 32 * 2**20

@@ -7,7 +7,9 @@ import signal
 from typing import Any
 
 import pytest
-from service_harness import (
+
+from harness.answers import curve
+from harness.service.service_harness import (
     App,
     Service,
     System,
@@ -16,9 +18,7 @@ from service_harness import (
     solver_pids,
     wait_until,
 )
-
 from service.store import keys
-from shardwise.advise import curve
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware

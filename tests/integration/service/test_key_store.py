@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from service_harness import wait_until
 from sqlalchemy import text, update
 
-from service.key_uses import KeyUses
-from service.schema import migrate
+from harness.service.service_harness import wait_until
+from service.edge.key_uses import KeyUses
 from service.store.database import Database
 from service.store.key_admin import NewKey, end_after, key_state, make_key
 from service.store.keys import (
@@ -21,6 +20,7 @@ from service.store.keys import (
     principal_of,
     set_limit,
 )
+from service.store.schema import migrate
 from service.store.tables import Key
 from shardwise.errors import BadInput
 

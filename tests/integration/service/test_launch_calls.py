@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_agent import FakeAgent, inventory
-from launch_calls import ended, launch, measurement, state_of
-from service_harness import Service, System
 
+from harness.service.fake_agent import FakeAgent, inventory
+from harness.service.launch_calls import ended, launch, measurement, state_of
+from harness.service.service_harness import Service, System
 from shardwise.hardware import hardware_document, load_hardware
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_agent import FakeAgent
-from harness.commands import shardwise
-from launch_calls import measurement
-from service_harness import System
 
+from harness.commands import shardwise
+from harness.service.fake_agent import FakeAgent
+from harness.service.launch_calls import measurement
+from harness.service.service_harness import System
 from shardwise.client import AsyncClient, Client, Missing, Refused
 from shardwise.hardware import load_hardware
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select, update
 
-from service.problems import Problem
-from service.questions import Question
-from service.schema import migrate
+from service.base.problems import Problem
+from service.questions.question import Question
 from service.store import leases
 from service.store.database import Database
 from service.store.jobs import cancel_job, find_or_make_job
 from service.store.keys import make_tenant
 from service.store.results import result_of
+from service.store.schema import migrate
 from service.store.tables import Job, Result
 
 LEASE_S = 30.0

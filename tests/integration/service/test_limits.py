@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from service_harness import Service
-from test_end_to_end import HARDWARE, mlp
 
+from harness.service.service_harness import Service
+from harness.service.steps import HARDWARE, check, mlp
 from shardwise.graph import canonical_json
 
 GRAPH = json.loads(canonical_json(mlp(32)))
@@ -62,17 +62,6 @@ BODIES: list[tuple[str, bytes, dict[str, str], int, str]] = [
     ("an image", b"{}", {"Content-Type": "image/png"}, 415, "unsupported-media-type"),
     ("no ONNX", b"\x08\x07junk", {"Content-Type": "application/onnx"}, 422, "invalid"),
 ]
-
-
-def check(answer: Any, status: int, slug: str) -> dict[str, Any]:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    problem: dict[str, Any] = answer.json()
-    assert problem["type"] == f"urn:shardwise:problem:{slug}"
-    assert problem["status"] == status
-    assert problem["detail"]
-    assert problem["request_id"] == answer.headers["X-Request-Id"]
-    return problem
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,19 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from oidc_provider import AUDIENCE, CLIENT, SECRET, OidcProvider, signed
-from service_harness import Service
 from sqlalchemy import select
+
+from harness.service.oidc_provider import AUDIENCE, CLIENT, SECRET, OidcProvider, signed
+from harness.service.service_harness import Service
 
 pytest.importorskip("authlib", reason="needs shardwise[oidc]")
 
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from service.app import create_app
+from service.base.settings import Settings
+from service.host.app import create_app
 from service.login.attempt import new_attempt
-from service.settings import Settings
 from service.store.database import Database
 from service.store.tables import Audit, Job, LoginSession
 
@@ -526,7 +527,7 @@ def test_the_secrets_are_not_in_the_log(browser: httpx.Client, service: Service)
 
 def app_of(folder: Path, provider: OidcProvider, rules: str = RULES, **settings: Any) -> Any:
     """The application without a socket of its own, behind a proxy that ends TLS."""
-    from service.schema import migrate
+    from service.store.schema import migrate
 
     (folder / "rules.toml").write_text(rules)
     given = Settings(
@@ -643,7 +644,7 @@ def test_a_provider_that_calls_itself_otherwise_is_not_believed(
 
 
 def test_without_a_provider_there_is_no_way_to_one(tmp_path: Path) -> None:
-    from service.schema import migrate
+    from service.store.schema import migrate
 
     database = Database(f"sqlite:///{tmp_path / 'a.sqlite'}")
     migrate(database)

@@ -1,6 +1,6 @@
 """A login at a provider that others wrote: Canaille, with its own users, groups and consent.
 
-It runs in an environment of its own (tests/integration/schedulers/environments.py says which).
+It runs in an environment of its own (harness/schedulers/environments.py says which).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from environments import Environment
-from oidc_provider import with_logins
-from service_harness import Service, free_port, wait_until
+
+from harness.schedulers.environments import Environment
+from harness.service.oidc_provider import with_logins
+from harness.service.service_harness import Service, free_port, wait_until
 
 pytest.importorskip("authlib", reason="needs shardwise[oidc]")
 pytestmark = pytest.mark.full

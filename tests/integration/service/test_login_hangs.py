@@ -15,20 +15,21 @@ from time import monotonic
 
 import httpx
 import pytest
-from oidc_provider import AUDIENCE, CLIENT, SECRET, OidcProvider
-from service_harness import Service, wait_until
 from starlette.concurrency import run_in_threadpool
+
+from harness.service.oidc_provider import AUDIENCE, CLIENT, SECRET, OidcProvider
+from harness.service.service_harness import Service, wait_until
 
 pytest.importorskip("authlib", reason="needs shardwise[oidc]")
 
+from service.base.pools import Pools
+from service.base.settings import Settings
 from service.login.attempt import new_attempt
 from service.login.fetch import AT_ONCE, WITHIN_S
 from service.login.identity import Identity
 from service.login.logins import Logins
-from service.pools import Pools
-from service.schema import migrate
-from service.settings import Settings
 from service.store.database import Database
+from service.store.schema import migrate
 
 RULES = '[[rule]]\ngroup = "a"\ntenant = "research"\nscopes = ["read"]\n'
 WELL_KNOWN = "/.well-known/openid-configuration"

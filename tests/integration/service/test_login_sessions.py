@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import delete, select
 
-from service.schema import migrate
-from service.settings import Settings
+from service.base.settings import Settings
 from service.store.database import Database
 from service.store.retention import throw_away
+from service.store.schema import migrate
 from service.store.sessions import (
     MAX_SESSIONS,
     close_session,

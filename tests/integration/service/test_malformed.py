@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from malformed import COUNT, corpus
-from malformed_documents import TEXT
-from service_harness import Service
+
+from harness.service.malformed import COUNT, corpus
+from harness.service.malformed_documents import TEXT
+from harness.service.service_harness import Service
 
 MAY_GROW_BYTES = 512 * 2**20
 """What the largest text that is read at all (a few million values) takes while it is read."""

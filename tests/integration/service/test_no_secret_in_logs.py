@@ -15,8 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_agent import FakeAgent
-from service_harness import (
+from sqlalchemy import select
+
+from harness.service.fake_agent import FakeAgent
+from harness.service.service_harness import (
     App,
     Service,
     command_of,
@@ -25,11 +27,9 @@ from service_harness import (
     new_database,
     wait_until,
 )
-from sqlalchemy import select
-
-from service.archive import read_files
-from service.backup import write_backup
-from service.settings import load_settings
+from service.base.archive import read_files
+from service.base.settings import load_settings
+from service.host.backup import write_backup
 from service.store.database import Database
 from service.store.tables import Audit, Job
 
@@ -283,7 +283,7 @@ def test_the_run_was_looked_at_closely(run: Run) -> None:
     assert '"level": "debug"' in run.places["logs"]
     assert "POST /v1/curves" in run.places["logs"]
     assert "solve curve" in run.places["logs"]
-    for name in ("worker.child", "service.ingest_child", " serve ", " keys create "):
+    for name in ("worker.child", "service.questions.ingest_child", " serve ", " keys create "):
         assert name in run.places["command lines"]
     assert len(run.secrets) >= 11
 

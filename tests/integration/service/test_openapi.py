@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_harness import System, variables_of
+
+from harness.service.service_harness import System, variables_of
 
 pytest.importorskip("schemathesis")
 SECONDS = os.environ.get("SHARDWISE_OPENAPI_SECONDS", "90")

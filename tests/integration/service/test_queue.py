@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from service_harness import Service, System, wait_until
 
-from shardwise import advise
+from harness import answers
+from harness.service.service_harness import Service, System, wait_until
 from shardwise.advise import Options
-from shardwise.advise.pins import parse_pin
 from shardwise.capture import shipped_graph
 from shardwise.client import Client
+from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
@@ -128,7 +128,7 @@ def test_what_this_graph_cannot_have_is_refused_at_once(
     problem = answer.json()
     assert problem["field"] == f"options.{name}"
     with pytest.raises(BadInput) as refused:
-        advise.plan(
+        answers.plan(
             read_graph(shipped_graph("vgg16")), load_hardware(HARDWARE), 4, options=of_library
         )
     assert refused.value.problem in problem["detail"]

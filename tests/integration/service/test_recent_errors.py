@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from test_gangs import Store
 
-from service.metrics import Metrics
+from harness.service.gang_store import Store
+from service.edge.metrics import Metrics
 from service.store.database import Database, now
 from service.store.launch_tables import Run
 from service.store.runs import RECENT_S, recent_errors

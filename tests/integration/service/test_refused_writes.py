@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 import redis
-from service_harness import (
+
+from harness.service.service_harness import (
     App,
     Postgres,
     System,
@@ -21,8 +22,7 @@ from service_harness import (
     new_database,
     wait_until,
 )
-from test_end_to_end import mlp
-
+from harness.service.steps import mlp
 from service.store.tables import ENDED
 from shardwise.graph import canonical_json
 

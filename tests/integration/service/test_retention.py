@@ -15,10 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, event, func, select, update
 
-from service.problems import Problem
-from service.questions import Question
-from service.schema import migrate
-from service.settings import Settings
+from service.base.problems import Problem
+from service.base.settings import Settings
+from service.questions.question import Question
 from service.store import retention
 from service.store.database import Database, now
 from service.store.graphs import add_graph, delete_graph, graph_content
@@ -29,6 +28,7 @@ from service.store.launch_tables import Assignment, Launch, LogLine, Run
 from service.store.launches import forget_launch
 from service.store.question_blobs import MAX_INLINE_BYTES, whole_question
 from service.store.retention import BATCH, Retention, throw_away
+from service.store.schema import migrate
 from service.store.tables import (
     AcceptedBytes,
     GraphBlob,

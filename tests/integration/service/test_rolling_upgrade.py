@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from service_harness import ROOT, App, Service, free_port, new_database, wait_until
 from sqlalchemy import func, select, text
 
-from service.settings import load_settings
+from harness.service.service_harness import ROOT, App, Service, free_port, new_database, wait_until
+from service.base.settings import load_settings
 from service.store.database import Database
 from service.store.tables import Job, Result
 

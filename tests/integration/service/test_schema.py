@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from alembic import command
-from service_harness import App, new_database
 from sqlalchemy import inspect, text
 
-from service.schema import alembic_config, current_revision, migrate, require_schema
+from harness.service.service_harness import App, new_database
 from service.store import leases
 from service.store.database import Database
+from service.store.schema import alembic_config, current_revision, migrate, require_schema
 from shardwise.errors import BadInput
 
 

@@ -14,14 +14,14 @@ import httpx
 import prometheus_client
 import pytest
 import redis
-from service_harness import Service, Valkey, new_database, with_driver
 
-from service.rate import Buckets
-from service.schema import migrate
-from service.shared_rate import BATCH_S, RateLimit
+from harness.service.service_harness import Service, Valkey, new_database, with_driver
+from service.edge.rate import Buckets
+from service.edge.shared_rate import BATCH_S, RateLimit
+from service.edge.token_server import PAUSE_S, TokenServer, client_url
 from service.store.database import Database
 from service.store.keys import create_key
-from service.token_server import PAUSE_S, TokenServer, client_url
+from service.store.schema import migrate
 
 SLOW = 0.001
 """Tokens a second: none comes while a test runs."""

@@ -10,17 +10,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from fake_agent import inventory
-from launch_calls import measurement
 from sqlalchemy import Text, cast, func, select, update
 from starlette.testclient import TestClient
 
-from service.app import create_app
-from service.problems import Problem
-from service.questions import Question
-from service.report_shapes import LogReport, Report, ResultReport, StateReport
-from service.schema import migrate
-from service.settings import Settings
+from harness.service.fake_agent import inventory
+from harness.service.launch_calls import measurement
+from service.base.problems import Problem
+from service.base.settings import Settings
+from service.cluster.reports import LogReport, Report, ResultReport, StateReport
+from service.host.app import create_app
+from service.questions.question import Question
 from service.store import leases
 from service.store.database import Database
 from service.store.enrolment import Enrolled, enrol, make_token
@@ -36,6 +35,7 @@ from service.store.quotas import QUOTAS, Room, accept_bytes
 from service.store.records import worker_seen
 from service.store.reports import Bounds, take_reports
 from service.store.results import etag_of
+from service.store.schema import migrate
 from service.store.tables import (
     AcceptedBytes,
     Audit,

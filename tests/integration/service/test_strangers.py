@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_agent import inventory, new_token
-from service_harness import Service
 from sqlalchemy import select
 
-from service.schema import migrate
+from harness.service.fake_agent import inventory, new_token
+from harness.service.service_harness import Service
 from service.store.database import Database
 from service.store.keys import create_key
+from service.store.schema import migrate
 from service.store.tables import Audit
 
 TRIES = 500

@@ -16,17 +16,16 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_agent import FakeAgent
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from service_harness import Service, wait_until
-from test_end_to_end import HARDWARE, mlp
-from test_tenants import REFUSED, keys
 
-from service.app import create_app
+from harness.service.fake_agent import FakeAgent
+from harness.service.service_harness import Service, wait_until
+from harness.service.steps import HARDWARE, REFUSED, keys, mlp
+from service.base.scopes import scope_of
+from service.base.settings import Settings
+from service.host.app import create_app
 from service.page.routes import router as page
-from service.scopes import scope_of
-from service.settings import Settings
 from shardwise.graph import canonical_json, graph_id
 from shardwise.hardware import hardware_document, load_hardware
 

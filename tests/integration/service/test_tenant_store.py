@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select
 
-from service.archive import File, read_files, tar_gz
-from service.schema import migrate
-from service.settings import Settings
+from service.base.archive import File, read_files, tar_gz
+from service.base.settings import Settings
 from service.store import tenant_deletion, tenant_export
 from service.store.database import Database
 from service.store.enrolment import Enrolled, enrol, make_token
@@ -26,6 +25,7 @@ from service.store.metadata import METADATA
 from service.store.question_blobs import put_aside
 from service.store.quotas import Room, accept_bytes
 from service.store.records import record, reserve
+from service.store.schema import migrate
 from service.store.tables import (
     Attained,
     Audit,

@@ -9,20 +9,15 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_agent import FakeAgent
-from harness.commands import succeed
-from service_harness import App, Service, wait_until
-from test_end_to_end import HARDWARE, mlp
 
-from service.schema import migrate
+from harness.service.fake_agent import FakeAgent
+from harness.service.service_harness import App, Service, wait_until
+from harness.service.steps import HARDWARE, REFUSED, keys, mlp
 from service.store.database import Database
 from service.store.keys import create_key
+from service.store.schema import migrate
 from shardwise.graph import canonical_json, graph_id
 from shardwise.hardware import hardware_document, load_hardware
-
-
-def keys(folder: Any, *arguments: str) -> str:
-    return succeed("keys", *arguments, "--data-dir", str(folder / "data"), env={})
 
 
 class Guarded:
@@ -144,8 +139,6 @@ ASKED = [
     ("GET", "/v1/curves?graph={graph}&hardware=" + HARDWARE + "&max_gpus=2", None),
     ("GET", "/v1/curves?graph=shipped:vgg16&hardware={hardware}&max_gpus=2", None),
 ]
-REFUSED = {"/v1/skypilot/policy": 400}
-"""What says that there is none with another status than 404: SkyPilot shows only a 400."""
 LISTS = ["/v1/graphs", "/v1/hardware", "/v1/jobs", "/v1/frontiers", "/v1/plans", "/v1/quotes",
          "/v1/agents", "/v1/launches", "/v1/accuracy", "/v1/usage"]  # fmt: skip
 ELSEWHERE = {

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import ssl
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -15,18 +14,15 @@ from pathlib import Path
 
 import httpx
 import pytest
-from service_harness import App, wait_until
 
+from harness.service.service_harness import App, wait_until
+from harness.service.steps import openssl
+from service.base.settings import Settings
 from service.host.certificates import Certificates, certificates_of
-from service.settings import Settings
 from shardwise.client import Client
 from shardwise.errors import BadInput
 
 pytestmark = pytest.mark.needs("openssl")
-
-
-def openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
 
 
 def make_certificate(folder: Path, name: str = "server") -> tuple[Path, Path]:

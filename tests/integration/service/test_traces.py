@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from service_harness import Service, wait_until
+
+from harness.service.service_harness import Service, wait_until
 
 pytest.importorskip("opentelemetry.sdk")
 SPAN = re.compile(r"^\{\n.*?^\}", re.DOTALL | re.MULTILINE)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from service_harness import Service, wait_until
 
+from harness.service.service_harness import Service, wait_until
 from shardwise.hardware import read_offers
 
 CURVE = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 4}

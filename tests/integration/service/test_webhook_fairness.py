@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service_harness import wait_until
 from sqlalchemy import func, select
 
+from harness.service.service_harness import wait_until
 from service.base.public_address import Reach
+from service.base.settings import Settings
 from service.base.webhook_signing import fingerprint_of
-from service.metrics import WorkerMetrics
-from service.schema import migrate
-from service.settings import Settings
+from service.edge.metrics import WorkerMetrics
 from service.store.database import Database
 from service.store.keys import make_tenant
+from service.store.schema import migrate
 from service.store.webhook_tables import WebhookDelivery
 from service.store.webhooks import make_test_delivery, make_webhook
 from worker.deliverer import Deliverer

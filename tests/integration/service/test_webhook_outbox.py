@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from service.problems import Problem
-from service.questions import Question
-from service.schema import migrate
-from service.settings import Settings
+from service.base.problems import Problem
+from service.base.settings import Settings
+from service.questions.question import Question
 from service.store import outbox
 from service.store.database import Database, now
 from service.store.deliveries import (
@@ -29,6 +28,7 @@ from service.store.deliveries import (
 )
 from service.store.jobs import cancel_job, find_or_make_job
 from service.store.keys import make_tenant
+from service.store.schema import migrate
 from service.store.tables import Job
 from service.store.webhook_backlog import backlog
 from service.store.webhook_tables import Webhook, WebhookDelivery

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_harness import System, wait_until
-from test_tls import openssl
-from test_webhooks import QUICK, ended
 
+from harness.service.service_harness import System, wait_until
+from harness.service.steps import QUICK, ended, openssl
 from service.base.public_address import Reach
 from shardwise.client import Client, verify_webhook
 from worker.webhook_post import Outcome, Poster

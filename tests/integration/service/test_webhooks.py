@@ -12,19 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_harness import Service, System, variables_of, wait_until
 
+from harness.service.service_harness import Service, System, variables_of, wait_until
+from harness.service.steps import QUICK, ended
 from shardwise.client import BadInput, Client, Missing, verify_webhook
 
-KEY = "a-key-of-webhooks-for-tests-0123456789"
-QUICK = {
-    "webhook_key": KEY,
-    "webhook_allow_networks": "127.0.0.0/8",
-    "webhook_retry_s": "0.2,0.2",
-    "webhook_timeout_s": "2",
-    "max_webhooks": "50",
-    "sweep_s": "0.5",
-}
 ASK = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb"}
 
 
@@ -95,13 +87,6 @@ def client(hooked: System) -> Iterator[Client]:
 @pytest.fixture
 def path(request: pytest.FixtureRequest, hooked: System) -> str:
     return f"/{request.node.originalname}-{hooked.kind}"
-
-
-def ended(client: Client, webhook_id: str, state: str) -> dict[str, Any]:
-    found: dict[str, Any] = wait_until(
-        lambda: next(client.webhook_deliveries(webhook_id, state), None), f"one is {state}"
-    )
-    return found
 
 
 def test_the_end_of_a_job_arrives_signed(

@@ -51,7 +51,7 @@ def test_what_is_no_document_is_refused_once(taken: Taken, name: str, text: str)
     taken.write(name, text)
     taken.results.collect()
     assert not taken.documents
-    assert taken.results.refused == [f"report/{name}: it is no JSON object"]
+    assert taken.results.refused == [f"report/{name}: it is not a JSON object"]
 
 
 def test_other_names_are_not_looked_at(taken: Taken) -> None:

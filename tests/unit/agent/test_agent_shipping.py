@@ -126,7 +126,7 @@ def test_what_will_not_pass_is_a_refusal(status: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "<html>"])
 def test_an_answer_that_is_no_object_is_no_answer(text: str) -> None:
-    with pytest.raises(Unreachable, match="no JSON object"):
+    with pytest.raises(Unreachable, match="not a JSON object"):
         service_that(lambda _: httpx.Response(200, text=text)).report([])
 
 

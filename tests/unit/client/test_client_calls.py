@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from shardwise import advise
 from shardwise.advise import Infeasible, Options
-from shardwise.advise.options import Progress
+from shardwise.capture import shipped_graph
 from shardwise.client import (
     AsyncClient,
     Client,
@@ -26,7 +28,11 @@ from shardwise.client import (
     TooMany,
     Unreachable,
 )
+from shardwise.cost.options import Progress
+from shardwise.documents import Frontier
 from shardwise.errors import BadInput, Cancelled
+from shardwise.graph import read_graph
+from shardwise.hardware import load_hardware
 
 ROOT = Path(__file__).parents[3]
 SERVER = "http://service.example"
@@ -37,7 +43,7 @@ Handler = Callable[[Any], Any]
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Pauses are noted instead of made."""
     pauses: list[float] = []
-    monkeypatch.setattr("shardwise.client.blocking.time.sleep", pauses.append)
+    monkeypatch.setattr("shardwise.client.blocking.client.time.sleep", pauses.append)
     return pauses
 
 
@@ -60,7 +66,8 @@ def job(state: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-ANSWER = {"schema": "shardwise.frontier/1", "points": []}
+FRONTIER = advise.frontier(read_graph(shipped_graph("vgg16")), load_hardware("l4"), 1)
+ANSWER = json.loads(msgspec.json.encode(FRONTIER))
 
 
 class Scripted:
@@ -223,7 +230,7 @@ def test_a_stream_is_followed_to_the_answer() -> None:
     scripted = Scripted(events, [job("queued"), job("done", result=ANSWER)])
     told: list[tuple[str, float]] = []
     answer = ask(scripted, lambda stage, fraction: told.append((stage, fraction)) or True)
-    assert answer == ANSWER
+    assert answer == FRONTIER
     assert ("costs", 0.25) in told and ("costs", 0.75) in told
     assert sum(line.endswith("/events") for line in scripted.seen) == 1
 
@@ -234,7 +241,7 @@ def test_without_a_stream_it_asks_again_and_again(
 ) -> None:
     looks = [job("running")] * 20 + [job("done", result=ANSWER)]
     scripted = Scripted(events, looks)
-    assert ask(scripted) == ANSWER
+    assert ask(scripted) == FRONTIER
     assert sum(line.endswith("/events") for line in scripted.seen) == 1
     assert max(slept) == 2.0
     assert len(slept) >= 19
@@ -243,7 +250,7 @@ def test_without_a_stream_it_asks_again_and_again(
 def test_a_stream_that_breaks_off_is_opened_again() -> None:
     events = [job("running"), httpx.ReadError("reset")]
     scripted = Scripted(events, [job("running")] * 3 + [job("done", result=ANSWER)])
-    assert ask(scripted) == ANSWER
+    assert ask(scripted) == FRONTIER
     assert sum(line.endswith("/events") for line in scripted.seen) == 3
 
 
@@ -301,13 +308,13 @@ def test_a_known_curve_costs_a_304() -> None:
         asked.append(request)
         if request.headers.get("if-none-match") == '"e"':
             return httpx.Response(304, headers={"ETag": '"e"'})
-        return httpx.Response(200, json={"schema": "shardwise.curve/1", "points": [1]},
+        return httpx.Response(200, json={"schema": "shardwise.curve/1", "points": []},
                               headers={"ETag": '"e"'})  # fmt: skip
 
     with client(handler) as found:
         first = found.curve("g", "h", 4, Options(epsilon=0.5))
-        first["points"].append(2)
-        assert found.curve("g", "h", 4, Options(epsilon=0.5))["points"] == [1]
+        first.points.append(first)
+        assert found.curve("g", "h", 4, Options(epsilon=0.5)).points == []
         found.curve("g", "h", 5)
     assert [r.headers.get("if-none-match") for r in asked] == [None, '"e"', None]
     assert dict(asked[0].url.params)["epsilon"] == "0.5"
@@ -332,13 +339,13 @@ def test_async_cancelling_a_task_cancels_its_job() -> None:
 
 
 def test_async_gives_what_sync_gives() -> None:
-    async def run() -> dict[str, Any]:
+    async def run() -> Frontier:
         events = [job("running"), job("done")]
         scripted = Scripted(events, [job("queued"), job("done", result=ANSWER)])
         async with AsyncClient(SERVER, transport=httpx.MockTransport(scripted)) as found:
             return await found.frontier("g", "h", 1)
 
-    assert asyncio.run(run()) == ANSWER
+    assert asyncio.run(run()) == FRONTIER
 
 
 def test_both_clients_have_the_same_calls() -> None:

@@ -19,8 +19,8 @@ SERVER = "http://service.example"
 
 
 def test_options_are_sent_by_name() -> None:
-    from shardwise.advise.pins import parse_pin
-    from shardwise.advise.step_settings import StepSettings
+    from shardwise.cost.pins import parse_pin
+    from shardwise.cost.step_settings import StepSettings
 
     assert options_document(Options()) == {}
     options = Options(

@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 
-from administered import Administered
 from sqlalchemy import select, update
 
-from service.archive import read_files
+from harness.service.administered import Administered
+from service.base.archive import read_files
 from service.store.database import Database, clock
 from service.store.gangs import rules_of
 from service.store.keys import create_key, expire_keys
@@ -94,7 +94,7 @@ def test_what_is_remembered_of_a_key_ends_with_it(
     assert [status(service, one) for one in (key, endless)] == [200, 200]
     set_expiry(service.database, service.id_of(key), -1)
     set_expiry(service.database, service.id_of(endless), -1)
-    from service import auth
+    from service.edge import auth
 
     moved = 0.0
     real = auth.monotonic
@@ -404,9 +404,9 @@ def test_an_open_service_has_no_operator_and_makes_no_keys(tmp_path: Path) -> No
     """Else the first visitor could lock everybody else out."""
     from starlette.testclient import TestClient
 
-    from service.app import create_app
-    from service.schema import migrate
-    from service.settings import Settings
+    from service.base.settings import Settings
+    from service.host.app import create_app
+    from service.store.schema import migrate
 
     settings = Settings(data_dir=str(tmp_path))
     database = Database(settings.database)

@@ -12,8 +12,8 @@ pytest.importorskip("fastapi")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cache import SHARE, AnswerCache, size_of
-from service.curve_key import MOST_BYTES, CurveKeys, digest_of
+from service.edge.cache import SHARE, AnswerCache, size_of
+from service.edge.curve_key import MOST_BYTES, CurveKeys, digest_of
 from service.store.results import Stored
 
 LIMIT = 60_000

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from service.body import MAX_MEMBERS, gunzip
-from service.problems import Problem
+from service.base.problems import Problem
+from service.edge.body import MAX_MEMBERS, gunzip
 
 LIMIT = 64 * 2**20
 EMPTY = gzip.compress(b"")

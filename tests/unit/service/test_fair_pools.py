@@ -16,7 +16,7 @@ pytest.importorskip("fastapi")
 from service.base.byte_budget import SMALL_BYTES, ByteBudget
 from service.base.fair_pool import FairPool
 from service.base.fair_slots import FairSlots, Places
-from service.problems import Problem
+from service.base.problems import Problem
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

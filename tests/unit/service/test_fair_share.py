@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as some
 
-from service.fair_order import AGEING, Share, Slots, Waiting, places, turn_s
+from service.questions.fair_order import AGEING, Share, Slots, Waiting, places, turn_s
 
 COST_S = some.floats(0.1, 600.0)
 WEIGHT = some.sampled_from((0.01, 0.5, 1.0, 3.0, 100.0))

@@ -11,8 +11,9 @@ pytest.importorskip("sqlalchemy")
 
 from sqlalchemy import event, text
 
+from service.base.store_failures import StoreFull
 from service.store import database as module
-from service.store.database import WRITE_BACK_PAUSE_S, Database, StoreFull
+from service.store.database import WRITE_BACK_PAUSE_S, Database
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ pytest.importorskip("httpx")
 from sqlalchemy import event
 from starlette.testclient import TestClient
 
-from service.app import create_app
+from service.base.settings import Settings
+from service.host.app import create_app
 from service.page.session import SESSION_COOKIE
-from service.schema import migrate
-from service.settings import Settings
 from service.store.database import Database
 from service.store.keys import create_key, revoke_key
+from service.store.schema import migrate
 from service.store.sessions import open_session
 
 BURST = 5
@@ -183,7 +183,7 @@ def test_an_open_service_counts_addresses(gated: Any) -> None:
 def test_of_too_many_keys_the_oldest_is_forgotten(
     gated: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.auth.MAX_REMEMBERED", 2)
+    monkeypatch.setattr("service.edge.auth.MAX_REMEMBERED", 2)
     service = gated()
     first, second, third = (service.key() for _ in range(3))
     for key, lookups in ((first, 1), (second, 2), (third, 3), (second, 3), (third, 3), (first, 4)):

@@ -16,13 +16,13 @@ pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 pytest.importorskip("hypothesis")
 
-from administered import Administered
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from service.grants import Grant, bounded
-from service.problems import Problem
+from harness.service.administered import Administered
+from service.base.problems import Problem
+from service.edge.grants import Grant, bounded
 from service.store.database import Database, clock
 from service.store.keys import Principal, create_key
 from service.store.tables import Key

@@ -12,11 +12,11 @@ pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
-from service.app import create_app
-from service.schema import migrate
-from service.settings import Settings
+from service.base.settings import Settings
+from service.host.app import create_app
 from service.store.database import Database
 from service.store.keys import SCOPES, create_key
+from service.store.schema import migrate
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ pytest.importorskip("authlib", reason="needs shardwise[oidc]")
 
 from joserfc.jwk import OctKey, RSAKey
 
+from service.base.login_required import is_safe
+from service.base.problems import Problem
+from service.base.settings import Settings, environment_of_child, load_settings
 from service.login.attempt import Attempt, new_attempt, read_attempt
 from service.login.identity import KEY_ID, actor_of, groups_of, identity_of, key_id_of
 from service.login.provider import AGAIN_S, KEPT_S, RETRY_S, WELL_KNOWN, Provider
-from service.login.required import is_safe
 from service.login.rules import read_rules
 from service.login.tokens import TokenRefused, is_jwt
-from service.problems import Problem
-from service.settings import Settings, environment_of_child, load_settings
 from shardwise.errors import BadInput
 
 ISSUER = "https://login.example"

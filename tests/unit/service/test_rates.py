@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
-from service.addresses import UNKNOWN, counted_address, forwarded_allow_ips
-from service.rate import MAX_BUCKETS, Buckets
-from service.settings import Settings, load_settings
+from service.base.addresses import UNKNOWN, counted_address, forwarded_allow_ips
+from service.base.settings import Settings, load_settings
+from service.edge.rate import MAX_BUCKETS, Buckets
 from shardwise.errors import BadInput
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found = [100.0]
-    monkeypatch.setattr("service.rate.monotonic", lambda: found[0])
+    monkeypatch.setattr("service.edge.rate.monotonic", lambda: found[0])
     return found
 
 
@@ -46,7 +46,7 @@ def test_under_however_many_names_no_more_than_the_buckets_hold(
     rate, start = 2.0, 100.0
     with pytest.MonkeyPatch.context() as patch:
         now = [start]
-        patch.setattr("service.rate.monotonic", lambda: now[0])
+        patch.setattr("service.edge.rate.monotonic", lambda: now[0])
         buckets = Buckets(rate, burst, most)
         taken = 0
         for name, pause_s in asked:

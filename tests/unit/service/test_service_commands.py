@@ -16,16 +16,16 @@ pytest.importorskip("fastapi")
 import click
 from click.testing import CliRunner
 
-from service.archive import read_files
-from service.commands import backup, keys, migrate, restore
-from service.schema import known_revisions
-from service.settings import Settings
-from service.shell_audit import shell_actor
+from service.base.archive import read_files
+from service.base.settings import Settings
+from service.host.commands import backup, keys, migrate, restore
+from service.host.shell_audit import shell_actor
+from service.host.tenant_commands import audit, tenants
 from service.store.database import Database
 from service.store.gangs import rules_of
+from service.store.schema import known_revisions
 from service.store.sessions import open_session
 from service.store.tenant_deletion import sweep_deletions
-from service.tenant_commands import audit, tenants
 from shardwise.errors import ShardwiseError
 
 

@@ -1,14 +1,10 @@
-"""Parts of the service on their own: rates, caches, conditions, questions, the bond."""
+"""Parts of the service on their own: rates, caches, conditions, questions, traces."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import logging
-import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +12,13 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from service.bond import watch_over
-from service.cache import AnswerCache
-from service.conditional import matches
-from service.logs import JsonFormatter, TextFormatter
-from service.questions import FrontierRequest, Limits, frontier_question
-from service.rate import Buckets
-from service.search_options import (
+from service.base.conditional import matches
+from service.base.logs import JOB_ID, REQUEST_ID, context
+from service.base.traces import current_parent, set_up_traces, span
+from service.edge.cache import AnswerCache
+from service.edge.rate import Buckets
+from service.questions.question import Limits, frontier_question
+from service.questions.search_options import (
     NAMES,
     options_document,
     options_from_document,
@@ -32,6 +28,7 @@ from service.search_options import (
 from service.store.pages import read_cursor, write_cursor
 from service.store.results import Stored
 from shardwise.advise import Options
+from shardwise.documents import FrontierRequest
 from shardwise.errors import BadInput
 from shardwise.hardware import load_hardware
 
@@ -40,7 +37,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_buckets_run_dry_and_fill(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("service.rate.monotonic", lambda: clock[0])
+    monkeypatch.setattr("service.edge.rate.monotonic", lambda: clock[0])
     buckets = Buckets(rate_per_s=10.0, burst=3)
     assert [buckets.take("a") for _ in range(3)] == [0.0, 0.0, 0.0]
     assert buckets.take("a") == pytest.approx(0.1)
@@ -54,7 +51,7 @@ def test_buckets_run_dry_and_fill(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_cache_is_bounded_and_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("service.cache.monotonic", lambda: clock[0])
+    monkeypatch.setattr("service.edge.cache.monotonic", lambda: clock[0])
     cache = AnswerCache(20_000)
     for number in range(6):
         cache.put(("t", b"%d" % number), Stored(b"x" * 3000, '"e"'))
@@ -157,13 +154,32 @@ def test_a_set_of_numbers_is_one_question_in_any_order() -> None:
     assert step.update == "fused"
 
 
-@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
-def test_a_log_line_is_one_line_whatever_the_path(formatter: logging.Formatter) -> None:
-    path = "/v1/graphs/a\n12:00:00 error   forged\x1b[2J\u2028\x85b"
-    record = logging.LogRecord("service.access", logging.INFO, "", 0, "GET %s", (path,), None)
-    line = formatter.format(record)
-    assert len(line.splitlines()) == 1
-    assert all(c.isprintable() for c in line)
+def test_log_records_name_the_request_and_the_job() -> None:
+    assert context() == {}
+    tokens = REQUEST_ID.set("r1"), JOB_ID.set("j1")
+    try:
+        assert context() == {"request_id": "r1", "job_id": "j1"}
+    finally:
+        REQUEST_ID.reset(tokens[0])
+        JOB_ID.reset(tokens[1])
+
+
+def test_without_an_exporter_a_span_only_hands_on_the_callers() -> None:
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    assert current_parent() is None
+    with span("GET /v1/graphs"):
+        assert current_parent() is None
+    with span("POST /v1/frontiers", {"traceparent": parent}, job="j1"):
+        assert current_parent() == parent
+    with span("POST /v1/frontiers", {"traceparent": "nonsense"}):
+        assert current_parent() is None
+
+
+def test_an_exporter_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(BadInput, match=r"shardwise\[otel\]"):
+        set_up_traces()
 
 
 def test_the_content_id_is_the_questions() -> None:
@@ -178,51 +194,11 @@ def test_the_content_id_is_the_questions() -> None:
     assert len(set(ids)) == 4
 
 
-def test_a_bonded_program_ends_with_its_starter(tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    program = f"import os,time; open({str(note)!r},'w').write(str(os.getpid())); time.sleep(60)"
-    starter = (
-        "import subprocess, sys, time\n"
-        "from service.bond import bonded\n"
-        f"subprocess.Popen(bonded([sys.executable, '-c', {program!r}]))\n"
-        "time.sleep(60)\n"
-    )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", starter], env=env) as process:
-        until = time.monotonic() + 20
-        while not (note.exists() and note.read_text()):
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        process.kill()
-    _gone(int(note.read_text()))
-
-
-def test_where_the_kernel_has_no_bond_the_starter_is_watched(tmp_path: Path) -> None:
-    """As on macOS: here as a child whose starter is said to be another process."""
-    started = time.monotonic()
-    assert watch_over(os.getppid() + 10**6, [sys.executable, "-c", "import time; time.sleep(60)"])
-    assert time.monotonic() - started < 10
-    assert watch_over(os.getppid(), [sys.executable, "-c", "raise SystemExit(7)"]) == 7
-
-
-def _gone(pid: int) -> None:
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state == "Z":
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{pid} is still there")
-
-
 def test_device_kinds_are_a_bounded_label() -> None:
     from prometheus_client import CollectorRegistry
 
-    from service.measurements import Errors
-    from service.metrics import MOST_KINDS, AgentMetrics
+    from service.cluster.measurements import Errors
+    from service.edge.metrics import MOST_KINDS, AgentMetrics
 
     registry = CollectorRegistry()
     metrics = AgentMetrics(registry)
@@ -236,13 +212,14 @@ def test_device_kinds_are_a_bounded_label() -> None:
 
 
 def test_an_answer_stands_though_the_database_goes_away_behind_it() -> None:
-    from service.edge import Answer, afterwards
-    from service.store.database import StoreUnavailable
+    from service.base.store_failures import StoreUnavailable
+    from service.edge.context import Result
+    from service.edge.perform import afterwards
 
     done = []
 
     def away(state: Any) -> None:
         raise StoreUnavailable("gone")
 
-    afterwards(None, Answer(after=[away, done.append]))  # type: ignore[arg-type]
+    afterwards(None, Result(after=[away, done.append]))  # type: ignore[arg-type]
     assert done == [None]

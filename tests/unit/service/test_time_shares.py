@@ -128,7 +128,7 @@ async def test_who_pauses_goes_on_soon_after_the_others_have_left() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="sessions are scheduled by Linux alone")
 def test_a_session_that_gives_way_gives_way_to_other_sessions() -> None:
     said = subprocess.run(
-        [sys.executable, "-c", "from service.background import give_way; import os, pathlib\n"
+        [sys.executable, "-c", "from service.base.background import give_way; import os, pathlib\n"
          "give_way(7); group = pathlib.Path('/proc/self/autogroup')\n"
          "print(os.nice(0), group.read_text().split()[-1] if group.exists() else 7)"],
         capture_output=True, text=True, check=True, start_new_session=True,

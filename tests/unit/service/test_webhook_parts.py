@@ -20,9 +20,9 @@ from service.base.lookup import LookupFailed, Lookups
 from service.base.public_address import Reach, is_public
 from service.base.receiver_url import read_receiver_url
 from service.base.receivers import NotReachable, permitted
+from service.base.redact import redacted
+from service.base.settings import Settings
 from service.base.webhook_signing import Keyring, fingerprint_of, signature
-from service.redact import redacted
-from service.settings import Settings
 from service.store.deliveries import Due
 from shardwise.client import verify_webhook
 from shardwise.errors import BadInput

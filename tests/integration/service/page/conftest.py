@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_harness import Service, wait_until
+
+from harness.service.service_harness import Service, wait_until
 
 pytest.importorskip("playwright", reason="needs shardwise[dev]")
 
@@ -100,21 +101,15 @@ def page(visit: Callable[..., Page]) -> Page:
 @pytest.fixture
 def tiny_graph(tmp_path: Path) -> Path:
     """A file as `shardwise capture` writes it: two layers and a loss between 64 samples."""
-    from shardwise.graph import Graph, Operator, Tensor, canonical_json
+    from harness.graph_builder import GraphBuilder
+    from shardwise.graph import canonical_json
 
-    tensors, operators, last = [], [], "x"
-    tensors.append(Tensor("x", (64, 256), "float32", "input", 0))
+    builder = GraphBuilder("tiny <&> model")
+    last = builder.input("x", 64, 256)
     for layer in range(3):
-        weight, out = f"w{layer}", f"y{layer}"
-        tensors.append(Tensor(weight, (256, 256), "float32", "parameter"))
-        role = "output" if layer == 2 else "activation"
-        tensors.append(Tensor(out, (64, 256), "float32", role))
-        arguments = {"tensor_arguments": ["input", "weight"]}
-        operators.append(
-            Operator(f"layer{layer}", "aten.linear.default", (last, weight), (out,), arguments)
-        )
-        last = out
-    graph = Graph("tiny <&> model", {t.name: t for t in tensors}, tuple(operators))
+        weight = builder.parameter(f"w{layer}", 256, 256)
+        last = builder.linear(f"layer{layer}", last, weight, f"y{layer}", "")
+    graph = builder.graph()
     path = tmp_path / "tiny.json"
     path.write_bytes(canonical_json(graph))
     return path

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from harness.commands import succeed
-from page_steps import answered, faults
 from playwright.sync_api import Browser, Page, expect
-from service_harness import Service
 
+from harness.commands import succeed
+from harness.page.page_steps import LOCKED, answered, cookie, faults, make_key, sign_in
+from harness.service.service_harness import Service
 from service.page.session import own_path
 
 LOOKS = (
@@ -25,13 +24,6 @@ LOOKS = (
 ADMIN = ("/agents/tokens", "/agents/x/drain", "/agents/x/undrain", "/agents/x/remove")
 SUBMIT = ("/launches", "/launches/x/stop", "/hardware/l4/refit")
 ACTS = (*ADMIN, *SUBMIT)
-LOCKED = {"auth": "required", "auth_cache_s": "0.001"}
-
-
-def make_key(folder: Path, tenant: str, *scopes: str) -> str:
-    asked = [part for scope in scopes for part in ("--scope", scope)]
-    command = ["keys", "create", "--tenant", tenant, "--data-dir", str(folder / "data"), *asked]
-    return str(json.loads(succeed(*command, "--json", env={}))["key"])
 
 
 @pytest.fixture(scope="module")
@@ -71,17 +63,6 @@ def guest(browser: Browser, locked: Service) -> Iterator[Callable[[], Page]]:
     yield enter
     for context in contexts:
         context.close()
-
-
-def sign_in(page: Page, key: str, where: str = "/") -> None:
-    page.goto(where)
-    expect(page).to_have_url(re.compile("/sign-in"))
-    page.get_by_label("API key").fill(key)
-    page.get_by_role("button", name="Sign in").click()
-
-
-def cookie(key: str) -> dict[str, str]:
-    return {"Cookie": f"shardwise_key={key}"}
 
 
 def test_signing_in_and_out(

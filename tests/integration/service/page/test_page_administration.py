@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_steps import faults, too_wide
 from playwright.sync_api import Browser, Page, expect
-from service_harness import Service
-from test_page_access import LOCKED, cookie, make_key, sign_in
 
-from service.archive import read_files
+from harness.page.page_steps import LOCKED, cookie, faults, make_key, sign_in, too_wide
+from harness.service.service_harness import Service
+from service.base.archive import read_files
 
 PAGES = ("/keys", "/audit", "/admin", "/admin/red", "/audit?tenant=red&action=keys")
 

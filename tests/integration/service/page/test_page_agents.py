@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_agent import FakeAgent
-from launched import GPU_HOST, measured_profile, measurement, plan_of, run_of
-from page_steps import faults, too_wide
 from playwright.sync_api import Page, expect
-from service_harness import Service, wait_until
 
-from service.settings import load_settings
+from harness.page.launched import GPU_HOST, measured_profile, measurement, plan_of, run_of
+from harness.page.page_steps import faults, too_wide
+from harness.service.fake_agent import FakeAgent
+from harness.service.service_harness import Service, wait_until
+from service.base.settings import load_settings
 from service.store.database import Database
 from service.store.launch_tables import Agent
 

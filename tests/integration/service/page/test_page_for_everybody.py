@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.tiers import some
-from page_steps import HARDWARE, answered, ask, drawn, faults, too_wide
 from playwright.sync_api import Browser, Page, expect
-from service_harness import Service
+
+from harness.page.page_steps import HARDWARE, answered, ask, drawn, faults, too_wide
+from harness.service.service_harness import Service
+from harness.tiers import some
 
 VIEWPORTS = some(
     [(width, scheme) for width in (1280, 360) for scheme in ("light", "dark")],
@@ -187,8 +188,8 @@ def test_a_bad_upload_is_refused_with_its_reason(
     ("field", "value", "said"),
     some(
         [
-            ("memory_limit_bytes", "much", "such as 14.5GB"),
-            ("pins", "nonsense", "no rule"),
+            ("memory_limit_bytes", "much", "such as 64MiB"),
+            ("pins", "nonsense", "not a rule"),
             ("epsilon", "99", "0 to 10"),
             ("micro_batches", "0", "numbers from 1"),
             ("nodes", "999", "nodes"),

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.commands import succeed
-from oidc_provider import SECRET, OidcProvider
-from page_steps import faults
 from playwright.sync_api import Browser, Page, expect
-from service_harness import Service
+
+from harness.commands import succeed
+from harness.page.page_steps import faults
+from harness.service.oidc_provider import SECRET, OidcProvider
+from harness.service.service_harness import Service
 
 RULES = """
 [[rule]]

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from page_steps import HARDWARE, answered, ask, drawn, plotted
 from playwright.sync_api import Page, expect
-from service_harness import Service
+
+from harness.page.page_steps import HARDWARE, answered, ask, drawn, plotted
+from harness.service.service_harness import Service
 
 
 def test_from_an_upload_to_a_points_plan(page: Page, tiny_graph: Path, service: Service) -> None:

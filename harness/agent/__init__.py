@@ -1,0 +1,1 @@
+"""Hosts with agents, and what runs on them."""

@@ -1,0 +1,1 @@
+"""Compose without a registry, Prometheus, scraped systems."""

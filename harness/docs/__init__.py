@@ -1,0 +1,1 @@
+"""Commands and Python of the documentation."""

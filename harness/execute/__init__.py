@@ -1,0 +1,1 @@
+"""Ranks, strategies and models that plans are run with."""

@@ -1,0 +1,97 @@
+"""Real processes with gloo, kept for many calls: a function on every rank, and what it returned."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.commands import warm_context
+from shardwise.measure.cores import settle_on_cpu
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _serve(rank: int, world: int, port: int, pipe: Any) -> None:
+    torch.set_num_threads(1)
+    settle_on_cpu(rank, world)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=120))
+    while (asked := pipe.recv()) is not None:
+        work, arguments = asked
+        try:
+            pipe.send((True, work(rank, *arguments)))
+        except BaseException:
+            pipe.send((False, traceback.format_exc()))
+    dist.destroy_process_group()
+
+
+class Ranks:
+    """`world` processes in one gloo group; begun anew after a failure.
+
+    They are forked from the warm server of `harness.commands`, which has torch imported. With
+    `inherit` they are forked from this process and have its globals; that can only be had before
+    autograd ran in it.
+    """
+
+    def __init__(self, world: int, inherit: bool = False) -> None:
+        self.world = world
+        self._context: Any = multiprocessing.get_context("fork") if inherit else warm_context()
+        self._started: list[tuple[Any, Any]] = []
+
+    def __call__(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """`work(rank, *arguments)` on every rank; answers by rank, AssertionError if one failed."""
+        if not self._started:
+            self._start()
+        for _, pipe in self._started:
+            pipe.send((work, arguments))
+        waiting = {pipe: rank for rank, (_, pipe) in enumerate(self._started)}
+        found: dict[int, Any] = {}
+        while waiting:
+            for pipe in multiprocessing.connection.wait(list(waiting)):
+                rank = waiting.pop(pipe)
+                try:
+                    well, found[rank] = pipe.recv()
+                except EOFError:
+                    well, found[rank] = False, "the process died"
+                if not well:
+                    # The others may wait for it in a collective.
+                    self.stop(kill=True)
+                    raise AssertionError(f"rank {rank}:\n{found[rank]}")
+        return [found[rank] for rank in range(self.world)]
+
+    def _start(self) -> None:
+        port = _free_port()
+        for rank in range(self.world):
+            here, there = self._context.Pipe()
+            process = self._context.Process(
+                target=_serve, args=(rank, self.world, port, there), daemon=True
+            )
+            process.start()
+            there.close()
+            self._started.append((process, here))
+
+    def stop(self, kill: bool = False) -> None:
+        """Ends the processes."""
+        for process, pipe in self._started:
+            if kill:
+                process.kill()
+            else:
+                pipe.send(None)
+        for process, pipe in self._started:
+            process.join()
+            pipe.close()
+        self._started = []

@@ -1,0 +1,117 @@
+"""Random strategies as plan documents: what the search could choose, without searching.
+
+A strategy is a random configuration of every group (split, ZeRO stage, recomputation) and a random
+alternative of every edge (which copy is kept), spelled out as a plan is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from harness.answers import document
+from harness.execute.plans import unsearched_plan
+from shardwise.cost.assemble import SearchProblem, assemble
+from shardwise.cost.options import Options, quiet
+from shardwise.cost.pins import parse_pin
+from shardwise.cost.step_settings import StepSettings
+from shardwise.graph import Graph
+from shardwise.hardware import Mesh, load_hardware
+from shardwise.replay.replay import Replayer
+from shardwise.search.search import Subject
+
+HARDWARE = "dgx-a100-80gb"
+ZERO = ((0,), (1,), (2,), (3,), (0, 1, 2, 3))
+
+
+@dataclass
+class Strategies:
+    """Random plans of one graph; `problems` are costed once for each kind of options."""
+
+    graph: Graph
+    micro_batches: tuple[int, ...] = (1, 2)
+    precision: str = "captured"
+    pins: tuple[str, ...] = ()
+    problems: dict[Any, SearchProblem] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._subject = Subject.of(self.graph)
+
+    def plan(
+        self,
+        gpus: int,
+        seed: int,
+        *,
+        zero: tuple[int, ...] | None = None,
+        recompute: str = "auto",
+        micro_batches: int | None = None,
+    ) -> dict[str, Any]:
+        """The plan of one seed; seeds take turns in ZeRO stages and numbers of micro-batches."""
+        zero = ZERO[seed % len(ZERO)] if zero is None else zero
+        if micro_batches is None:
+            micro_batches = self.micro_batches[-1] if seed % 3 == 2 and self._halves() else 1
+        problem = self._problem(gpus, zero, recompute, micro_batches)
+        return self._document(problem, gpus, seed, *_drawn(problem, gpus, seed))
+
+    def with_peak(self, gpus: int, seed: int, recompute: str) -> tuple[dict[str, Any], float]:
+        """A plan of any ZeRO stages, and the peak memory of a device as replayed, in bytes."""
+        problem = self._problem(gpus, ZERO[-1], recompute, 1)
+        choices, edges = _drawn(problem, gpus, seed)
+        replayer = Replayer(problem, problem.context.options.step)
+        found = replayer.replay(np.array([choices]), np.array([edges]))
+        return self._document(problem, gpus, seed, choices, edges), float(found.peak_bytes[0])
+
+    def chosen(self, gpus: int, problem: SearchProblem, choices: list[int]) -> dict[str, Any]:
+        """The plan of given configurations, each edge with its first alternative."""
+        return self._document(problem, gpus, 0, choices, [0] * len(problem.edges))
+
+    def _halves(self) -> bool:
+        return (self.graph.batch_size or 1) % 2 == 0
+
+    def _problem(
+        self, gpus: int, zero: tuple[int, ...], recompute: str, micro_batches: int
+    ) -> SearchProblem:
+        key = (gpus, zero, recompute, micro_batches)
+        if key not in self.problems:
+            options = Options(
+                zero=zero,
+                recompute=recompute,
+                micro_batches=(micro_batches,),
+                precision=self.precision,
+                pins=tuple(parse_pin(rule) for rule in self.pins),
+                step=StepSettings("cpu", "for-loop", 64),
+            )
+            hardware = load_hardware(HARDWARE)
+            self.problems[key] = assemble(
+                self._subject.variant(options, micro_batches),
+                hardware,
+                Mesh.build(hardware, gpus),
+                options,
+                quiet,
+                micro_batches,
+            )
+        return self.problems[key]
+
+    def _document(
+        self, problem: SearchProblem, gpus: int, seed: int, choices: list[int], edges: list[int]
+    ) -> dict[str, Any]:
+        hardware = load_hardware(HARDWARE)
+        mesh = Mesh.build(hardware, gpus)
+        return document(
+            unsearched_plan(
+                self._subject, hardware, mesh, problem, choices, edges, f"random:{seed}"
+            )
+        )
+
+
+def _drawn(problem: SearchProblem, gpus: int, seed: int) -> tuple[list[int], list[int]]:
+    """A random configuration of every group and alternative of every edge."""
+    random = np.random.default_rng((seed, gpus))
+    choices = [int(random.integers(len(cost.time_s))) for cost in problem.costs]
+    edges = []
+    for edge in problem.edges:
+        cell = edge.table.cell(choices[edge.source], choices[edge.target])
+        edges.append(int(random.integers(int(edge.table.count[cell]))))
+    return choices, edges

@@ -1,0 +1,111 @@
+"""Families × random strategies against one device, as JSON lines; run as a process of its own.
+
+    python -m harness.execute.sweep --cases 4:0:2,8:2:3 [--steps 5] [--trace] [FAMILY…]
+
+A case is ranks:first seed:seed after the last.
+
+A process of its own, because ranks are forked from it, which torch forbids once autograd has run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from harness.execute import equality
+from harness.execute.families import TOYS
+from harness.execute.ranks import Ranks
+
+TRACED = 12
+
+
+def sweep(
+    names: Sequence[str], world: int, seeds: Sequence[int], steps: int, *, trace: bool = False
+) -> Iterator[dict[str, Any]]:
+    """One result per family and seed; a case that fails does not end the sweep."""
+    for name in names:
+        if name not in equality.CASES:
+            equality.CASES[name] = equality.Case.of(name)
+    ranks = Ranks(world, inherit=True)
+    for seed in seeds:
+        for name in names:
+            plan = equality.CASES[name].strategies.plan(world, seed)
+            yield _one(ranks, name, seed, plan, steps, trace)
+    ranks.stop()
+
+
+def _one(
+    ranks: Ranks, name: str, seed: int, plan: dict[str, Any], steps: int, trace: bool
+) -> dict[str, Any]:
+    start = time.monotonic()
+    result: dict[str, Any] = {
+        "family": name,
+        "seed": seed,
+        "ranks": ranks.world,
+        "micro_batches": plan["micro_batches"],
+        "steps": steps,
+    }
+    try:
+        errors = ranks(equality.compare, name, plan, steps)[0]
+    except AssertionError as error:
+        return {**result, "failed": str(error)[-4000:]}
+    kinds = {op["name"]: op["kind"] for group in plan["groups"] for op in group["operators"]}
+    result |= {
+        "loss": errors.loss,
+        "gradient": errors.gradient,
+        "parameter": errors.parameter,
+        "buffer": errors.buffer,
+        "worst": errors.worst,
+        "fallbacks": sorted({f"{kinds.get(op)}: {why}" for op, why in errors.fallbacks.items()}),
+        "seconds": round(time.monotonic() - start, 2),
+    }
+    if not errors.largest <= equality.TOLERANCE:
+        result["float64"] = _in_double(name, plan, steps, ranks.world)
+    if trace and not errors.largest <= equality.TOLERANCE:
+        result["first"] = ranks(equality.first_difference, name, plan)[0][:TRACED]
+    return result
+
+
+def _in_double(name: str, plan: dict[str, Any], steps: int, world: int) -> float | None:
+    """The largest error of the same strategy in float64; None where that is another graph.
+
+    In float32 a unit may lie within rounding of the kink of its ReLU, or a maximum of another one:
+    then gradients jump though nothing is wrong. In float64 nothing lies that near.
+    """
+    double = f"{name} float64"
+    if double not in equality.CASES:
+        equality.CASES[double] = equality.Case.of(name, torch.float64)
+    double_graph = equality.CASES[double].captured.graph
+    if [op.name for op in double_graph.operators] != plan["order"]:
+        return None
+    ranks = Ranks(world, inherit=True)
+    try:
+        return float(ranks(equality.compare, double, plan, steps)[0].largest)
+    finally:
+        ranks.stop()
+
+
+def main() -> None:
+    """Print one line per case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("families", nargs="*", default=list(TOYS))
+    parser.add_argument("--cases", default="4:0:2", help="ranks:first:last, the last not included")
+    parser.add_argument("--steps", type=int, default=equality.STEPS)
+    parser.add_argument("--trace", action="store_true", help="name the first operators that differ")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    for case in given.cases.split(","):
+        world, first, last = map(int, case.split(":"))
+        seeds = range(first, last)
+        for result in sweep(given.families, world, seeds, given.steps, trace=given.trace):
+            print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Models that are captured, exported and compared."""

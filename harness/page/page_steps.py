@@ -1,0 +1,104 @@
+"""What people do on the page, for tests: ask, wait for the answer, look at it through axe."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from harness.commands import succeed
+
+HARDWARE = "dgx-v100-16gb"
+
+
+def ask(page: Page, kind: str, graph: str = "shipped:gpt2", gpus: int = 4, **fields: str) -> str:
+    """Fill the form in and send it; the path of the job's page."""
+    page.goto("/")
+    page.get_by_label("Graph").select_option(graph)
+    page.get_by_role("radio", name=kind.capitalize()).check()
+    if kind != "quote":
+        page.get_by_label("Hardware").select_option(HARDWARE)
+        page.locator("#gpus").fill(str(gpus))
+    if any(page.locator(f"details #{name}").count() for name in fields):
+        page.get_by_text("Options", exact=True).click()
+    for name, value in fields.items():
+        field = page.locator(f"#{name}")
+        if field.evaluate("e => e.tagName") == "SELECT":
+            field.select_option(value)
+        else:
+            field.fill(value)
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_url(re.compile(r"/jobs/\w+_[0-9a-f]{32}$"))
+    return page.url.partition("/jobs/")[2]
+
+
+def answered(page: Page) -> None:
+    """Wait until the job has ended; the page loads itself again."""
+    expect(page.locator("#progress")).to_have_count(0)
+
+
+def drawn(page: Page) -> None:
+    """Wait until Plotly has drawn."""
+    page.wait_for_selector("#plot[data-drawn=yes]")
+
+
+def plotted(page: Page, trace: str) -> list[dict[str, Any]]:
+    """Where the markers of a trace are on the screen, with their points' numbers."""
+    found: list[dict[str, Any]] = page.evaluate(
+        """name => {
+            const place = document.getElementById("plot");
+            const box = place.getBoundingClientRect();
+            const layout = place._fullLayout;
+            const trace = place.data.find(one => one.name === name);
+            const x = layout[(trace.xaxis || "x").replace("x", "xaxis")];
+            const y = layout[(trace.yaxis || "y").replace("y", "yaxis")];
+            return trace.x.map((value, i) => ({
+                x: box.x + x._offset + x.d2p(value), y: box.y + y._offset + y.d2p(trace.y[i]),
+                point: trace.customdata[i],
+            }));
+        }""",
+        trace,
+    )
+    return found
+
+
+def faults(page: Page) -> list[str]:
+    """What axe finds, WCAG 2.1 A and AA and best practices, as text."""
+    results = Axe().run(page)
+    return [
+        f"{page.url}: {found['id']}: {node['html'][:160]} {node.get('failureSummary', '')}"
+        for found in results.response["violations"]
+        for node in found["nodes"]
+    ]
+
+
+def too_wide(page: Page) -> bool:
+    """Whether the page as a whole scrolls sideways."""
+    wide: bool = page.evaluate(
+        "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+    )
+    return wide
+
+
+LOCKED = {"auth": "required", "auth_cache_s": "0.001"}
+
+
+def make_key(folder: Path, tenant: str, *scopes: str) -> str:
+    asked = [part for scope in scopes for part in ("--scope", scope)]
+    command = ["keys", "create", "--tenant", tenant, "--data-dir", str(folder / "data"), *asked]
+    return str(json.loads(succeed(*command, "--json", env={}))["key"])
+
+
+def sign_in(page: Page, key: str, where: str = "/") -> None:
+    page.goto(where)
+    expect(page).to_have_url(re.compile("/sign-in"))
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def cookie(key: str) -> dict[str, str]:
+    return {"Cookie": f"shardwise_key={key}"}

@@ -1,0 +1,1 @@
+"""Other schedulers, installed or played."""

@@ -1,0 +1,1 @@
+"""A service as processes, agents that are played, malformed requests, an identity provider."""

@@ -1,0 +1,116 @@
+"""The functions of `import shardwise`: typed answers, pictures, tables, and the notebook."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import shardwise
+from harness import answers
+from shardwise import advise, documents
+from shardwise.answers import MOST_ROWS, Explanation, Plan
+from shardwise.capture import shipped_graph
+from shardwise.cost.options import Options
+from shardwise.errors import BadInput, CaptureError
+from shardwise.graph import read_graph
+from shardwise.hardware import load_hardware
+
+VGG, V100 = "shipped:vgg16", "dgx-v100-16gb"
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
+
+
+def test_answers_are_the_librarys_documents() -> None:
+    graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware(V100)
+    plan = shardwise.plan(VGG, V100, 4, zero=(0,))
+    made = advise.plan(graph, hardware, 4, options=Options(zero=(0,)))
+    assert isinstance(plan, documents.Plan)
+    assert _without_search(plan.document()) == _without_search(answers.document(made))
+    assert plan.explain().document() == answers.explain(plan.document())
+    assert shardwise.explain(made).totals == plan.explain().totals
+    curve = shardwise.curve(graph, hardware, 2)
+    assert [point.gpus for point in curve.points] == [1, 2]
+    quote = shardwise.quote(VGG, steps=10, max_instances=1)
+    assert quote.offers[0].usd_total == min(offer.usd_total for offer in quote.offers)
+
+
+def _without_search(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key != "search"}
+
+
+def test_a_notebook_shows_pictures_and_tables() -> None:
+    frontier = shardwise.frontier(VGG, V100, 2)
+    assert frontier._repr_html_().startswith("<svg")
+    assert shardwise.curve(VGG, V100, 2)._repr_html_().startswith("<svg")
+    plan = shardwise.plan(VGG, V100, 2)
+    shown = plan._repr_html_()
+    assert shown.count("<tr>") == 1 + min(len(plan.explain().groups), MOST_ROWS)
+    assert "<table>" in shardwise.quote(VGG, max_instances=1)._repr_html_()
+
+
+def test_pictures_are_written_where_their_ending_says(tmp_path: Path) -> None:
+    frontier = shardwise.frontier(VGG, V100, 2)
+    for name, start in (("f.svg", b"<?xml"), ("f.png", b"\x89PNG"), ("f.html", b"<!doctype html>")):
+        frontier.plot(tmp_path / name)
+        assert (tmp_path / name).read_bytes().lower().startswith(start.lower())
+    with pytest.raises(BadInput):
+        frontier.plot(tmp_path / "f.gif")
+
+
+def test_rows_as_pandas_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    frontier = shardwise.frontier(VGG, V100, 2)
+    frame = frontier.to_pandas()
+    assert len(frame) == len(frontier.points)
+    assert list(frame["time_s"]) == [point.time_s for point in frontier.points]
+    plan = shardwise.plan(VGG, V100, 2)
+    assert set(plan.to_pandas()["name"]) <= set(plan.order)
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(BadInput, match="pip install pandas"):
+        frontier.to_pandas()
+
+
+def test_options_are_named_or_given_whole() -> None:
+    with pytest.raises(BadInput, match="unknown option"):
+        shardwise.frontier(VGG, V100, 2, colour="red")
+    with pytest.raises(BadInput, match="exclude"):
+        shardwise.frontier(VGG, V100, 2, Options(), zero=(0,))
+
+
+def test_text_in_a_table_is_escaped() -> None:
+    plan = shardwise.plan(VGG, V100, 2)
+    wild = msgspec.structs.replace(plan, graph_name="<script>")
+    assert isinstance(wild, Plan) and isinstance(wild.explain(), Explanation)
+    assert "<script>" not in wild._repr_html_()
+
+
+def test_what_is_not_a_model_is_refused() -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(CaptureError, match="int is not a model"):
+        shardwise.capture(3)
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")
+def test_the_notebook_runs_and_every_shown_value_has_a_picture_or_table() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("pandas")
+    names: dict[str, Any] = {}
+    shown = 0
+    cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
+    for cell in cells:
+        if cell["cell_type"] != "code":
+            continue
+        assert cell["outputs"] == []
+        tree = ast.parse("".join(cell["source"]))
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "notebook", "exec"), names)
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), "notebook", "eval"), names)
+            assert "<" in value._repr_html_()
+            shown += 1
+    assert shown == 4

@@ -1,0 +1,138 @@
+"""Every file, module and section that a comment, a docstring or a page names is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CODE = (
+    "shardwise",
+    "service",
+    "worker",
+    "agent",
+    "migrations",
+    "tools",
+    "solver",
+    "deploy",
+    "harness",
+)
+TEXTS = ("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", ".importlinter")
+BUILT = {
+    f"docs/reference/{name}.md"
+    for name in ("agent-settings", "cli", "http", "metrics", "python", "settings")
+}
+"""What `make reference` writes; tests/unit/service/test_reference_pages.py holds the list."""
+
+ELSEWHERE = {
+    "adaptdl_sched/policy/pollux.py",
+    "create_configs.py",
+    "doc/PERFORMANCE.md",
+    "docs/performance.md",
+    "scheduler/utils.py",
+    "site/content/en/docs/tasks/run/jobs.md",
+    "sky/admin_policy.py",
+    "template/base_config.py",
+}
+"""Files of other projects, named as sources."""
+
+EXAMPLES = {
+    "file.py",
+    "m.py",
+    "mylib/__init__.py",
+    "mylib/shardwise_operators.py",
+    "net.py",
+    "receiver.py",
+    "train.py",
+}
+"""Files that a reader would write."""
+
+NO_MODULES = {
+    "shardwise.commands",
+    "shardwise.expert_linear.default",
+    "shardwise.operators",
+    "shardwise.run",
+    "shardwise.selective_scan.default",
+}
+"""Groups of entry points, operators, an agent's entry point."""
+
+FILE = re.compile(
+    r"(?<![\w/.:$}{*<>~\\-])((?:\.\./)*[\w.-]+(?:/[\w.-]+)*\.(?:py|pyi|rs|md))(?![\w/*])"
+)
+MODULE = re.compile(
+    r"`(?:python (?:-P )?-m )?((?:shardwise|service|worker|agent|tools)(?:\.\w+)+)`"
+)
+SECTION = re.compile(r'docs/([\w-]+)\.md, "([^"]+)"')
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    """Returns every file of the repository."""
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return tuple(name for name in done.stdout.splitlines() if (ROOT / name).is_file())
+
+
+@cache
+def endings() -> frozenset[str]:
+    """Returns every path by which a file can be named: whole, or from any folder on."""
+    names = {*tracked(), *BUILT}
+    parts = [name.split("/") for name in names]
+    return frozenset("/".join(of[i:]) for of in parts for i in range(len(of)))
+
+
+FILES = sorted(
+    name
+    for name in tracked()
+    if name.startswith(tuple(f"{folder}/" for folder in CODE) + TEXTS)
+    and (Path(name).suffix in (".py", ".pyi", ".rs", ".md", ".toml", ".yml") or "." not in name[1:])
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_named_is_there(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    for match in FILE.finditer(text):
+        named = match[1].replace("../", "")
+        known = named in endings() or named in ELSEWHERE or named in EXAMPLES
+        assert known, f"{name}:{text.count(chr(10), 0, match.start()) + 1}: {match[1]}"
+    for match in MODULE.finditer(text):
+        assert match[1] in NO_MODULES or is_there(match[1]), f"{name}: {match[1]}"
+    for page, section in SECTION.findall(text):
+        headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / f"{page}.md").read_text(), re.M)
+        assert section in headings, f"{name}: {page}.md, {section}"
+
+
+def is_there(dotted: str) -> bool:
+    """Whether a dotted name is a module, or a name that its module defines or offers."""
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:count])
+        files = (path / "__init__.py", path.with_suffix(".py"), path.with_suffix(".pyi"))
+        if file := next((file for file in files if file.is_file()), None):
+            return count == len(parts) or parts[count] in names_of(file)
+    return False
+
+
+@cache
+def names_of(file: Path) -> frozenset[str]:
+    """Returns the names that a module defines or imports, late ones included."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return frozenset(found)
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(FILES) > 700
+    assert not is_there("shardwise.nothing") and is_there("shardwise.advise.plan")
