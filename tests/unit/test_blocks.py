@@ -124,7 +124,7 @@ def test_pictures_are_drawn(gpt2: Graph, tmp_path: Path, suffix: str) -> None:
 
 
 def test_another_kind_of_picture_is_refused(gpt2: Graph, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no kind of picture"):
+    with pytest.raises(BadInput, match="not a picture format"):
         plot_blocks(gpt2, str(tmp_path / "gpt2.pdf"))
 
 
