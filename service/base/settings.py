@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -384,8 +385,12 @@ def _check_webhooks(settings: Settings) -> None:
         )
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Returns whether an address or name is this host's own."""
+    """Returns whether an address or name is this host's own.
+
+    Remembered, since every request of a caller without a key names a host.
+    """
     import ipaddress
 
     if host == "localhost":

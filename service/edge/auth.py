@@ -29,6 +29,8 @@ from service.store.database import Database
 from service.store.keys import Principal, any_keys, is_key, local_principal, principal_of
 
 MAX_REMEMBERED = 10_000
+LONGEST_HOST = 253
+"""Characters of a host's name (RFC 1035, section 2.3.4, without the root)."""
 
 
 class Tokens(Protocol):
@@ -225,6 +227,8 @@ class Gate:
 
     def _is_own(self, host: str) -> bool:
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        if len(name) > LONGEST_HOST:
+            return False
         return is_loopback(name.lower()) or name.lower() in self._hosts
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 from starlette.datastructures import QueryParams
 
 from service.base.fair_slots import Gone
@@ -21,8 +22,7 @@ def _nobody_notes(principal: Principal) -> None:
     """Does nothing."""
 
 
-@dataclass(frozen=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who asks, as far as the call says it.
 
     `address` is what a caller without a key is counted by, `authorization` the header of that name

@@ -25,6 +25,8 @@ BASIC_PATHS = ("/v1/skypilot/policy",)
 Nowhere else, since a browser that was once given such a URL would send it along unasked.
 """
 IDEMPOTENCY_HEADER = "idempotency-key"
+_TENANT = TENANT_HEADER.encode()
+_SAID = frozenset((b"authorization", b"host", b"origin", _TENANT))
 
 
 def caller_of(request: Request) -> Caller:
@@ -33,17 +35,23 @@ def caller_of(request: Request) -> Caller:
     def admitted(principal: Principal) -> None:
         request.state.principal = principal
 
+    # Every request comes here: one pass over its headers, of which the first by a name counts.
+    said = {name: value for name, value in reversed(request.scope["headers"]) if name in _SAID}
     return Caller(
         address=address_of(request),
-        authorization=request.headers.get("authorization"),
-        tenant=request.headers.get(TENANT_HEADER),
-        host=request.headers.get("host", ""),
-        origin=request.headers.get("origin"),
+        authorization=_text(said.get(b"authorization")),
+        tenant=_text(said.get(_TENANT)),
+        host=said.get(b"host", b"").decode("latin-1"),
+        origin=_text(said.get(b"origin")),
         changes=request.method not in ("GET", "HEAD"),
         takes_basic=request.scope["path"] in BASIC_PATHS,
         signed_in=carried(request),
         admitted=admitted,
     )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")
 
 
 def call_of(request: Request) -> Call:

@@ -8,7 +8,7 @@ by a session goes along with the call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -40,8 +40,10 @@ def page_caller(request: Request, key: str | None = None) -> Caller:
     if key is None and caller.signed_in is None:
         key = presented_key(request)
     elif key is not None:
-        caller = replace(caller, signed_in=None)
-    return caller if key is None else replace(caller, authorization=f"Bearer {key}")
+        caller = msgspec.structs.replace(caller, signed_in=None)
+    if key is None:
+        return caller
+    return msgspec.structs.replace(caller, authorization=f"Bearer {key}")
 
 
 def page_call(
