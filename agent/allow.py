@@ -31,7 +31,7 @@ BUILT_IN = {
         BUILT_IN_ARGUMENTS,
     ),
 }
-"""Always allowed. `-P`: what lies in the working directory is not imported in their place."""
+"""Always allowed. `-P`: nothing in the working directory is imported in their place."""
 
 
 class Refused(ShardwiseError):
@@ -40,7 +40,7 @@ class Refused(ShardwiseError):
 
 @dataclass(frozen=True)
 class Program:
-    """What each rank is: an argument list, its own variables, its working directory."""
+    """What each rank runs: an argument list, its own variables, its working directory."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -60,7 +60,7 @@ def program_of(assignment: Assignment, config: Config, own: Mapping[str, str]) -
     for index, argument in enumerate(assignment.arguments):
         pattern = entry.allow_arguments
         if pattern is not None and not pattern.fullmatch(argument):
-            raise Refused(f"arguments[{index}] is not what {entry.name!r} allows on this host")
+            raise Refused(f"arguments[{index}] is not allowed for {entry.name!r} on this host")
     inherited = {name: own[name] for name in config.inherit if name in own}
     return Program(
         command=(_interpreter(entry.command[0]), *entry.command[1:], *assignment.arguments),
@@ -76,32 +76,32 @@ def program_of(assignment: Assignment, config: Config, own: Mapping[str, str]) -
 
 
 def _interpreter(command: str) -> str:
-    """`python` is the agent's own: the one in which torch and shardwise are known to be."""
+    """Returns the agent's own interpreter for `python`: torch and shardwise are installed in it."""
     return sys.executable if command in ("python", "python3") else command
 
 
 def _wished(assignment: Assignment, config: Config) -> dict[str, str]:
     for name in assignment.environment:
         if REFUSED.fullmatch(name):
-            raise Refused(f"environment: {name} is never a launch's to set")
+            raise Refused(f"environment: {name} cannot be set by a launch")
         if name not in config.environment:
-            raise Refused(f"environment: {name} is not among those allowed on this host")
+            raise Refused(f"environment: {name} is not allowed on this host")
     return assignment.environment
 
 
 def _directory(entry: EntryPoint) -> Path | None:
     if not entry.directory:
         return None
-    found = Path(entry.directory)
-    if not found.is_dir():
+    directory = Path(entry.directory)
+    if not directory.is_dir():
         raise Refused(f"the directory of {entry.name!r} is missing on this host")
-    return found
+    return directory
 
 
 def _stricter(asked: float, allowed: float, field: str) -> float:
     """Returns the limit in force, 0 for none.
 
-    More than the host allows is refused, not cut in silence.
+    More than the host allows is refused, not silently lowered.
     """
     if allowed and asked > allowed:
         raise Refused(f"{field}: {asked:g} asked, this host allows {allowed:g}")

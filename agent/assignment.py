@@ -12,7 +12,7 @@ from shardwise.errors import BadInput
 MOST_ARGUMENTS = 256
 LONGEST_ARGUMENT_BYTES = 16 * 2**10
 ALL_ARGUMENTS_BYTES = 96 * 2**10
-"""Below what Linux takes of one argument (128 KiB), and far below what it takes of all."""
+"""Below Linux's limit for one argument (128 KiB), and far below its limit for all of them."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Assignment:
-    """This agent's part of a launch. A limit of 0 is none beside the agent's own."""
+    """This agent's part of a launch. With a limit of 0 only the agent's own applies."""
 
     id: str
     launch: str
@@ -57,7 +57,7 @@ def read_assignment(document: Any) -> Assignment:
     refused by name.
     """
     if not isinstance(document, dict):
-        raise BadInput("no object", field="assignment")
+        raise BadInput("expected a JSON object", field="assignment")
     nodes = _whole(document, "nodes", 1, 65536)
     return Assignment(
         id=safe_name(document.get("id"), "id"),
@@ -81,7 +81,7 @@ def read_assignment(document: Any) -> Assignment:
 def _text(document: dict[str, Any], field: str) -> str:
     value = document.get(field)
     if not isinstance(value, str) or not value or "\0" in value or len(value) > 4096:
-        raise BadInput("missing or no text", field=field)
+        raise BadInput("missing or not a string", field=field)
     return value
 
 
@@ -103,7 +103,7 @@ def _limit(document: dict[str, Any], field: str) -> Any:
 
 def _arguments(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise BadInput("not all are texts", field="arguments", expected="a list of texts")
+        raise BadInput("not a list of strings", field="arguments", expected="a list of strings")
     if len(value) > MOST_ARGUMENTS:
         raise BadInput(f"{len(value)}", field="arguments", expected=f"at most {MOST_ARGUMENTS}")
     total = 0
@@ -121,11 +121,13 @@ def _arguments(value: Any) -> tuple[str, ...]:
 
 def _environment(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > MOST_ARGUMENTS:
-        raise BadInput("no object", field="environment", expected="names with texts")
+        raise BadInput(
+            "not an object, or too large", field="environment", expected="names and their strings"
+        )
     for name, text in value.items():
         variable_name(name, "environment")
         if not isinstance(text, str):
-            raise BadInput("no text", field=f"environment.{name}")
+            raise BadInput("not a string", field=f"environment.{name}")
         if _encoded_size(text, f"environment.{name}") > LONGEST_ARGUMENT_BYTES:
             raise BadInput("too long", field=f"environment.{name}")
     return dict(value)
@@ -133,11 +135,11 @@ def _environment(value: Any) -> dict[str, str]:
 
 def _encoded_size(text: str, field: str) -> int:
     if "\0" in text:
-        raise BadInput("holds a NUL", field=field)
+        raise BadInput("contains a NUL character", field=field)
     try:
         return len(text.encode("utf-8"))
     except UnicodeEncodeError:
-        raise BadInput("holds half a character", field=field) from None
+        raise BadInput("contains an unpaired surrogate", field=field) from None
 
 
 def _rendezvous(value: Any) -> Rendezvous:

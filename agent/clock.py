@@ -6,12 +6,12 @@ import time
 
 
 def now_s() -> float:
-    """Returns seconds that no change of the wall clock moves.
+    """Returns seconds on a clock that changes of the wall clock do not move.
 
     A suspended host's sleep counts (Linux).
 
-    CLOCK_MONOTONIC stands still while a host sleeps: its agent would wake with leases that the
-    service has long given up.
+    CLOCK_MONOTONIC stops while a host sleeps: its agent would wake with leases that the service
+    gave up long ago.
     """
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)

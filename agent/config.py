@@ -1,6 +1,6 @@
 """agent.toml: what the host's administrator allows.
 
-Each field has its text here; docs/reference/agent-settings.md is made of them
+Each field has its text here; docs/reference/agent-settings.md is made from them
 (tools/reference/agent_settings.py).
 """
 
@@ -34,8 +34,8 @@ REFUSED = re.compile(
 and run, or they are what the agent and torchrun tell the ranks."""
 
 
-def told(default: Any, text: str) -> Any:
-    """Returns a field of the configuration with what the documentation says of it."""
+def setting(default: Any, text: str) -> Any:
+    """Returns a field of the configuration with its text in the documentation."""
     return field(default=default, metadata={"text": text})
 
 
@@ -51,7 +51,7 @@ class EntryPoint:
             "searched in PATH, paths are absolute."
         }
     )
-    description: str = told("", "Shown in the inventory.")
+    description: str = setting("", "Shown in the inventory.")
     allow_arguments: re.Pattern[str] | None = field(
         default=None,
         metadata={
@@ -59,19 +59,19 @@ class EntryPoint:
             "match in full."
         },
     )
-    directory: str = told("", "Where it is started; empty: the launch's run folder.")
+    directory: str = setting("", "Where it is started; empty: the launch's run folder.")
 
 
 @dataclass(frozen=True)
 class LogLimits:
-    """What is kept of what ranks print, in bytes."""
+    """How much of the ranks' output is kept, in bytes."""
 
-    line_bytes: int = told(4096, "Kept of a line; 80 to 4096.")
-    rank_bytes: int = told(
+    line_bytes: int = setting(4096, "Kept of one line; 80 to 4096.")
+    rank_bytes: int = setting(
         16 * 2**20,
         "Kept of a rank; beyond it lines are counted, and the last 100 of each stream kept.",
     )
-    total_bytes: int = told(64 * 2**20, "Kept of a launch; beyond it as for a rank.")
+    total_bytes: int = setting(64 * 2**20, "Kept of a launch; beyond it as for a rank.")
 
 
 @dataclass(frozen=True)
@@ -79,44 +79,44 @@ class Config:
     """The agent's configuration. Sizes are bytes, `_s` seconds."""
 
     entry_points: dict[str, EntryPoint] = field(default_factory=dict)
-    environment: frozenset[str] = told(
+    environment: frozenset[str] = setting(
         frozenset({"OMP_NUM_THREADS", "NCCL_DEBUG"}), "Variables that a launch may set."
     )
-    inherit: tuple[str, ...] = told(
+    inherit: tuple[str, ...] = setting(
         INHERITED, "Variables of the agent that launches see; all others are hidden from them."
     )
-    slots: int = told(
+    slots: int = setting(
         0,
         "Ranks at the same time, each with a GPU where there are some; 0: one per GPU, without "
         "GPUs one per CPU.",
     )
-    ports: tuple[int, int] = told(
+    ports: tuple[int, int] = setting(
         (29500, 29599),
         "First and last port of those where ranks meet, if this host is the first of a launch.",
     )
-    addresses: tuple[str, ...] = told(
+    addresses: tuple[str, ...] = setting(
         (),
         "Where ranks of other hosts look for this one, the first; empty: all but loopback and "
         "link-local.",
     )
-    memory_limit_bytes: int = told(
+    memory_limit_bytes: int = setting(
         0, "Most memory of a launch here; also its own limit if it asks for none; 0: no limit."
     )
-    time_limit_s: float = told(
+    time_limit_s: float = setting(
         86400.0, "Longest launch; also its own limit if it asks for none; 0: no limit."
     )
-    file_limit_bytes: int = told(
+    file_limit_bytes: int = setting(
         0, "Largest file that a rank may write (RLIMIT_FSIZE); 0: no limit."
     )
-    stop_grace_s: float = told(30.0, "From SIGTERM to SIGKILL.")
-    kill_wait_s: float = told(
+    stop_grace_s: float = setting(30.0, "From SIGTERM to SIGKILL.")
+    kill_wait_s: float = setting(
         10.0, "From SIGKILL until the host is drained for a process that does not die."
     )
-    spool_bytes: int = told(
+    spool_bytes: int = setting(
         256 * 2**20, "Reports that wait for the service; beyond it the oldest log lines go."
     )
-    keep_runs_s: float = told(7 * 86400.0, "How long run folders are kept.")
-    cgroup: str = told(
+    keep_runs_s: float = setting(7 * 86400.0, "How long run folders are kept.")
+    cgroup: str = setting(
         "auto",
         "`auto`: below the agent's own; `off`; or the folder of a cgroup v2 that is the agent's "
         "to divide.",
@@ -137,7 +137,7 @@ def load_config(path: str | os.PathLike[str] | None) -> Config:
     except OSError as error:
         raise BadInput((error.strerror or str(error)).lower(), file=name) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"no TOML: {error}", file=name) from None
+        raise BadInput(f"not valid TOML: {error}", file=name) from None
     try:
         return _read(Fields(document))
     except BadInput as error:
@@ -193,7 +193,7 @@ def _environment(names: tuple[str, ...]) -> frozenset[str]:
     for name in names:
         if REFUSED.fullmatch(variable_name(name, "environment")):
             raise BadInput(
-                f"{name} is never a launch's to set",
+                f"{name} cannot be set by a launch",
                 field="environment",
                 expected="`inherit`, if the launches are to see the agent's own value",
             )
@@ -249,4 +249,4 @@ def _arguments(table: Fields) -> re.Pattern[str] | None:
     try:
         return re.compile(wish)
     except re.error as error:
-        raise BadInput(f"no regular expression: {error}", field=path) from None
+        raise BadInput(f"not a regular expression: {error}", field=path) from None

@@ -1,4 +1,5 @@
-"""The agent at work: one thread beats, one asks for work, one ships reports, one per job.
+"""The agent at work: one thread sends heartbeats, one asks for work,
+one ships reports, one per job.
 
 The main thread watches the lease: when no heartbeat has succeeded for `lease_s`, every job is
 stopped, whatever hangs elsewhere.
@@ -36,20 +37,20 @@ INVENTORY_S = 30.0
 HOUSEKEEPING_S = 600.0
 LAST_SHIPPING_S = 10.0
 ACCEPTED_KEPT = 1000
-"""Assignments that are known when they are handed out once more, running or ended."""
+"""Assignments, running or ended, that are recognised when they are handed out again."""
 REVOKED_AFTER = 3
 """Heartbeats in a row whose key is refused before the agent believes it."""
 
 
 class Agent:
-    """An enrolled agent. `run` works until it is told to stop."""
+    """An enrolled agent. `run` works until the agent is asked to stop."""
 
     def __init__(self, identity: Identity, host: Host) -> None:
         self.identity = identity
         self.host = host
         self.stopping = threading.Event()
-        self.told = False
-        """What a signal handler sets: in a handler an Event's own lock may be held already."""
+        self.stop_requested = False
+        """Set by a signal handler, in which an Event's own lock may be held already."""
         self.exit_status = 0
         self._removed = False
         self._boot = str(uuid.uuid4())
@@ -73,7 +74,7 @@ class Agent:
         return Service(self.identity.server, self.identity.key, self.identity.id)
 
     def run(self) -> int:
-        """Sweeps, work, stop in order; the exit status."""
+        """Sweeps, works, then stops in order. Returns the exit status."""
         host = self.host
         wait_s = host.config.kill_wait_s
         self._undead = sweep(host.data.jobs, host.spool, host.agent_id, host.scope_parent, wait_s)
@@ -97,7 +98,7 @@ class Agent:
     def _watch(self) -> None:
         cleaned = now_s()
         while not self.stopping.wait(LOOK_S):
-            if self.told:
+            if self.stop_requested:
                 self.stop()
             self._look_after_jobs()
             if now_s() - cleaned > HOUSEKEEPING_S:
@@ -105,7 +106,7 @@ class Agent:
                 self.host.data.remove_old_runs(self.host.config.keep_runs_s, set(self._jobs))
 
     def _look_after_jobs(self) -> None:
-        """Stops jobs without a lease; let go of those that have ended."""
+        """Stops jobs without a lease and removes those that have ended."""
         silent_s = now_s() - self._renewed_at
         if silent_s > self._lease_s:
             if self._lease_held:
@@ -126,7 +127,7 @@ class Agent:
                 job.stop(state, reason)
 
     def _wind_up(self) -> None:
-        """Jobs are stopped and what is spooled is shipped, as far as it goes."""
+        """Stops the jobs and ships what is spooled, as far as time allows."""
         config = self.host.config
         until = now_s() + config.stop_grace_s + 2 * config.kill_wait_s + 5.0
         while self._jobs and now_s() < until:
@@ -150,7 +151,8 @@ class Agent:
                     log.warning("no heartbeat: %s", error)
                 except Refusal as error:
                     log.error("heartbeat refused: %s", error)
-                    refused += error.of_the_agent
+                    if error.of_the_agent:
+                        refused += 1
                     if refused >= REVOKED_AFTER:
                         self._revoked()
                         return
@@ -162,15 +164,15 @@ class Agent:
         self._look_at_host()
         document = self._heartbeat()
         timeout_s = max(1.0, min(self._heartbeat_s * 2, self._lease_s / 3))
-        answer = service.heartbeat(document, timeout_s)
+        reply = service.heartbeat(document, timeout_s)
         # Counted from when it was sent: the service cannot have renewed it earlier than that.
         self._renewed_at = started
         self._lease_held = True
-        lease_s = answer.get("lease_s")
+        lease_s = reply.get("lease_s")
         if isinstance(lease_s, int | float) and lease_s > 0:
             self._lease_s = float(lease_s)
-        self._inventory_known = "" if answer.get("inventory_wanted") else document["inventory_hash"]
-        for assignment in answer.get("stop") or []:
+        self._inventory_known = "" if reply.get("inventory_wanted") else document["inventory_hash"]
+        for assignment in reply.get("stop") or []:
             entry = self._jobs.get(assignment)
             if entry is not None and entry[0].is_alive():
                 entry[0].stop("stopped", "the service has ended it")
@@ -210,7 +212,7 @@ class Agent:
             self._inventory = inventory(self.host.config, own)
 
     def _trouble(self) -> str:
-        """Returns why no work is taken; empty when it is."""
+        """Returns why no work is accepted, or an empty string."""
         undead = {process.pid for process in self._undead}
         for job, _ in list(self._jobs.values()):
             if not job.is_alive():
@@ -292,11 +294,11 @@ class Agent:
 
 
 def run_agent(identity: Identity, host: Host) -> int:
-    """Runs the agent until SIGTERM or SIGINT; 0, or 2 when the service has removed it."""
+    """Runs the agent until SIGTERM or SIGINT. Returns 0, or 2 if the service has removed it."""
     agent = Agent(identity, host)
 
-    def told(number: int, _: object) -> None:
-        agent.told = True
+    def request_stop(number: int, _: object) -> None:
+        agent.stop_requested = True
 
     def broken(arguments: threading.ExceptHookArgs) -> None:
         name = arguments.thread.name if arguments.thread else "a thread"
@@ -311,7 +313,7 @@ def run_agent(identity: Identity, host: Host) -> int:
         )
         agent.stop(1)
 
-    signal.signal(signal.SIGTERM, told)
-    signal.signal(signal.SIGINT, told)
+    signal.signal(signal.SIGTERM, request_stop)
+    signal.signal(signal.SIGINT, request_stop)
     threading.excepthook = broken
     return agent.run()

@@ -61,7 +61,7 @@ class DataDir:
         os.close(self._lock)
 
     def run_folder(self, assignment: str) -> Path:
-        """Returns the folder of an assignment, made anew with its report/ inside."""
+        """Creates the folder of an assignment, empty but for report/, and returns it."""
         folder = self.runs / assignment
         if folder.exists():
             shutil.rmtree(folder)

@@ -15,8 +15,8 @@ NVLINKS = 18
 def devices(own_pids: set[int]) -> list[dict[str, Any]]:
     """Returns one object per device; empty where there is no GPU, no driver or no NVML.
 
-    `used_by_others`: a process computes there that is not in `own_pids`. In a container NVML may
-    show no processes at all; then nothing is known to use it.
+    `used_by_others`: a process that is not in `own_pids` computes there. In a container NVML may
+    show no processes at all; the device then counts as unused.
     """
     if not CONTROL.exists():
         return []
@@ -68,7 +68,7 @@ def _device(
 
 
 def _peers(nvml: Any, handle: Any, by_bus: dict[str, int], own: int, count: int) -> list[int]:
-    """Devices at the other ends of the links; behind an NVSwitch every other one is a peer."""
+    """Returns the devices at the other ends of the links; an NVSwitch makes all others peers."""
     peers: set[int] = set()
     for link in range(NVLINKS):
         try:
@@ -85,7 +85,7 @@ def _peers(nvml: Any, handle: Any, by_bus: dict[str, int], own: int, count: int)
 
 
 def _asked(nvml: Any, call: Any, handle: Any) -> Any:
-    """The answer, None where the device has no such thing."""
+    """Returns what NVML answers, or None if the device does not support the call."""
     try:
         return call(handle)
     except nvml.NVMLError:

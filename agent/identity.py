@@ -39,7 +39,10 @@ class Identity:
 
 
 def stored_identity(path: Path) -> Identity | None:
-    """The identity of an earlier start. Raises `BadInput` when it is broken or open to others."""
+    """Returns the identity of an earlier start, or None.
+
+    Raises `BadInput` when it is broken or readable by others.
+    """
     try:
         mode = path.stat().st_mode
         document = json.loads(path.read_bytes())
@@ -50,7 +53,7 @@ def stored_identity(path: Path) -> Identity | None:
     if mode & 0o077:
         raise BadInput("others may read it", file=str(path), expected="mode 600")
     if not isinstance(document, dict) or document.pop("schema", None) != SCHEMA:
-        raise BadInput("no identity", file=str(path), expected=SCHEMA)
+        raise BadInput("not an identity file", file=str(path), expected=SCHEMA)
     try:
         return Identity(**document)
     except TypeError:
@@ -71,7 +74,7 @@ def read_token(file: str | None, environment: Mapping[str, str]) -> str:
     try:
         token = Path(file).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "no text"
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise BadInput(reason.lower(), file=file, field="token_file") from None
     if not token:
         raise BadInput("empty", file=file, field="token_file")
@@ -79,25 +82,25 @@ def read_token(file: str | None, environment: Mapping[str, str]) -> str:
 
 
 def enrol(path: Path, server: str, token: str, name: str, inventory: dict[str, Any]) -> Identity:
-    """Enrols and keeps the identity in `path` (0600).
+    """Enrols and stores the identity in `path` (0600).
 
-    Raises `BadInput` when the token is refused, `Unreachable` when nobody answers for a minute.
-    The file is tried before the token is used up: a key that cannot be kept is lost.
+    Raises `BadInput` when the token is refused, `Unreachable` when there is no answer for a minute.
+    The file is tested before the token is used up: a key that cannot be stored is lost.
     """
     _try_file(path, inventory)
     with Service(server) as service:
-        answer = _ask(service, token, name, inventory)
+        enrolment = _ask(service, token, name, inventory)
     try:
         identity = Identity(
             server,
-            str(answer["id"]),
-            str(answer["key"]),
+            str(enrolment["id"]),
+            str(enrolment["key"]),
             name,
-            float(answer["lease_s"]),
-            float(answer["heartbeat_s"]),
+            float(enrolment["lease_s"]),
+            float(enrolment["heartbeat_s"]),
         )
     except (KeyError, TypeError, ValueError):
-        raise ShardwiseError(f"{server}: the answer to the enrolment is not understood") from None
+        raise ShardwiseError(f"{server}: cannot understand the answer to the enrolment") from None
     write_durably(path, json.dumps({"schema": SCHEMA, **asdict(identity)}).encode())
     log.info("enrolled", extra={"agent": identity.id})
     return identity

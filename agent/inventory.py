@@ -21,8 +21,8 @@ SCHEMA = "shardwise.inventory/1"
 
 
 def inventory(config: Config, own_pids: set[int]) -> dict[str, Any]:
-    """Returns the inventory document; `own_pids` are the agent's launches, on devices by right."""
-    found = devices(own_pids)
+    """Returns the inventory document; `own_pids` are the agent's launches."""
+    gpus = devices(own_pids)
     cpus = len(os.sched_getaffinity(0))
     entry_points = {**config.entry_points, **BUILT_IN}
     return {
@@ -36,13 +36,13 @@ def inventory(config: Config, own_pids: set[int]) -> dict[str, Any]:
         "shardwise": _version("shardwise"),
         "addresses": list(config.addresses) or own_addresses(),
         "ports": f"{config.ports[0]}-{config.ports[1]}",
-        "devices": found,
-        "cpu_only": not found,
+        "devices": gpus,
+        "cpu_only": not gpus,
         "entry_points": [
             {"name": entry.name, "description": entry.description}
             for _, entry in sorted(entry_points.items())
         ],
-        "slots": config.slots or len(found) or cpus,
+        "slots": config.slots or len(gpus) or cpus,
     }
 
 
@@ -53,7 +53,7 @@ def hash_of(document: dict[str, Any]) -> str:
 
 
 def own_addresses() -> list[str]:
-    """Addresses by which others may reach this host; loopback only where there is no other."""
+    """Returns addresses at which others may reach this host; loopback only if there is no other."""
     addresses = []
     for interface in psutil.net_if_addrs().values():
         for entry in interface:

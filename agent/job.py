@@ -37,7 +37,7 @@ LOOK_S = 0.2
 MEASURE_S = 1.0
 READS_AT_END = 256
 KEEPER_EXTRA_S = 2.0
-"""The keeper kills after the grace; so much later the agent does it itself."""
+"""The keeper kills after the grace period; the agent does so itself this much later."""
 
 LAUNCHER = "torchrun"
 """The stream of torchrun's own lines; they are reported with the first rank of the host."""
@@ -86,18 +86,18 @@ class Job(threading.Thread):
         self._selector = selectors.DefaultSelector()
         self._wish: End | None = None
         self._at_once = False
-        self._told_at: float | None = None
+        self._terminated_at: float | None = None
         self._peak_bytes = 0
 
     def stop(self, state: str, reason: str, at_once: bool = False) -> None:
-        """Asks for its end; the first who asks says how it is called. `at_once`: no SIGTERM."""
+        """Asks the job to end; the first caller's state and reason count. `at_once`: no SIGTERM."""
         if self._wish is None:
             log.info("stopping: %s", reason, extra={"assignment": self.assignment.id})
             self._wish = End(state, reason)
         self._at_once = self._at_once or at_once
 
     def run(self) -> None:
-        """From the folder to the report of the end."""
+        """Prepares, starts and watches the launch, and reports its end."""
         try:
             folder = self._prepare()
             keeper = self._start(folder)
@@ -208,7 +208,7 @@ class Job(threading.Thread):
                 self._press(clock)
 
     def _read(self, wait_s: float) -> bool:
-        """Reads what is there, waiting for it; False when there was nothing."""
+        """Waits for output and reads it. Returns False if there was none."""
         ready = self._selector.select(wait_s)
         for key, _ in ready:
             if not self._logs.read(key.fd) and self._logs.streams[key.fd].name == LAUNCHER:
@@ -224,18 +224,18 @@ class Job(threading.Thread):
             self.stop("failed", text, at_once=True)
 
     def _press(self, clock: float) -> None:
-        """SIGTERM once, by the keeper; SIGKILL when the grace is over, or at once."""
+        """Sends SIGTERM to the keeper once, and SIGKILL after the grace period, or at once."""
         grace_s = self._host.config.stop_grace_s + KEEPER_EXTRA_S
-        if self._told_at is None:
-            self._told_at = clock
+        if self._terminated_at is None:
+            self._terminated_at = clock
             assert self.members.keeper is not None
             send(self.members.keeper, signal.SIGTERM)
-        late_s = clock - self._told_at - grace_s
+        late_s = clock - self._terminated_at - grace_s
         if self._at_once or late_s > 0:
             self.members.kill(with_keeper=late_s > self._host.config.kill_wait_s)
 
     def _how_it_ended(self, code: int) -> End:
-        if self._wish is not None and self._told_at is not None:
+        if self._wish is not None and self._terminated_at is not None:
             return End(self._wish.state, self._wish.reason, code)
         if self._scope is not None and self._scope.out_of_memory():
             limit = self._program.memory_limit_bytes
@@ -249,11 +249,11 @@ class Job(threading.Thread):
             if not self._read(0):
                 break
         first = self.assignment.first_rank
-        found = failed_rank("\n".join(self._logs.last_lines(first, LAUNCHER)))
-        if found is None:
+        failure = failed_rank("\n".join(self._logs.last_lines(first, LAUNCHER)))
+        if failure is None:
             last = self._logs.last_line(first, LAUNCHER)
             return End("failed", f"torchrun ended with status {code}: {last}"[:1000], code)
-        local, rank_code = found
+        local, rank_code = failure
         rank = first + local
         how = f"ended with status {rank_code}"
         if rank_code < 0:
@@ -279,9 +279,9 @@ class Job(threading.Thread):
         fields = {"reason": end.reason, "exit_code": end.exit_code}
         if self._peak_bytes:
             fields["peak_rss_bytes"] = self._peak_bytes
-        told = {name: value for name, value in fields.items() if value not in (None, "")}
+        known = {name: value for name, value in fields.items() if value not in (None, "")}
         assignment = self.assignment
-        self._host.spool.put("state", assignment.id, assignment.token, state=end.state, **told)
+        self._host.spool.put("state", assignment.id, assignment.token, state=end.state, **known)
         self.state = end.state
         log.info("%s", end.state, extra={"assignment": assignment.id, "reason": end.reason})
 

@@ -3,9 +3,9 @@
     python -I -S agent/keeper.py SPEC COMMAND…
 
 It adopts what its descendants leave behind, so that a process which leaves its session, its parent
-and its environment is still found below it. Told to stop (SIGTERM), or when the agent dies, it
-sends SIGTERM to all of them and SIGKILL after `grace_s`. It ends when none is left, with the
-command's exit status (128 + signal number).
+and its environment is still found below it. On SIGTERM, or when the agent dies, it sends SIGTERM
+to all of them and SIGKILL after `grace_s`. It ends when none is left, with the command's exit
+status (128 + signal number).
 
 SPEC is JSON: `agent` (the parent's pid), `grace_s`, `file_bytes` (the largest file that may be
 written, or null), `scope` (the cgroup.procs to join, or null).
@@ -28,11 +28,11 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from agent.processes import Process, descendants, process_of, process_table, send
-from shardwise.child_process import adopt_orphans, end_with_parent, limit_process
+from shardwise.child_process import adopt_orphans, die_with_parent, limit_process
 
 OOM_SCORE = "500"
 STRAY_GRACE_S = 2.0
-"""What the command's leftovers get after the command itself has ended."""
+"""Grace for leftovers of the command after the command itself has ended."""
 
 
 class Keeper:
@@ -43,20 +43,20 @@ class Keeper:
         assert me is not None
         self._me = me
         self._grace_s = grace_s
-        self._told = False
+        self._terminating = False
         self._kill_at: float | None = None
         self._status: int | None = None
         self._command = 0
 
     def run(self, command: list[str]) -> int:
-        """Starts the command and stays until nothing is left of it."""
+        """Starts the command, waits until nothing is left of it, and returns the exit status."""
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._tell)
+        signal.signal(signal.SIGTERM, self._terminate)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            end_with_us = partial(end_with_parent, os.getpid())
+            end_with_us = partial(die_with_parent, os.getpid())
             started = subprocess.Popen(command, preexec_fn=end_with_us)
         except OSError as error:
             print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
@@ -67,22 +67,22 @@ class Keeper:
             _drain(reader)
         return self._status if self._status is not None else 1
 
-    def _tell(self, *_: object) -> None:
-        self._told = True
+    def _terminate(self, *_: object) -> None:
+        self._terminating = True
 
     def _pause_s(self) -> float:
         return 1.0 if self._kill_at is None else 0.1
 
     def _finished(self) -> bool:
         self._reap()
-        if not self._told and self._status is None:
+        if not self._terminating and self._status is None:
             return False
         left = descendants(self._me, process_table())
         if not left:
             return self._status is not None
         now = time.monotonic()
         if self._kill_at is None:
-            self._kill_at = now + (self._grace_s if self._told else STRAY_GRACE_S)
+            self._kill_at = now + (self._grace_s if self._terminating else STRAY_GRACE_S)
             _send_all(left, signal.SIGTERM)
         elif now >= self._kill_at:
             _send_all(left, signal.SIGKILL)
@@ -115,13 +115,13 @@ def _drain(reader: int) -> None:
 
 
 def main() -> int:
-    """Keeps the command of the command line."""
+    """Runs the keeper on the command of the command line. Returns the exit status."""
     spec = json.loads(sys.argv[1])
     adopt_orphans()
-    end_with_parent(spec["agent"], told_by=signal.SIGTERM)
+    die_with_parent(spec["agent"], death_signal=signal.SIGTERM)
     if spec["scope"]:
         Path(spec["scope"]).write_text(str(os.getpid()))
-    # If the host runs out of memory, its kernel shall take a launch and not the agent.
+    # If the host runs out of memory, the kernel should kill a launch, not the agent.
     Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     limit_process(file_bytes=spec["file_bytes"])
     return Keeper(spec["grace_s"]).run(sys.argv[2:])

@@ -16,7 +16,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class Record:
-    """A launch: whose it is and its keeper (0, 0 before that is started)."""
+    """A launch: its assignment, its token and its keeper (0, 0 before the keeper is started)."""
 
     assignment: str
     token: str
@@ -41,17 +41,17 @@ def host_boot() -> str:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Keeps the record. Raises `OSError` when it cannot be kept: then nothing may be started."""
+    """Writes the record. Raises `OSError` if that fails: then nothing may be started."""
     write_durably(folder / f"{record.assignment}.json", json.dumps(asdict(record)).encode())
 
 
 def remove_record(folder: Path, assignment: str) -> None:
-    """The launch has ended and its end is spooled."""
+    """Removes the record of a launch that has ended and whose end is spooled."""
     (folder / f"{assignment}.json").unlink(missing_ok=True)
 
 
 def read_records(folder: Path) -> list[Record]:
-    """Returns what an earlier agent has left; a broken record is named in the log and removed."""
+    """Returns the records that an earlier agent left; a broken one is logged and removed."""
     records = []
     for path in sorted(folder.glob("*.json")):
         try:

@@ -29,29 +29,29 @@ class Members:
         self._seen: set[Process] = set()
 
     def resident_bytes(self) -> int:
-        """Returns memory that they hold now; remembers who they are."""
-        return resident_bytes(self._look())
+        """Returns the memory that they hold now, and remembers which processes they are."""
+        return resident_bytes(self._find())
 
     def pids(self) -> set[int]:
         """Their numbers when last looked at."""
         return {process.pid for process in self._seen}
 
     def left(self) -> set[Process]:
-        """Returns those that live, without the keeper."""
-        found = self._look() | marked(ASSIGNMENT_MARKER, self._assignment)
+        """Returns the living members, without the keeper."""
+        members = self._find() | marked(ASSIGNMENT_MARKER, self._assignment)
         if self._scope is not None:
-            found |= self._scope.processes()
-        return {process for process in found if process != self.keeper and is_alive(process)}
+            members |= self._scope.processes()
+        return {process for process in members if process != self.keeper and is_alive(process)}
 
     def kill(self, with_keeper: bool) -> None:
-        """SIGKILL to all; the keeper goes by itself when nobody is left, unless it is stuck."""
+        """Sends SIGKILL to all. The keeper ends by itself when none is left, unless it is stuck."""
         for process in self.left():
             send(process, signal.SIGKILL)
         if with_keeper and self.keeper is not None:
             send(self.keeper, signal.SIGKILL)
 
     def end(self, wait_s: float) -> bool:
-        """Kills what is left after the keeper; False when some do not die within `wait_s`."""
+        """Kills what the keeper left. Returns False if some do not die within `wait_s`."""
         until = time.monotonic() + wait_s
         while left := self.left():
             if time.monotonic() > until:
@@ -62,7 +62,7 @@ class Members:
         self._seen = set()
         return True
 
-    def _look(self) -> set[Process]:
+    def _find(self) -> set[Process]:
         if self.keeper is not None:
             # A new set each time: other threads look at the old one.
             self._seen = self._seen | descendants(self.keeper, process_table())

@@ -12,7 +12,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 def safe_name(value: Any, field: str) -> str:
-    """`value`, if it is one harmless part of a path.
+    """Returns `value` if it is one harmless part of a path.
 
     Raises `BadInput` for anything with a slash, a leading dot or dash, or blanks.
     """
@@ -24,10 +24,10 @@ def safe_name(value: Any, field: str) -> str:
 
 
 def variable_name(value: Any, field: str) -> str:
-    """`value`, if it names an environment variable."""
+    """Returns `value` if it may name an environment variable."""
     if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
         raise BadInput(
-            f"{_shown(value)} names no variable", field=field, expected="letters, digits, _"
+            f"{_shown(value)} is not a variable name", field=field, expected="letters, digits, _"
         )
     return value
 

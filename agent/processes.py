@@ -1,7 +1,7 @@
-"""Processes of this host, as /proc shows them: who descends from whom, who carries which marker.
+"""Processes of this host, as /proc shows them: their descendants and their markers.
 
 Standard library only: the keeper (agent/keeper.py) reads it at every start of a launch.
-A process is its number and its start time, because numbers are used again: a signal goes through
+A process is its number and its start time, because numbers are reused: a signal goes through
 a pidfd, opened before the start time is compared, so that it can reach no other process.
 """
 
@@ -34,12 +34,12 @@ class Status:
 
 
 def status_of(pid: int) -> Status | None:
-    """Returns what /proc/PID/stat says, None when there is no such process."""
+    """Returns what /proc/PID/stat says, or None if there is no such process."""
     try:
         text = (PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return None
-    # The name stands in brackets and may hold brackets and blanks itself.
+    # The name is in brackets and may contain brackets and blanks itself.
     fields = text.rpartition(b")")[2].split()
     if len(fields) < 20:
         return None
@@ -48,8 +48,8 @@ def status_of(pid: int) -> Status | None:
 
 def process_table() -> dict[int, Status]:
     """Returns every process of the host."""
-    found = (status_of(int(item.name)) for item in PROC.iterdir() if item.name.isdecimal())
-    return {status.process.pid: status for status in found if status is not None}
+    statuses = (status_of(int(item.name)) for item in PROC.iterdir() if item.name.isdecimal())
+    return {status.process.pid: status for status in statuses if status is not None}
 
 
 def process_of(pid: int) -> Process | None:
@@ -65,20 +65,20 @@ def is_alive(process: Process) -> bool:
 
 
 def descendants(root: Process, table: Mapping[int, Status]) -> set[Process]:
-    """Children of `root` and theirs, without `root` and without those that ended."""
+    """Returns the living descendants of `root`, without `root` itself."""
     if root.pid not in table or table[root.pid].process != root:
         return set()
     children: dict[int, list[Status]] = {}
     for status in table.values():
         children.setdefault(status.parent, []).append(status)
-    found: set[Process] = set()
+    below: set[Process] = set()
     todo = [root.pid]
     while todo:
         for status in children.get(todo.pop(), ()):
             todo.append(status.process.pid)
             if status.state not in "ZX":
-                found.add(status.process)
-    return found
+                below.add(status.process)
+    return below
 
 
 def environment_of(pid: int) -> dict[bytes, bytes]:
@@ -94,11 +94,11 @@ def environment_of(pid: int) -> dict[bytes, bytes]:
 def marked(name: str, value: str) -> set[Process]:
     """Returns the living processes that were started with `name`=`value`."""
     wanted = f"{name}={value}".encode()
-    found = set()
+    carriers = set()
     for pid, status in process_table().items():
         if status.state not in "ZX" and _carries(pid, wanted):
-            found.add(status.process)
-    return found
+            carriers.add(status.process)
+    return carriers
 
 
 def _carries(pid: int, wanted: bytes) -> bool:
@@ -109,7 +109,7 @@ def _carries(pid: int, wanted: bytes) -> bool:
 
 
 def send(process: Process, number: signal.Signals) -> bool:
-    """Signal exactly this process; False when it is gone or not ours to signal."""
+    """Signals exactly this process. Returns False if it is gone or may not be signalled."""
     try:
         handle = os.pidfd_open(process.pid)
     except OSError:
@@ -126,7 +126,7 @@ def send(process: Process, number: signal.Signals) -> bool:
 
 
 def resident_bytes(processes: Iterable[Process]) -> int:
-    """Returns memory that they hold themselves: anonymous and shared pages, not those of files."""
+    """Returns the memory of the processes: anonymous and shared pages, not those of files."""
     total = 0
     for process in processes:
         try:

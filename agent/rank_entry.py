@@ -15,14 +15,14 @@ if __name__ == "__main__":
     # Run by path with -I -S: neither the working directory nor PYTHONPATH is believed.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # noqa: PTH120
 
-from shardwise.child_process import end_with_parent
+from shardwise.child_process import die_with_parent
 
 
 def main() -> None:
-    """Join, then become the command; exits with 127 where that is impossible."""
+    """Joins the pipes, then becomes the command; exits with an error if that is impossible."""
     folder, command = sys.argv[1], sys.argv[2:]
-    # torchelastic asks for no such bond: a killed torchrun would leave its ranks behind.
-    end_with_parent()
+    # torchelastic does not do this: a killed torchrun would leave its ranks behind.
+    die_with_parent()
     rank = int(os.environ["LOCAL_RANK"])
     for number, stream in ((1, "stdout"), (2, "stderr")):
         handle = os.open(os.path.join(folder, f"{rank}.{stream}"), os.O_WRONLY)  # noqa: PTH118

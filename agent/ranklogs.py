@@ -1,6 +1,6 @@
 """What ranks print: read from pipes, cut into lines, bounded, handed over as log reports.
 
-Three bounds (agent.toml, [logs]): bytes of a line (what is beyond is cut, and said), of a rank, of
+Three bounds (agent.toml, [logs]): bytes of a line (a longer one is cut, with a note), of a rank, of
 the whole launch. Beyond the last two lines are counted and dropped, except the newest: the end of
 a log says why a rank failed, so the last `TAIL_LINES` are handed over at the end.
 """
@@ -29,7 +29,7 @@ class Budget:
     left: int
 
     def take(self, size: int) -> bool:
-        """Returns whether `size` still fits; then it is taken."""
+        """Takes `size` if it still fits. Returns whether it did."""
         if size > self.left:
             self.left = 0
             return False
@@ -71,7 +71,7 @@ class LogStream:
     def _end_line(self) -> None:
         text = bytes(self._partial).decode("utf-8", "replace").rstrip("\r").replace("\0", "\ufffd")
         note = f" [{self._cut} bytes cut]" if self._cut else ""
-        # What is no UTF-8 takes three bytes for each of its own.
+        # A byte that is not UTF-8 becomes three bytes.
         text = _within(text, self.line_bytes - len(note)) + note
         self._partial.clear()
         self._cut = 0
@@ -95,7 +95,7 @@ class LogStream:
             self._pending, self._pending_bytes = [], 0
 
     def close(self) -> None:
-        """The stream has ended: the last lines, and how many were dropped before them."""
+        """Hands over the last lines of an ended stream, and how many were dropped before them."""
         if self._partial or self._cut:
             self._end_line()
         self.flush()
@@ -130,7 +130,7 @@ class RankLogs:
         )
 
     def read(self, handle: int) -> bool:
-        """Reads once; False when there is nothing (or, of a pipe, nobody) left."""
+        """Reads once. Returns False if there is nothing to read, or a pipe has no writer left."""
         try:
             data = os.read(handle, READ_BYTES)
         except BlockingIOError:
@@ -144,7 +144,7 @@ class RankLogs:
             stream.flush()
 
     def close(self) -> None:
-        """Reads what is left, hand it over, close the pipes."""
+        """Reads what is left, hands it over and closes the pipes."""
         for handle, stream in self.streams.items():
             # Bounded: a process that cannot be killed may go on writing.
             for _ in range(64):

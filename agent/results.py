@@ -18,7 +18,7 @@ Version = tuple[int, int, int]
 
 
 class Results:
-    """The report/ folder of one launch. A file is a stranger's: no link, bounded, JSON."""
+    """The report/ folder of one launch. Files are untrusted: no links, bounded size, JSON only."""
 
     def __init__(self, folder: Path, emit: Callable[[str, dict[str, Any]], None]) -> None:
         self._folder = folder
@@ -29,7 +29,7 @@ class Results:
         """Names with the reason, for the launch's state."""
 
     def collect(self) -> None:
-        """Hands over what is new; a file that was replaced is new again."""
+        """Hands over new files; a file that was replaced counts as new."""
         try:
             names = sorted(os.listdir(self._folder))  # noqa: PTH208
         except OSError:

@@ -1,4 +1,4 @@
-"""A cgroup v2 of its own for each launch, where the host lets the agent make one.
+"""A cgroup v2 of its own for each launch, where the host lets the agent create one.
 
 It finds and kills every process of a launch whatever that process does to itself, and bounds
 memory where the controller is there. Without it the keeper and the marker in the environment do.
@@ -26,11 +26,11 @@ class Scope:
 
     @property
     def procs(self) -> Path:
-        """The file that a process joins by."""
+        """The file through which a process joins."""
         return self.path / "cgroup.procs"
 
     def processes(self) -> set[Process]:
-        """Returns who is inside."""
+        """Returns the processes inside."""
         try:
             pids = self.procs.read_text().split()
         except OSError:
@@ -38,14 +38,14 @@ class Scope:
         return {process for pid in pids if (process := process_of(int(pid)))}
 
     def kill(self) -> None:
-        """SIGKILL to all inside, at once (Linux 5.14)."""
+        """Sends SIGKILL to all processes inside, at once (Linux 5.14)."""
         try:
             (self.path / "cgroup.kill").write_text("1")
         except OSError as error:
             log.debug("no cgroup.kill: %s", error)
 
     def out_of_memory(self) -> bool:
-        """Returns whether the kernel has killed for the memory limit."""
+        """Returns whether the kernel has killed a process for the memory limit."""
         try:
             lines = (self.path / "memory.events").read_text().splitlines()
         except OSError:
@@ -53,7 +53,7 @@ class Scope:
         return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
 
     def remove(self) -> bool:
-        """Removes it; False while something is inside."""
+        """Removes it. Returns False if a process is still inside."""
         until = time.monotonic() + REMOVE_TRIES_S
         while True:
             try:
@@ -69,7 +69,7 @@ class Scope:
 
 
 def parent_folder(setting: str) -> Path | None:
-    """Returns the cgroup v2 under which scopes are made.
+    """Returns the cgroup v2 under which scopes are created.
 
     `setting` is the configuration's `cgroup`.
     """
@@ -92,7 +92,7 @@ def parent_folder(setting: str) -> Path | None:
 
 
 def make_scope(parent: Path | None, name: str, memory_limit_bytes: int) -> Scope | None:
-    """Returns a cgroup for a launch, None where none can be made."""
+    """Returns a cgroup for a launch, or None if none can be created."""
     if parent is None:
         return None
     path = parent / name
@@ -109,7 +109,7 @@ def make_scope(parent: Path | None, name: str, memory_limit_bytes: int) -> Scope
 
 
 def leftover_scopes(parent: Path | None, prefix: str) -> list[Scope]:
-    """Scopes of an earlier agent."""
+    """Returns the scopes of an earlier agent."""
     return [] if parent is None else [Scope(path) for path in parent.glob(f"{prefix}*")]
 
 

@@ -14,7 +14,7 @@ CONNECT_S = 10.0
 
 
 class Unreachable(ShardwiseError):
-    """No answer, or one that says try again (5xx, 408, 429); `retry_after_s` where it was said."""
+    """No answer, or one to try again (5xx, 408, 429); `retry_after_s` if the service sent it."""
 
     exit_code = 3
 
@@ -56,18 +56,18 @@ class Service:
         self._http.close()
 
     def enrol(self, token: str, name: str, inventory: dict[str, Any], once: str) -> dict[str, Any]:
-        """Become an agent of the service: id, key, lease_s, heartbeat_s.
+        """Enrols an agent. Returns id, key, lease_s, heartbeat_s.
 
         `once` is the same for every try: a token whose answer was cut off is not used up.
         """
         document = {"token": token, "name": name, "inventory": inventory}
-        # In the header it is looked at before the body; services of earlier releases know the
-        # body's alone.
+        # The header is checked before the body; services of earlier releases read the body
+        # alone.
         headers = {"Idempotency-Key": once, "Authorization": f"Bearer {token}"}
         return self._ask("POST", "/v1/agents", document, timeout_s=30.0, headers=headers)
 
     def heartbeat(self, document: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Renews the leases; lease_s, stop, inventory_wanted."""
+        """Renews the leases. Returns lease_s, stop, inventory_wanted."""
         return self._ask("POST", self._path("heartbeat"), document, timeout_s=timeout_s)
 
     def next_assignment(self, wait_s: float) -> Any:
@@ -76,7 +76,7 @@ class Service:
         return self._ask("GET", path, None, timeout_s=wait_s + CONNECT_S).get("assignment")
 
     def report(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
-        """Hands in reports; accepted and refused."""
+        """Hands in reports. Returns accepted and refused."""
         return self._ask("POST", self._path("reports"), {"reports": reports}, timeout_s=60.0)
 
     def _path(self, call: str) -> str:
@@ -96,40 +96,40 @@ class Service:
             headers["Content-Type"] = "application/json"
         timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
         try:
-            answer = self._http.request(
+            response = self._http.request(
                 method, path, content=content, headers=headers, timeout=timeout
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(f"{self._http.base_url}: {error or type(error).__name__}") from None
-        if answer.status_code == 204:
+        if response.status_code == 204:
             return {}
-        if answer.is_success:
-            return _object(answer)
-        text = f"{method} {path.partition('?')[0]}: {answer.status_code} {_detail(answer)}"
-        if answer.status_code >= 500 or answer.status_code in (408, 425, 429):
-            raise Unreachable(text, _retry_after(answer))
-        raise Refusal(answer.status_code, text)
+        if response.is_success:
+            return _object(response)
+        text = f"{method} {path.partition('?')[0]}: {response.status_code} {_detail(response)}"
+        if response.status_code >= 500 or response.status_code in (408, 425, 429):
+            raise Unreachable(text, _retry_after(response))
+        raise Refusal(response.status_code, text)
 
 
-def _object(answer: httpx.Response) -> dict[str, Any]:
+def _object(response: httpx.Response) -> dict[str, Any]:
     try:
-        document = answer.json()
+        document = response.json()
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise Unreachable(f"{answer.request.url.path}: the answer is not a JSON object")
+        raise Unreachable(f"{response.request.url.path}: the answer is not a JSON object")
     return document
 
 
-def _detail(answer: httpx.Response) -> str:
+def _detail(response: httpx.Response) -> str:
     try:
-        document = answer.json()
+        document = response.json()
     except ValueError:
-        return answer.reason_phrase
+        return response.reason_phrase
     detail = document.get("detail") if isinstance(document, dict) else None
-    return str(detail or answer.reason_phrase)[:500]
+    return str(detail or response.reason_phrase)[:500]
 
 
-def _retry_after(answer: httpx.Response) -> float:
-    text = answer.headers.get("retry-after", "")
+def _retry_after(response: httpx.Response) -> float:
+    text = response.headers.get("retry-after", "")
     return min(float(text), 60.0) if text.isdecimal() else 0.0

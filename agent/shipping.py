@@ -31,14 +31,14 @@ class Shipper(threading.Thread):
         self._pause_s = 0.0
 
     def run(self) -> None:
-        """Until stopped."""
+        """Ships until stopped."""
         with self._connect() as service:
             while not self._stopped.wait(self._pause_s):
                 self._spool.arrived.wait(1.0)
                 self.ship(service)
 
     def finish(self, wait_s: float) -> None:
-        """Lets it ship what waits, for so long, and stops it."""
+        """Gives it up to `wait_s` to ship what waits, and stops it."""
         until = now_s() + wait_s
         while len(self._spool) and now_s() < until and self.is_alive():
             self._stopped.wait(0.05)
@@ -53,17 +53,17 @@ class Shipper(threading.Thread):
             self._pause_s = 0.0
             return
         try:
-            answer = service.report(reports)
+            reply = service.report(reports)
         except Unreachable as error:
             log.warning("reports wait: %s", error, extra={"reports": len(self._spool)})
             self._wait(error.retry_after_s)
         except Refusal as error:
             self._refused(reports, error)
         else:
-            self._answered(reports, answer)
+            self._answered(reports, reply)
 
-    def _answered(self, reports: list[Report], answer: dict[str, object]) -> None:
-        accepted, refused = answer.get("accepted"), answer.get("refused")
+    def _answered(self, reports: list[Report], reply: dict[str, object]) -> None:
+        accepted, refused = reply.get("accepted"), reply.get("refused")
         done = [str(item) for item in accepted] if isinstance(accepted, list) else []
         for entry in refused if isinstance(refused, list) else []:
             done.append(str(entry["id"]))
@@ -83,7 +83,7 @@ class Shipper(threading.Thread):
         elif len(reports) > 1:
             self._most = 1
         else:
-            # Kept, it would block all that come after it for ever.
+            # If kept, it would block all later ones for ever.
             log.error("a report cannot be handed in and is dropped: %s", error)
             self._spool.forget([reports[0]["id"]])
             self._pause_s = 0.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class Slots:
-    """So many places; the first ones have the devices named in `uuids`."""
+    """`count` places; the first ones have the devices named in `uuids`."""
 
     def __init__(self, count: int, uuids: Sequence[str]) -> None:
         self._uuids = list(uuids)
@@ -16,11 +16,11 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """Places that nobody has."""
+        """The number of free places."""
         return len(self._free)
 
     def take(self, count: int) -> list[int]:
-        """The lowest `count` free places; empty when there are not as many."""
+        """Takes and returns the lowest `count` free places, or none if there are fewer."""
         with self._lock:
             if count > len(self._free):
                 return []
@@ -28,14 +28,14 @@ class Slots:
             return taken
 
     def give_back(self, places: Sequence[int]) -> None:
-        """They are free again."""
+        """Frees the places."""
         with self._lock:
             self._free = sorted({*self._free, *places})
 
     def environment(self, places: Sequence[int]) -> dict[str, str]:
-        """Returns what makes CUDA see the places' devices and no others.
+        """Returns variables that make CUDA see only the places' devices.
 
-        Nothing on a host without.
+        Empty on a host without devices.
         """
         if not self._uuids:
             return {}

@@ -1,8 +1,8 @@
 """The spool: reports are files until the service has acknowledged them.
 
-A report that cannot be written (full disk) is held in memory: states and results until they can be
-shipped, log lines not at all. Over its bound the spool drops the oldest log reports, never a state
-or a result; how many lines went is told with the next report of that stream (`dropped`).
+A report that cannot be written (full disk) is kept in memory: states and results until they can be
+shipped, log lines not at all. Over its limit the spool drops the oldest log reports, never a state
+or a result; the next report of that stream says how many lines were lost (`dropped`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Stream = tuple[str, int, str]
 """Of one assignment, one rank, stdout or stderr."""
 
 COUNT_BYTES = 20
-"""What a report may grow by when the count of dropped lines is written into it."""
+"""How much a report may grow when the count of dropped lines is written into it."""
 
 _FILE = re.compile(r"(\d{12,})-(state|log|result)-([0-9a-f-]{36})\.json")
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
@@ -85,7 +85,7 @@ class Spool:
         self.arrived.set()
 
     def put(self, kind: str, assignment: str, token: str, **fields: Any) -> str:
-        """Takes a report in; its id. Never raises for a full disk."""
+        """Adds a report and returns its id. Never raises for a full disk."""
         report: Report = {
             "schema": "shardwise.report/1",
             "id": str(uuid.uuid4()),
@@ -152,12 +152,12 @@ class Spool:
         return False
 
     def probe(self) -> None:
-        """While there is trouble: try again, and write what is held in memory."""
+        """While there is trouble: tries again, and writes what is in memory."""
         with self._lock:
             if not self.trouble:
                 return
-            held = [entry for entry in self._entries.values() if entry.content is not None]
-            for entry in held:
+            in_memory = [entry for entry in self._entries.values() if entry.content is not None]
+            for entry in in_memory:
                 assert entry.content is not None
                 if not self._write(entry, entry.content):
                     return
@@ -194,7 +194,7 @@ class Spool:
             return chosen
 
     def forget(self, ids: list[str]) -> None:
-        """Drops reports that the service has answered for; unknown ids are no matter."""
+        """Drops reports that the service has acknowledged; unknown ids are ignored."""
         with self._lock:
             for report_id in ids:
                 if entry := self._entries.get(report_id):
@@ -213,7 +213,7 @@ class Spool:
             return {key: n for key, n in self._dropped.items() if key[0] == assignment}
 
     def ended(self) -> list[tuple[str, str, str]]:
-        """(assignment, token, state) of ends that the service has not acknowledged yet.
+        """Returns (assignment, token, state) of ends that the service has not acknowledged yet.
 
         Without the lock, which is held while a report is written: a slow disk costs no heartbeat.
         """
@@ -224,7 +224,7 @@ class Spool:
 
     @property
     def size_bytes(self) -> int:
-        """What the waiting reports take."""
+        """Size of the waiting reports."""
         return self._size
 
     def _content(self, entry: Entry) -> bytes:

@@ -26,18 +26,18 @@ ASSIGNMENT_MARKER = "SHARDWISE_ASSIGNMENT"
 
 
 def scope_prefix(agent_id: str) -> str:
-    """Returns how the cgroups of an agent's launches begin."""
+    """Returns the prefix of the cgroup names of an agent's launches."""
     return f"shardwise-{agent_id}-"
 
 
 def sweep(
     folder: Path, spool: Spool, agent_id: str, scope_parent: Path | None, wait_s: float
 ) -> set[Process]:
-    """Ends the orphans and reports their assignments `lost`; answers processes that do not die.
+    """Ends the orphans and reports their assignments `lost`. Returns those that do not die.
 
     An orphan carries the agent's marker in its environment, descends from a recorded keeper, or is
     in one of the agent's cgroups. A recorded keeper counts only when number, start time and
-    marker agree: a number that is used again is another's process.
+    marker agree: a reused number is another process.
     """
     records = read_records(folder)
     scopes = leftover_scopes(scope_parent, scope_prefix(agent_id))
@@ -45,13 +45,13 @@ def sweep(
 
     def orphans() -> set[Process]:
         table = process_table()
-        found = marked(AGENT_MARKER, agent_id)
+        processes = marked(AGENT_MARKER, agent_id)
         for keeper in keepers:
             if _is_ours(keeper, agent_id):
-                found |= {keeper} | descendants(keeper, table)
+                processes |= {keeper} | descendants(keeper, table)
         for scope in scopes:
-            found |= scope.processes()
-        return {process for process in found if is_alive(process)}
+            processes |= scope.processes()
+        return {process for process in processes if is_alive(process)}
 
     until = time.monotonic() + wait_s
     while (left := orphans()) and time.monotonic() < until:

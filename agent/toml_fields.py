@@ -10,7 +10,7 @@ from shardwise.sizes import format_size, parse_size
 
 
 class Fields:
-    """A table whose fields are taken one by one; `nothing_else` refuses what nobody took."""
+    """A table whose fields are taken one by one; `nothing_else` refuses the rest."""
 
     def __init__(self, values: Mapping[str, Any], path: str = "") -> None:
         self._values = values
@@ -27,7 +27,7 @@ class Fields:
         return list(self._values)
 
     def raw(self, name: str, default: Any) -> Any:
-        """Returns the value as it stands."""
+        """Returns the value unchecked."""
         self._taken.add(name)
         return self._values.get(name, default)
 
@@ -39,17 +39,17 @@ class Fields:
         return Fields(value, self.path(name))
 
     def text(self, name: str, default: str) -> str:
-        """Returns a text without NUL."""
+        """Returns a string without NUL."""
         value = self.raw(name, default)
         if not isinstance(value, str) or "\0" in value:
-            raise self._wrong(name, value, "a text")
+            raise self._wrong(name, value, "a string")
         return value
 
     def strings(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns a list of texts."""
+        """Returns a list of strings."""
         value = self.raw(name, default)
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise self._wrong(name, value, "a list of texts")
+            raise self._wrong(name, value, "a list of strings")
         return tuple(value)
 
     def integer(self, name: str, default: int, *, low: int, high: int) -> int:
@@ -60,7 +60,7 @@ class Fields:
         return value
 
     def integers(self, name: str, default: tuple[int, ...], *, count: int) -> tuple[int, ...]:
-        """Returns a list of so many whole numbers."""
+        """Returns a list of `count` whole numbers."""
         value = self.raw(name, default)
         if (
             not isinstance(value, list | tuple)
@@ -79,7 +79,7 @@ class Fields:
         return float(value)
 
     def size(self, name: str, default: int, *, low: int = 0, high: int = 2**62) -> int:
-        """Returns bytes: of a whole number or a text such as 64MiB or 8GB."""
+        """Returns bytes, from a whole number or a string such as 64MiB or 8GB."""
         value = self.raw(name, default)
         size_bytes = parse_size(value, self.path(name))
         if not low <= size_bytes <= high:
@@ -88,7 +88,7 @@ class Fields:
         return size_bytes
 
     def nothing_else(self) -> None:
-        """Refuses fields that nobody took: a misspelt limit would limit nothing."""
+        """Refuses fields that were not taken: a misspelt limit would limit nothing."""
         for name in self._values:
             if name not in self._taken:
                 raise BadInput(

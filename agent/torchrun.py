@@ -27,7 +27,7 @@ def torchrun_command(
 ) -> list[str]:
     """Returns the argument list of torchrun with `program` as each rank.
 
-    No shell has a part in it.
+    No shell is involved.
     """
     rendezvous = assignment.rendezvous
     return [
@@ -64,7 +64,7 @@ def torchrun_command(
 
 
 def own_address(assignment: Assignment) -> str:
-    """Returns this host's address that the other nodes can reach: the one that faces node 0."""
+    """Returns the address at which other nodes reach this host: the one that faces node 0."""
     host = assignment.rendezvous.host
     if assignment.node_rank == 0:
         return host
@@ -80,8 +80,8 @@ def own_address(assignment: Assignment) -> str:
 
 
 def network_environment(address: str) -> dict[str, str]:
-    """gloo and NCCL take the interface of `address`; by themselves they go by the host's name,
-    which often means loopback."""
+    """Returns variables that make gloo and NCCL use the interface of `address`; by themselves they
+    go by the host's name, which often means loopback."""
     try:
         ipaddress.ip_address(address)
     except ValueError:
@@ -93,7 +93,7 @@ def network_environment(address: str) -> dict[str, str]:
 
 
 def failed_rank(said: str) -> tuple[int, int] | None:
-    """(local rank, exit code) of the rank that failed first, as torchrun says on standard error."""
+    """Returns (local rank, exit code) of the rank that failed first, from torchrun's messages."""
     if match := _FAILED_EARLY.search(said):
         return int(match[2]), int(match[1])
     if match := _FAILED.search(said):

@@ -3,8 +3,7 @@
     python benchmarks/bench_equality.py [--seeds 20] [--ranks 4,8] [-o FILE] [--resume] [FAMILY…]
 
 Takes an hour and a half on two cores, so each case is a line of FILE as soon as it is done, and
-`--resume` goes on where the last run ended. What an error is stands in
-harness/execute/equality.py.
+`--resume` goes on where the last run ended. harness/execute/equality.py defines the errors.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def run(
     output: Path | None = None,
     resume: bool = False,
 ) -> dict[str, Any]:
-    """The worst errors by family, printed and returned; a single seed unless asked for more."""
+    """Prints and returns the worst errors by family; one seed unless more are asked for."""
     known = _read(output) if resume and output is not None else {}
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -49,9 +48,9 @@ def run(
     worst: dict[str, dict[str, Any]] = {}
     for result in known.values():
         _add(worst, result)
-    for name, found in worst.items():
-        errors = " ".join(f"{kind} {found[kind]:.1e}" for kind in KINDS)
-        print(f"{name:14} {found['strategies']:4} strategies  {errors}  failed {found['failed']}")
+    for name, row in worst.items():
+        errors = " ".join(f"{kind} {row[kind]:.1e}" for kind in KINDS)
+        print(f"{name:14} {row['strategies']:4} strategies  {errors}  failed {row['failed']}")
     return {"steps": steps, "families": worst}
 
 
@@ -62,7 +61,7 @@ def _families() -> list[str]:
 
 
 def _read(file: Path) -> dict[tuple[int, int, str], dict[str, Any]]:
-    """The cases of an earlier run, the last of each; a line that it did not finish is left out."""
+    """Returns an earlier run's cases, the last of each; leaves out a line that was cut off."""
     known = {}
     for line in file.read_text().splitlines() if file.exists() else []:
         if line.endswith("}"):
@@ -82,7 +81,7 @@ def _sweep(cases: str, steps: int, families: Sequence[str]) -> Iterable[dict[str
 
 
 def _add(worst: dict[str, dict[str, Any]], result: dict[str, Any]) -> None:
-    found = worst.setdefault(
+    row = worst.setdefault(
         result["family"],
         {
             "strategies": 0,
@@ -94,16 +93,16 @@ def _add(worst: dict[str, dict[str, Any]], result: dict[str, Any]) -> None:
     )
     decided = result.get("float64")
     if not equal(result):
-        found["failed"].append([result["ranks"], result["seed"]])
+        row["failed"].append([result["ranks"], result["seed"]])
         return
-    found["strategies"] += 1
+    row["strategies"] += 1
     if decided is not None:
         # Rounding crossed a kink in float32: the same strategy in float64 counts (sweep.py).
-        found["decided_in_float64"].append([result["ranks"], result["seed"], decided])
+        row["decided_in_float64"].append([result["ranks"], result["seed"], decided])
     else:
         for kind in KINDS:
-            found[kind] = max(found[kind], result[kind])
-    found["fallbacks"] = sorted({*found["fallbacks"], *result["fallbacks"]})
+            row[kind] = max(row[kind], result[kind])
+    row["fallbacks"] = sorted({*row["fallbacks"], *result["fallbacks"]})
 
 
 if __name__ == "__main__":

@@ -65,9 +65,9 @@ def run() -> dict[str, Any]:
 def _measured(world: int) -> list[dict[str, Any]]:
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     ranks = [
         context.Process(target=_rank, args=(rank, world, port, answers)) for rank in range(world)
     ]
@@ -148,22 +148,24 @@ def _model(name: str) -> tuple[Any, list[Any], Any]:
     from shardwise.execute.captured import capture_module
 
     batch, seq = SHAPES.get(name, (None, None))
-    made = build(parse_source(MODELS[name]), batch, seq, "float32")
+    prepared = build(parse_source(MODELS[name]), batch, seq, "float32")
     random = torch.Generator().manual_seed(1)
-    made.module.to_empty(device="cpu")
+    prepared.module.to_empty(device="cpu")
     with torch.no_grad():
-        for p in made.module.parameters():
+        for p in prepared.module.parameters():
             p.copy_(torch.randn(p.shape, generator=random) * 0.02 + (0.5 if p.dim() < 2 else 0.0))
-        for b in made.module.buffers():
+        for b in prepared.module.buffers():
             b.fill_(1)
     inputs = [
         torch.randn(x.shape, generator=random)
         if x.is_floating_point()
         else torch.randint(0, 10, x.shape, generator=random)
-        for x in made.args
+        for x in prepared.args
     ]
-    model = Model(made.module, tuple(inputs), made.kwargs, made.prefix, made.input_names)
-    return made.module, inputs, capture_module(model, name)
+    model = Model(
+        prepared.module, tuple(inputs), prepared.kwargs, prepared.prefix, prepared.input_names
+    )
+    return prepared.module, inputs, capture_module(model, name)
 
 
 def _ours(captured: Any, world: int, pins: tuple[str, ...]) -> Any:
@@ -205,8 +207,8 @@ def _row(
             if number >= WARM_UP:
                 times[which].append(time.perf_counter() - start)
                 cpu[which].append(time.process_time() - busy)
-    mine, other = (statistics.median(found) for found in times)
-    work, others = (statistics.median(found) for found in cpu)
+    mine, other = (statistics.median(values) for values in times)
+    work, others = (statistics.median(values) for values in cpu)
     return {
         "model": name,
         "against": against,

@@ -1,7 +1,7 @@
 """Collectives measured here on gloo, and how well times between measured sizes are predicted.
 
 TensorOpt §3.2 reports 6 to 7 % for interpolated communication times. Sizes are measured √2 apart;
-every second one is predicted from the others. Beside it stands the noise: half the distance from
+every second one is predicted from the others. The noise is printed next to it: half the range from
 the 10th to the 90th percentile of a size's own repeats, over their median.
 """
 
@@ -60,10 +60,10 @@ def _one(ranks: int) -> dict[str, Any]:
     load = os.getloadavg()[0]
     print(f"{ranks} ranks on {os.cpu_count()} cores, load {load:.1f}: median |error|, median noise")
     rows: dict[str, Any] = {"load_1m": load}
-    for operation, found in errors.items():
+    for operation, off in errors.items():
         row = {
-            "held_out": len(found),
-            "median_error": float(np.median(found)),
+            "held_out": len(off),
+            "median_error": float(np.median(off)),
             "median_noise": float(np.median(noise[operation])),
         }
         rows[operation] = row

@@ -18,7 +18,7 @@ TIME_LIMIT_S = 40.0
 
 
 def run() -> dict[str, Any]:
-    """A row for each model."""
+    """Returns a row for each model and prints them."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -30,33 +30,34 @@ def run() -> dict[str, Any]:
 def _run() -> dict[str, Any]:
     host = host_profile()
     head = ("real ms", "spread", "predicted", "error", "roofline", "calls", "in s")
-    print(f"{'step':16} " + " ".join(f"{word:>9}" for word in head) + "  compute stands on")
+    print(f"{'step':16} " + " ".join(f"{word:>9}" for word in head) + "  basis of compute")
     rows = []
     for case in CASES:
-        found = compare(case, host, TIME_LIMIT_S)
-        shares = ", ".join(f"{share:.0%} {name}" for name, share in found.shares.items())
+        compared = compare(case, host, TIME_LIMIT_S)
+        shares = ", ".join(f"{share:.0%} {name}" for name, share in compared.shares.items())
         print(
-            f"{case.name:16} {found.measured_s * 1e3:9.2f} {found.spread:9.1%} "
-            f"{found.predicted_s * 1e3:9.2f} {found.error:+9.1%} {found.roofline_s * 1e3:9.2f} "
-            f"{found.calls:9d} {found.measuring_s:9.1f}  {shares}",
+            f"{case.name:16} {compared.measured_s * 1e3:9.2f} {compared.spread:9.1%} "
+            f"{compared.predicted_s * 1e3:9.2f} {compared.error:+9.1%} "
+            f"{compared.roofline_s * 1e3:9.2f} {compared.calls:9d} "
+            f"{compared.measuring_s:9.1f}  {shares}",
             flush=True,
         )
-        for note in found.notes:
+        for note in compared.notes:
             print(f"    {note}")
         rows.append(
             {
                 "case": case.name,
                 "source": case.source,
-                "measured_s": found.measured_s,
-                "spread": found.spread,
-                "predicted_s": found.predicted_s,
-                "roofline_s": found.roofline_s,
-                "error": found.error,
-                "roofline_error": found.roofline_s / found.measured_s - 1.0,
-                "shares": found.shares,
-                "calls": found.calls,
-                "measuring_s": found.measuring_s,
-                "notes": found.notes,
+                "measured_s": compared.measured_s,
+                "spread": compared.spread,
+                "predicted_s": compared.predicted_s,
+                "roofline_s": compared.roofline_s,
+                "error": compared.error,
+                "roofline_error": compared.roofline_s / compared.measured_s - 1.0,
+                "shares": compared.shares,
+                "calls": compared.calls,
+                "measuring_s": compared.measuring_s,
+                "notes": compared.notes,
             }
         )
     errors = [abs(row["error"]) for row in rows]

@@ -29,7 +29,7 @@ LIMIT_S = 900.0
 OUR_LIMIT_S = 60.0
 REPEATS = 3
 LONG_S = 10.0
-"""Asked once where it takes so long."""
+"""Asked once where it takes this long."""
 # (layers, strategies, memory cap in MB, all layers alike)
 CHAINS = (
     (32, 8, 24_576, False),
@@ -97,18 +97,18 @@ def _compared(
     theirs: dict[str, Any] = {"peer": peer.name, "problem": name, "caps": len(caps)}
     try:
         install(peer)
-        found = ask(peer, file, caps, LIMIT_S)
+        reply = ask(peer, file, caps, LIMIT_S)
     except Missing as error:
         print(f"{name:26} {peer.name:10} not compared: {error}")
         return [{**theirs, "not_compared": str(error)}]
     finally:
         file.unlink()
     theirs |= {
-        "version": found["version"],
-        "seconds": sum(statistics.median(a["seconds"]) for a in found["answers"]),
-        "unfinished": sum("unfinished" in a for a in found["answers"]),
+        "version": reply["version"],
+        "seconds": sum(statistics.median(a["seconds"]) for a in reply["answers"]),
+        "unfinished": sum("unfinished" in a for a in reply["answers"]),
     }
-    return [_row(theirs, ours, found["answers"]) for ours in answers]
+    return [_row(theirs, ours, reply["answers"]) for ours in answers]
 
 
 def _ours(core: _core.Problem, asked: str, **settings: Any) -> Ours:

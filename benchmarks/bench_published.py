@@ -1,4 +1,4 @@
-"""Published training steps beside their predictions (docs/accuracy.md is this with its sources)."""
+"""Published training steps and their predictions (docs/accuracy.md is this with its sources)."""
 
 from __future__ import annotations
 

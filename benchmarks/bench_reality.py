@@ -4,7 +4,7 @@ For 2 and 4 ranks of this machine and each model: collectives, the device and th
 the model's configurations are measured, and then random strategies are predicted with that profile
 and run. An error is |measured / predicted - 1|; noise is the same of one strategy, run again after
 every third of them, against its median: the machine changes from minute to minute more than from
-step to step. With more ranks than cores the noise is large: read it beside the errors.
+step to step. With more ranks than cores the noise is large: read it with the errors.
 
     python benchmarks/bench_reality.py [--ranks 2,4] [--strategies 20] [-o FILE] [MODEL…]
 """
@@ -59,7 +59,7 @@ def run(
     print(f"{'model':8} {'ranks':>5} " + " ".join(f"{name:>14}" for name in QUANTITIES))
     print(f"{'':14} " + " ".join(f"{'error (noise)':>14}" for _ in QUANTITIES))
     rows: list[dict[str, Any]] = []
-    made = {"rows": rows, "strategies": strategies, "steps": STEPS}
+    table = {"rows": rows, "strategies": strategies, "steps": STEPS}
     for world in worlds:
         from harness.execute.ranks import Ranks
 
@@ -73,9 +73,9 @@ def run(
             print(f"{name:8} {world:5} {cells}", flush=True)
             if output is not None:
                 output.parent.mkdir(parents=True, exist_ok=True)
-                output.write_text(json.dumps(made, indent=1) + "\n")
+                output.write_text(json.dumps(table, indent=1) + "\n")
         with_ranks.stop()
-    return made
+    return table
 
 
 def _profile(world: int) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def _profile(world: int) -> dict[str, Any]:
              "--time-limit", str(COLLECTIVES_S), "--max-size", "32MiB", "-o", str(target)],
             check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        found: dict[str, Any] = json.loads(target.read_text())
-        return found
+        document: dict[str, Any] = json.loads(target.read_text())
+        return document
 
 
 @dataclass(frozen=True)
@@ -101,28 +101,28 @@ class Drawn:
 
 def _row(name: str, world: int, profile: dict[str, Any], ranks: Any, count: int) -> dict[str, Any]:
     drawn = _draw(name, world, profile, count)
-    found: list[dict[str, float]] = []
-    again: list[dict[str, float]] = []
+    runs: list[dict[str, float]] = []
+    repeats: list[dict[str, float]] = []
     for number, strategy in enumerate(drawn):
-        found.append(_measured(ranks, name, strategy.plan))
+        runs.append(_measured(ranks, name, strategy.plan))
         if number == 0:
-            again.append(found[0])
+            repeats.append(runs[0])
         if number % BETWEEN == BETWEEN - 1:
-            again.append(_measured(ranks, name, drawn[0].plan))
+            repeats.append(_measured(ranks, name, drawn[0].plan))
     off = [
         {q: _off(measured[q], strategy.predicted[q]) for q in QUANTITIES}
-        for strategy, measured in zip(drawn, found, strict=True)
+        for strategy, measured in zip(drawn, runs, strict=True)
     ]
-    typical = {q: median(m[q] for m in again) for q in QUANTITIES}
+    typical = {q: median(m[q] for m in repeats) for q in QUANTITIES}
     return {
         "model": name,
         "ranks": world,
         "errors": {q: _median(o[q] for o in off) for q in QUANTITIES},
         "signed": {q: [o[q] for o in off] for q in QUANTITIES},
         "predicted": {q: [strategy.predicted[q] for strategy in drawn] for q in QUANTITIES},
-        "measured": {q: [measured[q] for measured in found] for q in QUANTITIES},
-        "again": {q: [measured[q] for measured in again] for q in QUANTITIES},
-        "noise": {q: _median(_off(m[q], typical[q]) for m in again) for q in QUANTITIES},
+        "measured": {q: [measured[q] for measured in runs] for q in QUANTITIES},
+        "again": {q: [measured[q] for measured in repeats] for q in QUANTITIES},
+        "noise": {q: _median(_off(m[q], typical[q]) for m in repeats) for q in QUANTITIES},
     }
 
 
@@ -136,8 +136,8 @@ def _median(values: Any) -> float:
 
 
 def _measured(ranks: Any, name: str, plan: Plan) -> dict[str, float]:
-    found: dict[str, float] = ranks(_on_rank, name, plan)[0]
-    return found
+    quantities: dict[str, float] = ranks(_on_rank, name, plan)[0]
+    return quantities
 
 
 def _draw(name: str, world: int, profile: dict[str, Any], count: int) -> list[Drawn]:
@@ -192,21 +192,21 @@ def _captured(name: str) -> Any:
     from shardwise.execute.captured import capture_module
 
     source, batch, seq = MODELS[name]
-    made = build(parse_source(source), batch, seq, "float32")
-    made.module.to_empty(device="cpu")
+    prepared = build(parse_source(source), batch, seq, "float32")
+    prepared.module.to_empty(device="cpu")
     random = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for p in made.module.parameters():
+        for p in prepared.module.parameters():
             p.copy_(torch.randn(p.shape, generator=random) * 0.02 + (0.5 if p.dim() < 2 else 0.0))
-        for b in made.module.buffers():
+        for b in prepared.module.buffers():
             b.fill_(1)
     inputs = tuple(
         torch.randn(x.shape, generator=random)
         if x.is_floating_point()
         else torch.randint(0, 10, x.shape, generator=random)
-        for x in made.args
+        for x in prepared.args
     )
-    model = Model(made.module, inputs, made.kwargs, made.prefix, made.input_names)
+    model = Model(prepared.module, inputs, prepared.kwargs, prepared.prefix, prepared.input_names)
     return capture_module(model, name)
 
 
@@ -228,16 +228,16 @@ def _on_rank(rank: int, name: str, plan: Plan) -> dict[str, float]:
         (loss if isinstance(loss, torch.Tensor) else loss[0]).backward()
         optimizer.step()
 
-    def held() -> Any:
+    def live_tensors() -> Any:
         state = [v for s in optimizer.state.values() for v in s.values()]
         return [list(model.parameters()), list(model.buffers()), state, inputs]
 
-    found = time_steps(step, held, torch.device("cpu"), warm_up=WARM_UP, steps=STEPS)
+    timed = time_steps(step, live_tensors, torch.device("cpu"), warm_up=WARM_UP, steps=STEPS)
     return {
-        "iteration": median(found.iterations_s),
-        "compute": found.compute_s,
-        "communication": found.communication_s,
-        "peak": float(max(found.peak_bytes)),
+        "iteration": median(timed.iterations_s),
+        "compute": timed.compute_s,
+        "communication": timed.communication_s,
+        "peak": float(max(timed.peak_bytes)),
     }
 
 

@@ -33,21 +33,21 @@ def accuracy() -> dict[str, Any]:
     print(f"{'step':58} {'sum MB':>9} {'replayed':>9} {'tracked':>9} {'error':>8}")
     rows = []
     for case in cases():
-        found = compare(case, track_step)
+        compared = compare(case, track_step)
         rows.append(
             {
                 "case": case.label,
-                "parameters_bytes": found.parameters,
-                "predicted_parameters_bytes": found.predicted_parameters,
-                "sum_bytes": found.summed,
-                "replayed_bytes": found.predicted,
-                "tracked_bytes": found.measured,
-                "error": found.error,
+                "parameters_bytes": compared.parameters,
+                "predicted_parameters_bytes": compared.predicted_parameters,
+                "sum_bytes": compared.summed,
+                "replayed_bytes": compared.predicted,
+                "tracked_bytes": compared.measured,
+                "error": compared.error,
             }
         )
         print(
-            f"{case.label:58} {found.summed / 1e6:9.2f} {found.predicted / 1e6:9.2f} "
-            f"{found.measured / 1e6:9.2f} {found.error:+8.2%}",
+            f"{case.label:58} {compared.summed / 1e6:9.2f} {compared.predicted / 1e6:9.2f} "
+            f"{compared.measured / 1e6:9.2f} {compared.error:+8.2%}",
             flush=True,
         )
     errors = sorted(abs(row["error"]) for row in rows)
@@ -72,10 +72,10 @@ def speed() -> list[dict[str, Any]]:
 
 
 def _speed(name: str, graph: Graph, gpus: int, options: Options) -> dict[str, Any]:
-    found = search(Subject.of(graph), load_hardware("dgx-h100"), gpus, options)
-    choices, edges = found.solution.choices, found.solution.edge_choices
+    result = search(Subject.of(graph), load_hardware("dgx-h100"), gpus, options)
+    choices, edges = result.solution.choices, result.solution.edge_choices
     started = perf_counter()
-    replayer = Replayer(found.problem, options.step)
+    replayer = Replayer(result.problem, options.step)
     built = perf_counter() - started
     times = []
     for _ in range(5):

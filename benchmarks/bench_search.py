@@ -1,4 +1,4 @@
-"""Search times on captured graphs beside the targets that were set for them.
+"""Search times on captured graphs, next to the targets that were set for them.
 
 K is the number of configurations of a group of operators. `cold` is the whole answer from a read
 graph (coarsening, costs, search), `solve` the solver alone; the target is for `cold`. Medians of

@@ -41,13 +41,13 @@ def run() -> dict[str, Any]:
     """Both back ends, printed as a table and answered as data."""
     loads = Path("/proc/loadavg").read_text().split()[0]
     print(f"load average before: {loads}")
-    found: dict[str, Any] = {"load_average_before": float(loads), "graphs": GRAPHS}
+    figures: dict[str, Any] = {"load_average_before": float(loads), "graphs": GRAPHS}
     for kind, started in (("embedded", _embedded), ("postgres", _postgres)):
         with started() as system:
-            found[kind] = _measured(system)
-        for name, value in found[kind].items():
+            figures[kind] = _measured(system)
+        for name, value in figures[kind].items():
             print(f"{kind:9} {name:28} {_shown(value)}", flush=True)
-    return found
+    return figures
 
 
 def _shown(value: Any) -> str:
@@ -81,24 +81,26 @@ def _postgres() -> Iterator[System]:
 
 def _measured(system: System) -> dict[str, Any]:
     sleep(3.0)  # until what start-up does is over
-    found: dict[str, Any] = {"idle_memory_mib": _memory(system)}
+    figures: dict[str, Any] = {"idle_memory_mib": _memory(system)}
     answer = system.client.post("/v1/curves", json=CACHED)
     system.service.ended(answer.headers["Location"], 60)
     port = int(system.service.url.rpartition(":")[2])
     etag = system.client.get(CACHED_PATH).headers["ETag"]
     asked: dict[str, Any] = {"connections": CONNECTIONS, "seconds": SECONDS}
-    found["cached_curve"] = asdict(load(port, CACHED_PATH, **asked))
+    figures["cached_curve"] = asdict(load(port, CACHED_PATH, **asked))
     unchanged = f"If-None-Match: {etag}\r\n"
-    found["not_modified"] = asdict(load(port, CACHED_PATH, status=304, headers=unchanged, **asked))
-    found["watchers"] = _watched(system, port)
+    figures["not_modified"] = asdict(
+        load(port, CACHED_PATH, status=304, headers=unchanged, **asked)
+    )
+    figures["watchers"] = _watched(system, port)
     _store_graphs(system, range(FULL_PAGE))
     before = _latencies(system)
     started = perf_counter()
     _store_graphs(system, range(FULL_PAGE, GRAPHS))
-    found["stored"] = {"graphs": GRAPHS, "seconds": perf_counter() - started}
+    figures["stored"] = {"graphs": GRAPHS, "seconds": perf_counter() - started}
     after = _latencies(system)
-    found["ms_before_graphs"], found["ms_after_graphs"] = before, after
-    return found
+    figures["ms_before_graphs"], figures["ms_after_graphs"] = before, after
+    return figures
 
 
 def _watched(system: System, port: int) -> dict[str, Any]:
@@ -117,15 +119,15 @@ def _latencies(system: System) -> dict[str, float]:
         "get": lambda: system.client.get(f"/v1/graphs/{newest}"),
         "curve": lambda: system.client.get(CACHED_PATH),
     }
-    found = {}
+    medians = {}
     for name, call in calls.items():
         times = []
         for _ in range(50):
             started = perf_counter()
             assert call().status_code == 200
             times.append((perf_counter() - started) * 1e3)
-        found[name] = statistics.median(times)
-    return found
+        medians[name] = statistics.median(times)
+    return medians
 
 
 def _store_graphs(system: System, numbers: range) -> None:

@@ -1,7 +1,7 @@
 """Twenty tenants on one service, two of them hostile: what do the others notice?
 
 Three phases on the same system (PostgreSQL, Valkey, one service, one worker, default settings):
-one tenant alone, eighteen polite tenants, and the same eighteen beside two hostile ones. Every
+one tenant alone, eighteen polite tenants, and the same eighteen with two hostile ones. Every
 polite tenant asks for a curve that is known several times a second, and now and then a question
 that has to be computed. One hostile tenant floods what needs no worker (uploads of large ONNX
 files, padded queries, gzip bombs, endless headers, half-open connections, wrong keys); the other
@@ -149,7 +149,7 @@ def _every(
 
 
 def crowd(tenants: list[Tenant], seconds: float) -> Phase:
-    """Runs the polite tenants side by side for so long."""
+    """Runs the polite tenants side by side for the given time."""
     phase, stopping = Phase(), threading.Event()
     threads = []
     probe = httpx.Client(base_url=tenants[0].client.base_url, timeout=PATIENCE_S)
@@ -182,7 +182,7 @@ def crowd(tenants: list[Tenant], seconds: float) -> Phase:
 
 
 def alone(tenant: Tenant) -> Phase:
-    """One tenant with the service to itself."""
+    """Runs one tenant that has the service to itself."""
     phase, never = Phase(), threading.Event()
     for _ in range(ALONE_QUESTIONS):
         tenant.cold(phase, never)
@@ -195,7 +195,7 @@ def alone(tenant: Tenant) -> Phase:
 
 
 def hostile(url: str, flood_key: str, hog_key: str, stopping: Event) -> None:
-    """Runs until told to stop; whatever the service answers is no reason to stop.
+    """Runs until told to stop, whatever the service answers.
 
     It gives way to what it attacks: elsewhere it would have a machine of its own.
     """
@@ -319,18 +319,18 @@ def measure(minutes: float) -> dict[str, Any]:
         with attacked(system.service.url, keys[POLITE:]):
             phases["hostile"] = crowd(tenants, minutes * 60)
         memory = rss_mib(system.service.pid)
-    found: dict[str, Any] = {name: phase.figures() for name, phase in phases.items()}
+    figures: dict[str, Any] = {name: phase.figures() for name, phase in phases.items()}
     lone = statistics.median(phases["alone"].cold)
     waits = phases["hostile"].cold
-    found["cold_over_alone"] = {
+    figures["cold_over_alone"] = {
         "polite": statistics.median(phases["polite"].cold) / lone
         if phases["polite"].cold
         else None,
         "hostile": statistics.median(waits) / lone if waits else None,
         "hostile_p90": float(np.percentile(waits, 90)) / lone if waits else None,
     }
-    found["service_rss_mib"] = memory
-    return found
+    figures["service_rss_mib"] = memory
+    return figures
 
 
 def _keys(system: System, number: int) -> list[str]:
@@ -341,11 +341,11 @@ def _keys(system: System, number: int) -> list[str]:
     return keys
 
 
-def show(found: dict[str, Any]) -> None:
+def show(figures: dict[str, Any]) -> None:
     """Prints the table."""
     print("phase     cached p50  p99 ms (number)   readyz p99 ms   cold p50   p90   p99 s (number)")
     for name in ("alone", "polite", "hostile"):
-        row = found[name]
+        row = figures[name]
         cached, probe, cold = row["cached_ms"], row["probe_ms"], row["cold_s"]
         print(
             f"{name:9} {cached.get('p50', 0):10.1f} {cached.get('p99', 0):7.1f} "
@@ -354,8 +354,8 @@ def show(found: dict[str, Any]) -> None:
         )
         if row["errors"]:
             print(f"          errors: {row['errors']}")
-    print(f"cold questions' waits over those alone: {found['cold_over_alone']}")
-    print(f"service: {found['service_rss_mib']:.0f} MiB at the end")
+    print(f"cold questions' waits over those alone: {figures['cold_over_alone']}")
+    print(f"service: {figures['service_rss_mib']:.0f} MiB at the end")
     print(f"targets: cached p99 {CACHED_P99_MS:g} ms, waits {COLD_RATIO:g} times those alone")
 
 
@@ -364,9 +364,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, help="of the hostile phase")
     minutes = parser.parse_args().minutes
-    found = {**heading("crowd"), "minutes": minutes, **measure(minutes)}
-    show(found)
-    store(found, Path("out/bench/crowd.json"))
+    figures = {**heading("crowd"), "minutes": minutes, **measure(minutes)}
+    show(figures)
+    store(figures, Path("out/bench/crowd.json"))
     return 0
 
 

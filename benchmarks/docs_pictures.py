@@ -61,11 +61,11 @@ def frontier_picture() -> Any:
     """GPT-2 on 8 V100: the frontier, other strategies, data parallelism, the limit."""
     hardware = load_hardware("dgx-v100-16gb")
     options = Options(recompute="auto")
-    found = search(Subject.of(read_graph(shipped_graph("gpt2"))), hardware, 8, options)
-    memory, time = found.memory_bytes / GIB, found.time_s
-    knee = turning_point(found.memory_bytes, found.time_s)
-    others = np.array(list(_others(found)))
-    batch = data_parallel(found)
+    result = search(Subject.of(read_graph(shipped_graph("gpt2"))), hardware, 8, options)
+    memory, time = result.memory_bytes / GIB, result.time_s
+    knee = turning_point(result.memory_bytes, result.time_s)
+    others = np.array(list(_others(result)))
+    batch = data_parallel(result)
     figure, axes = pyplot.subplots(figsize=(7, 4))
     axes.plot(others[:, 0], others[:, 1], ".", color=GREY, markersize=2, rasterized=True,
               label=f"{OTHERS:,} other strategies")  # fmt: skip
@@ -73,7 +73,7 @@ def frontier_picture() -> Any:
     if knee is not None:
         axes.plot(memory[knee], time[knee], "o", color=RED, label="turning point")
     axes.plot(batch.memory_bytes / GIB, batch.time_s, "s", color=ORANGE, label="data parallelism")
-    axes.axvline(found.limit_bytes / GIB, color=GREEN, linestyle="--", label="memory limit")
+    axes.axvline(result.limit_bytes / GIB, color=GREEN, linestyle="--", label="memory limit")
     axes.set(xlabel="memory of one GPU (GiB, summed)", ylabel="iteration time (s)",
              title="GPT-2, batch 64 × 1,024, on 8 GPUs of dgx-v100-16gb",
              ylim=(0.95 * time.min(), 1.5 * time.max()))  # fmt: skip
@@ -81,15 +81,15 @@ def frontier_picture() -> Any:
     return figure
 
 
-def _others(found: Search) -> Iterator[tuple[float, float]]:
+def _others(result: Search) -> Iterator[tuple[float, float]]:
     """Strategies near the frontier: some groups of a point take any configuration."""
     draw = np.random.default_rng(1)
-    kinds = [len(cost.time_s) for cost in found.problem.costs]
+    kinds = [len(cost.time_s) for cost in result.problem.costs]
     for _ in range(OTHERS):
-        choices = found.solution.choices[draw.integers(len(found.time_s))].copy()
+        choices = result.solution.choices[draw.integers(len(result.time_s))].copy()
         for group in draw.choice(len(kinds), size=draw.integers(1, 12), replace=False):
             choices[group] = draw.integers(kinds[group])
-        point = evaluate(found.problem, choices)
+        point = evaluate(result.problem, choices)
         yield point.memory_bytes / GIB, point.time_s
 
 
@@ -232,9 +232,9 @@ def curve_picture() -> Any:
     knee = int(np.argmax(np.where(np.isin(gpus, good), rate, 0.0)))
     figure, axes = pyplot.subplots(figsize=(7, 3.6))
     axes.plot(gpus, each.max() * gpus, ":", color=GREY, label="every GPU as good as the best one")
-    axes.plot(gpus, rate, "o", color=BLUE, markersize=3, label="exactly so many GPUs")
+    axes.plot(gpus, rate, "o", color=BLUE, markersize=3, label="exactly n GPUs")
     axes.step(gpus, np.maximum.accumulate(rate), where="post", color=BLUE, lw=1,
-              label="at most so many")  # fmt: skip
+              label="at most n GPUs")  # fmt: skip
     axes.plot(gpus[knee], rate[knee], "o", color=RED,
               label=f"the fastest with half of the best rate per GPU: {gpus[knee]}")  # fmt: skip
     for node in (8, 16, 24):

@@ -48,8 +48,8 @@ class _Connection(asyncio.Protocol):
         head = self._buffer.find(b"\r\n\r\n")
         if head < 0:
             return
-        found = _LENGTH.search(self._buffer, 0, head)
-        if len(self._buffer) < head + 4 + (int(found[1]) if found else 0):
+        length = _LENGTH.search(self._buffer, 0, head)
+        if len(self._buffer) < head + 4 + (int(length[1]) if length else 0):
             return
         answered_at = perf_counter()
         self.seconds.append(answered_at - self._sent_at)
@@ -74,12 +74,12 @@ def load(
     status: int = 200,
     headers: str = "",
 ) -> Load:
-    """Ask for `path` over so many keep-alive connections for so long."""
+    """Requests `path` over keep-alive connections for the given seconds."""
     request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n".encode()
 
     async def run() -> tuple[list[_Connection], float]:
         started = perf_counter()
-        made = [
+        connected = [
             await asyncio.get_running_loop().create_connection(
                 lambda: _Connection(request, str(status).encode(), started + seconds),
                 "127.0.0.1",
@@ -87,7 +87,7 @@ def load(
             )
             for _ in range(connections)
         ]
-        everyone = [protocol for _, protocol in made]
+        everyone = [protocol for _, protocol in connected]
         await asyncio.wait_for(asyncio.gather(*(c.closed for c in everyone)), seconds + 30)
         return everyone, perf_counter() - started
 
@@ -105,7 +105,7 @@ def load(
 def watchers(
     port: int, path: str, number: int, within_s: float, opened: list[float]
 ) -> list[bytes]:
-    """Open so many event streams, append the seconds until all are open, give their last events."""
+    """Opens event streams and returns their last events; appends the seconds until all are open."""
 
     async def watch(
         all_open: asyncio.Semaphore,

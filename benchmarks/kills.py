@@ -52,7 +52,7 @@ LONG = {"graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 6}
 LONG_EVERY = 4
 LONGEST = {**LONG, "max_gpus": 100}
 LONGEST_EVERY = 48
-"""About a minute of work beside the others: longer than a worker lives, so that most are lost."""
+"""About a minute of work among others: longer than a worker lives, so that most are lost."""
 
 DEFAULTS = Settings()
 
@@ -81,14 +81,14 @@ class Tenant(threading.Thread):
         self.refused: Counter[str] = Counter()
 
     def run(self) -> None:
-        """Until told to stop, and until the last question was taken."""
+        """Asks until told to stop and until the last question was accepted."""
         while not self._stopping.wait(LOOK_EVERY_S):
             while len(self._open) < OUTSTANDING:
                 self._ask(next(self.numbers))
             self._look()
 
     def _ask(self, number: int) -> None:
-        """One question, as often as it takes, under one Idempotency-Key."""
+        """Asks one question, as often as it takes, under one Idempotency-Key."""
         path, body = question(number)
         once = {"Idempotency-Key": f"kills-{number}"}
         while (answer := self._call("POST", f"/v1/{path}", json=body, headers=once)) is None:
@@ -99,21 +99,21 @@ class Tenant(threading.Thread):
         self._open.add(answer.headers["Location"])
 
     def _look(self) -> None:
-        """Which questions have been answered?"""
+        """Forgets the open questions that have been answered."""
         for location in list(self._open):
             answer = self._call("GET", location)
             if answer is not None and answer.json()["state"] in ENDED:
                 self._open.discard(location)
 
-    def told(self, location: str) -> dict[str, Any]:
-        """The job as its tenant sees it in the end."""
+    def final_job(self, location: str) -> dict[str, Any]:
+        """Returns the job as its tenant sees it in the end."""
         answer = self._call("GET", location)
         assert answer is not None and answer.status_code == 200, location
         job: dict[str, Any] = answer.json()
         return job
 
     def _call(self, method: str, path: str, **keywords: Any) -> httpx.Response | None:
-        """None when the service is away or asks for patience, which is counted."""
+        """Returns the answer; None if the service is away or refuses, which is counted."""
         try:
             answer = self._client.request(method, f"{self._system.service.url}{path}", **keywords)
         except httpx.TransportError:
@@ -144,8 +144,8 @@ class Watcher:
     still_s: list[float] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
 
-    def look(self) -> None:
-        """Once."""
+    def observe(self) -> None:
+        """Reads all rows once."""
         query = select(
             Job.id,
             Job.state,
@@ -160,19 +160,19 @@ class Watcher:
         for job, state, token, expires, ended, attempts, clock in rows:
             before = self.rows.get(job)
             heard = expires - DEFAULTS.lease_s if expires is not None else 0.0
-            found = Seen(state, token, heard, ended, attempts)
-            if before is not None and before.state in ENDED and found != before:
+            row = Seen(state, token, heard, ended, attempts)
+            if before is not None and before.state in ENDED and row != before:
                 self.changed.add(job)
             taken_over = before is not None and attempts > before.attempts > 0
             given_up = before is not None and before.state == "running" and state == "failed"
             if before is not None and (taken_over or given_up) and before.heard_at:
                 self.still_s.append(clock - before.heard_at)
-            self.rows[job] = found
+            self.rows[job] = row
 
 
 @dataclass
 class Killer:
-    """Kills what it is told to, and starts it again."""
+    """Kills processes and starts them again."""
 
     system: System
     valkey: Valkey
@@ -180,7 +180,7 @@ class Killer:
     kills: Counter[str] = field(default_factory=Counter)
 
     def worker(self) -> None:
-        """One that computes, if there is one."""
+        """Kills a worker, one that computes if there is one."""
         busy = [worker for worker in self.system.workers if computes(worker)]
         victim = self.dice.choice(busy or self.system.workers)
         self.kills["worker" if busy else "idle worker"] += 1
@@ -189,25 +189,25 @@ class Killer:
         self.system.start_worker()
 
     def service(self) -> None:
-        """Its next one has another port."""
+        """Kills the service; the next one has another port."""
         self.system.service.kill()
         self.system.restart_service()
         self.kills["service"] += 1
 
     def broker(self) -> None:
-        """It forgets all rings."""
+        """Kills the broker, which forgets all rings."""
         self.valkey.stop(signal.SIGKILL)
         self.valkey.start()
         self.kills["broker"] += 1
 
 
 def computes(worker: App) -> bool:
-    """Whether it has a child at work."""
+    """Returns whether a worker has a child that computes."""
     return any("worker.child" in command_of(pid) for pid in descendants(worker.pid))
 
 
 def shake(minutes: float) -> dict[str, Any]:
-    """Runs it; the figures."""
+    """Runs the load and the kills. Returns the figures."""
     valkey = Valkey()
     with fresh_system(valkey) as system:
         for _ in range(WORKERS - 1):
@@ -225,9 +225,9 @@ def shake(minutes: float) -> dict[str, Any]:
         for tenant in tenants:
             tenant.join()
         _wait_for_ends(watcher)
-        found = _figures(tenants, watcher, database)
+        figures = _figures(tenants, watcher, database)
         database.close()
-    return {"kills": dict(killer.kills), **found}
+    return {"kills": dict(killer.kills), **figures}
 
 
 def _kill_for(seconds: float, killer: Killer, watcher: Watcher) -> None:
@@ -236,16 +236,16 @@ def _kill_for(seconds: float, killer: Killer, watcher: Watcher) -> None:
     plan += [(at * KILL_EVERY_S, killer.worker) for at in range(1, int(seconds / KILL_EVERY_S) + 1)]
     for at, kill in sorted(plan, key=lambda pair: pair[0]):
         while monotonic() < started + at:
-            watcher.look()
+            watcher.observe()
             sleep(LOOK_EVERY_S)
         kill()
 
 
 def _wait_for_ends(watcher: Watcher) -> None:
-    """Until all have ended, and for a lease more: whoever was slow has then come too."""
+    """Waits until all jobs have ended, and one lease longer, so that slow workers report too."""
 
     def ended() -> bool:
-        watcher.look()
+        watcher.observe()
         return all(row.state in ENDED for row in watcher.rows.values())
 
     try:
@@ -254,12 +254,12 @@ def _wait_for_ends(watcher: Watcher) -> None:
         return
     until = monotonic() + DEFAULTS.lease_s
     while monotonic() < until:
-        watcher.look()
+        watcher.observe()
         sleep(LOOK_EVERY_S)
 
 
 def _figures(tenants: list[Tenant], watcher: Watcher, database: Database) -> dict[str, Any]:
-    jobs = [tenant.told(location) for tenant in tenants for location in tenant.accepted]
+    jobs = [tenant.final_job(location) for tenant in tenants for location in tenant.accepted]
     lost = [job for job in jobs if job["state"] == "failed" and is_lost(job)]
     done = [job for job in jobs if job["state"] == "done" and job["result"]]
     with database.read() as session:
@@ -287,7 +287,7 @@ def _figures(tenants: list[Tenant], watcher: Watcher, database: Database) -> dic
 
 
 def is_lost(job: dict[str, Any]) -> bool:
-    """Whether it failed as documented: as many workers ended as it has attempts."""
+    """Returns whether a job failed as documented: as many workers ended as it has attempts."""
     named = job["error"]["type"].endswith(":worker-lost")
     return bool(named and job["attempts"] == DEFAULTS.max_attempts)
 
@@ -296,28 +296,29 @@ def _median(values: list[float]) -> float:
     return float(np.median(values)) if values else 0.0
 
 
-def show(found: dict[str, Any]) -> None:
-    """The figures as lines."""
+def show(figures: dict[str, Any]) -> None:
+    """Prints the figures as lines."""
     for name in ("kills", "accepted", "done", "worker_lost", "attempts", "asked_again", "refused"):
-        print(f"{name.replace('_', ' ')}: {found[name]}")
+        print(f"{name.replace('_', ' ')}: {figures[name]}")
     print(
-        f"interrupted: {found['interruptions']} times; from the last heartbeat to the next worker: "
-        f"median {found['still_s']['median']:.1f} s, longest {found['still_s']['most']:.1f} s"
+        f"interrupted: {figures['interruptions']} times; from the last heartbeat to the next "
+        f"worker: median {figures['still_s']['median']:.1f} s, "
+        f"longest {figures['still_s']['most']:.1f} s"
     )
-    answer = found["answer_s"]
+    answer = figures["answer_s"]
     print(f"from question to end: median {answer['median']:.1f} s, most {answer['most']:.1f} s")
-    print(f"wrong: {found['wrong']}")
+    print(f"wrong: {figures['wrong']}")
 
 
 def main() -> int:
-    """Run, print, store; 1 when a promise was broken, or nothing was interrupted."""
+    """Runs, prints and stores; returns 1 if a promise was broken or nothing was interrupted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     minutes = parser.parse_args().minutes
-    found = {**heading("kills"), "minutes": minutes, **shake(minutes)}
-    show(found)
-    store(found, Path("out/bench/kills.json"))
-    return 1 if any(found["wrong"].values()) or not found["interruptions"] else 0
+    figures = {**heading("kills"), "minutes": minutes, **shake(minutes)}
+    show(figures)
+    store(figures, Path("out/bench/kills.json"))
+    return 1 if any(figures["wrong"].values()) or not figures["interruptions"] else 0
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def _search(graph: Graph, case: dict[str, Any]) -> dict[str, Any]:
     cold, solve = [], []
     for _ in range(case["repeats"]):
         started = time.perf_counter()
-        found = search(
+        result = search(
             Subject.of(graph),
             load_hardware(case["hardware"]),
             case["gpus"],
@@ -52,31 +52,31 @@ def _search(graph: Graph, case: dict[str, Any]) -> dict[str, Any]:
             near_limit=case["question"] == "mini-time",
         )
         cold.append(time.perf_counter() - started)
-        solve.append(found.solution.seconds)
-    choices = [len(cost.time_s) for cost in found.problem.costs]
+        solve.append(result.solution.seconds)
+    choices = [len(cost.time_s) for cost in result.problem.costs]
     return {
         "operators": len(graph.operators),
         "groups": len(choices),
         "choices_max": max(choices),
         "choices_mean": statistics.mean(choices),
-        "axes": [axis.size for axis in found.problem.context.mesh.axes],
-        "points": len(found.time_s),
-        "certified": _certified(found, case["question"]),
+        "axes": [axis.size for axis in result.problem.context.mesh.axes],
+        "points": len(result.time_s),
+        "certified": _certified(result, case["question"]),
         "solve_s": statistics.median(solve),
         "cold_s": statistics.median(cold),
     }
 
 
 def _options(case: dict[str, Any]) -> Options:
-    """TensorOpt's space, the one for which the targets stand, unless the case says otherwise."""
+    """Returns TensorOpt's space, which the targets are for, unless the case says otherwise."""
     return Options(**{"zero": (0,), **case["options"]})
 
 
-def _certified(found: Search, question: str) -> float | None:
+def _certified(result: Search, question: str) -> float | None:
     if question == "mini-time":
-        chosen = found.fastest_within(found.limit_bytes)
-        return None if chosen is None else time_gap([found], float(found.time_s[chosen]))
-    return 0.0 if found.solution.exact else float(found.solution.epsilon)
+        chosen = result.fastest_within(result.limit_bytes)
+        return None if chosen is None else time_gap([result], float(result.time_s[chosen]))
+    return 0.0 if result.solution.exact else float(result.solution.epsilon)
 
 
 def _curve(graph: Graph, case: dict[str, Any]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def compare(case: Case, host: Hardware, time_limit_s: float) -> Compared:
     options = Options(zero=(0,))
     flushed = working_set_bytes(graph) > cache_bytes(torch, torch.device("cpu"))
     effort = Effort(time_limit_s=time_limit_s, threads=1, flushed=flushed, own_time=True)
-    document, found = _add(host, graph, options, effort)
+    document, measured = _add(host, graph, options, effort)
     predicted = plan(graph, hardware_from_document(document), 1, options=options)["predicted"]
     roofline = plan(graph, host, 1, options=options)["predicted"]
     prepared = prepare(case.source, batch=case.batch, seq=case.seq)
@@ -132,9 +132,9 @@ def compare(case: Case, host: Hardware, time_limit_s: float) -> Compared:
         predicted["time_s"],
         roofline["time_s"],
         predicted["compute_shares"],
-        sum(len(table.times_s) for table in found.tables),
-        found.seconds,
-        found.notes(),
+        sum(len(table.times_s) for table in measured.tables),
+        measured.seconds,
+        measured.notes(),
     )
 
 

@@ -2,8 +2,8 @@
 
 The core (`dynamic_programming_core`, C++) fills f[v][s], the least time of the layers so far within
 v units of memory when the last takes strategy s, for every whole v up to the cap. A unit is one
-byte of the problem file here, one MB in Galvatron. One call answers one cap; its tables are made
-anew for each, as Galvatron does, outside the time that is reported.
+byte of the problem file here, one MB in Galvatron. One call answers one cap; its tables are
+rebuilt for each, as in Galvatron, outside the time that is reported.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def fastest(memory, own, between, cap):
             layers, cap + 1, strategies, memory, mark, best, between, own, {1: 0}, {1: 0.0}, chosen
         )
         seconds.append(time.perf_counter() - started)
-    found = np.isfinite(total[1])
+    fits = np.isfinite(total[1])
     return {
         "cap_bytes": cap,
-        "time_s": total[1] if found else None,
-        "memory_bytes": cap - left[1] if found else None,
+        "time_s": total[1] if fits else None,
+        "memory_bytes": cap - left[1] if fits else None,
         "seconds": seconds,
     }
 

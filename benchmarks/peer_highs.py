@@ -20,12 +20,12 @@ def main() -> None:
     for cap in json.loads(caps):
         row = {"cap_bytes": cap, "time_s": None, "memory_bytes": None}
         try:
-            found = program.fastest_within(cap)
+            fastest = program.fastest_within(cap)
         except TimeoutError:
             row["unfinished"] = True
         else:
-            if found is not None:
-                row |= {"time_s": found.time_s, "memory_bytes": found.memory_bytes}
+            if fastest is not None:
+                row |= {"time_s": fastest.time_s, "memory_bytes": fastest.memory_bytes}
         row["seconds"] = [program.seconds]
         answers.append(row)
     version = importlib.metadata.version("highspy")

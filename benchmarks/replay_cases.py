@@ -175,27 +175,27 @@ BLOCKS = {
 
 def cases() -> tuple[Case, ...]:
     """Every choice on the first models, and the further ones."""
-    found: list[Case] = []
+    chosen: list[Case] = []
     for model in MODELS:
-        found += [replace(model, optimizer=kind) for kind in ("adam", "momentum", "sgd")]
-        found += [
+        chosen += [replace(model, optimizer=kind) for kind in ("adam", "momentum", "sgd")]
+        chosen += [
             replace(model, micro_batches=2),
             replace(model, gpus=2),
             replace(model, dtype="bfloat16"),
         ]
         if model.name in BLOCKS:
-            found.append(replace(model, blocks=BLOCKS[model.name]))
-            found.append(
+            chosen.append(replace(model, blocks=BLOCKS[model.name]))
+            chosen.append(
                 replace(model, blocks=BLOCKS[model.name], dtype="bfloat16", micro_batches=2)
             )
-    return (*found, *FURTHER)
+    return (*chosen, *FURTHER)
 
 
 def compare(case: Case, track: Callable[..., Any]) -> Compared:
     """Replay the case, and track it for real."""
     graph = capture(case.source, batch=case.batch, seq=case.seq, dtype=case.dtype)
-    found = searched(graph, case)
-    replayed = found.replayed
+    result = searched(graph, case)
+    replayed = result.replayed
     tracked = track(
         case.source,
         batch=case.batch // case.gpus,
@@ -211,7 +211,7 @@ def compare(case: Case, track: Callable[..., Any]) -> Compared:
         sum(t.size_bytes for t in graph.tensors.values() if t.role == "parameter"),
         tracked.parameters,
         float(replayed.peak_bytes[0]),
-        float(found.memory_bytes[0]),
+        float(result.memory_bytes[0]),
         tracked.peak,
     )
 
@@ -227,8 +227,8 @@ def searched(graph: Graph, case: Case) -> Search:
         pins=tuple(parse_pin(rule) for rule in rules),
         step=StepSettings(device="cpu", update=case.update, block_bytes=1),
     )
-    found = search(
+    result = search(
         Subject.of(graph), load_hardware("l4"), case.gpus, options, micro_batches=case.micro_batches
     )
-    assert len(found.time_s) == 1, np.shape(found.time_s)
-    return found
+    assert len(result.time_s) == 1, np.shape(result.time_s)
+    return result

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Returns what the figures were measured on."""
     model = "unknown"
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -35,7 +35,7 @@ def machine() -> dict[str, Any]:
 
 
 def heading(kind: str) -> dict[str, Any]:
-    """What every file of figures begins with: its schema, when and on what they were measured."""
+    """Returns the head of every file of figures: schema, time and machine."""
     return {
         "schema": f"shardwise.{kind}/1",
         "when": datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds"),
@@ -43,10 +43,10 @@ def heading(kind: str) -> dict[str, Any]:
     }
 
 
-def store(found: dict[str, Any], target: Path) -> None:
+def store(figures: dict[str, Any], target: Path) -> None:
     """Writes a run's figures as JSON and says where."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(found, indent=1) + "\n")
+    target.write_text(json.dumps(figures, indent=1) + "\n")
     print(f"wrote {target}", file=sys.stderr)
 
 

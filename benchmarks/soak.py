@@ -38,7 +38,7 @@ SETTLES_S = 120.0
 """Not in the slopes: pools, caches and the allocator fill at first."""
 
 ENDS_WITHIN_S = 600.0
-"""What is queued when the load ends is computed in so long, or is lost."""
+"""A job that is queued when the load ends is lost unless it is computed within this time."""
 
 LOOK_EVERY_S = 5.0
 
@@ -50,8 +50,8 @@ class Memory:
     pids: dict[str, int]
     seen: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
-    def look(self, at_s: float) -> None:
-        """Once."""
+    def sample(self, at_s: float) -> None:
+        """Records the memory of each process once."""
         for name, pid in self.pids.items():
             self.seen.setdefault(name, []).append((at_s, rss_mib(pid)))
 
@@ -70,13 +70,13 @@ class Memory:
 
 
 def rss_mib(pid: int) -> float:
-    """Resident set size."""
+    """Returns a process's resident set size, MiB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def soak(minutes: int) -> dict[str, Any]:
-    """Run the load; the figures."""
+    """Runs the load. Returns the figures."""
     with fresh_system(concurrency="1") as system:
         system.start_worker()
         return _under_load(system, minutes)
@@ -112,10 +112,10 @@ def _under_load(system: System, minutes: int) -> dict[str, Any]:
     for thread in threads:
         thread.start()
     kills, loads = 0, []
-    for look in count(1):
-        sleep(max(0.0, started + look * LOOK_EVERY_S - monotonic()))
+    for number in count(1):
+        sleep(max(0.0, started + number * LOOK_EVERY_S - monotonic()))
         at_s = monotonic() - started
-        memory.look(at_s)
+        memory.sample(at_s)
         loads.append(float(Path("/proc/loadavg").read_text().split()[0]))
         if at_s > (kills + 0.5) * MINUTE_S:
             other = _killed(system, other)
@@ -138,7 +138,7 @@ def _under_load(system: System, minutes: int) -> dict[str, Any]:
 
 
 def _killed(system: System, worker: App) -> App:
-    """Another one in the place of this one."""
+    """Kills a worker and starts another in its place."""
     system.workers.remove(worker)
     worker.kill()
     return system.start_worker()
@@ -159,7 +159,7 @@ def _minute(load: Load, memory: Memory, started: float, minute: int) -> dict[str
 
 
 def _jobs(system: System, load: Load) -> dict[str, Any]:
-    """What became of the jobs, once all have ended or the time is up."""
+    """Returns what became of the jobs, once all have ended or the time is up."""
     until = monotonic() + ENDS_WITHIN_S
     database = system.database()
     while True:
@@ -186,40 +186,40 @@ def _jobs(system: System, load: Load) -> dict[str, Any]:
     }
 
 
-def lost(found: dict[str, Any]) -> int:
-    """Jobs that were accepted and have no end, or are done and have no answer."""
-    jobs = found["jobs"]
+def lost(figures: dict[str, Any]) -> int:
+    """Counts the jobs that were accepted and have no end, or are done and have no answer."""
+    jobs = figures["jobs"]
     unanswered = abs(jobs["states"].get("done", 0) - jobs["results"])
     return int(jobs["unfinished"] + jobs["without_a_row"] + unanswered)
 
 
-def show(found: dict[str, Any]) -> None:
-    """The table."""
+def show(figures: dict[str, Any]) -> None:
+    """Prints the table."""
     print("minute  calls  p50 ms  p99 ms  errors  service MiB  worker MiB")
-    for number, row in enumerate(found["per_minute"], 1):
+    for number, row in enumerate(figures["per_minute"], 1):
         print(
             f"{number:6} {row['calls']:6} {row['p50_ms']:7.1f} {row['p99_ms']:7.1f} "
             f"{row['errors']:7} {row['service_rss_mib']:12.1f} {row['worker_rss_mib']:11.1f}"
         )
-    for name, slope in found["rss_slope_mib_per_hour"].items():
+    for name, slope in figures["rss_slope_mib_per_hour"].items():
         print(f"{name}: {'run too short' if slope is None else f'{slope:+.1f} MiB/hour'}")
-    average = found["load_average"]
+    average = figures["load_average"]
     print(f"load average: median {average['median']:.1f}, most {average['most']:.1f}")
-    print(f"workers killed: {found['workers_killed']}; errors: {found['errors'] or 'none'}")
-    print(f"jobs: {found['jobs']}; lost: {lost(found)}")
+    print(f"workers killed: {figures['workers_killed']}; errors: {figures['errors'] or 'none'}")
+    print(f"jobs: {figures['jobs']}; lost: {lost(figures)}")
 
 
 def main() -> int:
-    """Soak, print, store; 1 when a job is lost."""
+    """Soaks, prints and stores; returns 1 if a job is lost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=int, default=int(os.environ.get("SOAK_MINUTES", "20")))
     minutes = parser.parse_args().minutes
-    found = heading("soak")
-    found["machine"]["nice"] = os.nice(0)
-    found |= soak(minutes)
-    show(found)
-    store(found, Path("out/bench/soak.json"))
-    return 1 if lost(found) else 0
+    figures = heading("soak")
+    figures["machine"]["nice"] = os.nice(0)
+    figures |= soak(minutes)
+    show(figures)
+    store(figures, Path("out/bench/soak.json"))
+    return 1 if lost(figures) else 0
 
 
 if __name__ == "__main__":

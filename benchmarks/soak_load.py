@@ -44,9 +44,9 @@ class Load:
 
     def prepare(self) -> None:
         """A curve that is known, a watch on it, agents."""
-        made = self.client.post("/v1/curves", json={**QUESTION, "max_gpus": 8})
-        self.locations.add(made.headers["Location"])
-        path = made.headers["Location"]
+        accepted = self.client.post("/v1/curves", json={**QUESTION, "max_gpus": 8})
+        self.locations.add(accepted.headers["Location"])
+        path = accepted.headers["Location"]
         wait_until(lambda: self.client.get(path).json()["state"] == "done", "a known curve", 300)
         watch = {"name": "soak", **QUESTION, "max_gpus": 8}
         self.client.post("/v1/watches", json=watch).raise_for_status()
@@ -72,7 +72,7 @@ class StreamBroken(Exception):
 
 
 def new_options(number: int) -> dict[str, Any]:
-    """Options that nobody has asked for before, and that change the search as good as nothing."""
+    """Returns options that were not asked for before and that hardly change the search."""
     return {"epsilon": 0.01 + number * 1e-7}
 
 

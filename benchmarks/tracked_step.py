@@ -37,17 +37,17 @@ class Tracked:
 
 def materialise(module: Any) -> None:
     """Give a module on the meta device real, random weights; tied ones stay tied."""
-    made: dict[int, Any] = {}
+    replaced: dict[int, Any] = {}
 
     def real(tensor: Any) -> Any:
-        if id(tensor) not in made:
+        if id(tensor) not in replaced:
             data = torch.zeros(tensor.shape, dtype=tensor.dtype)
             if isinstance(tensor, torch.nn.Parameter):
                 data.normal_(0.0, 0.02)
-                made[id(tensor)] = torch.nn.Parameter(data, requires_grad=tensor.requires_grad)
+                replaced[id(tensor)] = torch.nn.Parameter(data, requires_grad=tensor.requires_grad)
             else:
-                made[id(tensor)] = data
-        return made[id(tensor)]
+                replaced[id(tensor)] = data
+        return replaced[id(tensor)]
 
     for child in module.modules():
         for table in (child._parameters, child._buffers):
@@ -66,9 +66,9 @@ def _optimizer(parameters: list[Any], kind: str, update: str) -> Any:
 
 
 def _checkpoint(module: Any, blocks: str) -> None:
-    found = [m for name, m in module.named_modules() if re.search(rf"{blocks}\.\d+$", name)]
-    assert found, f"no modules {blocks}.0 …"
-    for block in found:
+    layers = [m for name, m in module.named_modules() if re.search(rf"{blocks}\.\d+$", name)]
+    assert layers, f"no modules {blocks}.0 …"
+    for block in layers:
         forward = block.forward
         block.forward = functools.partial(checkpoint, forward, use_reentrant=False)
 

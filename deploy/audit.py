@@ -2,7 +2,7 @@
 
 Python's come from PyPI's advisories through pip-audit, Rust's from RustSec through cargo-audit
 where that is installed. Where the data cannot be reached it says so and passes: no answer is not a
-clean one, and the line stands in CI's log.
+clean one, and the line is in CI's log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def audit_python(name: str) -> bool:
-    """Whether the pinned packages of a target have no known vulnerability, as far as is known."""
+    """Returns whether no pinned package of a target is known to be vulnerable."""
     pinned = ROOT / "deploy" / "requirements" / f"{name}.txt"
     done = subprocess.run(
         [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes",
@@ -46,7 +46,7 @@ def audit_python(name: str) -> bool:
 
 
 def audit_rust() -> bool:
-    """Likewise for the solver's crates."""
+    """Returns the same for the solver's crates."""
     if shutil.which("cargo-audit") is None:
         print("solver: NOT audited: cargo-audit is not installed")
         return True
@@ -57,5 +57,5 @@ def audit_rust() -> bool:
 
 
 if __name__ == "__main__":
-    found = [audit_python(name) for name in ("service", "worker", "agent")]
-    sys.exit(0 if all([*found, audit_rust()]) else 1)
+    clean = [audit_python(name) for name in ("service", "worker", "agent")]
+    sys.exit(0 if all([*clean, audit_rust()]) else 1)

@@ -13,11 +13,11 @@ def some(cases: Iterable[Any], runs: Callable[[Any], bool]) -> list[Any]:
 
     A tuple gives several parameters. Raises AssertionError if `make test` would run no case.
     """
-    found, kept = [], 0
+    params, kept = [], 0
     for case in cases:
         values = case if isinstance(case, tuple) else (case,)
         runs_here = runs(case)
         kept += runs_here
-        found.append(pytest.param(*values, marks=() if runs_here else pytest.mark.full))
+        params.append(pytest.param(*values, marks=() if runs_here else pytest.mark.full))
     assert kept, "`make test` would run none of these cases"
-    return found
+    return params

@@ -29,7 +29,7 @@ Touch = tuple[Member, dict[int, Access], bool, bool]
 
 
 def share(shape: tuple[int, ...], dim: int, worker: int, k: int, halo: Access | None) -> Mask:
-    """The elements of one share, with the rows beyond it that a halo adds."""
+    """Returns the elements of one share, with the rows beyond it that a halo adds."""
     size = -(-shape[dim] // k)
     first, last = worker * size, (worker + 1) * size
     if halo is not None:
@@ -49,12 +49,12 @@ def _region(touch: Touch, shape: tuple[int, ...], variable: int, worker: int, k:
 
 
 def _sums(touch: Touch, variable: int) -> bool:
-    """Whether splitting leaves terms of a sum: of the output, or of an input's gradient."""
-    member, accesses, made, _ = touch
+    """Returns whether splitting leaves terms of a sum: of the output or of an input's gradient."""
+    member, accesses, is_output, _ = touch
     if _accesses(member, accesses, variable) is not None:
         return False
     own = [v for v, group in enumerate(member.variables) if group == variable]
-    if made:
+    if is_output:
         return any(member.semantics.variables[v].is_reduction for v in own)
     return bool(own)
 
@@ -86,15 +86,15 @@ class Elements:
             self.touches[name][group].append((member, access, True, saved and backward))
 
     def plans(self) -> Iterator[tuple[int, ...]]:
-        """Every choice of one variable for each group."""
+        """Yields every choice of one variable for each group."""
         return product(*self.options)
 
     def least_bytes(self) -> float:
-        """The minimum over all plans and storages, by enumeration."""
+        """Returns the minimum over all plans and storages, by enumeration."""
         return min(self.plan_bytes(plan) for plan in self.plans())
 
     def plan_bytes(self, plan: tuple[int, ...]) -> float:
-        """What a plan moves when every tensor lies where that is least."""
+        """Returns what a plan moves when every tensor lies where that is least."""
         return sum(self._tensor(name, plan) for name in self.touches)
 
     def _tensor(self, name: str, plan: tuple[int, ...]) -> float:
@@ -119,7 +119,7 @@ class Elements:
                 away = ~self._stored(name, dim, worker)
                 moved += self._needed([t for t in touches if not t[2]], plan[group], worker, away)
                 moved += self._needed([t for t in touches if t[3]], plan[group], worker, away)
-                moved += self._made([t for t in touches if t[2]], plan[group], worker, away)
+                moved += self._produced([t for t in touches if t[2]], plan[group], worker, away)
         return moved
 
     def _backward(self, name: str, plan: tuple[int, ...], dim: int) -> int:
@@ -131,7 +131,7 @@ class Elements:
             for worker in range(self.k):
                 away = ~self._stored(name, dim, worker)
                 moved += self._needed([t for t in passing if t[2]], plan[group], worker, away)
-                moved += self._made([t for t in passing if not t[2]], plan[group], worker, away)
+                moved += self._produced([t for t in passing if not t[2]], plan[group], worker, away)
         return moved
 
     def _needed(self, touches: list[Touch], variable: int, worker: int, away: Mask) -> int:
@@ -140,17 +140,17 @@ class Elements:
             needed |= _region(touch, away.shape, variable, worker, self.k)
         return int((needed & away).sum())
 
-    def _made(self, touches: list[Touch], variable: int, worker: int, away: Mask) -> int:
-        made = np.zeros_like(away)
+    def _produced(self, touches: list[Touch], variable: int, worker: int, away: Mask) -> int:
+        produced = np.zeros_like(away)
         sums = False
         for touch in touches:
             if _sums(touch, variable):
-                made[:] = sums = True
+                produced[:] = sums = True
             elif _accesses(touch[0], touch[1], variable) is not None:
-                made |= _region(touch, away.shape, variable, worker, self.k)
+                produced |= _region(touch, away.shape, variable, worker, self.k)
         if away.any():
-            return int((made & away).sum())
+            return int((produced & away).sum())
         # All must end with the whole: one adds up and sends it to the others, k-1 each way.
         if sums:
-            return 2 * (self.k - 1) * made.size if worker == 0 else 0
-        return (self.k - 1) * int(made.sum())
+            return 2 * (self.k - 1) * produced.size if worker == 0 else 0
+        return (self.k - 1) * int(produced.sum())

@@ -3,9 +3,9 @@
     python -P -m shardwise.child_process PARENT -- PROGRAM…
 
 runs a program that ends when the process PARENT ends. On Linux the kernel sees to it: the runner
-sets the bond and becomes the program. Elsewhere it stays as the program's parent, watches PARENT
-and kills the program. (A child that changes its user or is set-uid would lose the kernel's bond;
-ours do neither.)
+calls `die_with_parent` and becomes the program. Elsewhere it stays as the program's parent, watches
+PARENT and kills the program. (The kernel forgets PARENT when a child changes its user or is
+set-uid; ours do neither.)
 
 Programs that have to start fast import this: standard library only, and what few programs need is
 imported late.
@@ -23,15 +23,17 @@ PR_SET_CHILD_SUBREAPER = 36
 LOOK_EVERY_S = 0.5
 
 
-def end_with_parent(parent: int | None = None, *, told_by: signal.Signals = signal.SIGKILL) -> None:
-    """Asks the kernel to send this process `told_by` when its parent ends (Linux only).
+def die_with_parent(
+    parent: int | None = None, *, death_signal: signal.Signals = signal.SIGKILL
+) -> None:
+    """Asks the kernel to send this process `death_signal` when its parent ends (Linux only).
 
-    The bond is to the parent's thread that started this process, and it survives `exec`. Given the
+    What counts is the parent's thread that started this process, also after `exec`. Given the
     parent's process id, a process whose parent has already ended exits at once with status 1.
     """
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, told_by)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, death_signal)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
 
@@ -68,7 +70,7 @@ def limit_process(
 def ending_with_us(command: list[str]) -> list[str]:
     """Returns the command that runs `command` so that it ends when this process ends.
 
-    On Linux the bond is to the thread that starts it: that thread has to live as long.
+    On Linux it ends with the thread that starts it (`die_with_parent`), which has to live as long.
     """
     runner = [sys.executable, "-P", "-m", "shardwise.child_process", str(os.getpid()), "--"]
     return [*runner, *command]
@@ -96,7 +98,7 @@ def main(arguments: list[str]) -> int:
     """Becomes the program, or watches over it and returns its exit status."""
     parent, command = int(arguments[0]), arguments[2:]
     if sys.platform == "linux":
-        end_with_parent(parent)
+        die_with_parent(parent)
         os.execv(command[0], command)
     return watch_over(parent, command)
 

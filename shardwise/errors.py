@@ -38,7 +38,7 @@ class BadInput(ShardwiseError):
         return " ".join(text.split())
 
     def in_file(self, file: str) -> BadInput:
-        """The same error, naming `file`."""
+        """Returns the same error, naming `file`."""
         return type(self)(self.problem, file=file, field=self.field, expected=self.expected)
 
 
@@ -47,7 +47,7 @@ class CaptureError(BadInput):
 
 
 class CaptureWarning(UserWarning):
-    """What a captured model lacks, or what was taken for granted."""
+    """What a captured model lacks, or what was assumed."""
 
 
 class UnknownOperator(ShardwiseError):
@@ -61,7 +61,7 @@ class NotFound(ShardwiseError):
 
 
 class Cancelled(ShardwiseError):
-    """Whoever asked does not want the answer any more, and there is none yet."""
+    """The caller cancelled before there was an answer."""
 
     exit_code = 130
 

@@ -21,7 +21,7 @@ _CHUNK_BYTES = 2**20
 
 
 def max_file_bytes() -> int:
-    """The limit in force: `SHARDWISE_MAX_FILE_BYTES`, else `MAX_FILE_BYTES`."""
+    """Returns the limit in force: `SHARDWISE_MAX_FILE_BYTES`, else `MAX_FILE_BYTES`."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     if not text:
         return MAX_FILE_BYTES
@@ -33,7 +33,7 @@ def max_file_bytes() -> int:
 
 
 def read_bounded(path: str | os.PathLike[str], kind: str) -> bytes:
-    """The content of a file, gzip undone; `kind` says in errors what was expected.
+    """Returns the content of a file, decompressed; `kind` says in errors what was expected.
 
     Raises `BadInput` for a file that cannot be read or is above the limit.
     """
@@ -45,7 +45,7 @@ def read_bounded(path: str | os.PathLike[str], kind: str) -> bytes:
             size = os.fstat(stream.fileno()).st_size
             if size > limit:
                 raise BadInput(f"the file has {size} bytes", file=file, expected=expected)
-            # One byte over the limit is asked for: a pipe has no size to look at beforehand.
+            # Asks for one byte over the limit: the size of a pipe is not known beforehand.
             data = stream.read(limit + 1)
     except OSError as error:
         raise BadInput(_reason(error), file=file, expected=kind) from None
@@ -57,7 +57,7 @@ def read_bounded(path: str | os.PathLike[str], kind: str) -> bytes:
 
 
 def _decompress(data: bytes, limit: int, file: str) -> bytes:
-    """At most `limit` + 1 bytes of a gzip file of one or more members."""
+    """Returns at most `limit` + 1 bytes of a gzip file of one or more members."""
     parts: list[bytes] = []
     total = 0
     rest = data
@@ -78,9 +78,9 @@ def _decompress(data: bytes, limit: int, file: str) -> bytes:
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file that appears under its name only when it is complete.
+    """Writes a file that appears under its name only when it is complete.
 
-    Raises `BadInput` where the folder cannot be written.
+    Raises `BadInput` if the folder cannot be written.
     """
     try:
         _write_atomically(Path(path), data)
@@ -92,9 +92,9 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
 
 @contextmanager
 def private_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that only its owner may read, written beside its place and renamed to it at the end.
+    """Yields a file that only its owner may read; it is renamed to `path` at the end.
 
-    Raises `BadInput` for a place that cannot be written; then there is no file, or the old one.
+    Raises `BadInput` if it cannot be written; then there is no file, or the old one.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -116,7 +116,7 @@ def _write_atomically(target: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes files that only their owner may read; a graph is no secret.
+        # mkstemp makes files that only their owner may read; a graph is not a secret.
         umask = os.umask(0)
         os.umask(umask)
         Path(temporary).chmod(0o666 & ~umask)

@@ -13,7 +13,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 """Attributes that no `extra=` of ours has set; `data` is Celery's."""
 
 Context = Callable[[], Mapping[str, str]]
-"""Returns what each record carries beside its own, such as the request that is being served."""
+"""Returns what each record carries besides its own, such as the request that is being served."""
 
 Mask = Callable[[str], str]
 """Returns a line without what must not be logged, such as secrets."""

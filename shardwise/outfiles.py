@@ -16,7 +16,7 @@ from shardwise.files import write_whole
 
 
 def check_output(path: str | None, field: str = "output") -> None:
-    """Refuse an output that could not be written, before the work is done and not after."""
+    """Raises `BadInput` for an output that could not be written, before the work is done."""
     if path is None:
         return
     if not path or "\0" in path:
@@ -36,7 +36,7 @@ def check_output(path: str | None, field: str = "output") -> None:
 
 @contextmanager
 def written(path: str) -> Iterator[Path]:
-    """A temporary path that becomes `path` when the block succeeds; nothing is half-written."""
+    """Yields a temporary path that becomes `path` when the block succeeds, whole or not at all."""
     target = Path(path)
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=target.suffix)
@@ -51,11 +51,11 @@ def written(path: str) -> Iterator[Path]:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        # The system names the temporary file, which nobody asked for.
+        # The system names the temporary file, which the user does not know.
         reason = (error.strerror or str(error)).lower()
         raise BadInput(reason, file=path, expected="a file that can be written") from None
 
 
 def write_json(document: Any, path: str) -> None:
-    """Write a document, whole or not at all."""
+    """Writes a document, whole or not at all."""
     write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")

@@ -6,7 +6,7 @@ import re
 
 from shardwise.errors import BadInput
 
-# Two grammars, as they have always been: options refuse `8G`, and settings refuse `1e9`.
+# Two grammars: options refuse `8G`, and settings refuse `1e9`.
 _SETTING = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<letter>[KMGT]?)(?P<binary>I?)B?", re.I)
 _OPTION = re.compile(
     r"(?P<number>[0-9]*\.?[0-9]+(E[0-9]+)?)\s*(?ai:((?P<letter>[KMGTP])(?P<binary>I?))?B)?", re.I

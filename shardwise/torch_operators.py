@@ -20,7 +20,10 @@ LOADED_BY = {
 
 
 def overload(kind: str) -> Any:
-    """`torch.ops.aten.linear.default` for `aten.linear.default`; raises BadInput if not there."""
+    """Returns `torch.ops.aten.linear.default` for `aten.linear.default`.
+
+    Raises `BadInput` if `torch.ops` does not have it.
+    """
     torch = load_torch()
     parts = kind.split(".")
     needs, module, register = LOADED_BY.get(parts[0], (None, "", None))
@@ -28,22 +31,22 @@ def overload(kind: str) -> Any:
         loaded = importlib.import_module(module)
         if register is not None:
             getattr(loaded, register)()
-    found = torch.ops
+    operator = torch.ops
     try:
         for part in parts:
-            found = getattr(found, part)
+            operator = getattr(operator, part)
     except (AttributeError, RuntimeError):
-        found = None
-    if len(parts) != 3 or found is None or not hasattr(found, "_schema"):
+        operator = None
+    if len(parts) != 3 or operator is None or not hasattr(operator, "_schema"):
         raise BadInput(
             f"torch.ops has no operator {kind!r}",
             expected="namespace.name.overload of an operator that is loaded",
         )
-    return found
+    return operator
 
 
 def call(target: Any, tensors: Mapping[str, Any], attributes: Mapping[str, Any]) -> list[Any]:
-    """Every tensor that the operator gives; absent ones (None) and numbers are left out."""
+    """Returns every tensor that the operator gives; None and numbers are left out."""
     positional, named = bind(target, tensors, attributes)
     return tensors_of(target(*positional, **named))
 
@@ -51,7 +54,10 @@ def call(target: Any, tensors: Mapping[str, Any], attributes: Mapping[str, Any])
 def bind(
     target: Any, tensors: Mapping[str, Any], attributes: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call, positional and by keyword; raises BadInput where they do not fit."""
+    """Returns the arguments of a call, positional and by keyword.
+
+    Raises `BadInput` where they do not fit.
+    """
     torch = load_torch()
     values = {
         name: _value(torch, str(argument.type), attributes[name])
@@ -72,7 +78,7 @@ def bind(
             if "Optional" in str(argument.type):
                 values[argument.name] = None
             else:
-                raise BadInput("is missing", field=argument.name, expected=f"as {target} wants it")
+                raise BadInput("is missing", field=argument.name, expected=f"a value for {target}")
         value = values.pop(argument.name, argument.default_value)
         if argument.kwarg_only:
             named[argument.name] = value
@@ -84,7 +90,7 @@ def bind(
 
 
 def tensors_of(result: Any) -> list[Any]:
-    """The tensors that an operator gave, those in lists one after another."""
+    """Returns the tensors that an operator gave, those in lists one after another."""
     torch = load_torch()
     listed = result if isinstance(result, tuple | list) else (result,)
     flat = [t for item in listed for t in (item if isinstance(item, tuple | list) else (item,))]
@@ -92,7 +98,7 @@ def tensors_of(result: Any) -> list[Any]:
 
 
 def _value(torch: Any, type_name: str, value: Any) -> Any:
-    """An attribute of a graph file as torch wants it: dtypes stand by name there."""
+    """Returns an attribute of a graph file as torch expects it: files have dtypes by name."""
     if isinstance(value, str) and ("ScalarType" in type_name or hasattr(torch, value)):
         named = getattr(torch, value, None)
         return named if isinstance(named, torch.dtype) else value
@@ -108,7 +114,7 @@ def run_on_arrays(
     dtype: str = "float64",
     device: str = "cpu",
 ) -> list[NDArray[Any]]:
-    """The operator on copies of these arrays, floats computed in `dtype`.
+    """Runs the operator on copies of these arrays, floats computed in `dtype`.
 
     Random operators draw the same numbers at every call: what they compute from them is compared.
     """
@@ -119,8 +125,8 @@ def run_on_arrays(
         torch.cuda.manual_seed_all(0)
     inputs = _tensors(names, arrays, dtype, device)
     with torch.no_grad():
-        made = call(overload(kind), inputs, attributes)
-    return [_array(torch, tensor) for tensor in made]
+        outputs = call(overload(kind), inputs, attributes)
+    return [_array(torch, tensor) for tensor in outputs]
 
 
 def shapes_of_outputs(
@@ -131,10 +137,10 @@ def shapes_of_outputs(
     *,
     dtype: str = "float64",
 ) -> list[tuple[int, ...]]:
-    """The shapes that the operator would give; nothing is computed, so no GPU is needed."""
+    """Returns the shapes of the operator's outputs; nothing is computed, so no GPU is needed."""
     with load_torch().no_grad():
-        made = call(overload(kind), _tensors(names, arrays, dtype, "meta"), attributes)
-    return [tuple(tensor.shape) for tensor in made]
+        outputs = call(overload(kind), _tensors(names, arrays, dtype, "meta"), attributes)
+    return [tuple(tensor.shape) for tensor in outputs]
 
 
 def _tensors(
@@ -159,12 +165,12 @@ def _array(torch: Any, tensor: Any) -> NDArray[Any]:
 
 
 def has_cuda() -> bool:
-    """Whether operators that only GPUs implement can run here."""
+    """Returns whether operators that only GPUs implement can run here."""
     return bool(load_torch().cuda.is_available())
 
 
 def core_kinds() -> list[str]:
-    """torch's own core ATen list: every overload with the tag `torch.Tag.core`, sorted."""
+    """Returns torch's core ATen list: every overload with the tag `torch.Tag.core`, sorted."""
     torch = load_torch()
     kinds = []
     for name in torch._C._dispatch_get_all_op_names():
@@ -172,7 +178,7 @@ def core_kinds() -> list[str]:
         packet, _, form = rest.partition(".")
         if namespace != "aten":
             continue
-        # Some registered names are of operators that Python is not given.
+        # Some registered operators are not exposed to Python.
         target = getattr(getattr(torch.ops.aten, packet, None), form or "default", None)
         if target is not None and torch.Tag.core in target.tags:
             kinds.append(f"aten.{packet}.{form or 'default'}")
@@ -180,12 +186,12 @@ def core_kinds() -> list[str]:
 
 
 def version() -> str:
-    """torch's version without its build, `2.8.0`."""
+    """Returns torch's version without its build, `2.8.0`."""
     return str(load_torch().__version__).partition("+")[0]
 
 
 def load_torch() -> Any:
-    """torch, or the error that says how to get it."""
+    """Returns torch. Raises `ShardwiseError`, which says how to install it, if it is missing."""
     try:
         import torch
     except ImportError as error:

@@ -29,7 +29,7 @@ _MEMBER_PROBLEM = {"missing required": "missing", "contains unknown": "unknown f
 
 
 class Misfit(BadInput):
-    """A value that is not of the type that it is read as."""
+    """A value that does not have the expected type."""
 
 
 class NotJson(BadInput):

@@ -1,7 +1,7 @@
 """Writes the blocking client, which is the asynchronous one without its `async` and `await`.
 
     python -m tools.blocking_client           # writes shardwise/client/blocking
-    python -m tools.blocking_client --check   # exits with 1 if what is there is stale
+    python -m tools.blocking_client --check   # exits with 1 if the files are stale
 
 Names are replaced token by token (unasync); texts are taken as they are, so that docstrings in
 shardwise/client/awaiting have to be true of both clients.

@@ -33,18 +33,18 @@ PARTS = 2
 class Row:
     """The forms of one kind over its examples; `gathered` is the reason by variable."""
 
-    found: Description
+    description: Description
     forms: set[str] = field(default_factory=set)
     gathered: dict[str, str] = field(default_factory=dict)
 
     @property
     def group(self) -> str:
         """The column of the first table that counts it."""
-        if self.found.replicated:
+        if self.description.replicated:
             return "never split"
         if self.gathered:
             return "gathered"
-        if self.found.kind in DRAWN:
+        if self.description.kind in DRAWN:
             return "by chance"
         if not self.forms:
             return "no example"
@@ -61,7 +61,7 @@ def is_legal(
     split: Sequence[int | None],
     sizes: Sequence[int],
 ) -> bool:
-    """Whether a mesh of `sizes` may split these variables (cost/legality.py, of one operator)."""
+    """Returns whether a mesh of `sizes` may split these variables (cost/legality.py)."""
     for v in {v for v in split if v is not None}:
         parts = prod(n for n, w in zip(sizes, split, strict=True) if w == v)
         if not shard_fits(semantics.variables[v].extent, parts):
@@ -80,9 +80,9 @@ def is_legal(
 
 
 def rows() -> list[Row]:
-    """Every shipped description with its forms."""
+    """Returns every shipped description with its forms."""
     mesh = RankMesh(("x",), (PARTS,), PARTS - 1)
-    found = []
+    table = []
     for described in shipped():
         row = Row(described)
         for example in examples_of(described):
@@ -98,15 +98,15 @@ def rows() -> list[Row]:
                     row.forms.add(local.form)
                     if local.fallback is not None:
                         row.gathered.setdefault(variable.name, local.fallback)
-        found.append(row)
-    return found
+        table.append(row)
+    return table
 
 
 def tables(every: Sequence[Row]) -> str:
-    """The generated part of the page: counts by family, then what is gathered and why."""
+    """Returns the generated part of the page: counts by family, then what is gathered and why."""
     lines = ["| family | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    by_family = sorted(every, key=lambda row: row.found.family)
-    for family, members in groupby(by_family, key=lambda row: row.found.family):
+    by_family = sorted(every, key=lambda row: row.description.family)
+    for family, members in groupby(by_family, key=lambda row: row.description.family):
         groups = [row.group for row in members]
         lines.append(_counts(family.replace("_", " "), groups))
     lines.append(_counts("**all**", [row.group for row in every]))
@@ -116,7 +116,7 @@ def tables(every: Sequence[Row]) -> str:
         for variable, why in row.gathered.items():
             reasons.setdefault(why.removeprefix(f"{variable}: "), []).append(variable)
         for why, names in reasons.items():
-            lines.append(f"| `{row.found.kind}` | {', '.join(names)} | {why} |")
+            lines.append(f"| `{row.description.kind}` | {', '.join(names)} | {why} |")
     return "\n".join(lines) + "\n"
 
 
@@ -128,15 +128,15 @@ MARK = f"<!-- what follows is made by `{COMMAND}` -->\n"
 
 
 def page(text: str) -> str:
-    """The page with its generated part made anew."""
+    """Returns the page with its generated part rebuilt."""
     return text.partition(MARK)[0] + MARK + "\n" + tables(rows())
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Makes the tables of a page again; the text before them stays."""
+    """Rebuilds the tables of a page; the text before them stays."""
     output = Path(arguments[0])
-    made = page(output.read_text("utf-8"))
-    output.write_text(made, "utf-8")
+    text = page(output.read_text("utf-8"))
+    output.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Every capture and every search runs in a process of its own, so that its time and its peak memory
 are its own; all families take about half an hour. Needs the torch extra.
-With names only those lines of the file are made anew.
+With names only those lines of the file are replaced.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Row:
 
 
 def measure(family: Family, gpus: Sequence[int] = GPUS) -> Row:
-    """Capture a family and search it on each of `gpus`, in processes of their own."""
+    """Captures a family and searches it on each of `gpus`, in processes of their own."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "graph.json.gz")
         captured = _apart(_capture, family, path)
@@ -77,7 +77,7 @@ def measure(family: Family, gpus: Sequence[int] = GPUS) -> Row:
 
 
 def document(rows: Sequence[Row], gpus: Sequence[int] = GPUS, earlier: str = "") -> str:
-    """docs/models.md; families that `rows` lack keep their lines of the `earlier` document."""
+    """Returns docs/models.md; families missing from `rows` keep their lines of `earlier`."""
     heads = [
         *("family", "operators", "groups", "parameters", "forward Tflop", "capture", "undescribed"),
         *(f"{count} GPUs" for count in gpus),
@@ -127,18 +127,20 @@ def _capture(family: Family, path: str) -> Captured:
     seconds = time.monotonic() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     write_graph(graph, path)
-    found = inspect_graph(graph, registry.analyse)
-    unknown = {op["name"] for op in found["undescribed_operators"]}
-    made = [graph.tensors[o] for op in graph.operators if op.name in unknown for o in op.outputs]
+    inspected = inspect_graph(graph, registry.analyse)
+    unknown = {op["name"] for op in inspected["undescribed_operators"]}
+    undescribed = [
+        graph.tensors[o] for op in graph.operators if op.name in unknown for o in op.outputs
+    ]
     torch_count = count(family.source, **asked)  # type: ignore[arg-type]
     return Captured(
         len(graph.operators),
         graph.parameter_count,
         torch_count.parameters,
-        found["matrix_flops"],
+        inspected["matrix_flops"],
         torch_count.forward_flops,
-        tuple(sorted(Counter(op["kind"] for op in found["undescribed_operators"]).items())),
-        sum(t.size_bytes for t in made) / max(found["activations"]["total_bytes"], 1),
+        tuple(sorted(Counter(op["kind"] for op in inspected["undescribed_operators"]).items())),
+        sum(t.size_bytes for t in undescribed) / max(inspected["activations"]["total_bytes"], 1),
         seconds,
         peak,
     )
@@ -154,13 +156,13 @@ def _search(path: str, gpus: int) -> Searched:
     hardware = load_hardware(HARDWARE)
     start = time.monotonic()
     try:
-        found = frontier(graph, hardware, gpus, Options(zero=(0,), time_limit_s=TIME_LIMIT_S))
+        searched = frontier(graph, hardware, gpus, Options(zero=(0,), time_limit_s=TIME_LIMIT_S))
     except ShardwiseError as error:
         return Searched(problem=str(error), seconds=time.monotonic() - start)
     return Searched(
-        found.search.groups,
-        len(found.points),
-        found.certificate.epsilon,
+        searched.search.groups,
+        len(searched.points),
+        searched.certificate.epsilon,
         time.monotonic() - start,
     )
 
@@ -173,20 +175,20 @@ def _cells(row: Row) -> list[str]:
     return [
         row.family.name,
         f"{taken.operators:,}",
-        f"{max((found.groups for found in row.searched), default=0):,}",
+        f"{max((searched.groups for searched in row.searched), default=0):,}",
         f"{taken.parameters:,} {same}",
         f"{taken.matrix_flops / 1e12:,.4g} ({taken.matrix_flops / taken.torch_flops:.4f})",
         f"{taken.seconds:.0f} s, {taken.peak_bytes / 2**30:.1f} GiB",
         f"{kinds or 'none'}{share}",
-        *(_frontier_cell(found) for found in row.searched),
+        *(_frontier_cell(searched) for searched in row.searched),
     ]
 
 
-def _frontier_cell(found: Searched) -> str:
-    if found.problem is not None:
-        return f"none after {found.seconds:.0f} s: {found.problem}"
-    certified = "∞" if found.epsilon is None else f"{found.epsilon:.2g}"
-    return f"{found.points:,}, {certified}, {found.seconds:.1f} s"
+def _frontier_cell(searched: Searched) -> str:
+    if searched.problem is not None:
+        return f"none after {searched.seconds:.0f} s: {searched.problem}"
+    certified = "∞" if searched.epsilon is None else f"{searched.epsilon:.2g}"
+    return f"{searched.points:,}, {certified}, {searched.seconds:.1f} s"
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -199,7 +201,7 @@ def _command(family: Family) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure the named families, or all, and write the document; returns the exit code."""
+    """Measures the named families, or all, and writes the document; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.models_table")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("-o", "--output", help="instead of standard output")

@@ -28,7 +28,7 @@ COMMAND = "make tables"
 class Row:
     """The splits of one kind over all of its examples; names in the order they were found."""
 
-    found: Description
+    description: Description
     outputs: dict[str, None] = field(default_factory=dict)
     reductions: dict[str, None] = field(default_factory=dict)
     statistics: dict[str, None] = field(default_factory=dict)
@@ -58,27 +58,27 @@ class Row:
 
 
 def _dim_name(name: str) -> str:
-    """`dim 2` for what a description did not name."""
+    """Returns a variable's name; `dim 2` if the description gives none."""
     return f"dim {name[1:]}" if is_numbered(name) else name
 
 
-def rows(found: Iterable[Description]) -> list[Row]:
-    """One row per description; examples that need a GPU count by their description alone."""
-    made = []
-    for d in found:
+def rows(descriptions: Iterable[Description]) -> list[Row]:
+    """Returns one row per description; examples that need a GPU use their description alone."""
+    table = []
+    for d in descriptions:
         row = Row(d)
         for example in () if d.replicated else examples_of(d):
             run = shapes_with_torch(d.kind) if example.needs else run_with_torch(d.kind)
             operator, tensors = graph_of(d.kind, example, run)
             row.add(analyse_strictly(operator, tensors), list(example.shapes))
-        made.append(row)
-    return made
+        table.append(row)
+    return table
 
 
 def document() -> str:
-    """docs/operators.md."""
+    """Returns docs/operators.md."""
     known = shipped()
-    found = coverage()
+    covered = coverage()
     split = [d for d in known if not d.replicated]
     whole = [d for d in known if d.replicated]
     parts = [
@@ -86,10 +86,10 @@ def document() -> str:
         f"Made by `{COMMAND}`; a test keeps it up to date. How to describe your own: "
         "[tdl.md](tdl.md).\n",
         f"{len(known)} operators are described, of which {len(whole)} are never split, each for a "
-        f"reason that stands [below](#never-split). Of the {found.total} overloads of core ATen "
-        f"(torch {TORCH}) {found.described} are described: {len(found.split)} with their splits, "
-        f"{len(found.replicated)} as never split. Every description is run against the real "
-        "operator, whole and in shares (`python -m shardwise.tdl verify`).\n",
+        f"reason given [below](#never-split). Of the {covered.total} overloads of core ATen "
+        f"(torch {TORCH}) {covered.described} are described: {len(covered.split)} with their "
+        f"splits, {len(covered.replicated)} as never split. Every description is run against the "
+        "real operator, whole and in shares (`python -m shardwise.tdl verify`).\n",
         "*Output*: dimensions of the result that may be split. *Reduced*: dimensions that are "
         "summed away; a split leaves partial results to be added (or as said). *Statistic*: "
         "dimensions whose split costs an all-reduce of a small intermediate result. *Halo*: "
@@ -105,12 +105,12 @@ def document() -> str:
     return "\n".join(parts)
 
 
-def _place(found: Description) -> tuple[str, str]:
-    return found.family, found.kind
+def _place(description: Description) -> tuple[str, str]:
+    return description.family, description.kind
 
 
 def _table(members: Sequence[Row]) -> str:
-    """Kinds with the same splits share a line."""
+    """Returns a table in which kinds with the same splits share a line."""
     lines = [
         "| operator | output | reduced | statistic | halo | keeps |",
         "|---|---|---|---|---|---|",
@@ -119,27 +119,27 @@ def _table(members: Sequence[Row]) -> str:
     for row in members:
         cells = (row.outputs, row.reductions, row.statistics, row.halos, row.kept)
         key = tuple(", ".join(cell) or "–" for cell in cells)
-        if not examples_of(row.found):
+        if not examples_of(row.description):
             key = ("no example", *["–"] * (len(cells) - 1))
-        alike.setdefault(key, []).append(f"`{row.found.kind}`")
+        alike.setdefault(key, []).append(f"`{row.description.kind}`")
     for key, kinds in alike.items():
         lines.append(f"| {' '.join(kinds)} | {' | '.join(key)} |")
-    notes = {row.found.note: None for row in members if row.found.note}
+    notes = {row.description.note: None for row in members if row.description.note}
     text = "\n".join(lines) + "\n"
     for note in notes:
-        names = ", ".join(f"`{_short(row)}`" for row in members if row.found.note == note)
+        names = ", ".join(f"`{_short(row)}`" for row in members if row.description.note == note)
         text += f"\n- {names}: {note}."
     return text + ("\n" if notes else "")
 
 
 def _short(row: Row) -> str:
-    return row.found.kind.removeprefix("aten.").removesuffix(".default")
+    return row.description.kind.removeprefix("aten.").removesuffix(".default")
 
 
-def _reasons(found: Sequence[Description]) -> str:
+def _reasons(descriptions: Sequence[Description]) -> str:
     lines = ["| reason | operators |", "|---|---|"]
     by_reason: dict[str, list[str]] = {}
-    for d in found:
+    for d in descriptions:
         by_reason.setdefault(d.replicated, []).append(f"`{d.kind}`")
     lines += [f"| {reason} | {' '.join(kinds)} |" for reason, kinds in by_reason.items()]
     return "\n".join(lines) + "\n"

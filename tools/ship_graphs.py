@@ -1,9 +1,9 @@
-"""Makes the shipped graphs again.
+"""Rebuilds the shipped graphs.
 
     python -m tools.ship_graphs [NAME…]
 
-captures them anew into shardwise/data/graphs/ (needs the torch extra); the files are the same
-byte for byte with the same versions of torch and transformers.
+captures them into shardwise/data/graphs/ (needs the torch extra); the files are the same byte for
+byte with the same versions of torch and transformers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardwise.graph.files import write_graph
 
 
 def make(name: str, folder: Path = FOLDER) -> Path:
-    """Capture one shipped graph into `folder`."""
+    """Captures one shipped graph into `folder`."""
     recipe = RECIPES[name]
     graph = capture(
         recipe.source, batch=recipe.batch, seq=recipe.seq, dtype=recipe.dtype, name=name
@@ -33,7 +33,7 @@ def make(name: str, folder: Path = FOLDER) -> Path:
 
 
 def main(names: Sequence[str]) -> int:
-    """Make the named graphs, or all; returns the exit code."""
+    """Makes the named graphs, or all; returns the exit code."""
     try:
         for name in names or RECIPES:
             if name not in RECIPES:

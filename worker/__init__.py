@@ -1,1 +1,1 @@
-"""The worker: Celery tasks that claim a job, have it computed in a child, record the answer."""
+"""The worker: Celery tasks that claim a job, have it computed in a child and record the answer."""

@@ -33,30 +33,31 @@ from worker.tasks import Worker
 
 log = logging.getLogger(__name__)
 PATIENCE = 6
-"""A worker's housekeeping takes longer than any call, and nobody waits for its answer."""
+"""Housekeeping takes longer than any call, and no client waits for it."""
 
 
 RECORDED_WITHIN_S = 5.0
 """What a stopping worker has to give back its jobs, after their grace."""
 
-AGAIN_S = 1.0
+RETRY_S = 1.0
 """Between two attempts to start on a broker that refuses."""
 
 LEAST_SLOTS = 2
-"""Beside a long solve a short one has a slot, even on a host of one core."""
+"""A short solve has a slot next to a long one, even on a host with one core."""
 
 
 class PatientConsumer(Consumer):  # type: ignore[misc]
     """Tries again once a second; Celery's own tries and logs as fast as the broker refuses."""
 
     def on_connection_error_before_connected(self, exc: Exception) -> None:
-        """The broker answered, and not with what was needed."""
+        """Pauses after an answer of the broker that is an error."""
         super().on_connection_error_before_connected(exc)
-        sleep(AGAIN_S)
+        sleep(RETRY_S)
 
 
 def slots_of(settings: Settings) -> int:
-    """Solves at once: by default one for two cores, as the solver itself may use several."""
+    """Returns the number of concurrent solves: by default one per two cores, as a solve may use
+    several."""
     return settings.concurrency or max(LEAST_SLOTS, (os.cpu_count() or 1) // 2)
 
 
@@ -69,14 +70,14 @@ def make_celery(worker: Worker) -> Celery:
         worker_redirect_stdouts=False,
         worker_send_task_events=False,
         worker_enable_remote_control=False,
-        # A broker that refuses writes says so; by default a worker ends at that for good.
+        # By default a worker ends for good when a broker refuses writes.
         broker_channel_error_retry=True,
         worker_consumer="worker.app:PatientConsumer",
     )
 
     @app.task(name=SOLVE)  # type: ignore[untyped-decorator]
     def solve(job_id: str) -> None:
-        """The id is what releases before 0005 claim; this one takes what is next."""
+        """Computes the next job. The id is for releases before 0005, which claim that job."""
         try:
             worker.answer_ring()
         except StoreUnavailable as error:
@@ -87,9 +88,9 @@ def make_celery(worker: Worker) -> Celery:
 
 
 def run_worker(settings: Settings) -> int:
-    """Work until told to stop; the exit status.
+    """Works until asked to stop. Returns the exit status.
 
-    Raises `BadInput` for a schema on which this release does not work, be it that it became so.
+    Raises `BadInput` for a schema on which this release does not work, at the start or later.
     """
     set_up_logs(settings.log_level, settings.log_format)
     set_up_traces()

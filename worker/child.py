@@ -2,7 +2,7 @@
 
 Standard input: one line of JSON (question, limits), then the graph's canonical JSON of the length
 named there, then nothing until the parent says `cancel` or goes away. Standard output: lines of
-JSON: `{"stage", "progress"}` and at last one of `{"answer": BYTES}` followed by so many bytes,
+JSON: `{"stage", "progress"}` and at last one of `{"answer": BYTES}` followed by that many bytes,
 `{"failure": …}` or `{"cancelled": true}`. It holds no database and no broker, so it can be killed
 at any moment.
 """
@@ -18,14 +18,14 @@ from time import monotonic
 from typing import Any, BinaryIO
 
 from service.base.background import give_way
-from shardwise.child_process import end_with_parent, limit_process
+from shardwise.child_process import die_with_parent, limit_process
 
-TELL_EVERY_S = 0.2
+REPORT_EVERY_S = 0.2
 STACK_BYTES = 2**26
 
 
 class Listener(threading.Thread):
-    """Reads what the parent says; without a parent there is nothing to live for."""
+    """Reads what the parent says; without a parent the process ends."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(daemon=True)
@@ -33,7 +33,7 @@ class Listener(threading.Thread):
         self._stream = stream
 
     def run(self) -> None:
-        """Until the stream ends."""
+        """Reads until the stream ends."""
         for line in iter(self._stream.readline, b""):
             if line.strip() == b"cancel":
                 self.cancelled.set()
@@ -41,32 +41,32 @@ class Listener(threading.Thread):
 
 
 class Progress:
-    """The library's progress callback: told at a bounded rate, False when cancelled."""
+    """The library's progress callback: reports at a bounded rate. Returns False when cancelled."""
 
     def __init__(self, listener: Listener, out: BinaryIO) -> None:
         self._listener = listener
         self._out = out
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     def __call__(self, stage: str, fraction: float) -> bool:
-        if monotonic() - self._told_at >= TELL_EVERY_S:
+        if monotonic() - self._reported_at >= REPORT_EVERY_S:
             say(self._out, {"stage": stage, "progress": min(max(fraction, 0.0), 1.0)})
-            self._told_at = monotonic()
+            self._reported_at = monotonic()
         return not self._listener.cancelled.is_set()
 
 
 def say(out: BinaryIO, document: dict[str, Any]) -> None:
-    """One line to the parent."""
+    """Writes one line to the parent."""
     out.write(json.dumps(document).encode() + b"\n")
     out.flush()
 
 
 def main() -> int:
-    """Computes one answer."""
+    """Computes one answer. Returns the exit status."""
     source, out = sys.stdin.buffer, sys.stdout.buffer
     request = json.loads(source.readline())
-    # Elsewhere than on Linux the listener's end of file sees to it.
-    end_with_parent(request["parent"])
+    # On other systems than Linux the listener's end of file does this.
+    die_with_parent(request["parent"])
     give_way(request["gives_way"])
     limit = request["memory_bytes"]
     limit_process()
@@ -87,7 +87,8 @@ def main() -> int:
         progress = Progress(listener, out)
         graph = graph_from_json(content)
         document = answer(request["question"], graph, progress, request["threads"])
-        # A search that was cancelled with points in hand answers with them: not what was asked.
+        # A search that was cancelled with points in hand returns them, which is not
+        # the requested answer.
         if listener.cancelled.is_set():
             raise Cancelled
         data = msgspec.json.encode(document)
@@ -105,8 +106,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # The first thread's stack grows on demand, and growth beyond the memory limit is a SIGSEGV that
-    # nobody can explain; a further thread's stack is there in full before the limit is.
+    # The first thread's stack grows on demand, and growth beyond the memory limit is a SIGSEGV
+    # without a message; a further thread's stack is allocated in full before the limit is set.
     threading.stack_size(STACK_BYTES)
     statuses: list[int] = []
     computing = threading.Thread(target=lambda: statuses.append(main()))

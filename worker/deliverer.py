@@ -3,7 +3,7 @@
 One thread claims and records, others send; no session is open while anything is sent. A webhook has
 one delivery under way in a worker, a tenant and a receiver's host a fourth of the senders; a tenant
 whose attempts are slow, or not known yet, has one, and all slow ones have half (sender_pace.py):
-receivers that never answer hold up their own events and those of their tenants.
+receivers that never answer delay their own events and those of their tenants.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from worker.webhook_post import Outcome, Poster
 log = logging.getLogger(__name__)
 LOOK_S = 1.0
 GONE = 410
-"""By Standard Webhooks: the receiver wants no more."""
+"""Standard Webhooks: the receiver wants no further events."""
 
 
 class Deliverer(threading.Thread):
@@ -59,7 +59,7 @@ class Deliverer(threading.Thread):
         return 2 * self._settings.webhook_timeout_s + 5.0
 
     def run(self) -> None:
-        """Until stopped."""
+        """Delivers until stopped."""
         while not self._stopped.is_set():
             self._round()
             self._wake.wait(LOOK_S)
@@ -154,22 +154,22 @@ class Deliverer(threading.Thread):
             )  # fmt: skip
 
     def _write(self, parcel: Parcel, outcome: Outcome) -> str:
-        """Returns how it counts: taken, failed with a further attempt or without, or not ours."""
+        """Returns the outcome: delivered, postponed, given up, or lost with its lease."""
         status, reason = outcome.status, outcome.reason
         last = parcel.event == TEST or parcel.attempts > len(self._pauses)
         with self._database.write() as session:
             if outcome.taken:
                 assert status is not None, "only a status of 2xx counts as taken"
-                name, held = "delivered", delivered(session, parcel, status)
+                name, recorded = "delivered", delivered(session, parcel, status)
             elif status == GONE:
-                name, held = "given up", give_up(session, parcel, status, reason, 0.0)
+                name, recorded = "given up", give_up(session, parcel, status, reason, 0.0)
             elif last:
                 disable_s = self._settings.webhook_disable_s
-                name, held = "given up", give_up(session, parcel, status, reason, disable_s)
+                name, recorded = "given up", give_up(session, parcel, status, reason, disable_s)
             else:
                 pause_s = self._pauses[parcel.attempts - 1] * random.uniform(0.8, 1.2)
-                name, held = "postponed", postpone(session, parcel, status, reason, pause_s)
-        return name if held else "lost"
+                name, recorded = "postponed", postpone(session, parcel, status, reason, pause_s)
+        return name if recorded else "lost"
 
 
 def chosen_of(
@@ -196,7 +196,8 @@ def chosen_of(
         full = tenants[one.tenant_id] >= most or hosts[one.authority] >= share
         if one.webhook_id in webhooks or full or (slow and left <= 0):
             continue
-        left -= slow
+        if slow:
+            left -= 1
         tenants[one.tenant_id] += 1
         hosts[one.authority] += 1
         chosen.append(one)

@@ -1,4 +1,4 @@
-"""The lookout: a free slot finds a job also when no ring came for it.
+"""The lookout: a free slot finds a job even if no ring came for it.
 
 A ring that another worker took, which had a slot for short jobs alone, or that was lost, leaves a
 job queued that this worker could compute.
@@ -25,7 +25,7 @@ class Lookout(threading.Thread):
         self._worker = worker
 
     def run(self) -> None:
-        """Until the worker stops."""
+        """Looks for jobs until the worker stops."""
         while not self._worker.stopping.is_set():
             if self._worker.ended.wait(LOOK_S):
                 # A message that waits in this process comes first: there is one for most jobs.
@@ -35,4 +35,4 @@ class Lookout(threading.Thread):
                 while self._worker.take_up():
                     log.debug("took up a job without a ring")
             except StoreUnavailable as error:
-                log.debug("cannot look: %s", error)
+                log.debug("cannot look for jobs: %s", error)

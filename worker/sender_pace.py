@@ -1,17 +1,17 @@
-"""How long the attempts of tenants held a sender of late, by which senders are shared.
+"""How long recent attempts of tenants occupied a sender, by which senders are shared.
 
-Whose receivers never answer holds each sender for a whole timeout. What counts is the time, not the
-answer: a receiver that takes what it is sent at the last moment holds up others as much. Kept by
-one worker in memory.
+A tenant whose receivers never answer occupies each sender for a whole timeout. Time counts, not the
+answer: a receiver that accepts at the last moment delays others as much. Kept by one worker in
+memory.
 """
 
 from __future__ import annotations
 
 WEIGHT = 0.2
-"""Of the newest attempt in a tenant's mean: one in a few that hangs makes nobody slow."""
+"""Weight of the newest attempt in a tenant's mean: a rare hang does not make a tenant slow."""
 
 SLOW = 0.25
-"""From this part of the timeout on, a mean is that of a slow tenant."""
+"""A tenant whose mean reaches this fraction of the timeout is slow."""
 
 MAX_TENANTS = 10_000
 
@@ -31,13 +31,13 @@ class SenderPace:
             del self._means[next(iter(self._means))]
 
     def is_quick(self, tenant: str) -> bool:
-        """Returns whether a tenant may have several senders: once an attempt of it was quick."""
+        """Returns whether a tenant may have several senders: once one of its attempts was quick."""
         mean = self._means.get(tenant)
         return mean is not None and mean < self._slow_s
 
     def is_slow(self, tenant: str) -> bool:
         """Returns whether a tenant's attempts take long.
 
-        One of which nothing is known is not slow.
+        A tenant without attempts is not slow.
         """
         return tenant in self._means and not self.is_quick(tenant)

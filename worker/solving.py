@@ -1,4 +1,4 @@
-"""One child that computes: started, listened to, told to stop, ended. Knows no database."""
+"""One computing child process: start, events, cancellation, end. Knows no database."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Answered:
 
 @dataclass(frozen=True)
 class Failed:
-    """The reason, as it stands in a job."""
+    """The reason, as a job records it."""
 
     error: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """The child has stopped because it was told to."""
+    """The child has stopped because it was asked to."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ class Child:
             return None
 
     def cancel(self) -> None:
-        """Asks it to stop; `Stopped` follows."""
+        """Asks the child to stop; `Stopped` follows."""
         self._said.put(b"cancel\n")
 
     def kill(self) -> None:
-        """Ends it now, and waits until it has ended."""
+        """Kills the child and waits until it has ended."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
         self._process.wait()

@@ -1,9 +1,9 @@
-"""The sweeper: rings again for rows that nobody works on, and says that this worker lives.
+"""The sweeper: rings again for rows that no worker has taken, and reports this worker as alive.
 
 It also sees which agents have gone silent, ends their launches and places those that wait.
 
-Every worker has one. That two ring for the same row does no harm, and the update of `rung_at` lets
-only one of them: what is rung for twice is claimed once.
+Every worker has one. Two may ring for the same row: the update of `rung_at` lets only one of them,
+and a job that is rung for twice is claimed once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 MOST_AT_ONCE = 200
 HOUSEKEEPING_S = 600.0
 AT_MOST_S = 2.0
-"""What one sweep gives to housekeeping; the next ones go on with it."""
+"""Time that one sweep spends on housekeeping; the next ones continue it."""
 
 
 class Sweeper(threading.Thread):
@@ -51,7 +51,7 @@ class Sweeper(threading.Thread):
         self.refused: BadInput | None = None
 
     def run(self) -> None:
-        """Until stopped."""
+        """Sweeps until stopped."""
         while not self._stopped.is_set():
             try:
                 self.sweep()
@@ -66,7 +66,7 @@ class Sweeper(threading.Thread):
             self._stopped.wait(self._worker.settings.sweep_s)
 
     def stop(self) -> None:
-        """Stops, and takes this worker from the list of the living."""
+        """Stops, and removes this worker from the list of living workers."""
         self._stopped.set()
         self.join()
         try:
@@ -76,9 +76,9 @@ class Sweeper(threading.Thread):
             log.warning("cannot sign off: %s", error)
 
     def sweep(self) -> list[str]:
-        """Once; answers the jobs that were rung for.
+        """Sweeps once. Returns the jobs that were rung for.
 
-        Raises `BadInput` when this release does not work on the schema any more.
+        Raises `BadInput` when this release no longer works on the schema.
         """
         settings, database = self._worker.settings, self._worker.database
         require_schema(database)

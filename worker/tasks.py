@@ -29,15 +29,15 @@ from worker.solving import Answered, Child, Failed, Lost, Progress, Stopped
 
 log = logging.getLogger(__name__)
 STOPS_WITHIN_S = 5.0
-"""A child that was asked to stop has so long, then it is killed."""
+"""A child that was asked to stop is killed after this time."""
 
 RECORD_TRIES_S = 120.0
-"""An answer is worth waiting so long for a database that does not even renew its lease."""
+"""How long to wait with an answer for a database that cannot even renew its lease."""
 
 
 @dataclass(frozen=True)
 class Returned:
-    """The worker is stopping: the job is somebody else's."""
+    """The worker is stopping: the job goes back to the queue."""
 
 
 Outcome = Answered | Failed | Stopped | Lost | Returned
@@ -45,8 +45,8 @@ _UNHEARD = object()
 
 
 @dataclass
-class Held:
-    """A job of this worker: since when it has it, and what its tenant was charged for it."""
+class HeldJob:
+    """A job of this worker: when it was claimed, and what its tenant was charged for it."""
 
     claim: Claim
     since: float
@@ -59,7 +59,7 @@ class Held:
 
 @dataclass
 class Worker:
-    """What one worker process holds."""
+    """The state of one worker process."""
 
     settings: Settings
     database: Database
@@ -67,7 +67,7 @@ class Worker:
     slots: int = 1
     stopping: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
-    _held: dict[str, Held] = field(default_factory=dict)
+    _jobs: dict[str, HeldJob] = field(default_factory=dict)
     _claiming: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -86,8 +86,8 @@ class Worker:
     def take_up(self) -> bool:
         """Computes the next job in a thread of its own, if there are a free slot and a job.
 
-        Rings go to whichever worker takes them first, be it one whose only free slot is for short
-        jobs: a worker that has a slot for the others' job finds it so.
+        A ring goes to the worker that takes it first, even if its only free slot is for short jobs:
+        a worker with a slot for other jobs finds them here.
         """
         if self.stopping.is_set() or not self._free.acquire(blocking=False):
             return False
@@ -128,7 +128,7 @@ class Worker:
         short_s = self.settings.short_job_s
         if not short_s or self.slots == 1:
             return None
-        long = sum(not held.is_short(short_s) for held in list(self._held.values()))
+        long = sum(not job.is_short(short_s) for job in list(self._jobs.values()))
         return short_s if long >= self.slots - 1 else None
 
     def _any_waiting(self) -> bool:
@@ -147,21 +147,21 @@ class Worker:
                     max_running=self.settings.max_running,
                 )
             if claim is not None:
-                self._held[claim.token] = Held(claim, monotonic(), claim.cost_s)
+                self._jobs[claim.token] = HeldJob(claim, monotonic(), claim.cost_s)
             return claim
 
     def _solve(self, claim: Claim) -> str:
-        # The thread goes on to other jobs: what it says between two of them names neither.
+        # The thread goes on to other jobs: its log lines between two jobs name neither.
         request, job = REQUEST_ID.set(claim.request_id), JOB_ID.set(claim.job_id)
         try:
-            return self._solve_held(claim)
+            return self._solve_claimed(claim)
         finally:
             REQUEST_ID.reset(request)
             JOB_ID.reset(job)
-            del self._held[claim.token]
+            del self._jobs[claim.token]
             self.ended.set()
 
-    def _solve_held(self, claim: Claim) -> str:
+    def _solve_claimed(self, claim: Claim) -> str:
         started = monotonic()
         parent = {"traceparent": claim.trace} if claim.trace else None
         with span(f"solve {claim.kind}", parent, job=claim.job_id):
@@ -197,7 +197,10 @@ class Worker:
         return "lost" if event is None else self._record(claim, event)
 
     def _attend(self, claim: Claim, child: Child) -> Outcome | None:
-        """Listens to the child, keep the lease, pass on cancel; None: the lease is lost."""
+        """Listens to the child, renews the lease, passes on a cancellation.
+
+        Returns None if the lease is lost.
+        """
         limit_s = float(claim.limits.get("solve_time_s", self.settings.solve_time_s))
         started = renewed = monotonic()
         progress = Progress("starting", 0.0)
@@ -238,7 +241,7 @@ class Worker:
                 more_s = 0.0 if wish is None else self._overdue_s(claim)
                 if more_s:
                     charge(session, claim.tenant_id, more_s, weight_of(claim.limits))
-            self._held[claim.token].charged_s += more_s
+            self._jobs[claim.token].charged_s += more_s
             return wish
         except StoreUnavailable as error:
             # The lease may still be ours when the database is back: its clock decides, not ours.
@@ -246,16 +249,16 @@ class Worker:
             return _UNHEARD
 
     def _overdue_s(self, claim: Claim) -> float:
-        """Returns what is to be charged beside the estimate while a job goes on after it: as much
+        """Returns what is charged on top of the estimate when a job runs longer: the same amount
         again."""
-        held = self._held[claim.token]
-        return held.charged_s if monotonic() - held.since > held.charged_s else 0.0
+        job = self._jobs[claim.token]
+        return job.charged_s if monotonic() - job.since > job.charged_s else 0.0
 
     def _record(self, claim: Claim, event: Outcome) -> str:
-        """Writes how it ended, waiting for a database that is away or full.
+        """Records how the job ended, waiting for a database that is away or full.
 
         A full disk may refuse the answer and still take claims: the lease is kept, or the job
-        would be computed again and again, and be failed as if it had ended its workers.
+        would be computed again and again, and fail as if it had killed its workers.
         """
         renewed = monotonic()
         while True:
@@ -276,19 +279,19 @@ class Worker:
         with self.database.write() as session:
             if isinstance(event, Answered):
                 etag = etag_of(event.content)
-                held = leases.finish(session, claim, event.content, etag, event.answer_id)
+                recorded = leases.finish(session, claim, event.content, etag, event.answer_id)
                 outcome = "done"
             elif isinstance(event, Failed):
-                held, outcome = leases.fail(session, claim, event.error), "failed"
+                recorded, outcome = leases.fail(session, claim, event.error), "failed"
             elif isinstance(event, Stopped):
-                held, outcome = leases.cancelled(session, claim), "cancelled"
+                recorded, outcome = leases.cancelled(session, claim), "cancelled"
             elif isinstance(event, Lost):
                 log.error("the child ended with %s: %s", event.status, event.errors)
-                held, outcome = leases.give_back(session, claim, counts=True), "crashed"
+                recorded, outcome = leases.give_back(session, claim, counts=True), "crashed"
                 leases.close_hopeless(session, self.settings.max_attempts, claim.job_id)
             else:
-                held, outcome = leases.give_back(session, claim, counts=False), "returned"
-            if held:
-                mine = self._held[claim.token]
-                leases.settle(session, claim, monotonic() - mine.since, mine.charged_s)
-        return outcome if held else "lost"
+                recorded, outcome = leases.give_back(session, claim, counts=False), "returned"
+            if recorded:
+                job = self._jobs[claim.token]
+                leases.settle(session, claim, monotonic() - job.since, job.charged_s)
+        return outcome if recorded else "lost"

@@ -1,7 +1,7 @@
-"""One attempt to deliver: looked up, checked, connected to that very address, posted, judged.
+"""One attempt to deliver: look up, check, connect to that very address, post, judge.
 
-The response's body does not matter, so that it is never kept; a redirect is not followed, since it
-would lead where nothing was checked. The deadline is of the whole attempt.
+The response's body does not matter and is never kept; a redirect is not followed, since it would
+lead to an unchecked address. The deadline covers the whole attempt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_STATUS_LINE = 1024
 MAX_DRAINED = 16 * 1024
 DRAINED_WITHIN_S = 1.0
 CONNECTS = 3
-"""Addresses of one name that are tried."""
+"""The number of addresses of one name that are tried."""
 
 
 class Deadline(Exception):
@@ -34,14 +34,14 @@ class Deadline(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended: the receiver's status, if it gave one, and why it does not count."""
+    """How an attempt ended: the receiver's status, if any, and why the attempt does not count."""
 
     status: int | None
     reason: str
 
     @property
     def taken(self) -> bool:
-        """Whether the receiver has taken it."""
+        """Whether the receiver accepted it."""
         return not self.reason
 
 
@@ -56,8 +56,10 @@ class Poster:
         self._tls = ssl.create_default_context()
 
     def post(self, url_text: str, owner: str, headers: dict[str, str], body: bytes) -> Outcome:
-        """Returns how one attempt ended, after `timeout_s` at the latest. `owner` has a bounded
-        number of look-ups under way."""
+        """Returns how one attempt ended, after `timeout_s` at the latest.
+
+        The number of look-ups under way for each `owner` is bounded.
+        """
         until = monotonic() + self._timeout_s
         try:
             url = read_receiver_url(url_text)
@@ -81,9 +83,9 @@ class Poster:
             return Outcome(None, str(error))
 
     def _connected(self, url: ReceiverUrl, owner: str, until: float) -> socket.socket:
-        found = self._lookups.start(url.host, url.port, owner)
+        lookup = self._lookups.start(url.host, url.port, owner)
         try:
-            addresses = permitted(url, found.result(_left(until)), self._reach)
+            addresses = permitted(url, lookup.result(_left(until)), self._reach)
         except LookupTimeout:
             raise LookupFailed("its name cannot be looked up in time") from None
         plain = _connect(addresses[:CONNECTS], url.port, until)

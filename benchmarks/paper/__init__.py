@@ -1,1 +1,1 @@
-"""The papers' tables and figures with ours beside theirs; `python -m paper` writes them all."""
+"""The papers' tables and figures next to ours; `python -m paper` writes them all."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from paper import draw
 from paper.result import Claim, Result, Table
-from paper.setting import GIB, GPUS, PAPER, computing, frontier, parallel, tofu_points
+from paper.setting import GIB, GPUS, PAPER, compute_s, frontier, parallel, tofu_points
 from shardwise.cost.options import quiet
 from shardwise.peers.evaluate import Point
 from shardwise.peers.mesh_tensorflow import mesh_tensorflow
@@ -28,7 +28,7 @@ class Panel:
     """One model: our frontier and the peers' points."""
 
     model: str
-    found: Search
+    search: Search
     mesh: tuple[Point, ...]
     parallel: Point
     tofu_unsharded: Point
@@ -36,16 +36,16 @@ class Panel:
 
     @property
     def knee(self) -> int:
-        found = turning_point(self.found.memory_bytes, self.found.time_s)
-        assert found is not None
-        return found
+        point = turning_point(self.search.memory_bytes, self.search.time_s)
+        assert point is not None
+        return point
 
 
 def panel(model: str) -> Panel:
     """All strategies of a model."""
-    found = frontier(model)
-    mesh = mesh_tensorflow(found.problem, PAPER, quiet)
-    return Panel(model, found, mesh.points, parallel(found), *tofu_points(model, GPUS))
+    search = frontier(model)
+    mesh = mesh_tensorflow(search.problem, PAPER, quiet)
+    return Panel(model, search, mesh.points, parallel(search), *tofu_points(model, GPUS))
 
 
 def make() -> Result:
@@ -83,7 +83,7 @@ _HEADERS = (
 
 
 def _row(p: Panel) -> tuple[str, ...]:
-    memory, time = p.found.memory_bytes, p.found.time_s
+    memory, time = p.search.memory_bytes, p.search.time_s
     ours = [(memory[i], time[i]) for i in (0, p.knee, -1)]
     others = [
         (point.memory_bytes, point.time_s)
@@ -94,13 +94,13 @@ def _row(p: Panel) -> tuple[str, ...]:
 
 def claims(p: Panel) -> list[Claim]:
     """What §5.1 says of every model."""
-    memory, time = p.found.memory_bytes, p.found.time_s
-    compute = computing(p.found)
+    memory, time = p.search.memory_bytes, p.search.time_s
+    compute = compute_s(p.search)
     network = time - compute
     below = (time[0] - time[p.knee]) / (memory[p.knee] - memory[0])
     above = (time[p.knee] - time[-1]) / (memory[-1] - memory[p.knee])
     tofu_memory = p.tofu.memory_bytes / memory[0]
-    found = [
+    shape = [
         Claim(
             f"{p.model}: computation remains stable, network time falls as memory grows",
             bool(compute.max() / compute.min() < 1.1 and network[0] > 1.5 * network[-1]),
@@ -130,14 +130,14 @@ def claims(p: Panel) -> list[Claim]:
     covers = Claim(
         f"{p.model}: no other strategy of this space is below the frontier",
         never_below(p),
-        f"certified within {float(p.found.solution.epsilon):.1%}",
+        f"certified within {float(p.search.solution.epsilon):.1%}",
     )
-    return [*found, _against_mesh(p), covers]
+    return [*shape, _against_mesh(p), covers]
 
 
 def never_below(p: Panel) -> bool:
     """Whether no peer in our space has a point that ours does not cover."""
-    memory, time = p.found.memory_bytes, p.found.time_s
+    memory, time = p.search.memory_bytes, p.search.time_s
     return all(
         bool(((memory <= q.memory_bytes * SAME) & (time <= q.time_s * SAME)).any())
         for q in (*p.mesh, p.parallel, p.tofu_unsharded)
@@ -145,7 +145,7 @@ def never_below(p: Panel) -> bool:
 
 
 def _against_mesh(p: Panel) -> Claim:
-    memory, time = p.found.memory_bytes, p.found.time_s
+    memory, time = p.search.memory_bytes, p.search.time_s
     worse = [
         point.time_s / float(time[np.flatnonzero(memory <= point.memory_bytes * SAME)[-1]])
         for point in p.mesh
@@ -169,8 +169,8 @@ def _against_mesh(p: Panel) -> Claim:
 
 def _draw(axes: Any, panels: list[Panel]) -> None:
     for panel_axes, p in zip(axes, panels, strict=True):
-        memory, time = p.found.memory_bytes / GIB, p.found.time_s
-        compute = computing(p.found)
+        memory, time = p.search.memory_bytes / GIB, p.search.time_s
+        compute = compute_s(p.search)
         panel_axes.plot(memory, time, color=draw.OURS, label="Shardwise")
         panel_axes.plot(memory, time - compute, ":", color=draw.OURS, label="its network time")
         panel_axes.plot(memory, compute, ":", color="#64748b", label="its computation")
@@ -197,13 +197,13 @@ def _draw(axes: Any, panels: list[Panel]) -> None:
 
 
 def _data(p: Panel) -> dict[str, Any]:
-    compute = computing(p.found)
+    compute = compute_s(p.search)
     return {
-        "memory_bytes": p.found.memory_bytes.tolist(),
-        "time_s": p.found.time_s.tolist(),
+        "memory_bytes": p.search.memory_bytes.tolist(),
+        "time_s": p.search.time_s.tolist(),
         "compute_s": compute.tolist(),
         "turning_point": p.knee,
-        "epsilon": float(p.found.solution.epsilon),
+        "epsilon": float(p.search.solution.epsilon),
         **{
             name: [[q.memory_bytes, q.time_s] for q in points]
             for name, points in (

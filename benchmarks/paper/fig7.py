@@ -10,7 +10,7 @@ import numpy as np
 from paper import draw
 from paper.models import SOURCES
 from paper.result import Claim, Result, Table
-from paper.setting import GIB, cluster, computing, frontier, network, pcie
+from paper.setting import GIB, cluster, compute_s, frontier, network, pcie
 from shardwise.search.search import Search
 from shardwise.search.turning_point import turning_point
 
@@ -24,11 +24,11 @@ def _sized(hidden: int) -> Search:
     return frontier(name)
 
 
-def knee(found: Search) -> tuple[float, float]:
+def knee(search: Search) -> tuple[float, float]:
     """GiB and seconds at the turning point."""
-    at = turning_point(found.memory_bytes, found.time_s)
+    at = turning_point(search.memory_bytes, search.time_s)
     assert at is not None
-    return float(found.memory_bytes[at]) / GIB, float(found.time_s[at])
+    return float(search.memory_bytes[at]) / GIB, float(search.time_s[at])
 
 
 def slower(one: Search, other: Search) -> tuple[float, float]:
@@ -40,8 +40,8 @@ def slower(one: Search, other: Search) -> tuple[float, float]:
     return float(quotient.min()), float(quotient.max())
 
 
-def _time_at(found: Search, memory: np.ndarray) -> np.ndarray:
-    return found.time_s[np.searchsorted(found.memory_bytes, memory, side="right") - 1]
+def _time_at(search: Search, memory: np.ndarray) -> np.ndarray:
+    return search.time_s[np.searchsorted(search.memory_bytes, memory, side="right") - 1]
 
 
 def make() -> Result:
@@ -58,9 +58,9 @@ def make() -> Result:
     groups = {"(a) 16 GPUs": sizes, "(b) 16 GPUs": networks, "(c) 8 GPUs": links}
     result.pictures.append(draw.save("fig7", 3, lambda axes: _draw(axes, groups)))
     rows = [
-        _row(title[:3], name, found)
+        _row(title[:3], name, search)
         for title, group in groups.items()
-        for name, found in group.items()
+        for name, search in group.items()
     ]
     headers = (
         "",
@@ -86,14 +86,14 @@ def make() -> Result:
     return result
 
 
-def _row(title: str, name: str, found: Search) -> tuple[str, ...]:
-    figures = found.memory_bytes[0] / GIB, *knee(found), found.time_s[-1], computing(found)[-1]
-    certified = f"{float(found.solution.epsilon):.1%}"
+def _row(title: str, name: str, search: Search) -> tuple[str, ...]:
+    figures = search.memory_bytes[0] / GIB, *knee(search), search.time_s[-1], compute_s(search)[-1]
+    certified = f"{float(search.solution.epsilon):.1%}"
     return (title, name, *(f"{value:.2f}" for value in figures), certified)
 
 
 def _of_sizes(sizes: dict[str, Search]) -> list[Claim]:
-    knees = [knee(found)[0] for found in sizes.values()]
+    knees = [knee(search)[0] for search in sizes.values()]
     return [
         Claim(
             "(a) the turning point has more memory for larger models",
@@ -105,7 +105,7 @@ def _of_sizes(sizes: dict[str, Search]) -> list[Claim]:
 
 def _of_networks(networks: dict[str, Search]) -> list[Claim]:
     slow, base, fast = networks.values()
-    knees = {name: knee(found) for name, found in networks.items()}
+    knees = {name: knee(search) for name, search in networks.items()}
     memories = [m for m, _ in knees.values()]
     half = knees["4 × RDMA"][1] / knees["no RDMA (half)"][1]
     quotients = slower(slow, base), slower(base, fast)
@@ -139,9 +139,9 @@ def _of_links(links: dict[str, Search]) -> Claim:
 
 def _draw(axes: Any, groups: dict[str, dict[str, Search]]) -> None:
     for panel, (title, group) in zip(axes, groups.items(), strict=True):
-        for name, found in group.items():
-            (line,) = panel.plot(found.memory_bytes / GIB, found.time_s, label=name)
-            panel.plot(*knee(found), "*", ms=11, color=line.get_color())
+        for name, search in group.items():
+            (line,) = panel.plot(search.memory_bytes / GIB, search.time_s, label=name)
+            panel.plot(*knee(search), "*", ms=11, color=line.get_color())
         panel.set_title(title, fontsize=10)
         panel.set_xlabel("memory per GPU, GiB")
         panel.set_ylim(bottom=0)

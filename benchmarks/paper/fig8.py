@@ -35,14 +35,14 @@ class Count:
 
 def count(model: str, gpus: int) -> Count:
     """All systems on `gpus` devices, under what one V100 may use."""
-    found = fastest(model, gpus)
-    chosen = found.fastest_within(found.limit_bytes)
+    search = fastest(model, gpus)
+    chosen = search.fastest_within(search.limit_bytes)
     free = fastest(model, gpus, limit_bytes=NO_LIMIT)
-    limit, parameters = found.limit_bytes, parameter_gib(graph(model))
-    data, tofu = parallel(found), tofu_points(model, gpus)[1]
+    limit, parameters = search.limit_bytes, parameter_gib(graph(model))
+    data, tofu = parallel(search), tofu_points(model, gpus)[1]
     return Count(
         gpus,
-        None if chosen is None else float(found.time_s[chosen]),
+        None if chosen is None else float(search.time_s[chosen]),
         float(free.time_s[-1]) if free.memory_bytes[-1] <= limit else None,
         data.time_s if data.memory_bytes <= limit else None,
         tofu.time_s if tofu.memory_bytes <= limit else None,

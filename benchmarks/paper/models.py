@@ -1,7 +1,7 @@
 """The papers' models as graphs: captured once, kept under out/paper/graphs.
 
 TensorOpt names no sizes beyond Table 1 (parameters in GB, one float32 copy as for VGG16, and memory
-at batch 256). Where several fit, what was taken and what else would fit stands in `table1.py`.
+at batch 256). Where several fit, `table1.py` has the one that was taken and the others.
 """
 
 from __future__ import annotations

@@ -113,11 +113,11 @@ def _priced(splits: Search, options: Options) -> Point:
     return evaluate(problem, rows, smallest=True)
 
 
-def parallel(found: Search) -> Point:
+def parallel(result: Search) -> Point:
     """Data parallelism on the mesh of a search."""
-    return evaluate(found.problem, data_parallel_rows(found.problem).choices)
+    return evaluate(result.problem, data_parallel_rows(result.problem).choices)
 
 
-def computing(found: Search) -> np.ndarray:
+def compute_s(result: Search) -> np.ndarray:
     """Compute time of every point, seconds."""
-    return np.array([found.compute_s(i) for i in range(len(found.time_s))])
+    return np.array([result.compute_s(i) for i in range(len(result.time_s))])

@@ -32,9 +32,9 @@ def parameter_gib(graph: Graph) -> float:
 
 def all_outputs_gib(graph: Graph) -> float:
     """Parameters, inputs and the result of every operator, needed again or not."""
-    made = sum(graph.tensors[o].size_bytes for op in graph.operators for o in op.outputs)
+    outputs = sum(graph.tensors[o].size_bytes for op in graph.operators for o in op.outputs)
     given = sum(t.size_bytes for t in graph.tensors.values() if t.role == "input")
-    return parameter_gib(graph) + (made + given) / GIB
+    return parameter_gib(graph) + (outputs + given) / GIB
 
 
 def kept_gib(model: str) -> float:
@@ -46,8 +46,8 @@ def make() -> Result:
     result = Result("table1", "TensorOpt Table 1: parameters and memory (GB)")
     rows = []
     for model, (parameters, memory) in THEIRS.items():
-        found = graph(model)
-        ours = parameter_gib(found), kept_gib(model), all_outputs_gib(found)
+        captured = graph(model)
+        ours = parameter_gib(captured), kept_gib(model), all_outputs_gib(captured)
         result.data[model] = {
             "parameters_gib": ours[0],
             "kept_gib": ours[1],
@@ -76,8 +76,8 @@ def make() -> Result:
 def _candidates(result: Result) -> Table:
     rows = []
     for source, name in CANDIDATES:
-        found = graph(source, 256)
-        parameters, memory = parameter_gib(found), all_outputs_gib(found)
+        captured = graph(source, 256)
+        parameters, memory = parameter_gib(captured), all_outputs_gib(captured)
         theirs = THEIRS["wide-resnet"]
         result.data[source] = {"parameters_gib": parameters, "all_outputs_gib": memory}
         rows.append(

@@ -22,7 +22,7 @@ THEIRS = {
 
 @dataclass(frozen=True)
 class Way:
-    """One way to search, and the paper's column that it stands beside."""
+    """One way to search, and the paper's column that it is compared with."""
 
     title: str
     method: str
@@ -45,14 +45,14 @@ def timed(model: str, way: Way) -> dict[str, Any]:
     ready = subject(model)
     started = time.perf_counter()
     try:
-        found = search(ready, cluster(), GPUS, options)
+        result = search(ready, cluster(), GPUS, options)
     except SolverError as reason:
         return {"seconds": time.perf_counter() - started, "status": str(reason)}
     return {
         "seconds": time.perf_counter() - started,
-        "status": found.solution.status,
-        "points": len(found.time_s),
-        "certified": found.solution.exact or float(found.solution.epsilon) <= PAPER.epsilon,
+        "status": result.solution.status,
+        "points": len(result.time_s),
+        "certified": result.solution.exact or float(result.solution.epsilon) <= PAPER.epsilon,
     }
 
 

@@ -50,16 +50,16 @@ def row(
     model: str, hardware: Hardware | None = None, options: Options = PAPER, batch: int = 0
 ) -> Row:
     """Data parallelism, and the strategy whose time adds up to the least under a V100's limit."""
-    found = fastest(model, hardware=hardware, options=options, batch=batch)
-    chosen = found.fastest_within(found.limit_bytes)
+    search = fastest(model, hardware=hardware, options=options, batch=batch)
+    chosen = search.fastest_within(search.limit_bytes)
     if chosen is None:
         raise RuntimeError(f"{model} does not fit")
-    theirs = parallel(found)
-    replayed = found.replayer.replay(theirs.choices[None, :], theirs.edge_choices[None, :])
+    theirs = parallel(search)
+    replayed = search.replayer.replay(theirs.choices[None, :], theirs.edge_choices[None, :])
     return Row(
-        float(found.time_s[chosen]),
+        float(search.time_s[chosen]),
         theirs.time_s,
-        float(found.replayed.time_s[chosen]),
+        float(search.replayed.time_s[chosen]),
         float(replayed.time_s[0]),
         theirs.compute_s,
     )
@@ -92,8 +92,8 @@ EXPERIMENTS: dict[str, tuple[Hardware, Options]] = {
 def make() -> Result:
     result = Result("table4", "TensorOpt Table 4: data parallelism ÷ mini-time on 16 GPUs")
     ours = {model: row(model) for model in THEIRS}
-    result.tables.append(Table(_HEADERS, [_row(m, found) for m, found in ours.items()]))
-    result.claims = [_within(model, found) for model, found in ours.items()]
+    result.tables.append(Table(_HEADERS, [_row(m, figures) for m, figures in ours.items()]))
+    result.claims = [_within(model, figures) for model, figures in ours.items()]
     experiments = _experiments(ours)
     lengths = {f"{n} tokens": row(f"zoo:transformer-s:seq={n}", batch=256) for n in (32, 128)}
     networks = {name: row(source, batch=256) for source, name in CANDIDATES[1:5]}
@@ -127,41 +127,41 @@ _HEADERS = (
 )
 
 
-def _row(model: str, found: Row) -> tuple[str, ...]:
+def _row(model: str, ours: Row) -> tuple[str, ...]:
     mini, data, horovod = THEIRS[model]
     return (
         model,
         f"{data / mini:.2f}",
-        f"**{found.ratio:.2f}**",
-        against(found.ratio, data / mini),
+        f"**{ours.ratio:.2f}**",
+        against(ours.ratio, data / mini),
         f"{data:g} ({horovod:g})",
-        f"{found.parallel_s:.3g}",
-        against(found.parallel_s, data),
+        f"{ours.parallel_s:.3g}",
+        against(ours.parallel_s, data),
         f"{mini:g}",
-        f"{found.mini_s:.3g}",
-        against(found.mini_s, mini),
+        f"{ours.mini_s:.3g}",
+        against(ours.mini_s, mini),
     )
 
 
-def _within(model: str, found: Row) -> Claim:
+def _within(model: str, ours: Row) -> Claim:
     mini, data, _ = THEIRS[model]
-    off = found.ratio / (data / mini) - 1
+    off = ours.ratio / (data / mini) - 1
     return Claim(
         f"{model}: {data / mini:.2f} (target: within {TARGET:.0%})",
         abs(off) <= TARGET,
-        f"{found.ratio:.2f}, {off:+.0%}",
+        f"{ours.ratio:.2f}, {off:+.0%}",
     )
 
 
 def _experiments(ours: dict[str, Row]) -> dict[str, dict[str, Row]]:
     """Everything taken back or changed, one by one."""
-    found = {
+    experiments = {
         name: {m: ours[m] if name == "as above" else row(m, hardware, options) for m in THEIRS}
         for name, (hardware, options) in EXPERIMENTS.items()
     }
     with patch.object(GroupWork, "_statistics", lambda *_: None):
-        found["statistics of normalisations are not summed"] = {m: row(m) for m in THEIRS}
-    return found
+        experiments["statistics of normalisations are not summed"] = {m: row(m) for m in THEIRS}
+    return experiments
 
 
 def _experiment_table(experiments: dict[str, dict[str, Row]]) -> Table:
@@ -177,15 +177,15 @@ def _experiment_table(experiments: dict[str, dict[str, Row]]) -> Table:
 def _sums_table(ours: dict[str, Row]) -> Table:
     """The same without overlap, as the search adds up."""
     rows = []
-    for model, found in ours.items():
+    for model, figures in ours.items():
         mini, data, _ = THEIRS[model]
         rows.append(
             (
                 model,
-                f"{found.ratio_of_sums:.2f} ({against(found.ratio_of_sums, data / mini)})",
-                f"{found.parallel_sum_s:.3g} ({against(found.parallel_sum_s, data)})",
-                f"{found.mini_sum_s:.3g} ({against(found.mini_sum_s, mini)})",
-                f"{found.compute_s:.3g}",
+                f"{figures.ratio_of_sums:.2f} ({against(figures.ratio_of_sums, data / mini)})",
+                f"{figures.parallel_sum_s:.3g} ({against(figures.parallel_sum_s, data)})",
+                f"{figures.mini_sum_s:.3g} ({against(figures.mini_sum_s, mini)})",
+                f"{figures.compute_s:.3g}",
             )
         )
     headers = ("sums, nothing overlapped", "ratio", "data parallel, s", "mini-time, s")

@@ -40,7 +40,7 @@ def solve(problem: _core.Problem) -> _core.Solution:
 
 
 def go_on() -> None:
-    """Nobody cancels."""
+    """Never cancels."""
 
 
 def recursive(workers: Workers) -> float:
@@ -163,15 +163,15 @@ def seconds_per_byte() -> float:
 
 def measured(model: str) -> dict[str, Any]:
     """Computation in seconds, and the bytes that each way moves."""
-    found = splits(model)
+    result = splits(model)
     return {
-        "compute_s": found.compute_s(0),
-        "bytes": {name: way(whole_graph(found.problem)) for name, way in WAYS.items()},
+        "compute_s": result.compute_s(0),
+        "bytes": {name: way(whole_graph(result.problem)) for name, way in WAYS.items()},
     }
 
 
 def splits(model: str) -> Search:
-    """Tofu's strategy, whose computation stands for all ways: an eighth of the work each."""
+    """Returns Tofu's strategy; its computation, an eighth of the work, is the same in all ways."""
     options = replace(PAPER, method=TOFU, pins=())
     return search(subject(model), load_hardware("p2.8xlarge"), GPUS, options)
 
@@ -211,17 +211,17 @@ def claims(model: str, times: dict[str, float]) -> list[Claim]:
     said = ", ".join(f"{name} {times[name] / times['Tofu'] - 1:+.1%}" for name in order)
     near = times["Tofu"] * 1.0001
     between = all(near < times[n] < times["AllRow-Greedy"] for n in ("Spartan", "EqualChop"))
-    found = [
+    general = [
         Claim(f"{model}: Tofu is the fastest", times["Tofu"] <= min(times.values()) * 1.0001, said),
         Claim(f"{model}: Spartan and EqualChop lie between Tofu and AllRow-Greedy", between, said),
     ]
     if model == "wresnet-152-10":
         last = set(order[-2:]) == {"AllRow-Greedy", "ICML18"}
         statement = "AllRow-Greedy and ICML18 fetch too much (out of memory)"
-        return [*found, Claim(f"{model}: {statement}", last, f"they move the most bytes; {said}")]
+        return [*general, Claim(f"{model}: {statement}", last, f"they move the most bytes; {said}")]
     slower = times["ICML18"] / times["Tofu"] - 1
     return [
-        *found,
+        *general,
         Claim(f"{model}: AllRow-Greedy is the slowest", order[-1] == "AllRow-Greedy", said),
         Claim(f"{model}: ICML18 is 7 % slower than Tofu", 0.02 < slower < 0.15, f"{slower:+.1%}"),
     ]

@@ -228,18 +228,18 @@ def _sequence_variables(coarsened: Coarsened) -> dict[int, set[int]]:
     """Per group the variables that run over positions: dimension 1 of the tokens, followed."""
     graph = coarsened.graph
     dims = {n: 1 for n, t in graph.tensors.items() if t.role == "input" and len(t.shape) == 2}
-    found: dict[int, set[int]] = {group.index: set() for group in coarsened.groups}
+    variables: dict[int, set[int]] = {group.index: set() for group in coarsened.groups}
     members = {m.operator.name: (g.index, m) for g in coarsened.groups for m in g.members}
     for op in graph.operators:
         if op.name not in members:
             continue
         index, member = members[op.name]
         for v in batch_variables(op, member.semantics, dims):
-            found[index].add(member.variables[v])
+            variables[index].add(member.variables[v])
             for name, accesses in zip(op.outputs, member.semantics.outputs, strict=True):
                 if v in accesses:
                     dims[name] = accesses[v].dim
-    return found
+    return variables
 
 
 def _recomputed(run: Run, problem: SearchProblem) -> list[bool]:

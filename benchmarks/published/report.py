@@ -42,12 +42,12 @@ def predict_all(
     published: Published, wanted: str = "", tell: Callable[[str], None] = lambda line: None
 ) -> list[Prediction]:
     """Predictions of the runs whose names contain `wanted`, in the file's order."""
-    found = []
+    predictions = []
     for run in published.runs:
         if wanted in run.name:
-            found.append(predict(run, graph_of(run)))
-            tell(_line(found[-1]))
-    return found
+            predictions.append(predict(run, graph_of(run)))
+            tell(_line(predictions[-1]))
+    return predictions
 
 
 def best_products(hardware: Hardware) -> Hardware:
@@ -116,11 +116,11 @@ def total_lines(predictions: Sequence[Prediction]) -> str:
         ("overlapped time", [p.time_error for p in predictions]),
         ("sum of times", [p.sum_error for p in predictions]),
     ):
-        found = summary(errors)
+        medians = summary(errors)
         lines.append(
-            f"{what}: {found['runs']} runs, median error {found['median']:+.1%}, of its size "
-            f"{found['median_size']:.1%}; within 10% {found['within_10']:.0%}, within 25% "
-            f"{found['within_25']:.0%}"
+            f"{what}: {medians['runs']} runs, median error {medians['median']:+.1%}, of its size "
+            f"{medians['median_size']:.1%}; within 10% {medians['within_10']:.0%}, within 25% "
+            f"{medians['within_25']:.0%}"
         )
     return "\n".join(lines)
 
@@ -188,10 +188,11 @@ def _median_table(predictions: Sequence[Prediction]) -> str:
         chosen = [p for p in predictions if belongs(p.run)]
         if chosen:
             errors = [p.time_error for p in chosen]
-            found, added = summary(errors), summary([p.sum_error for p in chosen])
+            medians, added = summary(errors), summary([p.sum_error for p in chosen])
             rows.append(
-                f"| {name} | {len(errors)} | {found['median']:+.1%} | {found['median_size']:.1%} "
-                f"| {found['within_10']:.0%} | {found['within_25']:.0%} "
+                f"| {name} | {len(errors)} | {medians['median']:+.1%} "
+                f"| {medians['median_size']:.1%} | {medians['within_10']:.0%} "
+                f"| {medians['within_25']:.0%} "
                 f"| {added['median']:+.1%} | {added['median_size']:.1%} |"
             )
     return "\n".join(rows)

@@ -209,7 +209,7 @@ def _check(run: Run, sources: dict[str, Source], file: str) -> None:
             demand(
                 _quoted(figure, run.quote),
                 field,
-                f"{figure:g} does not stand in the quote",
+                f"{figure:g} is not in the quote",
                 "a figure of the quote",
             )
     demand(
@@ -221,7 +221,7 @@ def _check(run: Run, sources: dict[str, Source], file: str) -> None:
 
 
 def _quoted(figure: float, quote: str) -> bool:
-    """Whether a figure stands in a quote as a whole number; 6,667 and 6667.0 are alike."""
+    """Returns whether a quote contains a figure as a whole number; 6,667 and 6667.0 are alike."""
     wanted = f"{figure:.10g}"
     words = quote.replace(",", " ").split(" ") + quote.replace(",", "").split(" ")
     for word in words:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Brings the schema up; makes an administrator's key, Prometheus' (which only reads) and an agent's
+# Migrates the schema; creates an administrator's key, Prometheus' (which only reads) and an agent's
 # one-time token in FOLDER, once.
 set -eu
 folder=$1

@@ -1,7 +1,7 @@
 """The Grafana dashboards, as code: `python deploy/grafana/generate.py` writes `dashboards/`.
 
-Panels take the data source of the variable `datasource`. What stands in `WHERE_PRESENT` comes from
-others' exporters (NVIDIA's DCGM) and is empty without them.
+Panels take the data source of the variable `datasource`. Metrics named as in `WHERE_PRESENT` come
+from other exporters (NVIDIA's DCGM); without these their panels are empty.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _legend() -> Any:
 
 
 def _curve(panel: Panel) -> Any:
-    """Lines over a label that holds numbers: a matrix of it against the line's label."""
+    """Returns lines over a label that holds numbers: a matrix of it against the line's label."""
     x, line = panel.by
     corner = f"{x}\\{line}"
     built = trend.Panel().x_field(corner).show_points(VisibilityMode.ALWAYS).unit(panel.unit)
@@ -100,7 +100,7 @@ def _built(panel: Panel) -> Any:
 
 
 def _variable(name: str, query: str) -> Any:
-    """One of the values."""
+    """Returns a variable with one of the values."""
     return (
         dashboards.QueryVariable(name)
         .label(name)
@@ -111,7 +111,7 @@ def _variable(name: str, query: str) -> Any:
 
 
 def _variable_of_several(name: str, query: str) -> Any:
-    """Any of the values, at first all."""
+    """Returns a variable with any of the values, at first all."""
     return _variable(name, query).multi(True).include_all(True).all_value(".*")
 
 
@@ -122,7 +122,7 @@ def _dashboard(
     rows: tuple[tuple[str, tuple[Panel, ...]], ...],
     *variables: Any,
 ) -> Any:
-    made = (
+    dashboard = (
         dashboards.Dashboard(title)
         .uid(uid)
         .description(text)
@@ -135,16 +135,16 @@ def _dashboard(
         )
     )
     for variable in variables:
-        made.with_variable(variable)
+        dashboard.with_variable(variable)
     for name, panels in rows:
-        made.with_row(dashboards.Row(name))
+        dashboard.with_row(dashboards.Row(name))
         for panel in panels:
-            made.with_panel(_built(panel))
-    return made
+            dashboard.with_panel(_built(panel))
+    return dashboard
 
 
 def _of_watched(metric: str) -> tuple[tuple[str, str], ...]:
-    """A watched curve's family over its counts."""
+    """Returns the query of a watched curve's metric over its counts."""
     return ((f'max by (gpus, watch) (shardwise_watch_{metric}{{watch=~"$watch"}})', ""),)
 
 
@@ -165,7 +165,7 @@ ADVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Throughput",
-                "Samples a second of the same strategies.",
+                "Samples per second of the same strategies.",
                 "none",
                 _of_watched("samples_per_second"),
                 "curve",
@@ -187,7 +187,7 @@ ADVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Price of a million samples",
                 "Of whole instances at the cheapest on-demand offer of this profile's (`shardwise "
-                "offers list` has the prices and their dates); nothing where nobody offers it.",
+                "offers list` has the prices and their dates); no value without an offer.",
                 "currencyUSD",
                 _of_watched("usd_per_million_samples"),
                 "curve",
@@ -225,7 +225,7 @@ SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         (
             Panel(
                 "Requests by status",
-                "Answered a second.",
+                "Answered per second.",
                 "reqps",
                 (("sum by (status) (shardwise:requests:rate5m)", "{{status}}"),),
             ),
@@ -246,7 +246,7 @@ SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Answers by source",
-                "From this process's memory, the store, a running job, or computed anew.",
+                "From this process's memory, the store, a running job, or a new computation.",
                 "ops",
                 (("sum by (source) (rate(shardwise_answers_total[5m]))", "{{source}}"),),
             ),
@@ -269,7 +269,7 @@ SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Solves by outcome",
-                "Ended a second, over all workers.",
+                "Ended per second, over all workers.",
                 "ops",
                 (("sum by (outcome) (shardwise:solves:rate5m)", "{{outcome}}"),),
             ),
@@ -286,7 +286,7 @@ SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         (
             Panel(
                 "Workers and slots",
-                "Processes that live, solves that they may run at once.",
+                "Live processes, and solves that they may run at once.",
                 "none",
                 (("max(shardwise_workers)", "workers"), ("max(shardwise_worker_slots)", "slots")),
             ),
@@ -320,7 +320,7 @@ SERVICE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     ),
 )
 
-# One of each: the largest of several operations or hosts would be no bandwidth of anything.
+# One of each: the largest over several operations or hosts would not be a real bandwidth.
 _OPERATION = 'operation="$operation",hardware="$hardware"'
 
 HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
@@ -362,7 +362,7 @@ HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Reports",
-                "Of agents, a second.",
+                "From agents, per second.",
                 "ops",
                 (("sum by (outcome) (rate(shardwise_reports_total[5m]))", "{{outcome}}"),),
             ),
@@ -443,8 +443,8 @@ HARDWARE: tuple[tuple[str, tuple[Panel, ...]], ...] = (
 
 
 def all_dashboards() -> dict[str, str]:
-    """File name and JSON of every dashboard."""
-    made = {
+    """Returns the JSON of every dashboard by file name."""
+    builders = {
         "cluster-advice": _dashboard(
             "Cluster advice",
             "shardwise-advice",
@@ -471,12 +471,12 @@ def all_dashboards() -> dict[str, str]:
     }
     return {
         f"{name}.json": JSONEncoder(sort_keys=True, indent=1).encode(builder.build()) + "\n"
-        for name, builder in made.items()
+        for name, builder in builders.items()
     }
 
 
 def main() -> None:
-    """Write them."""
+    """Writes the dashboards."""
     FOLDER.mkdir(exist_ok=True)
     for name, text in all_dashboards().items():
         json.loads(text)

@@ -31,7 +31,7 @@ GPU = "nvidia.com/gpu"
 
 
 def curve(annotations: dict[str, str]) -> dict[str, Any]:
-    """The curve as a task of SkyPilot: nodes, and GPUs on each."""
+    """Returns the curve, whose points have numbers of GPUs and nodes."""
     query = {
         "graph": annotations["shardwise/graph"],
         "hardware": annotations["shardwise/hardware"],
@@ -41,14 +41,14 @@ def curve(annotations: dict[str, str]) -> dict[str, Any]:
     request = urllib.request.Request(f"{server}/v1/curves?{urllib.parse.urlencode(query)}")
     if key := os.environ.get("SHARDWISE_KEY"):
         request.add_header("Authorization", f"Bearer {key}")
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-        if answer.status == 202:
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+        if response.status == 202:
             sys.exit("patch_trainjob: the curve is being computed: try again in a minute")
-        return dict(json.load(answer))
+        return dict(json.load(response))
 
 
 def best(document: dict[str, Any], efficiency: float) -> dict[str, Any]:
-    """The fastest point whose nodes have equal GPUs and whose GPUs are used well enough."""
+    """Returns the fastest point whose nodes have equal GPUs and whose GPUs are used well enough."""
     points = [p for p in document["points"] if p["feasible"] and p["gpus"] % p["nodes"] == 0]
     if not points:
         sys.exit(f"patch_trainjob: nothing fits: {document['points'][-1].get('reason')}")
@@ -58,7 +58,7 @@ def best(document: dict[str, Any], efficiency: float) -> dict[str, Any]:
 
 
 def patched(job: dict[str, Any], point: dict[str, Any]) -> dict[str, Any]:
-    """The TrainJob with that count."""
+    """Returns the TrainJob with the point's nodes and GPUs."""
     per_node = point["gpus"] // point["nodes"]
     trainer = job["spec"].setdefault("trainer", {})
     trainer["numNodes"] = point["nodes"]

@@ -12,7 +12,7 @@
 local timeout_s = 3
 local server = os.getenv("SHARDWISE_SERVER") or "http://127.0.0.1:8000"
 
--- For a shell: in single quotes, those inside ended, escaped and begun again.
+-- Quotes for a shell: in single quotes, with inner ones closed, escaped and reopened.
 local function quoted(text)
    return "'" .. string.gsub(text, "'", "'\\''") .. "'"
 end

@@ -1,4 +1,4 @@
-"""A service that speaks the agents' protocol and can be made to fail, and real agents beside it."""
+"""A service that speaks the agents' protocol and can be made to fail, and real agents of it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ PATIENCE_S = 90.0
 
 
 def wait_for(what: Callable[[], Any], message: str, patience_s: float = PATIENCE_S) -> Any:
-    """The first true value of `what`."""
+    """Returns the first true value of `what`; AssertionError with `message` if there is none."""
     until = time.monotonic() + patience_s
     while time.monotonic() < until:
-        if found := what():
-            return found
+        if value := what():
+            return value
         time.sleep(0.02)
     raise AssertionError(f"waited {patience_s:g} s: {message}")
 
@@ -88,7 +88,7 @@ class FakeService:
         server.server_close()
 
     def serves(self, server: object) -> bool:
-        """Whether it is up: connections outlive the listening socket that they came by."""
+        """Returns whether a server is up: connections outlive their listening socket."""
         return server is self._server
 
     def enrol(self, document: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -160,8 +160,8 @@ class FakeService:
         def ended() -> dict[str, Any] | None:
             return next((r for r in self.of(assignment, "state") if r["state"] in ends), None)
 
-        found: dict[str, Any] = wait_for(ended, f"end of {assignment['id']}", patience_s)
-        return found
+        report: dict[str, Any] = wait_for(ended, f"end of {assignment['id']}", patience_s)
+        return report
 
     def lines(self, assignment: dict[str, Any], rank: int = 0, stream: str = "stdout") -> list[str]:
         return [
@@ -172,11 +172,11 @@ class FakeService:
         ]
 
     def says(self, assignment: dict[str, Any], text: str, rank: int = 0) -> str:
-        def found() -> str | None:
+        def line_with_text() -> str | None:
             lines = self.lines(assignment, rank)
             return next((line for line in lines if line.startswith(text)), None)
 
-        return str(wait_for(found, f"{text!r} from rank {rank}"))
+        return str(wait_for(line_with_text, f"{text!r} from rank {rank}"))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -220,14 +220,14 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, self.fake.take_reports(document)
         assert call == "assignments", call
         try:
-            found = self.fake.work.get(timeout=0.5)
+            assignment = self.fake.work.get(timeout=0.5)
         except queue.Empty:
             return 200, {"assignment": None}
         # As the service: a node that has said that it drains, after it asked too, gets nothing.
         if self.fake.heartbeats and self.fake.heartbeats[-1]["draining"]:
-            self.fake.work.put(found)
-            found = None
-        return 200, {"assignment": found}
+            self.fake.work.put(assignment)
+            assignment = None
+        return 200, {"assignment": assignment}
 
     def _cut(self) -> None:
         self.close_connection = True
@@ -302,7 +302,7 @@ class RunningAgent:
         return self.process.wait(patience_s)
 
     def processes(self) -> set[Any]:
-        """What lives and carries this agent's marker."""
+        """Returns the living processes that carry this agent's marker."""
         return marked(AGENT_MARKER, self.service.agent_id)
 
     def assert_no_orphan(self, patience_s: float = PATIENCE_S) -> None:

@@ -121,7 +121,7 @@ class Namespaces(Network):
 
 
 def make_network() -> Network:
-    """Namespaces where they can be made."""
+    """Returns namespaces where they can be made, else loopback."""
     if os.geteuid() or not shutil.which("ip") or not shutil.which("nsenter"):
         return Network()
     try:
@@ -257,36 +257,36 @@ command = ["python", "{PROGRAM}"]
         return str(answer.json()["id"])
 
     def document(self, launch: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.http.get(f"/v1/launches/{launch}").json()
-        return found
+        launched: dict[str, Any] = self.http.get(f"/v1/launches/{launch}").json()
+        return launched
 
     def wait_state(self, launch: str, *states: str) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
+        def reached_or_ended() -> dict[str, Any] | None:
             document = self.document(launch)
             ended = document["state"] in ("done", "failed", "stopped", "lost")
             return document if document["state"] in states or ended else None
 
-        found: dict[str, Any] = wait_for(look, f"{launch} {states}", 180)
-        assert found["state"] in states, (found["state"], found["reason"])
-        return found
+        reached: dict[str, Any] = wait_for(reached_or_ended, f"{launch} {states}", 180)
+        assert reached["state"] in states, (reached["state"], reached["reason"])
+        return reached
 
     def lines(self, launch: str, rank: int) -> list[str]:
-        """What a rank has said on standard output."""
+        """Returns a rank's lines of standard output."""
         answer = self.http.get(f"/v1/launches/{launch}/logs", params={"rank": rank, "limit": 200})
         assert answer.status_code == 200, answer.text
         lines = answer.json()["lines"]
         return [line["text"] for line in lines if line["stream"] == "stdout"]
 
     def joined(self, launch: str, rank: int) -> int:
-        """The rank's process, once it has joined the others."""
+        """Returns the process id of a rank once it has joined the others."""
 
-        def look() -> str | None:
+        def joined_line() -> str | None:
             document = self.document(launch)
             assert document["state"] in ("queued", "starting", "running"), document["reason"]
             lines = self.lines(launch, rank)
             return next((line for line in lines if line.startswith("joined")), None)
 
-        return int(wait_for(look, f"rank {rank} has joined", 180).split()[1])
+        return int(wait_for(joined_line, f"rank {rank} has joined", 180).split()[1])
 
     def stop(self) -> None:
         for process in self.agents.values():
@@ -301,7 +301,7 @@ command = ["python", "{PROGRAM}"]
 
 @contextlib.contextmanager
 def running_cluster(folder: Path, lease_s: float) -> Iterator[Cluster]:
-    """A cluster with its agents live."""
+    """Runs a cluster until the block ends; its agents are live."""
     cluster = Cluster(folder, lease_s)
     try:
         for host in range(HOSTS):

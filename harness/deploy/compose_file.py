@@ -46,18 +46,18 @@ def compose() -> dict[str, Any]:
 
 
 def images() -> dict[str, Image]:
-    """The targets of the Dockerfile, what they inherit included."""
+    """Returns the targets of the Dockerfile with what they inherit."""
     text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
-    found: dict[str, dict[str, Any]] = {}
+    stages: dict[str, dict[str, Any]] = {}
     now: dict[str, Any] = {}
     for line in text.splitlines():
         word, _, rest = line.strip().partition(" ")
         if word == "FROM":
             base, _, name = rest.partition(" AS ")
             now = {"env": {}, "user": 0, "entrypoint": (), "cmd": (), "health": (), "workdir": "/"}
-            if base in found:
-                now = {**found[base], "env": dict(found[base]["env"])}
-            found[name.strip()] = now
+            if base in stages:
+                now = {**stages[base], "env": dict(stages[base]["env"])}
+            stages[name.strip()] = now
         elif word == "ENV":
             pairs = (pair.partition("=") for pair in shlex.split(rest))
             now["env"].update({name: value for name, _, value in pairs})
@@ -71,17 +71,17 @@ def images() -> dict[str, Image]:
             now["health"] = tuple(yaml.safe_load(rest.partition("CMD ")[2]))
     return {
         name: Image(i["env"], i["user"], i["entrypoint"], i["cmd"], i["health"], i["workdir"])
-        for name, i in found.items()
+        for name, i in stages.items()
     }
 
 
 def containers() -> dict[str, Container]:
-    """What `docker compose up` would start."""
+    """Returns the containers that `docker compose up` would start."""
     document, targets = compose(), images()
     built = {
         s["image"]: s["build"]["target"] for s in document["services"].values() if "build" in s
     }
-    found = {}
+    services = {}
     for name, service in document["services"].items():
         target = targets.get(built.get(service["image"], ""))
         entrypoint = service.get("entrypoint", target.entrypoint if target else ())
@@ -89,7 +89,7 @@ def containers() -> dict[str, Container]:
         health = service.get("healthcheck", {}).get("test", target.health if target else ())
         volumes = (v.removesuffix(":ro").split(":") for v in service.get("volumes", ()))
         user = str(service["user"]).partition(":")[0] if "user" in service else None
-        found[name] = Container(
+        services[name] = Container(
             name,
             (*entrypoint, *command),
             {**(target.environment if target else {}), **service.get("environment", {})},
@@ -99,4 +99,4 @@ def containers() -> dict[str, Container]:
             {n: d["condition"] for n, d in service.get("depends_on", {}).items()},
             service["image"],
         )
-    return found
+    return services

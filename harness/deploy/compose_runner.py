@@ -49,7 +49,7 @@ class Composed:
         self.root = os.geteuid() == 0 and _may_change_user()
 
     def prepare(self) -> None:
-        """Loopback up, the containers' names as hosts, their volumes where they are mounted."""
+        """Brings loopback up, names the containers as hosts and mounts their volumes."""
         _loopback_up()
         _own_root(self.folder / "root")
         for needed in (Path(sys.executable), Path(sys.executable).resolve(), ROOT):
@@ -77,7 +77,7 @@ class Composed:
                 _bind(here, Path(place))
 
     def up(self) -> None:
-        """Start everything in the order that depends_on demands."""
+        """Starts everything in the order that depends_on demands."""
         left = [c for n, c in self.containers.items() if n not in LEFT_OUT]
         while left:
             ready = [c for c in left if set(c.depends_on) <= self.succeeded | {*self.running}]
@@ -90,7 +90,7 @@ class Composed:
                 left.remove(container)
 
     def wait_healthy(self, container: Container) -> None:
-        """Until its health check, run as itself, answers 0."""
+        """Waits until the health check, run as the container's user, exits with 0."""
 
         def healthy() -> bool:
             process = self.running[container.name]
@@ -101,7 +101,7 @@ class Composed:
         _wait(healthy, f"{container.name} is healthy")
 
     def stop(self) -> dict[str, int]:
-        """SIGTERM to everything, the last first; the exit statuses."""
+        """Sends SIGTERM to everything, the last first. Returns the exit statuses."""
         codes = {}
         for name in reversed(self.running):
             process = self.running[name]
@@ -142,7 +142,7 @@ class Composed:
         return given
 
     def _stand_in(self, container: Container) -> list[str]:
-        """The same server as the image's, from elsewhere, on the port that it has there."""
+        """Returns the command of the image's server from elsewhere, on the same port."""
         if container.name == "postgres":
             return self._postgres(container)
         if container.name == "redis":
@@ -180,7 +180,7 @@ class Composed:
 
 
 def _program(health: tuple[str, ...]) -> list[str]:
-    """A health check with the program that stands in where Debian or the wheel names it else."""
+    """Returns a health check with the name that its program has in Debian or in the wheel."""
     argv = [*health]
     if argv[0] == "redis-cli":
         ping = (
@@ -208,7 +208,7 @@ def _bind(source: Path, place: Path) -> None:
 
 
 def _mount(source: Path, place: Path, kind: str = "") -> None:
-    """A bind mount with all below it, or a new file system of a kind.
+    """Mounts a folder with all below it, or a new file system of a kind.
 
     Not by mount(8), which keeps books under the very folders that are covered here.
     """
@@ -222,19 +222,19 @@ _COVERED: set[Path] = set()
 
 
 def _cover(parent: Path) -> None:
-    """A writable copy of a folder's entries (as bind mounts) over the folder, once."""
+    """Mounts a writable copy of a folder's entries (as bind mounts) over the folder, once."""
     if parent in _COVERED or parent in (Path("/"), Path("/tmp")):
         return
     _COVERED.add(parent)
-    held = Path(tempfile.mkdtemp(prefix="held-", dir=sys.argv[1]))
-    _mount(parent, held)
+    bound = Path(tempfile.mkdtemp(prefix="held-", dir=sys.argv[1]))
+    _mount(parent, bound)
     _mount(Path("tmpfs"), parent, "tmpfs")
     parent.chmod(0o755)
-    _mirror(held, parent)
+    _mirror(bound, parent)
 
 
 def _own_root(root: Path) -> None:
-    """A root folder of this namespace's own, with all that the host's has."""
+    """Enters a root folder of this namespace's own, with the entries of the host's."""
     root.mkdir()
     _mount(Path("tmpfs"), root, "tmpfs")
     root.chmod(0o755)
@@ -248,7 +248,7 @@ def _own_root(root: Path) -> None:
 
 
 def _mirror(source: Path, target: Path) -> None:
-    """The entries of a folder in another one: links as they are, the rest as bind mounts."""
+    """Puts a folder's entries into another one: links as they are, the rest as bind mounts."""
     for entry in source.iterdir():
         new = target / entry.name
         if entry.is_symlink():
@@ -268,7 +268,7 @@ def _loopback_up() -> None:
 
 
 def _may_change_user() -> bool:
-    """Whether other users exist here: not so in a user namespace that maps one."""
+    """Returns whether other users exist here: a user namespace may map a single one."""
     return (
         len(Path("/proc/self/uid_map").read_text().split()) == 3
         and int(Path("/proc/self/uid_map").read_text().split()[2]) > 10001
@@ -278,14 +278,14 @@ def _may_change_user() -> bool:
 def _wait(holds: Callable[[], Any], what: str) -> Any:
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
-        if found := holds():
-            return found
+        if value := holds():
+            return value
         time.sleep(0.2)
     raise AssertionError(f"not within {PATIENCE_S:g} s: {what}")
 
 
 def ask(path: str, key: str, body: Any = None) -> tuple[int, Any]:
-    """One request to the service as a user on the host makes it."""
+    """Sends a request to the service as a user on the host does. Returns status and answer."""
     request = Request(
         f"http://127.0.0.1:8000{path}",
         data=None if body is None else json.dumps(body).encode(),
@@ -299,7 +299,7 @@ def ask(path: str, key: str, body: Any = None) -> tuple[int, Any]:
 def main(folder: Path) -> None:
     composed = Composed(folder)
     composed.prepare()
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     try:
         composed.up()
         for name, container in composed.containers.items():
@@ -312,15 +312,15 @@ def main(folder: Path) -> None:
             status, document = ask(path, key)
             return document if status == 200 else None
 
-        found["curve"] = len(_wait(curve, "the worker has computed a curve")["points"])
+        results["curve"] = len(_wait(curve, "the worker has computed a curve")["points"])
 
-        made = ask("/v1/webhooks", key, {"url": "https://1.1.1.1/", "events": ["job.ended"]})
-        found["webhook"] = made[0]
+        webhook = ask("/v1/webhooks", key, {"url": "https://1.1.1.1/", "events": ["job.ended"]})
+        results["webhook"] = webhook[0]
 
         def agents() -> Any:
             return [a for a in ask("/v1/agents", key)[1]["items"] if a["state"] == "live"]
 
-        found["agents"] = len(_wait(agents, "the agent has enrolled"))
+        results["agents"] = len(_wait(agents, "the agent has enrolled"))
 
         def targets() -> Any:
             with urlopen("http://127.0.0.1:9090/api/v1/targets", timeout=10) as answer:
@@ -329,16 +329,16 @@ def main(folder: Path) -> None:
             # A scrape of the service has two jobs: two that are up need not be the worker's.
             return up if {*up} >= SCRAPED else None
 
-        found["scraped"] = _wait(targets, "Prometheus scrapes the service and a worker")
-        found["users"] = {
+        results["scraped"] = _wait(targets, "Prometheus scrapes the service and a worker")
+        results["users"] = {
             name: Path(f"/proc/{process.pid}").stat().st_uid
             for name, process in composed.running.items()
             if composed.containers[name].image.startswith("shardwise-")
         }
-        found["switched"] = composed.root
+        results["switched"] = composed.root
     finally:
-        found["codes"] = composed.stop()
-    print(json.dumps(found))
+        results["codes"] = composed.stop()
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A stand-in for the name server that a container network has: its containers' names, and no more.
+"""A stand-in for the name server of a container network: its containers' names, and no more.
 
 Prometheus asks the name servers of /etc/resolv.conf for the addresses of `service` and `worker`;
 it does not read /etc/hosts.
@@ -19,7 +19,7 @@ _ANSWER, _UNKNOWN = 0x8580, 0x8583
 
 
 def serve_names(names: Iterable[str], port: int = 53) -> ThreadingUDPServer:
-    """Answer for these names with `ADDRESS`, on UDP, until the process ends or `shutdown`."""
+    """Answers for these names with `ADDRESS`, on UDP, until the process ends or `shutdown`."""
     known = {name.lower() for name in names}
 
     class Handler(BaseRequestHandler):
@@ -35,7 +35,7 @@ def serve_names(names: Iterable[str], port: int = 53) -> ThreadingUDPServer:
 
 
 def answer(query: bytes, known: set[str]) -> bytes:
-    """The message that answers a query's one question (RFC 1035, 4.1)."""
+    """Returns the message that answers a query's one question (RFC 1035, 4.1)."""
     labels, at = [], 12
     while length := query[at]:
         labels.append(query[at + 1 : at + 1 + length].decode("ascii", "replace"))

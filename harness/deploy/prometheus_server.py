@@ -1,4 +1,4 @@
-"""Debian's Prometheus on the repository's own configuration and rules, and what it answers."""
+"""Debian's Prometheus on the repository's own configuration and rules, and its answers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ INTERVAL = "1s"
 
 
 def adapted(targets: Mapping[str, str], key_file: Path) -> str:
-    """deploy/prometheus/prometheus.yml with what differs here, and nothing else:
+    """Returns deploy/prometheus/prometheus.yml with what differs here, and nothing else:
 
     - addresses: compose's host names (asked of DNS there) become `targets`, one for each job;
     - the file with the key;
-    - intervals, so that nobody waits for 15 or 60 s.
+    - intervals, so that no test waits for 15 or 60 s.
     """
     document = yaml.safe_load((OURS / "prometheus.yml").read_text())
     document["global"] = dict.fromkeys(document["global"], INTERVAL)
@@ -46,13 +46,13 @@ def adapted(targets: Mapping[str, str], key_file: Path) -> str:
 
 
 class Prometheus:
-    """The server; `query` and its like ask its HTTP API."""
+    """The server; `query` and similar methods ask its HTTP API."""
 
     def __init__(self, folder: Path, targets: Mapping[str, str], key_file: Path) -> None:
         program = shutil.which("prometheus")
         assert program, "tests that start it are marked needs('prometheus')"
         (folder / "prometheus.yml").write_text(adapted(targets, key_file))
-        # The configuration finds its rules beside it.
+        # The configuration finds its rules in its own folder.
         (folder / "rules").symlink_to(OURS / "rules")
         self.url = f"http://127.0.0.1:{free_port()}"
         self.log = folder / "prometheus.log"
@@ -70,7 +70,7 @@ class Prometheus:
         self._process.wait(60)
 
     def ask(self, path: str, **parameters: str | list[str]) -> Any:
-        """The data of an answer; an AssertionError with Prometheus' own words."""
+        """Returns an answer's data. Raises AssertionError with Prometheus' own words."""
         text = urlencode(parameters, doseq=True)
         try:
             with urlopen(f"{self.url}/api/v1/{path}?{text}", timeout=60) as answer:
@@ -79,30 +79,30 @@ class Prometheus:
             raise AssertionError(f"{path}?{text}: {error.read().decode()}") from None
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The vector that an expression is now."""
+        """Returns the vector of an expression as of now."""
         data = self.ask("query", query=expression)
         assert data["resultType"] == "vector", expression
-        found: list[dict[str, Any]] = data["result"]
-        return found
+        rows: list[dict[str, Any]] = data["result"]
+        return rows
 
     def label_values(self, of: str) -> list[str]:
-        """What a dashboard's variable `label_values(METRIC, LABEL)` offers."""
+        """Returns what a dashboard's variable `label_values(METRIC, LABEL)` offers."""
         match = re.fullmatch(r"label_values\((\w+), (\w+)\)", of)
         assert match is not None, of
-        found: list[str] = self.ask(f"label/{match[2]}/values", **{"match[]": match[1]})
-        return found
+        values: list[str] = self.ask(f"label/{match[2]}/values", **{"match[]": match[1]})
+        return values
 
     def rules(self) -> list[dict[str, Any]]:
-        """All rules with their health and, of alerts, whether they are active."""
+        """Returns all rules with their health and, of alerts, whether they are active."""
         return [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
 
     def formatted(self, expression: str) -> str:
-        """The expression as Prometheus itself writes it."""
-        found: str = self.ask("format_query", query=expression)
-        return found
+        """Returns the expression as Prometheus itself writes it."""
+        text: str = self.ask("format_query", query=expression)
+        return text
 
     def health(self) -> dict[str, str]:
-        """The scraped jobs, and the last error of each that is not up."""
+        """Returns the scraped jobs, and the last error of each that is not up."""
         return {
             target["labels"]["job"]: "" if target["health"] == "up" else target["lastError"] or "?"
             for target in self.ask("targets", state="active")["activeTargets"]

@@ -30,7 +30,7 @@ class Asked:
     legend: str
 
     def sent(self, values: Mapping[str, list[str]]) -> list[str]:
-        """The queries that Grafana sends: with all values of a variable that takes several, or
+        """Returns Grafana's queries: with all values of a variable that takes several, or
         with one after the other."""
         texts = [self.expr]
         for name, query in variables()[self.dashboard].items():
@@ -46,20 +46,20 @@ class Asked:
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """The dashboards' documents by name."""
+    """Returns the dashboards' documents by name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(DASHBOARDS.iterdir())}
 
 
 def variables() -> dict[str, dict[str, dict[str, Any]]]:
-    """Of each dashboard, the variables that have values by a query."""
+    """Returns, for each dashboard, the variables whose values come from a query."""
     return {
-        name: {v["name"]: v for v in found["templating"]["list"] if v["type"] == "query"}
-        for name, found in dashboards().items()
+        name: {v["name"]: v for v in dashboard["templating"]["list"] if v["type"] == "query"}
+        for name, dashboard in dashboards().items()
     }
 
 
 def asked() -> Iterator[Asked]:
-    """Every query of every panel, without those of exporters that are not ours."""
+    """Yields every query of every panel, without those of exporters that are not ours."""
     for name, document in dashboards().items():
         for panel in document["panels"]:
             for target in panel.get("targets", ()):
@@ -68,29 +68,29 @@ def asked() -> Iterator[Asked]:
 
 
 def rules(kind: str) -> dict[str, str]:
-    """The expressions of all rules of a kind (`record` or `alert`) by name."""
+    """Returns the expressions of all rules of a kind (`record` or `alert`) by name."""
     groups = [g for path in RULES.iterdir() for g in yaml.safe_load(path.read_text())["groups"]]
     return {rule[kind]: rule["expr"] for group in groups for rule in group["rules"] if kind in rule}
 
 
 def selectors(formatted: str) -> set[str]:
-    """The series that an expression reads, as instant selectors without offset or range.
+    """Returns the series that an expression reads, as instant selectors without offset or range.
 
     The expression is in the form that Prometheus gives it.
     """
     text = re.sub(r"\[[^\]]*\]|\boffset \w+", "", formatted)
     text = re.sub(r"\b(by|without|on|ignoring|group_left|group_right) ?\([^)]*\)", "", text)
-    found = re.finditer(r'(?<![\w:"])([a-zA-Z_:][\w:]*)(\{[^}]*\})?(?!\w|\s*\()', text)
+    matches = re.finditer(r'(?<![\w:"])([a-zA-Z_:][\w:]*)(\{[^}]*\})?(?!\w|\s*\()', text)
     outside = re.sub(r"\{[^}]*\}", lambda inner: " " * len(inner[0]), text)
     return {
         match[1] + (match[2] or "")
-        for match in found
+        for match in matches
         if outside[match.start()] != " " and match[1] not in _WORDS
     }
 
 
 def unit_of(expression: str) -> str:
-    """Grafana's name of the unit that an expression's metrics carry in their names."""
+    """Returns Grafana's name of the unit that an expression's metrics carry in their names."""
     for pattern, unit in (
         (r"bytes_per_second", "Bps"),
         (r"_ratio\b|:ratio_", "percentunit"),

@@ -79,7 +79,7 @@ class ScrapedSystem:
     # What happens in it
 
     def fail_once(self) -> None:
-        """One answer with a server error: to a probe, while the database has no schema."""
+        """Causes one answer with a server error: to a probe, while the database has no schema."""
         with psycopg.connect(self._database_url, autocommit=True) as connection:
             connection.execute("ALTER TABLE alembic_version RENAME TO elsewhere")
             try:
@@ -89,7 +89,7 @@ class ScrapedSystem:
         assert self.client.get("/readyz").status_code == 200
 
     def enrol_agent(self) -> None:
-        """An agent with two slots on this host, and wait until it lives."""
+        """Starts an agent with two slots on this host and waits until it is live."""
         host = self.folder / "host"
         host.mkdir()
         (host / "token").write_text(self._posted("/v1/agents/tokens", {})["token"])
@@ -110,7 +110,7 @@ class ScrapedSystem:
         wait_until(lives, "the agent lives", LOADED_S)
 
     def measure(self) -> None:
-        """Measure the agent's two ranks over gloo; the profile is named `MEASURED`."""
+        """Measures the agent's two ranks over gloo; the profile is named `MEASURED`."""
         arguments = ["--time-limit=10", "--max-size=256KiB", "--collectives", "--quiet"]
         self._launched(
             kind="measure", agents=1, ranks_per_agent=2, hardware=MEASURED, arguments=arguments
@@ -119,29 +119,29 @@ class ScrapedSystem:
         self._measured = next(str(p["id"]) for p in profiles if p["name"] == MEASURED)
 
     def watch(self) -> None:
-        """Two watched curves, and wait until both are computed."""
+        """Watches two curves and waits until both are computed."""
         measured = {**CURVE, "hardware": self._measured, "max_gpus": 2, "graph": self.graph}
         for name, curve in (("vgg", CURVE), ("mlp.here", measured)):
-            made = self._posted("/v1/watches", {**curve, "name": name})
-            assert self._ended(made["job"]["location"])["state"] == "done"
+            accepted = self._posted("/v1/watches", {**curve, "name": name})
+            assert self._ended(accepted["job"]["location"])["state"] == "done"
 
     def ask(self) -> None:
-        """Questions of each kind; the second time their answers are known."""
+        """Asks questions of each kind twice; the second time their answers are known."""
         ask = {"graph": CURVE["graph"], "hardware": CURVE["hardware"], "gpus": 2}
         quote = {"graph": CURVE["graph"], "steps": 100, "max_instances": 1}
         for path, body in (("frontiers", ask), ("plans", ask), ("quotes", quote)):
             job = self._ended(self._posted(f"/v1/{path}", body)["location"])
             assert job["state"] == "done", job
             self._posted(f"/v1/{path}", body)
-        self.look()
+        self.read_curve()
 
-    def look(self) -> None:
-        """A curve that is known."""
+    def read_curve(self) -> None:
+        """Reads a curve that is known."""
         answer = self.client.get("/v1/curves", params=CURVE)
         assert answer.status_code == 200, answer.text
 
     def run_plan(self) -> None:
-        """A plan for what was measured, run there and compared with its prediction."""
+        """Runs a plan on what was measured and compares it with its prediction."""
         body = {"graph": self.graph, "hardware": self._measured, "gpus": 2}
         job = self._ended(
             self._posted("/v1/plans", {**body, "options": {"pins": ["zero=0"]}})["location"]
@@ -152,7 +152,7 @@ class ScrapedSystem:
 
     @property
     def graph(self) -> str:
-        """The id of the graph that the plan is for, which the agent can make a module of."""
+        """The id of the plan's graph, from which the agent can make a module."""
         file = self.folder / "graph.json"
         if not file.exists():
             succeed("capture", SOURCE, "-o", str(file))
@@ -163,8 +163,8 @@ class ScrapedSystem:
     def _posted(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         answer: httpx.Response = self.client.post(path, json=body)
         assert answer.is_success, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        document: dict[str, Any] = answer.json()
+        return document
 
     def _launched(self, **request: Any) -> dict[str, Any]:
         launch = self._ended(self._posted("/v1/launches", request)["location"])
@@ -173,9 +173,9 @@ class ScrapedSystem:
         return launch
 
     def _ended(self, location: str) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
+        def ended() -> dict[str, Any] | None:
             document: dict[str, Any] = self.client.get(location).json()
             return document if document["state"] in ENDED else None
 
-        found: dict[str, Any] = wait_until(look, f"{location} has ended", LOADED_S)
-        return found
+        job: dict[str, Any] = wait_until(ended, f"{location} has ended", LOADED_S)
+        return job

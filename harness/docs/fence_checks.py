@@ -1,4 +1,4 @@
-"""What is looked at in a command that is not run: the shell's syntax, and for `shardwise` that the
+"""What is checked in a command that is not run: the shell's syntax, and for `shardwise` that the
 command and every option of it exist; for Python the syntax, and that names it takes from us exist.
 """
 
@@ -19,7 +19,7 @@ _ENDS = {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1"}
 
 
 def check(block: Block) -> None:
-    """An AssertionError that names the place when something cannot be right."""
+    """Raises AssertionError that names the place if something cannot be right."""
     if block.language == "python":
         _check_python(block)
         return
@@ -39,22 +39,22 @@ def check(block: Block) -> None:
 
 
 def shardwise_calls(line: str) -> list[list[str]]:
-    """The words after `shardwise` of every call of it in a line of shell."""
+    """Returns the words after `shardwise` of every call of it in a line of shell."""
     if "shardwise" not in line:
         return []
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words = list(lexer)
-    found = []
+    calls = []
     for at, word in enumerate(words):
         if word == "shardwise" or word.endswith("/bin/shardwise"):
             end = next((i for i, w in enumerate(words) if i > at and w in _ENDS), len(words))
-            found.append(words[at + 1 : end])
-    return found
+            calls.append(words[at + 1 : end])
+    return calls
 
 
 def unknown_option(words: list[str]) -> str | None:
-    """Why `shardwise WORDS` cannot be: no such command, or no such option of it; else None."""
+    """Returns why `shardwise WORDS` is wrong: no such command, or no such option; else None."""
     command: click.Command = cli
     context = click.Context(cli)
     rest = iter(words)
@@ -67,10 +67,10 @@ def unknown_option(words: list[str]) -> str | None:
             if name not in known | {"--help", "-h"}:
                 return f"`{command.name}` has no option {name}"
         elif isinstance(command, click.Group):
-            found = command.get_command(context, word)
-            if found is None:
+            subcommand = command.get_command(context, word)
+            if subcommand is None:
                 return f"`{command.name}` has no command {word}"
-            command = found
+            command = subcommand
     return None
 
 
@@ -85,6 +85,6 @@ def _check_python(block: Block) -> None:
 
 
 def inline_commands(text: str) -> list[str]:
-    """Calls of `shardwise` in a page's running text: `` `shardwise frontier --plot F` ``."""
+    """Returns calls of `shardwise` in a page's text: `` `shardwise frontier --plot F` ``."""
     bare = re.sub(r"^ *(`{3,})[^`\n]*\n.*?^ *\1$", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"(?<!`)`(shardwise [a-z][^`\n]*)`(?!`)", bare)

@@ -1,9 +1,9 @@
-"""The fenced command blocks of a Markdown page, each with the mark that stands above it.
+"""The fenced command blocks of a Markdown page, each with the mark above it.
 
 A mark is an HTML comment on the line above a block (a blank line between is fine). It is
 not shown, and says how a test treats the block when it is not simply run and has to exit with 0:
 
-    <!-- not run: needs Docker -->                    looked at only (see fence_checks.py)
+    <!-- not run: needs Docker -->                    checked only (see fence_checks.py)
     <!-- run by: tests/end_to_end/test_cli.py -->       another test runs it
     <!-- background: http://127.0.0.1:8000/readyz --> runs until the page ends, ready by that URL
     <!-- exit code: 1 -->                             the block ends with this code
@@ -28,7 +28,7 @@ _MARK = re.compile(rf"^ *<!-- (?P<kind>{'|'.join(MARKS)}): (?P<value>.+) -->$")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: where it stands, its language, its text, and its mark (kind, value)."""
+    """A fenced block: its place, its language, its text, and its mark (kind, value)."""
 
     page: str
     line: int
@@ -42,7 +42,7 @@ class Block:
 
     @property
     def commands(self) -> str:
-        """The block as a script of the shell: of a console's block what follows the prompts."""
+        """The block as a shell script; of a console's block, what follows the prompts."""
         if self.language != "console":
             return self.text
         taken: list[str] = []
@@ -60,14 +60,14 @@ class Block:
 
 
 def pages() -> list[str]:
-    """README and every page under docs/, as paths from the repository's root."""
-    found = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    """Returns README and every page under docs/, as paths from the repository's root."""
+    paths = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     built = ROOT / "docs" / "_build"
-    return sorted(str(p.relative_to(ROOT)) for p in found if built not in p.parents)
+    return sorted(str(p.relative_to(ROOT)) for p in paths if built not in p.parents)
 
 
 def blocks(page: str, text: str | None = None) -> Iterator[Block]:
-    """All fenced blocks of a page, in order, whatever their language."""
+    """Yields all fenced blocks of a page, in order, whatever their language."""
     lines = (ROOT / page).read_text("utf-8").splitlines() if text is None else text.splitlines()
     mark: tuple[str, str] | None = None
     at = 0
@@ -90,7 +90,7 @@ def blocks(page: str, text: str | None = None) -> Iterator[Block]:
 
 
 def command_blocks(page: str) -> list[Block]:
-    """The blocks of a page whose language is one of commands, and files that they need."""
+    """Returns the blocks of a page whose language is one of commands, and files that they need."""
     return [
         block
         for block in blocks(page)
@@ -99,7 +99,7 @@ def command_blocks(page: str) -> list[Block]:
 
 
 def unfenced_commands(page: str) -> list[str]:
-    """Commands in blocks that no test would see: indented ones, and fences without a language."""
+    """Returns commands that no test would see: in indented blocks and fences without a language."""
     text = (ROOT / page).read_text("utf-8")
     fenced = "".join(block.text for block in blocks(page) if not block.language)
     bare = re.sub(r"^ *(`{3,})[^`\n]*\n.*?^ *\1$", "", text, flags=re.MULTILINE | re.DOTALL)

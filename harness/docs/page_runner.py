@@ -2,7 +2,7 @@
 
 `shardwise`, `python` and `torchrun` are this checkout's. `pip install` only looks whether the
 extras that are named exist, and `shardwise measure` is given a few seconds instead of what the
-page allows it; everything else runs as it stands. Port 8000 is another one, so that tests do not
+page allows it; everything else runs as written. Port 8000 is another one, so that tests do not
 meet what else runs on a machine.
 """
 
@@ -47,7 +47,7 @@ trap 'code=$?; { export -p; echo "cd \\"$(pwd)\\""; } > "$PAGE_STATE"; exit $cod
 
 
 def programs(folder: Path) -> Path:
-    """A folder for PATH with the commands that pages call."""
+    """Returns a folder for PATH with the commands that pages call."""
     folder.mkdir(parents=True, exist_ok=True)
     python = {"python": sys.executable, "root": ROOT}
     for name, text in {
@@ -63,7 +63,7 @@ def programs(folder: Path) -> Path:
 
 
 class Page:
-    """The state of one page: `folder` is where its commands run, `port` stands for 8000."""
+    """The state of one page: `folder` is where its commands run, `port` replaces 8000."""
 
     def __init__(
         self, folder: Path, port: int, replace: Mapping[str, str], variables: Mapping[str, str]
@@ -90,7 +90,7 @@ class Page:
         self._program: list[tuple[Block, str]] = []
 
     def run(self, block: Block) -> None:
-        """One block, as its mark says; an AssertionError with what it printed when it fails."""
+        """Runs one block as its mark says. Raises AssertionError with its output if it fails."""
         kind, value = block.mark or ("", "")
         text = block.commands
         for old, new in self._replace.items():
@@ -113,7 +113,7 @@ class Page:
             self._expect(block, ["sh", "-eu", "-c", _STATE + text], "", int(value or 0))
 
     def _run_program(self) -> None:
-        """Blocks of Python with no command of the shell between them are one program."""
+        """Runs the Python blocks that no shell command separates as one program."""
         if self._program:
             text = "".join(part for _, part in self._program)
             self._expect(self._program[0][0], [sys.executable, "-"], text, 0)
@@ -148,11 +148,11 @@ class Page:
         wait_until(answers, f"{block.where}: {ready} answers", within_s=PATIENCE_S)
 
     def finish(self) -> None:
-        """Run what is still to be run; then the page has been read to its end."""
+        """Runs what is left at the end of the page."""
         self._run_program()
 
     def stop(self) -> None:
-        """Stop what runs behind the page, newest first, as Ctrl-C would."""
+        """Stops what runs in the background, newest first, as Ctrl-C would."""
         for block, process, log in reversed(self._behind):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGINT)
@@ -164,7 +164,7 @@ class Page:
 
 
 def copy(folder: Path, page: Page, *names: str) -> None:
-    """Files that a page takes for granted, from a folder made once for all pages."""
+    """Copies files that a page takes for granted, from a folder made once for all pages."""
     for name in names:
         if (folder / name).is_dir():
             shutil.copytree(folder / name, page.folder / name)

@@ -12,7 +12,7 @@ DOUBLE_TOLERANCE = 1e-11
 
 
 def equal(result: Mapping[str, Any]) -> bool:
-    """Whether a line of sweep.py says so: in float32, else in float64."""
+    """Returns whether a line of sweep.py says so: in float32, else in float64."""
     if "failed" in result:
         return False
     decided = result.get("float64")

@@ -61,7 +61,7 @@ class Case:
 
     @classmethod
     def of(cls, name: str, dtype: torch.dtype = torch.float32) -> Case:
-        """Make and capture a family."""
+        """Makes and captures a family."""
         case = name if dtype == torch.float32 else f"{name} float64"
         model = make(name, dtype)
         with computing(TOYS[name], dtype):
@@ -109,7 +109,7 @@ _MESHES: dict[tuple[int, ...], RankMesh] = {}
 
 
 def reference(case: Case, parts: int, steps: int) -> Reference:
-    """Train a copy of the module on this process alone, in so many micro-batches."""
+    """Trains a copy of the module on this process alone, in `parts` micro-batches."""
     key = (case.name, parts, steps)
     if key not in _REFERENCES:
         _REFERENCES[key] = _trained(case, parts, steps)
@@ -121,7 +121,7 @@ def _trained(case: Case, parts: int, steps: int) -> Reference:
     module = copy.deepcopy(model.module)
     optimizer = torch.optim.Adam(module.parameters(), **ADAM)
     paths = {path: name for name, path in case.captured.converted.paths.items()}
-    found = Reference([], [], [], {})
+    trained = Reference([], [], [], {})
     with case.computing():
         for _ in range(steps):
             optimizer.zero_grad()
@@ -130,8 +130,8 @@ def _trained(case: Case, parts: int, steps: int) -> Reference:
                 loss = module(*_part(case, part, parts)) / parts
                 loss.backward()
                 total += float(loss.detach())
-            found.losses.append(total)
-            found.gradients.append(
+            trained.losses.append(total)
+            trained.gradients.append(
                 {
                     paths[path]: torch.zeros_like(p) if p.grad is None else p.grad.clone()
                     for path, p in module.named_parameters()
@@ -139,11 +139,11 @@ def _trained(case: Case, parts: int, steps: int) -> Reference:
                 }
             )
             optimizer.step()
-            found.parameters.append(
+            trained.parameters.append(
                 {paths[n]: p.detach().clone() for n, p in module.named_parameters() if n in paths}
             )
-    found.buffers = {paths[n]: b.clone() for n, b in module.named_buffers() if n in paths}
-    return found
+    trained.buffers = {paths[n]: b.clone() for n, b in module.named_buffers() if n in paths}
+    return trained
 
 
 def _part(case: Case, part: int, parts: int) -> Any:
@@ -159,7 +159,7 @@ def _part(case: Case, part: int, parts: int) -> Any:
 
 
 def parallel(case: Case, plan: dict[str, Any]) -> ParallelModule:
-    """The family's module as the plan runs it; process groups are made once per mesh."""
+    """Returns the family's module as the plan runs it; process groups are made once per mesh."""
     checked = documents.read(plan, documents.Plan)
     mesh = mesh_of(checked, dist.get_rank())
     mesh = _MESHES.setdefault(mesh.sizes, mesh)
@@ -168,7 +168,7 @@ def parallel(case: Case, plan: dict[str, Any]) -> ParallelModule:
 
 
 def compare(rank: int, name: str, plan: dict[str, Any], steps: int = STEPS) -> Errors | None:
-    """Train under the plan on all ranks; rank 0 answers with the errors."""
+    """Trains under the plan on all ranks. Returns the errors on rank 0, None elsewhere."""
     case = CASES[name]
     model = parallel(case, plan)
     optimizer = torch.optim.Adam(model.parameters(), **ADAM)
@@ -178,7 +178,7 @@ def compare(rank: int, name: str, plan: dict[str, Any], steps: int = STEPS) -> E
     with case.computing():
         for step in range(steps):
             optimizer.zero_grad()
-            # The last step with a barrier of everybody around each collective: one program for all.
+            # The last step has a barrier of all ranks around each collective: one program for all.
             clock = CommunicationClock(torch.device("cpu"))
             with clock if step == steps - 1 else nullcontext():
                 loss = model(*case.model.args)
@@ -198,15 +198,17 @@ def compare(rank: int, name: str, plan: dict[str, Any], steps: int = STEPS) -> E
     model.sync_buffers()
     if whole is None:
         return None
-    made = {n: b for n, b in model.named_buffers() if n in whole.buffers and b.is_floating_point()}
-    _take(errors, "buffer", made, {n: whole.buffers[n] for n in made}, steps)
+    buffers = {
+        n: b for n, b in model.named_buffers() if n in whole.buffers and b.is_floating_point()
+    }
+    _take(errors, "buffer", buffers, {n: whole.buffers[n] for n in buffers}, steps)
     return errors
 
 
 def _take(
     errors: Errors,
     kind: str,
-    found: dict[str, torch.Tensor],
+    computed: dict[str, torch.Tensor],
     wanted: dict[str, torch.Tensor],
     step: int,
 ) -> None:
@@ -214,10 +216,10 @@ def _take(
         return
     largest = max(float(t.abs().max()) for t in wanted.values())
     for name, tensor in wanted.items():
-        if name not in found:
+        if name not in computed:
             continue
         scale = max(float(tensor.abs().max()), FLOOR * largest)
-        difference = (found[name].to(tensor.dtype) - tensor).abs().max()
+        difference = (computed[name].to(tensor.dtype) - tensor).abs().max()
         error = float(difference) / scale if scale else float(difference)
         if not error <= getattr(errors, kind):
             setattr(errors, kind, error)
@@ -228,14 +230,14 @@ def _take(
 def first_difference(
     rank: int, name: str, plan: dict[str, Any], tolerance: float = TOLERANCE
 ) -> list[str]:
-    """The operators whose results, and then whose gradients, first differ from one device's."""
+    """Returns the operators whose results, then gradients, first differ from one device's."""
     case = CASES[name]
     model = parallel(case, plan)
     values, gradients = _whole_values(case) if rank == 0 else ({}, {})
     pairs = model._program.pairs
     seen: dict[str, Any] = {}
     lines: list[str] = []
-    made: list[tuple[str, torch.Tensor, Any]] = []
+    traced: list[tuple[str, torch.Tensor, Any]] = []
 
     def whole(tensor: torch.Tensor, layout: Any, name: str) -> torch.Tensor:
         path = redistribute(layout, (REPLICATE,) * len(layout))
@@ -256,21 +258,23 @@ def first_difference(
                 )
             if tensor.requires_grad:
                 tensor.retain_grad()
-                made.append((tensor_name, tensor, pairs[slot]))
-            found = whole(tensor, pairs[slot].forward, tensor_name)
+                traced.append((tensor_name, tensor, pairs[slot]))
+            gathered = whole(tensor, pairs[slot].forward, tensor_name)
             if rank == 0:
-                _differs(lines, instruction.name, "forward", found, values[tensor_name], tolerance)
+                _differs(
+                    lines, instruction.name, "forward", gathered, values[tensor_name], tolerance
+                )
 
     if plan["micro_batches"] > 1:
         return ["not traced: micro-batches"]
     with case.computing():
         loss = model.run(case.model.args, {}, watch)
         loss.backward()
-    for tensor_name, tensor, pair in reversed(made):
+    for tensor_name, tensor, pair in reversed(traced):
         grad = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-        found = whole(grad, pair.gradient, tensor_name)
+        gathered = whole(grad, pair.gradient, tensor_name)
         if rank == 0 and tensor_name in gradients:
-            _differs(lines, tensor_name, "gradient", found, gradients[tensor_name], tolerance)
+            _differs(lines, tensor_name, "gradient", gathered, gradients[tensor_name], tolerance)
     seen.clear()
     return lines
 
@@ -279,14 +283,14 @@ def _differs(
     lines: list[str],
     name: str,
     which: str,
-    found: torch.Tensor,
+    computed: torch.Tensor,
     wanted: torch.Tensor,
     tolerance: float,
 ) -> None:
-    if found.shape != wanted.shape:
-        lines.append(f"{which} {name}: shape {list(found.shape)}, not {list(wanted.shape)}")
+    if computed.shape != wanted.shape:
+        lines.append(f"{which} {name}: shape {list(computed.shape)}, not {list(wanted.shape)}")
         return
-    a, b = found.double(), wanted.detach().double()
+    a, b = computed.double(), wanted.detach().double()
     a, b = torch.nan_to_num(a, neginf=-1e30, posinf=1e30), torch.nan_to_num(b, neginf=-1e30)
     scale = max(float(b.abs().max()), 1e-6)
     error = float((a - b).abs().max()) / scale
@@ -295,7 +299,7 @@ def _differs(
 
 
 def _whole_values(case: Case) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Every tensor of the graph and its gradient, on this process alone."""
+    """Returns every tensor of the graph and its gradient, on this process alone."""
     graph, mesh = case.captured.graph, RankMesh((), (), 0)
     exchange = Exchange(mesh)
     values: dict[str, torch.Tensor] = {}

@@ -135,7 +135,7 @@ def _form(toy: Toy) -> Iterator[None]:
 
 
 def make(name: str, dtype: torch.dtype = torch.float32) -> Model:
-    """The family's module with weights and a batch of data."""
+    """Returns the family's module with weights and a batch of data."""
     toy = TOYS[name]
     model = build(parse_source(toy.source), toy.batch, toy.seq, str(dtype).removeprefix("torch."))
     random = torch.Generator().manual_seed(7)

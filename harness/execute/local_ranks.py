@@ -59,9 +59,9 @@ class Case:
 def whole_calls(
     wanted: str = "",
 ) -> Iterator[tuple[Operator, dict, OperatorSemantics, Example, list]]:
-    """Every described kind with an example that runs here and has defined values."""
+    """Yields every described kind with an example that runs here and has defined values."""
     numbers = np.random.default_rng(0)
-    examples = [(found.kind, example) for found in descriptions() for example in examples_of(found)]
+    examples = [(entry.kind, example) for entry in descriptions() for example in examples_of(entry)]
     for kind, example in [*examples, *MORE]:
         if kind in DRAWN or any(part in kind for part in UNDEFINED) or example.needs == "cuda":
             continue
@@ -69,13 +69,13 @@ def whole_calls(
             continue
         sized = example.sized(numbers)
         arrays = sized.draw(np.random.default_rng(zlib.crc32(kind.encode())))
-        made = graph_of(kind, sized, arrays)
-        if made is not None:
-            yield *made, sized, arrays
+        case = graph_of(kind, sized, arrays)
+        if case is not None:
+            yield *case, sized, arrays
 
 
 def graph_of(kind, example, arrays):
-    """The example as an operator with its semantics; None where it makes no tensor."""
+    """Returns the example as an operator with its semantics; None where it makes no tensor."""
     tensors: dict[str, Tensor] = {}
     inputs = []
     values = inputs_of(example, arrays)
@@ -101,11 +101,11 @@ def graph_of(kind, example, arrays):
 
 def inputs_of(example: Example, arrays: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
     dtype = getattr(torch, example.dtype)
-    found = {}
+    inputs = {}
     for name, array in zip(example.shapes, arrays, strict=True):
         value = torch.from_numpy(np.array(array))
-        found[name] = value.to(dtype) if value.is_floating_point() else value
-    return found
+        inputs[name] = value.to(dtype) if value.is_floating_point() else value
+    return inputs
 
 
 def splits(semantics, op, tensors, sizes, seed) -> list[tuple[int | None, ...]]:
@@ -123,7 +123,7 @@ def splits(semantics, op, tensors, sizes, seed) -> list[tuple[int | None, ...]]:
 
 
 def check(case: Case, mesh: RankMesh, exchange: Exchange) -> tuple[str, str | None, str | None]:
-    """The form, its reason if it gathers, and what is wrong with it."""
+    """Returns the form, its reason if it gathers, and what is wrong with it."""
     values = inputs_of(case.example, case.arrays)
     names = list(case.example.shapes)
     whole_in = [leaf(x, name) for name, x in values.items()]
@@ -214,16 +214,16 @@ def check(case: Case, mesh: RankMesh, exchange: Exchange) -> tuple[str, str | No
 
 
 def layout(case: Case, accesses, output: bool) -> Layout:
-    found = []
+    placements = []
     for v in case.split:
         access = accesses.get(v) if v is not None else None
         if access is not None:
-            found.append(access.dim)
+            placements.append(access.dim)
         elif output and v is not None and case.semantics.variables[v].is_reduction:
-            found.append(PARTIAL)
+            placements.append(PARTIAL)
         else:
-            found.append(REPLICATE)
-    return tuple(found)
+            placements.append(REPLICATE)
+    return tuple(placements)
 
 
 def leaf(x: torch.Tensor, name: str) -> torch.Tensor:
@@ -286,11 +286,11 @@ def main(rank: int, file: str, sizes: Sequence[int], wanted: str, seed: int) -> 
 
 
 if __name__ == "__main__":
-    found = main(
+    report = main(
         int(sys.argv[1]),
         sys.argv[2],
         [int(n) for n in sys.argv[3].split("x")],
         sys.argv[4],
         int(sys.argv[5]),
     )
-    print(json.dumps(found))
+    print(json.dumps(report))

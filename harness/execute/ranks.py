@@ -19,9 +19,9 @@ from shardwise.measure.cores import settle_on_cpu
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port
 
 
@@ -40,7 +40,7 @@ def _serve(rank: int, world: int, port: int, pipe: Any) -> None:
 
 
 class Ranks:
-    """`world` processes in one gloo group; begun anew after a failure.
+    """`world` processes in one gloo group, which are restarted after a failure.
 
     They are forked from the warm server of `harness.commands`, which has torch imported. With
     `inherit` they are forked from this process and have its globals; that can only be had before
@@ -53,25 +53,25 @@ class Ranks:
         self._started: list[tuple[Any, Any]] = []
 
     def __call__(self, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """`work(rank, *arguments)` on every rank; answers by rank, AssertionError if one failed."""
+        """Returns `work(rank, *arguments)` by rank. Raises AssertionError if one failed."""
         if not self._started:
             self._start()
         for _, pipe in self._started:
             pipe.send((work, arguments))
         waiting = {pipe: rank for rank, (_, pipe) in enumerate(self._started)}
-        found: dict[int, Any] = {}
+        results: dict[int, Any] = {}
         while waiting:
             for pipe in multiprocessing.connection.wait(list(waiting)):
                 rank = waiting.pop(pipe)
                 try:
-                    well, found[rank] = pipe.recv()
+                    well, results[rank] = pipe.recv()
                 except EOFError:
-                    well, found[rank] = False, "the process died"
+                    well, results[rank] = False, "the process died"
                 if not well:
                     # The others may wait for it in a collective.
                     self.stop(kill=True)
-                    raise AssertionError(f"rank {rank}:\n{found[rank]}")
-        return [found[rank] for rank in range(self.world)]
+                    raise AssertionError(f"rank {rank}:\n{results[rank]}")
+        return [results[rank] for rank in range(self.world)]
 
     def _start(self) -> None:
         port = _free_port()

@@ -22,9 +22,9 @@ class Mlp(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        made = torch.Generator().manual_seed(5)
+        generator = torch.Generator().manual_seed(5)
         for name, shape in WIDTHS.items():
-            start = torch.randn(shape, generator=made) * 0.5
+            start = torch.randn(shape, generator=generator) * 0.5
             self.register_parameter(name, torch.nn.Parameter(start))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
@@ -90,8 +90,8 @@ class SplitMlp(torch.nn.Module):
 
 def batch(step: int) -> tuple[Any, Any]:
     """Samples and targets of a step."""
-    made = torch.Generator().manual_seed(100 + step)
-    return torch.randn(8, 6, generator=made), torch.randn(8, 3, generator=made)
+    generator = torch.Generator().manual_seed(100 + step)
+    return torch.randn(8, 6, generator=generator), torch.randn(8, 3, generator=generator)
 
 
 def train(model: Any, optimizer: Any, steps: range) -> list[float]:

@@ -48,7 +48,7 @@ class Strategies:
         recompute: str = "auto",
         micro_batches: int | None = None,
     ) -> dict[str, Any]:
-        """The plan of one seed; seeds take turns in ZeRO stages and numbers of micro-batches."""
+        """Returns one seed's plan; seeds take turns in ZeRO stages and numbers of micro-batches."""
         zero = ZERO[seed % len(ZERO)] if zero is None else zero
         if micro_batches is None:
             micro_batches = self.micro_batches[-1] if seed % 3 == 2 and self._halves() else 1
@@ -56,15 +56,15 @@ class Strategies:
         return self._document(problem, gpus, seed, *_drawn(problem, gpus, seed))
 
     def with_peak(self, gpus: int, seed: int, recompute: str) -> tuple[dict[str, Any], float]:
-        """A plan of any ZeRO stages, and the peak memory of a device as replayed, in bytes."""
+        """Returns a plan of any ZeRO stages, and a device's peak memory as replayed, in bytes."""
         problem = self._problem(gpus, ZERO[-1], recompute, 1)
         choices, edges = _drawn(problem, gpus, seed)
         replayer = Replayer(problem, problem.context.options.step)
-        found = replayer.replay(np.array([choices]), np.array([edges]))
-        return self._document(problem, gpus, seed, choices, edges), float(found.peak_bytes[0])
+        replayed = replayer.replay(np.array([choices]), np.array([edges]))
+        return self._document(problem, gpus, seed, choices, edges), float(replayed.peak_bytes[0])
 
     def chosen(self, gpus: int, problem: SearchProblem, choices: list[int]) -> dict[str, Any]:
-        """The plan of given configurations, each edge with its first alternative."""
+        """Returns the plan of given configurations, each edge with its first alternative."""
         return self._document(problem, gpus, 0, choices, [0] * len(problem.edges))
 
     def _halves(self) -> bool:
@@ -107,7 +107,7 @@ class Strategies:
 
 
 def _drawn(problem: SearchProblem, gpus: int, seed: int) -> tuple[list[int], list[int]]:
-    """A random configuration of every group and alternative of every edge."""
+    """Draws a configuration of every group and an alternative of every edge."""
     random = np.random.default_rng((seed, gpus))
     choices = [int(random.integers(len(cost.time_s))) for cost in problem.costs]
     edges = []

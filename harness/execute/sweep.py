@@ -28,7 +28,7 @@ TRACED = 12
 def sweep(
     names: Sequence[str], world: int, seeds: Sequence[int], steps: int, *, trace: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """One result per family and seed; a case that fails does not end the sweep."""
+    """Yields a result per family and seed; a case that fails does not end the sweep."""
     for name in names:
         if name not in equality.CASES:
             equality.CASES[name] = equality.Case.of(name)
@@ -73,7 +73,7 @@ def _one(
 
 
 def _in_double(name: str, plan: dict[str, Any], steps: int, world: int) -> float | None:
-    """The largest error of the same strategy in float64; None where that is another graph.
+    """Returns the largest error of the same strategy in float64; None where that is another graph.
 
     In float32 a unit may lie within rounding of the kink of its ReLU, or a maximum of another one:
     then gradients jump though nothing is wrong. In float64 nothing lies that near.
@@ -92,7 +92,7 @@ def _in_double(name: str, plan: dict[str, Any], steps: int, world: int) -> float
 
 
 def main() -> None:
-    """Print one line per case."""
+    """Prints one line per case."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*", default=list(TOYS))
     parser.add_argument("--cases", default="4:0:2", help="ranks:first:last, the last not included")

@@ -66,7 +66,7 @@ ODD_TEXTS = (
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
-    """One to four changes; three of four times to the document, if there is one."""
+    """Makes one to four changes; three of four times to the document, if there is one."""
     for _ in range(draw.randint(1, 4)):
         document = _document(data) if draw.random() < 0.75 else None
         data = _text_changed(data, draw) if document is None else _changed(document, draw)
@@ -91,7 +91,7 @@ def _changed(document: Any, draw: random.Random) -> bytes:
         case 1:
             del holder[key]
         case 2:
-            # What stands elsewhere in the document: costs for cells, lists for names.
+            # A value from elsewhere in the document: costs for cells, lists for names.
             other, other_key = draw.choice(places)
             holder[key] = other[other_key]
         case 3 if isinstance(holder, list):
@@ -110,7 +110,7 @@ def _changed(document: Any, draw: random.Random) -> bytes:
 
 
 def _places(document: Any) -> list[tuple[Any, Any]]:
-    """Every (holder, key or index), breadth first and at most some thousand."""
+    """Returns every (holder, key or index), breadth first and at most some thousand."""
     places: list[tuple[Any, Any]] = []
     left = [document]
     while left and len(places) < 4000:

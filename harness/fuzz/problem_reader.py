@@ -1,4 +1,4 @@
-"""Fuzz target: whatever stands in a problem file, reading gives a problem or `BadInput`.
+"""Fuzz target: whatever a problem file contains, reading gives a problem or `BadInput`.
 
 `python -m harness.fuzz.problem_reader --seconds 60` runs it under atheris (coverage of the reader's
 Python code) where that is installed, else on the same mutations drawn at random. Inputs that fail
@@ -34,7 +34,7 @@ FILE = "some file.json"
 
 
 def check(data: bytes) -> bool:
-    """Read `data` as a file's content; answers whether it was a problem. Any surprise raises."""
+    """Reads `data` as a file's content. Returns whether it was a problem. Any surprise raises."""
     try:
         problem = problem_from_json(data, FILE)
     except BadInput as error:
@@ -53,7 +53,7 @@ def check(data: bytes) -> bool:
 
 
 def mutated(data: bytes, seed: int, max_size: int = 1 << 16) -> bytes:
-    """Another document near `data`, or another text near it."""
+    """Returns another document near `data`, or another text near it."""
     return mutations.mutated(data, random.Random(seed))[:max_size]
 
 
@@ -82,7 +82,7 @@ def _with_atheris(seconds: int, corpus: Path) -> None:
 
 
 def without_coverage(seconds: float, inputs: int = sys.maxsize) -> tuple[int, int]:
-    """Mutations of mutations, until either bound; answers how many inputs and how many problems."""
+    """Mutates mutations until either bound. Returns the number of inputs and of problems."""
     ends = time.monotonic() + seconds
     draw = random.Random(0)
     pool = list(mutations.SEEDS)

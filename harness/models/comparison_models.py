@@ -19,7 +19,7 @@ SLACK = 1e-9
 
 
 def hardware(per_node: int) -> Hardware:
-    """V100 nodes of so many devices."""
+    """Returns V100 nodes of the given number of devices."""
     return load_hardware("dgx-v100-16gb").with_devices_per_node(per_node)
 
 
@@ -101,26 +101,26 @@ def gram(batch: int = 8, length: int = 64, model: int = 32) -> Graph:
 
 
 def splits(epsilon: float) -> Options:
-    """The space of splits alone, searched to this error."""
+    """Returns the options of the space of splits alone, searched to this error."""
     return Options(epsilon=epsilon, zero=(0,), recompute="never")
 
 
 def solved(graph: Graph, machine: Hardware, gpus: int, options: Options | None = None) -> Search:
-    """Our exact frontier of splits unless the options say otherwise."""
+    """Returns our exact frontier of splits unless the options say otherwise."""
     return search(Subject.of(graph), machine, gpus, options or splits(0.0))
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Whether a frontier of ours has, for a peer's point, one that is no worse in both costs."""
+    """Tells whether our frontier has, for a peer's point, one that is no worse in both costs."""
 
     memory_bytes: np.ndarray[tuple[int], np.dtype[np.float64]]
     time_s: np.ndarray[tuple[int], np.dtype[np.float64]]
     epsilon: float
 
     @classmethod
-    def by(cls, found: Search) -> Coverage:
-        return cls(found.memory_bytes, found.time_s, float(found.solution.epsilon))
+    def by(cls, result: Search) -> Coverage:
+        return cls(result.memory_bytes, result.time_s, float(result.solution.epsilon))
 
     def of(self, point: Point) -> bool:
         factor = (1.0 + self.epsilon) * (1.0 + SLACK)

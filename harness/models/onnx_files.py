@@ -52,14 +52,14 @@ def model(
     return helper.make_model(graph, opset_imports=imports, **more)
 
 
-def saved(folder: Path, made: Any) -> str:
+def saved(folder: Path, proto: Any) -> str:
     path = folder / "m.onnx"
-    path.write_bytes(made.SerializeToString())
+    path.write_bytes(proto.SerializeToString())
     return str(path)
 
 
-def captured(folder: Path, made: Any, **sizes: Any) -> Graph:
-    return capture(saved(folder, made), **sizes)
+def captured(folder: Path, proto: Any, **sizes: Any) -> Graph:
+    return capture(saved(folder, proto), **sizes)
 
 
 def kinds(graph: Graph) -> list[str]:

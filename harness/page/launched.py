@@ -34,20 +34,20 @@ GPU_HOST: dict[str, Any] = {
 
 
 def plan_of(client: httpx.Client, gpus: int = 2) -> dict[str, Any]:
-    """A computed plan's job, with the plan as its result."""
+    """Returns a computed plan's job, with the plan as its result."""
     body = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": gpus}
-    made = client.post("/v1/plans", json=body).json()
+    accepted = client.post("/v1/plans", json=body).json()
 
     def ended() -> dict[str, Any] | None:
-        job: dict[str, Any] = client.get(f"/v1/plans/{made['id']}").json()
+        job: dict[str, Any] = client.get(f"/v1/plans/{accepted['id']}").json()
         return job if job["state"] == "done" else None
 
-    found: dict[str, Any] = wait_until(ended, "a plan")
-    return found
+    document: dict[str, Any] = wait_until(ended, "a plan")
+    return document
 
 
 def measurement(plan: dict[str, Any], ratio: float) -> dict[str, Any]:
-    """What a run of the plan reports: every time `ratio` of what was predicted."""
+    """Returns what a run of the plan reports: every time is `ratio` of the prediction."""
     predicted = {
         "replayed_time_s": 1.0,
         "compute_s": 0.8,
@@ -82,7 +82,7 @@ def measurement(plan: dict[str, Any], ratio: float) -> dict[str, Any]:
 
 
 def run_of(client: httpx.Client, plan: dict[str, Any], agent: FakeAgent, ratio: float) -> str:
-    """A launch of the plan that has run to its end and measured; its id."""
+    """Runs a launch of the plan to its end, with measurements. Returns its id."""
     body = {"plan_id": plan["id"], "agents": [agent.id], "entry_point": "train"}
     answer = client.post("/v1/launches", json=body)
     assert answer.status_code == 201, answer.text
@@ -98,7 +98,7 @@ def run_of(client: httpx.Client, plan: dict[str, Any], agent: FakeAgent, ratio: 
 
 
 def measured_profile(client: httpx.Client) -> str:
-    """A profile with measured collectives of several group shapes; its id."""
+    """Stores a profile with measured collectives of several group shapes. Returns its id."""
     sizes = [2.0**power for power in range(12, 29, 2)]
 
     def table(operation: str, nodes: int, ranks: int, peak: float, **more: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ HARDWARE = "dgx-v100-16gb"
 
 
 def ask(page: Page, kind: str, graph: str = "shipped:gpt2", gpus: int = 4, **fields: str) -> str:
-    """Fill the form in and send it; the path of the job's page."""
+    """Fills in the form and sends it. Returns the path of the job's page."""
     page.goto("/")
     page.get_by_label("Graph").select_option(graph)
     page.get_by_role("radio", name=kind.capitalize()).check()
@@ -37,18 +37,18 @@ def ask(page: Page, kind: str, graph: str = "shipped:gpt2", gpus: int = 4, **fie
 
 
 def answered(page: Page) -> None:
-    """Wait until the job has ended; the page loads itself again."""
+    """Waits until the job has ended; the page reloads itself."""
     expect(page.locator("#progress")).to_have_count(0)
 
 
 def drawn(page: Page) -> None:
-    """Wait until Plotly has drawn."""
+    """Waits until Plotly has drawn."""
     page.wait_for_selector("#plot[data-drawn=yes]")
 
 
 def plotted(page: Page, trace: str) -> list[dict[str, Any]]:
-    """Where the markers of a trace are on the screen, with their points' numbers."""
-    found: list[dict[str, Any]] = page.evaluate(
+    """Returns where the markers of a trace are on the screen, with their points' numbers."""
+    traces: list[dict[str, Any]] = page.evaluate(
         """name => {
             const place = document.getElementById("plot");
             const box = place.getBoundingClientRect();
@@ -63,21 +63,21 @@ def plotted(page: Page, trace: str) -> list[dict[str, Any]]:
         }""",
         trace,
     )
-    return found
+    return traces
 
 
 def faults(page: Page) -> list[str]:
-    """What axe finds, WCAG 2.1 A and AA and best practices, as text."""
+    """Returns what axe reports, WCAG 2.1 A and AA and best practices, as text."""
     results = Axe().run(page)
     return [
-        f"{page.url}: {found['id']}: {node['html'][:160]} {node.get('failureSummary', '')}"
-        for found in results.response["violations"]
-        for node in found["nodes"]
+        f"{page.url}: {violation['id']}: {node['html'][:160]} {node.get('failureSummary', '')}"
+        for violation in results.response["violations"]
+        for node in violation["nodes"]
     ]
 
 
 def too_wide(page: Page) -> bool:
-    """Whether the page as a whole scrolls sideways."""
+    """Returns whether the page as a whole scrolls sideways."""
     wide: bool = page.evaluate(
         "document.documentElement.scrollWidth > document.documentElement.clientWidth"
     )

@@ -1,7 +1,7 @@
 """Environments of their own for the schedulers that read our documents, kept between runs.
 
 They need versions of their own (numpy 1.23 for AdaptDL), so they never share one with us. The
-folder is named after the pinned requirements and the Python; a half-made one is made again. There
+folder is named after the pinned requirements and the Python; a half-made one is rebuilt. There
 is no way to skip: without a network and without the folder the test fails.
 """
 
@@ -25,7 +25,7 @@ INSTALL_S = 600.0
 
 
 def folder() -> Path:
-    """Where they are kept: the variable's folder, else the user's cache."""
+    """Returns where they are kept: the variable's folder, else the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get(VARIABLE) or cache / "shardwise-test-environments")
 
@@ -62,7 +62,7 @@ class Environment:
             assert done.returncode == 0, f"{self.path.name}: {done.stderr[-2000:]}"
 
     def run(self, script: str, given: Any, home: Path, **variables: str) -> Any:
-        """What a script of `scripts/` prints as JSON, given JSON on standard input."""
+        """Returns what a script of `scripts/` prints as JSON, given JSON on standard input."""
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),

@@ -24,7 +24,7 @@ SCOPES = {
 
 
 class Administered:
-    """Calls by the name of who asks."""
+    """Calls by the name of the caller."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         chosen = {"auth": "required", "auth_cache_s": 0, "rate_per_s": 100_000.0, **settings}
@@ -45,7 +45,7 @@ class Administered:
         return self.client.request(method, path, headers=headers, **keywords)
 
     def id_of(self, who: str) -> str:
-        """The id of somebody's key."""
+        """Returns the id of a caller's key."""
         return self.keys.get(who, who).split("_")[1]
 
     def close(self) -> None:

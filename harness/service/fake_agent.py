@@ -1,4 +1,4 @@
-"""An agent as plain HTTP calls: what the service is promised, and nothing more."""
+"""An agent as plain HTTP calls, which does what the service is promised and nothing more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import httpx
 
 
 def inventory(slots: int = 2, **more: Any) -> dict[str, Any]:
-    """A CPU-only host."""
+    """Returns the inventory of a CPU-only host."""
     return {
         "schema": "shardwise.inventory/1",
         "host": "here",
@@ -25,7 +25,7 @@ def inventory(slots: int = 2, **more: Any) -> dict[str, Any]:
 
 
 def new_token(client: httpx.Client, headers: dict[str, str] | None = None, **body: Any) -> str:
-    """A one-time token."""
+    """Returns a new one-time token."""
     answer = client.post("/v1/agents/tokens", json=body, headers=headers)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["token"])
@@ -51,7 +51,7 @@ class FakeAgent:
         self.id = str(answer.json()["id"])
         self.key = str(answer.json()["key"])
         self.boot_id = "boot-1"
-        self.held: dict[str, str] = {}
+        self.tokens: dict[str, str] = {}
 
     def call(self, method: str, path: str, **keywords: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.key}", **keywords.pop("headers", {})}
@@ -61,47 +61,47 @@ class FakeAgent:
         return self.call(method, f"/v1/agents/{self.id}/{what}", **keywords)
 
     def beat(self, **more: Any) -> dict[str, Any]:
-        """A heartbeat that lists what is held; its answer."""
-        jobs = [{"assignment": a, "token": t, "state": "running"} for a, t in self.held.items()]
+        """Sends a heartbeat that lists the assignments held. Returns the answer."""
+        jobs = [{"assignment": a, "token": t, "state": "running"} for a, t in self.tokens.items()]
         body = {"boot_id": self.boot_id, "inventory_hash": "h", "jobs": jobs, **more}
         answer = self.own("POST", "heartbeat", json=body)
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        reply: dict[str, Any] = answer.json()
+        return reply
 
     def claim(self, wait_s: float = 10.0) -> dict[str, Any] | None:
-        """The next assignment, if there is one in time."""
+        """Returns the next assignment, if there is one in time."""
         answer = self.own("GET", f"assignments?wait_s={wait_s}")
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] | None = answer.json()["assignment"]
-        if found is not None:
-            self.held[found["id"]] = found["token"]
-        return found
+        assignment: dict[str, Any] | None = answer.json()["assignment"]
+        if assignment is not None:
+            self.tokens[assignment["id"]] = assignment["token"]
+        return assignment
 
     def must_claim(self) -> dict[str, Any]:
-        """The next assignment, which has to come."""
-        found = self.claim()
-        assert found is not None, "no assignment came"
-        return found
+        """Returns the next assignment, which has to come."""
+        assignment = self.claim()
+        assert assignment is not None, "no assignment came"
+        return assignment
 
     def report(self, *reports: dict[str, Any]) -> dict[str, Any]:
-        """What became of the reports."""
+        """Sends reports. Returns which were accepted and refused."""
         answer = self.own("POST", "reports", json={"reports": list(reports)})
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        reply: dict[str, Any] = answer.json()
+        return reply
 
     def of(self, assignment: dict[str, Any] | str, kind: str, **more: Any) -> dict[str, Any]:
-        """A report of an assignment, with an id of its own."""
+        """Returns a report of an assignment, with an id of its own."""
         name = assignment if isinstance(assignment, str) else assignment["id"]
         return {
             "id": str(uuid.uuid4()),
             "assignment": name,
-            "token": self.held[name],
+            "token": self.tokens[name],
             "kind": kind,
             **more,
         }
 
     def say(self, assignment: dict[str, Any], state: str, **more: Any) -> dict[str, Any]:
-        """Report a state."""
+        """Reports a state."""
         return self.report(self.of(assignment, "state", state=state, **more))

@@ -33,7 +33,7 @@ RULES: Rules = rules_of(Settings(agent_lease_s=30.0, agent_heartbeat_s=5.0, clai
 
 
 class Store:
-    """A database with a tenant, and short words for what is done to it."""
+    """A database with a tenant, and short names for what is done to it."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -47,12 +47,12 @@ class Store:
 
     def agent(self, name: str = "a", slots: int = 2, **more: Any) -> str:
         token, _ = self.do(make_token, "t", name, 60.0)
-        found = self.do(
+        enrolled = self.do(
             enrol, token, None, name=name, inventory=inventory(slots, **more), lease_s=30.0,
             max_agents=1000,
         )  # fmt: skip
-        assert isinstance(found, Enrolled)
-        return found.agent_id
+        assert isinstance(enrolled, Enrolled)
+        return enrolled.agent_id
 
     def launch(self, agents: int | list[str] = 1, ranks: int = 1, **more: Any) -> str:
         request = {
@@ -67,17 +67,17 @@ class Store:
             return launch.id
 
     def place(self) -> list[str]:
-        found: list[str] = self.do(place, "t", RULES)
-        return found
+        placed: list[str] = self.do(place, "t", RULES)
+        return placed
 
     def claim(self, agent_id: str) -> Assignment | None:
-        found: Assignment | None = self.do(claim, agent_id, RULES)
-        return found
+        assignment: Assignment | None = self.do(claim, agent_id, RULES)
+        return assignment
 
     def must_claim(self, agent_id: str) -> Assignment:
-        found = self.claim(agent_id)
-        assert found is not None
-        return found
+        assignment = self.claim(agent_id)
+        assert assignment is not None
+        return assignment
 
     def report_state(
         self, part: Assignment, state: str, token: str | None = None, why: str = ""
@@ -112,6 +112,6 @@ class Store:
     def beat(self, agent_id: str, *held: Assignment, boot: str = "b1", **more: Any) -> list[str]:
         jobs = [HeldAssignment(part.id, str(part.token)) for part in held]
         beat = Heartbeat(boot, "h", jobs, more.get("draining", False), more.get("reason", ""), None)
-        found = self.do(heartbeat, agent_id, beat, RULES)
-        assert found is not None
-        return list(found[0])
+        reply = self.do(heartbeat, agent_id, beat, RULES)
+        assert reply is not None
+        return list(reply[0])

@@ -23,12 +23,12 @@ def state_of(client: httpx.Client, location: str) -> str:
 
 
 def ended(client: httpx.Client, location: str) -> dict[str, Any]:
-    def look() -> dict[str, Any] | None:
+    def document_at_end() -> dict[str, Any] | None:
         document: dict[str, Any] = client.get(location).json()
         return document if document["state"] in ("done", "failed", "stopped", "lost") else None
 
-    found: dict[str, Any] = wait_until(look, f"{location} has ended")
-    return found
+    launched: dict[str, Any] = wait_until(document_at_end, f"{location} has ended")
+    return launched
 
 
 def measurement(ratio: float = 1.2, **more: Any) -> dict[str, Any]:

@@ -26,12 +26,12 @@ COUNT = 500
 
 
 def corpus() -> list[Upload]:
-    """All of them; truncated texts fill up to the count."""
-    made = [upload for kind in KINDS for upload in kind()]
-    names = {upload.name for upload in made}
-    assert len(names) == len(made), "two have one name"
-    cuts = random.Random(6).sample(range(1, len(TEXT)), COUNT - len(made))
-    return made + [Upload(f"cut at {at}", TEXT[:at]) for at in sorted(cuts)]
+    """Returns all uploads; truncated texts fill up to the count."""
+    uploads = [upload for kind in KINDS for upload in kind()]
+    names = {upload.name for upload in uploads}
+    assert len(names) == len(uploads), "two have one name"
+    cuts = random.Random(6).sample(range(1, len(TEXT)), COUNT - len(uploads))
+    return uploads + [Upload(f"cut at {at}", TEXT[:at]) for at in sorted(cuts)]
 
 
 def broken_text() -> Iterator[Upload]:
@@ -131,7 +131,7 @@ def packed() -> Iterator[Upload]:
         yield Upload(f"bomb of {size} for a question", bomb, "/v1/plans", said)
     yield Upload("a bomb in a bomb", gzip.compress(_bomb(3 * 10**8)), headers=said)
     yield Upload("a thousand bombs", _bomb(10**6) * 1000, headers=said)
-    # Not packed: what is read of packed data is bounded by its ratio first.
+    # Not packed: packed data is bounded by its ratio first.
     yield Upload("many small values", b"[" + b"[]," * 10_000_000 + b"1]")
     yield Upload("as many small values as are read", b"[" + b"[]," * 1_900_000 + b"1]")
     yield Upload("packed twice", gzip.compress(good), headers=said)
@@ -141,7 +141,7 @@ def packed() -> Iterator[Upload]:
 
 @cache
 def _bomb(size: int) -> bytes:
-    """A gzip member of so many blanks, made without holding them."""
+    """Returns a gzip member of `size` blanks, made without holding them."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     chunk = b" " * 2**20
     parts = [packer.compress(chunk) for _ in range(size // len(chunk))]

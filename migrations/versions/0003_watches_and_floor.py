@@ -1,4 +1,4 @@
-"""Watched curves; and the floor: the oldest release's revision that works on the schema."""
+"""Watched curves, and the floor: the revision of the oldest release that works on the schema."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def downgrade() -> None:
 
 
 def _write_questions_out() -> None:
-    """Put what questions refer to back into them."""
+    """Puts the parts that questions refer to back into them."""
     bind = op.get_bind()
     jobs = sa.table("jobs", sa.column("id"), sa.column("question", sa.JSON), sa.column("blob_id"))
     blobs = sa.table("question_blobs", sa.column("id"), sa.column("content", sa.LargeBinary))

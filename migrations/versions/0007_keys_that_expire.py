@@ -1,7 +1,7 @@
 """Keys with an expiry, their last use and their origin; tenants that are being deleted.
 
-It only adds: releases from 0003 on still work. They take a key that has expired until the sweeper
-of a worker of this release has revoked it.
+It only adds: releases from 0003 on still work. They accept an expired key until the sweeper of
+a worker of this release has revoked it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What every other part of the service stands on: settings, problems, logs, pools, addresses."""
+"""What every other part of the service builds on: settings, problems, logs, pools, addresses."""

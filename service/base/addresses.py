@@ -1,4 +1,4 @@
-"""Addresses of clients: by what they are counted, and whose word for them is believed."""
+"""Addresses of clients: how they are counted, and which proxies' word for them is believed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwise.errors import BadInput
 
 UNKNOWN = "unknown"
 LONGEST = 64
-"""Characters of a text that may be an address, with its scope."""
+"""Longest text that may be an address with its scope, in characters."""
 OWN_NETWORK = 64
 """Bits of an IPv6 address that name a subscriber: the rest is its own to choose."""
 MAPPED = IPv6Address("::ffff:0:0")
@@ -39,7 +39,7 @@ def _counted(text: str) -> str:
 
 
 def plain_address(text: str) -> IPv4Address | IPv6Address | None:
-    """Returns an address, an IPv4 one for its mapped form; None for what is not an address."""
+    """Returns an address, IPv4 if the text is its mapped form; None if it is not an address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -49,7 +49,7 @@ def plain_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def trusted_networks(text: str) -> list[IPv4Network | IPv6Network]:
-    """Returns the networks of `trusted_proxies`. Raises `BadInput` for what is not one."""
+    """Returns the networks of `trusted_proxies`. Raises `BadInput` for anything else."""
     networks = []
     for part in (one.strip() for one in text.split(",")):
         if not part:
@@ -69,7 +69,7 @@ def trusted_networks(text: str) -> list[IPv4Network | IPv6Network]:
 
 
 def forwarded_allow_ips(text: str) -> list[str]:
-    """Returns the proxies as the server takes them.
+    """Returns the proxies as the server expects them.
 
     A socket that listens on IPv6 too sees an IPv4 client under a mapped address.
     """

@@ -1,4 +1,4 @@
-"""A tar.gz that is sent while it is made: one file in memory at a time."""
+"""A tar.gz that is sent while it is written: one file in memory at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 SEND_BYTES = 256 * 1024
-"""What is compressed is collected up to this before it is sent."""
+"""Compressed bytes that are collected before they are sent."""
 
 _GZIP = 31
 """zlib's window bits for gzip's own header and checksum."""
@@ -24,9 +24,9 @@ class File:
 
 
 def tar_gz(files: Iterable[File], at: float) -> Iterator[bytes]:
-    """Yields the archive of these files in pieces; all are of the moment `at`.
+    """Yields the archive of these files in pieces; `at` is the modification time of all.
 
-    What is cut off, because a file could not be made, is no valid gzip.
+    An archive that is cut off, because a file could not be written, is not a valid gzip.
     """
     packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
     piece = bytearray()

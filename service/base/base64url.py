@@ -6,10 +6,10 @@ import base64
 
 
 def to_base64url(data: bytes) -> str:
-    """Returns the text that stands for these bytes."""
+    """Returns the bytes as base64url text."""
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def from_base64url(text: str) -> bytes:
-    """Returns the bytes that a text stands for. Raises `ValueError` for what is not base64."""
+    """Returns the bytes of a base64url text. Raises `ValueError` if it is not base64."""
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

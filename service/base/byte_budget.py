@@ -1,4 +1,4 @@
-"""Bytes of bodies that are in memory at once: bounded in all, and for each tenant."""
+"""Bytes of bodies that are in memory at once: bounded in total and for each tenant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from service.base.fair_slots import busy
 
 SMALL_BYTES = 2**20
-"""A body up to this size is refused for its own tenant's sake alone."""
+"""A body up to this size is refused only if its own tenant holds too much."""
 
 
 class ByteBudget:
@@ -25,31 +25,31 @@ class ByteBudget:
 
     @contextmanager
     def take(self, tenant: str, size: int) -> Iterator[Callable[[int], None]]:
-        """Holds `size` bytes of the budget while the block runs; yields a function that changes it.
+        """Holds `size` bytes of the budget while the block runs; yields a function that resizes it.
 
         Both raise `Problem` when there is no room.
         """
         self._require(tenant, size)
-        held = size
-        self._taken[tenant] += held
+        taken = size
+        self._taken[tenant] += taken
 
         def resize(new: int) -> None:
-            nonlocal held
-            grows = new > held
-            self._taken[tenant] -= held
+            nonlocal taken
+            grows = new > taken
+            self._taken[tenant] -= taken
             if grows:
                 try:
                     self._require(tenant, new)
                 except BaseException:
-                    self._taken[tenant] += held
+                    self._taken[tenant] += taken
                     raise
-            held = new
-            self._taken[tenant] += held
+            taken = new
+            self._taken[tenant] += taken
 
         try:
             yield resize
         finally:
-            self._taken[tenant] -= held
+            self._taken[tenant] -= taken
             if self._taken[tenant] <= 0:
                 del self._taken[tenant]
 

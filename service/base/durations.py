@@ -1,4 +1,4 @@
-"""Spans of time and moments as people write them: `90d`, `12h`, `2026-03-01`."""
+"""Durations and moments as people write them: `90d`, `12h`, `2026-03-01`."""
 
 from __future__ import annotations
 

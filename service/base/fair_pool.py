@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class FairPool:
-    """As many threads as slots. Threads are made when they are first needed."""
+    """One thread for each slot, started when it is first needed."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class FairPool:
         most: int = 256,
         times: TimeShares | None = None,
     ) -> None:
-        """`share`: of one tenant; 0 is half of the slots. `most`: of one tenant's that wait.
+        """`share`: slots of one tenant; 0: half of all. `most`: calls of one tenant that may wait.
 
         `times` is charged with what calls take, and says which tenants have to pause.
         """
@@ -39,7 +39,7 @@ class FairPool:
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix=name)
 
     async def run(self, tenant: str, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-        """Returns what `act` gives, called in a thread when it is the tenant's turn."""
+        """Returns the result of `act`, called in a thread when it is the tenant's turn."""
         return await self.run_unless(None, tenant, act, *args, **keywords)
 
     async def run_unless(
@@ -50,7 +50,7 @@ class FairPool:
         *args: P.args,
         **keywords: P.kwargs,
     ) -> T:
-        """As `run`; a request whose client goes away while it waits is not run.
+        """Like `run`, but does not run a request whose client goes away while it waits.
 
         Raises `Problem` then, and when too many of the tenant's requests wait.
         """
@@ -61,7 +61,7 @@ class FairPool:
     async def run_taken(
         self, tenant: str, act: Callable[P, T], *args: P.args, **keywords: P.kwargs
     ) -> T:
-        """As `run`, in a slot that the tenant has taken; it is given back."""
+        """Like `run`, in a slot that the tenant has taken; gives the slot back."""
         return await asyncio.wrap_future(self._submit(tenant, act, *args, **keywords))
 
     def _submit(
@@ -80,7 +80,7 @@ class FairPool:
                 took_s = thread_time() - began
 
         def ended(_: Future[Any]) -> None:
-            # The thread's end frees the slot, not the end of whoever waits for it.
+            # The end of the thread frees the slot, not the end of the waiting call.
             with suppress(RuntimeError):  # the loop is closed: the process ends
                 loop.call_soon_threadsafe(self._ended, tenant, took_s)
 
@@ -97,5 +97,5 @@ class FairPool:
         self.slots.give(tenant)
 
     def close(self) -> None:
-        """Takes no more work; what runs is not waited for."""
+        """Takes no more work; does not wait for what still runs."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Slots shared fairly: a bounded share for each tenant, who waits is served round-robin.
+"""Slots shared fairly: each tenant has a bounded share, waiting tenants are served round-robin.
 
 Everything here belongs to the event loop: there is no lock, and a slot is handed on at once.
 """
@@ -18,12 +18,12 @@ Gone = Callable[[], Awaitable[None]]
 
 
 def busy(what: str) -> Problem:
-    """Returns the problem of a tenant that has as much in work as it may."""
+    """Returns the problem of a tenant that has reached a limit on its work."""
     return Problem("rate-limited", f"the tenant has {what}", headers={"Retry-After": "1"})
 
 
 LONGEST_PAUSE_S = 0.25
-"""So often it is looked whether a tenant that pauses may go on: others may have left meanwhile."""
+"""How often a pausing tenant is checked again: the others may have left in the meantime."""
 
 
 def _never(tenant: str) -> float:
@@ -33,7 +33,7 @@ def _never(tenant: str) -> float:
 class FairSlots:
     """`slots` slots, of which one tenant has at most `share`; `most` of its requests may wait.
 
-    `pause_s` says for how long a tenant must not start another one.
+    `pause_s` returns for how long a tenant must not start another one.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class FairSlots:
             raise
 
     def give(self, tenant: str) -> None:
-        """Gives a slot back; the next tenant that waits has it."""
+        """Gives a slot back; the next tenant that waits gets it."""
         self._running[tenant] -= 1
         if self._running[tenant] <= 0:
             del self._running[tenant]
@@ -78,9 +78,9 @@ class FairSlots:
         self._hand_on()
 
     def _may_start(self, tenant: str) -> bool:
-        """Returns whether a tenant may have one more.
+        """Returns whether a tenant may have one more slot.
 
-        If only a pause forbids it, its end hands on.
+        If only a pause forbids it, free slots are handed on when the pause ends.
         """
         if self._running[tenant] >= self._share:
             return False
@@ -101,7 +101,7 @@ class FairSlots:
         self._running[tenant] += 1
 
     def _leave(self, tenant: str, turn: asyncio.Future[None]) -> None:
-        """Out of the queue; a turn that came in the same moment is passed on."""
+        """Leaves the queue; passes on a turn that came at the same moment."""
         if turn.done() and not turn.cancelled():
             self.give(tenant)
             return
@@ -130,13 +130,13 @@ class FairSlots:
 
 
 async def unless_gone(future: asyncio.Future[Any], gone: Gone) -> None:
-    """Waits for a future; a `Problem` when the client has gone before."""
+    """Waits for a future. Raises `Problem` if the client goes away first."""
     watcher = asyncio.ensure_future(gone())
     try:
         await asyncio.wait({future, watcher}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         watcher.cancel()
-        # It must have let go of the connection before anybody else reads from that.
+        # It must have released the connection before anything else reads from it.
         await asyncio.wait({watcher})
     if not future.done():
         raise Problem("bad-request", "the client went away")
@@ -152,7 +152,7 @@ class Places:
 
     @contextmanager
     def one(self, tenant: str) -> Iterator[None]:
-        """A place while the block runs; a `Problem` when the tenant has as many as it may."""
+        """Holds a place while the block runs. Raises `Problem` if the tenant has no place left."""
         if self._taken[tenant] >= self._most:
             raise busy(f"{self._most} {self._what}")
         self._taken[tenant] += 1

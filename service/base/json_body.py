@@ -1,4 +1,4 @@
-"""JSON from outside: bounded in depth, no duplicate names, no half characters, finite numbers."""
+"""JSON from outside: bounded in depth, no duplicate names, no lone surrogates, finite numbers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from service.base.problems import Problem
 from shardwise.errors import BadInput
 
 MAX_VALUES = 4_000_000
-"""Values of one text: each costs some 70 bytes once it is read, though it may be two long."""
+"""Values of one text: each costs about 70 bytes in memory, though it may be two bytes long."""
 
 
 def read_json(data: bytes, max_depth: int) -> Any:
-    """Returns the value of a JSON text; `Problem` of type invalid-json names what is wrong."""
-    # Nothing of it is made before it is known to be bounded; commas inside of texts count too.
+    """Returns the value of a JSON text. Raises `Problem` of type invalid-json with the reason."""
+    # Nothing is built before its size is known to be bounded; commas inside strings count too.
     if sum(data.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES:
         raise Problem("too-complex", f"at most {MAX_VALUES} values are read")
     try:
@@ -49,14 +49,14 @@ def _invalid(detail: str) -> Problem:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise _invalid(f"the name {name[:80]!r} stands twice in one object")
+                raise _invalid(f"the name {name[:80]!r} occurs twice in one object")
             seen.add(name)
-    return found
+    return members
 
 
 def _no_constant(name: str) -> Any:
@@ -64,12 +64,13 @@ def _no_constant(name: str) -> Any:
 
 
 def _check(value: Any, max_depth: int) -> None:
-    """Level by level, so that depth costs no recursion."""
+    """Checks level by level, so that depth costs no recursion."""
     level = [value]
     depth = 0
     while level:
         below: list[Any] = []
-        depth += any(isinstance(item, dict | list) for item in level)
+        if any(isinstance(item, dict | list) for item in level):
+            depth += 1
         if depth > max_depth:
             raise _invalid(f"nested too deeply; at most {max_depth} levels are read")
         for item in level:
@@ -86,9 +87,9 @@ def _check(value: Any, max_depth: int) -> None:
 def _check_value(value: Any) -> None:
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-            raise _invalid(f"{value[:40]!r} holds half of a character")
+            raise _invalid(f"{value[:40]!r} contains half of a surrogate pair")
         if "\0" in value:
-            # PostgreSQL's text cannot hold it, and no name needs it.
-            raise _invalid("a text holds the character 0")
+            # PostgreSQL's text type cannot hold it, and no name needs it.
+            raise _invalid("a string contains the character 0")
     elif isinstance(value, float) and value in (float("inf"), float("-inf")):
         raise _invalid("a number is too large")

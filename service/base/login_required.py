@@ -1,4 +1,4 @@
-"""What the settings of logins have to be before anything is asked of the provider."""
+"""Checks of the settings of logins, before the provider is asked for anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HTTPS = "an https:// URL, or http:// on loopback"
 
 
 class LoginSettings(Protocol):
-    """The settings that `require_login` looks at."""
+    """The settings that `require_login` checks."""
 
     @property
     def public_url(self) -> str: ...
@@ -27,7 +27,7 @@ class LoginSettings(Protocol):
 
 
 def require_login(settings: LoginSettings) -> None:
-    """Raises BadInput with the field if logins are set up by half, or over plain HTTP."""
+    """Raises BadInput with the field if logins are only partly set up, or over plain HTTP."""
     if settings.public_url:
         require_origin(settings.public_url, "public_url")
     if not settings.oidc_issuer:
@@ -44,7 +44,7 @@ def require_login(settings: LoginSettings) -> None:
 
 
 def require_origin(url: str, field: str) -> None:
-    """Raises BadInput unless a URL is scheme, host and port alone."""
+    """Raises BadInput unless a URL has only scheme, host and port."""
     parts = urlsplit(url)
     bare = not (parts.path.strip("/") or parts.query or parts.fragment)
     if not (is_safe(url) and bare):
@@ -52,7 +52,7 @@ def require_origin(url: str, field: str) -> None:
 
 
 def is_safe(url: str) -> bool:
-    """Returns True for https, and for http on this host; never with a user or a password."""
+    """Returns True for https, and for http on this host, if there is no user and no password."""
     try:
         parts = urlsplit(url)
         _ = parts.port

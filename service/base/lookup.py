@@ -1,8 +1,8 @@
 """Look-ups of names, a bounded number at once: a resolver can be slow on purpose.
 
-getaddrinfo cannot be interrupted, and whoever runs a name's server decides how long it takes. Each
-look-up has a thread of its own, which the process does not wait for at its end; their number is
-bounded for one owner, and in all.
+getaddrinfo cannot be interrupted, and the operator of a name's server decides how long it takes.
+Each look-up has a thread of its own, which the process does not wait for when it ends; their number
+is bounded for each owner and in total.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Lookups:
         self._lock = threading.Lock()
 
     def start(self, host: str, port: int, owner: str) -> Future[list[str]]:
-        """Returns the addresses of a host, once they are there. The future, or this call, raises
+        """Returns a future of the addresses of a host. The future, or this call, raises
         `LookupFailed`."""
         future: Future[list[str]] = Future()
         if _is_address(host):
@@ -64,7 +64,7 @@ class Lookups:
 
 def _give(future: Future[list[str]], outcome: list[str] | LookupFailed) -> None:
     if not future.set_running_or_notify_cancel():
-        return  # whoever asked has stopped waiting
+        return  # the caller has stopped waiting
     if isinstance(outcome, LookupFailed):
         future.set_exception(outcome)
     else:

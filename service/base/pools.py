@@ -1,12 +1,12 @@
-"""The pools of a service process: who waits for whom, and what never does.
+"""The pools of a service process: which calls wait for each other, and which never do.
 
 Calls of tenants run in `reads` and `writes`: a tenant has at most half of each, so that its slow
-calls leave room for others, and writers that wait for a lock leave readers alone. Beside others its
-calls have a quarter of a core (service/base/time_shares.py). What costs a core for long (uploads,
-large bodies) runs in `ingest`. Probes, and the ringing of a broker that may not answer, have
-threads of their own. Answers from memory need no thread. Who asks is looked up in `lookups`, and
-signed in, moved and signed out in `logins`: no tenant is known there, so that an address or a
-person has the share. The identity provider is waited for without a thread.
+calls leave room for others, and writers that wait for a lock do not hold up readers. While others
+ask, its calls have a quarter of a core (service/base/time_shares.py). What occupies a core for long
+(uploads, large bodies) runs in `ingest`. Probes, and the ringing of a broker that may not answer,
+have threads of their own. Answers from memory need no thread. Callers are looked up in `lookups`,
+and signed in, moved and signed out in `logins`: no tenant is known there, so shares go by address
+or person. The identity provider is waited for without a thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from service.base.settings import Settings
 from service.base.time_shares import TimeShares
 
 LARGE_BYTES = 2**18
-"""Bodies above this size are not read among ordinary calls: reading holds the interpreter."""
+"""Larger bodies are not read among ordinary calls: reading holds the interpreter."""
 
 
 class Pools:
@@ -56,7 +56,7 @@ class Pools:
 
 
 def gone_of(request: Request) -> Gone:
-    """Gives what ends when the client of a request, whose body was read, goes away."""
+    """Returns what ends when the client of a request, whose body was read, goes away."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":

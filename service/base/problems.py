@@ -50,7 +50,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "defect": (500, "A defect of the service"),
     "unavailable": (503, "The service cannot do this just now"),
 }
-"""slug: (status, title) of what HTTP answers."""
+"""slug: (status, title) of the errors of HTTP calls."""
 
 FAILURES: Mapping[str, str] = {
     "invalid": "The input is refused",
@@ -60,7 +60,7 @@ FAILURES: Mapping[str, str] = {
     "worker-lost": "The job killed its workers",
     "defect": "A defect of the solver",
 }
-"""slug: title of why a job failed; it stands in the job's `error`."""
+"""slug: title of why a job failed, as in the job's `error`."""
 
 
 class Problem(ShardwiseError):
@@ -89,12 +89,12 @@ class Problem(ShardwiseError):
 
 
 def not_found(what: str, name: str) -> Problem:
-    """The same answer whether another tenant has it or nobody."""
+    """Returns the same problem whether another tenant has it or it does not exist."""
     return Problem("not-found", f"there is no {what} {name}")
 
 
 def problem_of(error: ShardwiseError) -> Problem:
-    """Returns the problem that an error of the library is over HTTP."""
+    """Returns an error of the library as a problem for HTTP."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, BadInput):
@@ -102,7 +102,7 @@ def problem_of(error: ShardwiseError) -> Problem:
     if isinstance(error, NotFound):
         return Problem("not-found", str(error))
     if isinstance(error, StoreUnavailable):
-        # Its reason names hosts: that is for the log, not for whoever asks.
+        # Its reason names hosts: that is for the log, not for the caller.
         log.warning("%s", error)
         detail = "the database cannot be used just now"
         if isinstance(error, StoreFull):
@@ -112,7 +112,7 @@ def problem_of(error: ShardwiseError) -> Problem:
 
 
 def failure(slug: str, detail: str, **extra: Any) -> dict[str, Any]:
-    """Returns why a job failed, as it stands in its row and document."""
+    """Returns why a job failed, as its row and document have it."""
     return {
         "type": PREFIX + slug,
         "title": FAILURES[slug],

@@ -1,8 +1,8 @@
-"""Which addresses may be connected to when somebody outside has chosen the name (ADR 0035).
+"""Which addresses may be connected to when an outsider has chosen the name (ADR 0035).
 
-The lists are IANA's special-purpose registries, written out: what `ipaddress.is_global` says of
+The lists are IANA's special-purpose registries, written out: the value of `ipaddress.is_global` for
 multicast, 6to4, NAT64 and 192.0.0.0/24 differs between releases of Python and is too generous in
-some. IPv6 is the other way round: only what is handed out for global unicast is public.
+some. IPv6 is the other way round: only what is assigned for global unicast is public.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOT_PUBLIC = tuple(
         "10.0.0.0/8",
         "100.64.0.0/10",  # between carriers and their customers; Alibaba's metadata
         "127.0.0.0/8",
-        "168.63.129.16/32",  # Azure's host, from inside of a virtual machine
+        "168.63.129.16/32",  # Azure's host, from inside a virtual machine
         "169.254.0.0/16",  # link-local; the metadata of most clouds
         "172.16.0.0/12",
         "192.0.0.0/24",
@@ -62,7 +62,7 @@ def reached(address: Address) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Returns whether an address is one of the public Internet's."""
+    """Returns whether an address belongs to the public Internet."""
     address = reached(address)
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC)

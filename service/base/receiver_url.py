@@ -1,4 +1,4 @@
-"""The URL of a receiver, read strictly: what two readers could take for different hosts is refused.
+"""The URL of a receiver, read strictly: a URL that parsers could read differently is refused.
 
 A number as a host (`2130706433`, `0x7f.1`, `0177.0.0.1`) is 127.0.0.1 to some resolvers and a name
 to others; a backslash, a user name or a full-width letter moves the host for some parsers. None of
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 @dataclass(frozen=True)
 class ReceiverUrl:
-    """The parts of a receiver's URL. `host` is a name in small letters or an address."""
+    """The parts of a receiver's URL. `host` is a lower-case name or an address."""
 
     scheme: str
     host: str
@@ -37,7 +37,7 @@ class ReceiverUrl:
 
     @property
     def authority(self) -> str:
-        """The host and, unless it is the scheme's own, the port, as the header Host has them."""
+        """The host, and the port unless it is the scheme's default, as in the header Host."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -45,7 +45,7 @@ class ReceiverUrl:
 def read_receiver_url(text: str) -> ReceiverUrl:
     """Returns the parts of a receiver's URL.
 
-    Raises `BadInput` for what is no plain http or https URL, for a host that is written in an
+    Raises `BadInput` if it is not a plain http or https URL, for a host that is written in an
     unusual form, and for ports below 1024 other than 80 and 443. The URL is not repeated in the
     error: it may hold a token.
     """

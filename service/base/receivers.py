@@ -22,7 +22,7 @@ def reach_of(settings: Settings) -> Reach:
 
 
 def permitted(url: ReceiverUrl, addresses: Sequence[str], reach: Reach) -> list[str]:
-    """Returns the addresses, all of which may be connected to.
+    """Returns the addresses if all of them may be connected to.
 
     Raises `NotReachable` if one of them may not be: a name that leads to several places is as
     dangerous as the most dangerous of them. Plain http is for networks that the operator allows.

@@ -1,4 +1,4 @@
-"""What was used lately: a bounded number of things, of which the oldest goes."""
+"""A bounded number of recent entries, of which the oldest is dropped."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def remember(kept: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
-    """Remembers a value as the newest; the oldest goes when there are more than `most`."""
-    kept[key] = value
-    kept.move_to_end(key)
-    if len(kept) > most:
-        kept.popitem(last=False)
+def remember(entries: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
+    """Stores a value as the newest; drops the oldest when there are more than `most`."""
+    entries[key] = value
+    entries.move_to_end(key)
+    if len(entries) > most:
+        entries.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Secrets that a text may hold by accident: a key in a path, a password in a URL.
+"""Secrets that a text may contain by accident: a key in a path, a password in a URL.
 
 Nothing of ours puts them there; people do, and the text goes to logs, audit and problem documents.
 """
@@ -13,7 +13,7 @@ _PASSWORD = re.compile(r"(://[^\s:/@\"']*:)[^\s@\"'/]+(?=@)")
 
 
 def redacted(text: str) -> str:
-    """Returns the text without secrets of keys, enrolment tokens, and passwords of URLs."""
+    """Returns the text without secrets of keys and webhooks, enrolment tokens, URL passwords."""
     if "sw" in text:
         text = _KEY.sub(r"\1***", text)
     if "whsec_" in text:

@@ -1,4 +1,4 @@
-"""Which scope the key of a call must have: what the OpenAPI document says of it.
+"""The scope that the key of a call must have, as the OpenAPI document states it.
 
 The routes themselves ask the gate for their scopes (service/edge/perform.py); a test calls every
 one of them with keys of each scope and compares.
@@ -13,11 +13,11 @@ _OPEN = {("get", "/healthz"), ("get", "/readyz"), ("get", "/metrics"), ("post", 
 
 
 _OWN_TENANT = {("get", "/v1/tenants/{tenant}"), ("get", "/v1/tenants/{tenant}/export")}
-"""What a tenant's own administrator may ask of it; of other tenants an operator alone."""
+"""Calls that a tenant's administrator may make for it; for other tenants only an operator may."""
 
 
 def scope_of(method: str, path: str) -> str | None:
-    """Returns the scope of a call by its method and template; None: it needs no key."""
+    """Returns the scope of a call by its method and path template; None if it needs no key."""
     if (method, path) in _OPEN:
         return None
     if path.startswith("/v1/agents"):
@@ -34,10 +34,10 @@ def scope_of(method: str, path: str) -> str | None:
 
 
 def security_of(method: str, path: str) -> list[dict[str, Any]]:
-    """Returns an operation's `security`: the key with its scope as its role, or none where none is
+    """Returns an operation's `security`: the key with its scope as its role, or none if no key is
     needed.
 
-    A service on loopback without keys asks nobody but its agents for one.
+    A service on loopback without keys requires one only from its agents.
     """
     scope = scope_of(method, path)
     if scope is None:

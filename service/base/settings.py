@@ -28,7 +28,7 @@ FALLBACKS = {"database_url": "DATABASE_URL", "redis_url": "REDIS_URL"}
 """Variables without the prefix that platforms commonly set."""
 
 FROM_FILE = "_FILE"
-"""After a variable's name: it names a file with the value, as container platforms give secrets."""
+"""Suffix of a variable that names a file with the value, as container platforms pass secrets."""
 
 _PAUSE = re.compile(r"[0-9]{1,7}(\.[0-9]{1,3})?")
 MIN_WEBHOOK_KEY = 32
@@ -43,7 +43,7 @@ def setting(default: Any, text: str) -> Any:
 class Settings:
     """How a service or a worker runs. `_bytes` are bytes (`64MiB` is read), `_s` seconds."""
 
-    host: str = setting("127.0.0.1", "Address that `serve` binds; others than loopback need keys.")
+    host: str = setting("127.0.0.1", "Address that `serve` binds; any but loopback needs keys.")
     port: int = setting(8000, "Port that `serve` binds; 0 takes a free one and prints it.")
     data_dir: str = setting(
         "",
@@ -60,7 +60,7 @@ class Settings:
     log_format: str = setting("auto", "json, text, or auto: text on a terminal, else json.")
     tls_cert: str = setting(
         "",
-        "PEM file with the certificate of `serve`, the chain behind it; looked at every few "
+        "PEM file with the certificate of `serve`, followed by its chain; checked every few "
         "seconds. Empty: plain HTTP.",
     )
     tls_key: str = setting(
@@ -68,8 +68,8 @@ class Settings:
     )
     tls_client_ca: str = setting(
         "",
-        "PEM file with authorities whose clients' certificates are taken; with it `/metrics` is "
-        "for such clients alone.",
+        "PEM file with the authorities of clients' certificates; with it, only clients with such "
+        "a certificate may read `/metrics`.",
     )
     auth: str = setting(
         "auto", "auto: keys are needed unless bound to loopback and none exists; required: always."
@@ -88,19 +88,19 @@ class Settings:
     )
     oidc_scopes: str = setting("openid profile email groups", "What the provider is asked for.")
     oidc_groups_claim: str = setting(
-        "groups", "Claim with a person's groups; a path with dots reaches into objects."
+        "groups", "Claim with a person's groups; a dotted path reaches into objects."
     )
     oidc_rules_file: str = setting(
         "", "TOML file that says which groups have which tenants and scopes (how-to/sign-in.md)."
     )
     oidc_audience: str = setting(
-        "", "Audience of the provider's access tokens that `/v1` takes; empty: none are."
+        "", "Audience of the provider's access tokens that `/v1` accepts; empty: it accepts none."
     )
     session_s: float = setting(
         8 * 3600.0, "How long a login lasts; changes of groups take effect at the next one."
     )
     allowed_hosts: str = setting(
-        "", "Host names that an open (keyless) service answers beside loopback's, with commas."
+        "", "Host names that an open (keyless) service answers besides loopback, with commas."
     )
     concurrency: int = setting(
         0, "Solves at once in one worker (its slots); 0: one for two cores, at least 2."
@@ -110,23 +110,23 @@ class Settings:
         10.0, "A worker of several slots keeps one for jobs estimated below this; 0: none."
     )
     max_running: int = setting(0, "Jobs that a tenant may have running at once; 0: any number.")
-    solve_time_s: float = setting(600.0, "Longest solve, then it is failed with that reason.")
+    solve_time_s: float = setting(600.0, "Longest solve; then the job fails with that reason.")
     solve_memory_bytes: int = setting(8 * 2**30, "Address space of one solve (RLIMIT_AS).")
-    lease_s: float = setting(30.0, "A worker that is silent for so long has lost its job.")
+    lease_s: float = setting(30.0, "After this long without a heartbeat a worker has lost its job.")
     heartbeat_s: float = setting(1.0, "How often progress and lease are written while solving.")
     sweep_s: float = setting(5.0, "How often workers look for jobs that were not announced.")
-    ring_again_s: float = setting(15.0, "A job that is queued for so long is rung for again.")
-    max_attempts: int = setting(3, "A job that kills its worker so often is failed.")
-    stop_grace_s: float = setting(5.0, "What a stopping worker lets running solves have.")
+    ring_again_s: float = setting(15.0, "Wait until a job that is still queued is announced again.")
+    max_attempts: int = setting(3, "Attempts after which a job that kills its workers fails.")
+    stop_grace_s: float = setting(5.0, "Time that a stopping worker gives to running solves.")
     max_connections: int = setting(
         4000, "Connections that one process serves at once; fewer where it may open fewer files."
     )
     max_connections_per_address: int = setting(
-        1000, "Of them, from one address (of IPv6 one /64); proxies that are trusted have no limit."
+        1000, "Of them, from one address (for IPv6, one /64); trusted proxies have no limit."
     )
     max_head_bytes: int = setting(64 * 2**10, "Longest request line and headers, together.")
     head_s: float = setting(
-        10.0, "Longest wait for them once connected, and for the handshake of TLS."
+        10.0, "Longest wait for the request line and headers, and for the TLS handshake."
     )
     body_silence_s: float = setting(30.0, "Longest wait for the next piece of a body.")
     max_body_bytes: int = setting(64 * 2**20, "Largest request body, after decompression too.")
@@ -135,14 +135,16 @@ class Settings:
     max_operators: int = setting(100_000, "Most operators of an uploaded graph.")
     max_gpus: int = setting(4096, "Most GPUs of one question.")
     max_curve_gpus: int = setting(1024, "Most GPU counts of one curve.")
-    max_keys: int = setting(200, "Keys in force that a tenant may have, agents' own not counted.")
+    max_keys: int = setting(
+        200, "Keys in force that a tenant may have, without its agents' own keys."
+    )
     max_exports: int = setting(2, "Archives of tenants that one process writes at once.")
-    ingest_time_s: float = setting(120.0, "Longest reading of one upload.")
+    ingest_time_s: float = setting(120.0, "Longest time to read one upload.")
     ingest_memory_bytes: int = setting(4 * 2**30, "Address space of reading an upload.")
-    ingest_slots: int = setting(0, "Uploads that one process reads at once; 0: one for a core.")
+    ingest_slots: int = setting(0, "Uploads that one process reads at once; 0: one for each core.")
     ingest_share: int = setting(0, "Of those, how many may be one tenant's; 0: half of them.")
     uploads_at_once: int = setting(
-        16, "Uploads of one tenant that one process has in work, waiting ones too; beyond it 429."
+        16, "Uploads of one tenant that one process handles or queues at once; beyond it 429."
     )
     bodies_bytes: int = setting(
         512 * 2**20, "Bodies that one process holds at once; of one tenant a quarter of it."
@@ -173,7 +175,7 @@ class Settings:
     anonymous_rate_per_s: float = setting(
         50.0, "Requests a second of one address without a key, or with a wrong one; 0: any."
     )
-    anonymous_burst: int = setting(200, "Requests that an address may make so at once.")
+    anonymous_burst: int = setting(200, "Requests that such an address may make at once.")
     trusted_proxies: str = setting(
         "",
         "Addresses and networks of proxies, with commas, whose `X-Forwarded-For` and "
@@ -188,15 +190,17 @@ class Settings:
     policy_wait_s: float = setting(
         20.0, "How long SkyPilot's policy waits for advice; SkyPilot itself waits 30 s."
     )
-    watch_s: float = setting(0.25, "How often watched jobs are looked at for their events.")
+    watch_s: float = setting(0.25, "How often watched jobs are checked for events.")
     max_watchers: int = setting(1000, "Event streams that one process serves at once.")
     agent_lease_s: float = setting(
-        30.0, "An agent that is silent for so long is lost, its jobs too."
+        30.0, "After this long without a heartbeat an agent is lost, and its jobs too."
     )
-    agent_heartbeat_s: float = setting(5.0, "How often agents are told to send a heartbeat.")
-    claim_s: float = setting(60.0, "A launch that its agents do not all claim within is put back.")
+    agent_heartbeat_s: float = setting(5.0, "How often agents are asked to send a heartbeat.")
+    claim_s: float = setting(
+        60.0, "A launch that not all of its agents claim within this time is put back."
+    )
     max_poll_s: float = setting(30.0, "Longest wait for an assignment in one call.")
-    max_placements: int = setting(3, "A launch that is put back so often is failed.")
+    max_placements: int = setting(3, "Placements after which a launch that is put back fails.")
     rendezvous_ports: str = setting(
         "29400-29999", "Ports of the first agent where ranks meet, if its inventory names none."
     )
@@ -218,21 +222,21 @@ class Settings:
     idempotency_s: float = setting(86400.0, "How long an Idempotency-Key is remembered.")
     audit_s: float = setting(90 * 86400.0, "How long the audit is kept.")
     job_s: float = setting(
-        90 * 86400.0, "How long ended jobs are kept, with their answers; 0: for ever."
+        90 * 86400.0, "How long ended jobs are kept, with their answers; 0: forever."
     )
     result_s: float = setting(
         0.0, "How long answers are kept, with their jobs; 0: as long as `SHARDWISE_JOB_S` says."
     )
-    launch_s: float = setting(90 * 86400.0, "How long ended launches are kept; 0: for ever.")
-    run_s: float = setting(365 * 86400.0, "How long measured runs are kept; 0: for ever.")
+    launch_s: float = setting(90 * 86400.0, "How long ended launches are kept; 0: forever.")
+    run_s: float = setting(365 * 86400.0, "How long measured runs are kept; 0: forever.")
     profile_s: float = setting(
         365 * 86400.0,
         "How long measured and refitted profiles are kept that have a newer version and that "
-        "nothing refers to; 0: for ever.",
+        "nothing refers to; 0: forever.",
     )
     database_pool: int = setting(
         10,
-        "PostgreSQL connections that one process keeps, twice as many and eight more in a rush; "
+        "PostgreSQL connections that one process keeps (at peak, twice as many and eight more); "
         "also the threads of a service for calls that read, and for those that write.",
     )
     database_s: float = setting(
@@ -242,17 +246,17 @@ class Settings:
     )
     ballast_bytes: int = setting(
         16 * 2**20,
-        "Kept beside a SQLite database, so that deletes work on a full disk; at most an eighth "
-        "of the disk. 0: none.",
+        "Reserved next to a SQLite database, so that deletes work on a full disk; at most an "
+        "eighth of the disk. 0: none.",
     )
     webhook_key: str = setting(
         "",
-        "From which the signing secrets of webhooks are derived: 32 characters or more, the same "
-        "for services and workers; with commas: the first for new webhooks, all to sign. Empty: no "
+        "Key from which the signing secrets of webhooks are derived: 32 characters or more, equal "
+        "on services and workers; with commas: the first for new webhooks, all to sign. Empty: no "
         "webhooks (the embedded mode makes a key in its folder). Use `_FILE`.",
     )
     webhook_allow_networks: str = setting(
-        "", "Networks that webhooks may reach although not public, with commas: `10.1.2.0/24`."
+        "", "Networks that webhooks may reach though not public, with commas: `10.1.2.0/24`."
     )
     webhook_deny_networks: str = setting(
         "", "Public networks that webhooks never reach, with commas, such as the cluster's own."
@@ -261,9 +265,9 @@ class Settings:
         "10,60,300,1800,7200,21600,43200",
         "Pauses before each further attempt to deliver, give or take a fifth; then it is given up.",
     )
-    webhook_timeout_s: float = setting(10.0, "Longest attempt to deliver, looking up included.")
+    webhook_timeout_s: float = setting(10.0, "Longest attempt to deliver, name look-up included.")
     webhook_disable_s: float = setting(
-        5 * 86400.0, "A webhook that only failed for so long is disabled."
+        5 * 86400.0, "A webhook whose every attempt failed for this long is disabled."
     )
     webhook_kept_s: float = setting(7 * 86400.0, "How long ended deliveries are listed.")
     webhook_senders: int = setting(32, "Deliveries under way at once in one worker; 0: none.")
@@ -350,7 +354,7 @@ _MAY_BE_ZERO = {"port", "concurrency", "solve_threads", "rate_per_s", "worker_me
 
 
 def port_range(text: str) -> tuple[int, int] | None:
-    """`29400-29999` as its two ends; None for what is no range of unprivileged ports."""
+    """Returns the two ends of `29400-29999`, or None if it is not a range of unprivileged ports."""
     match = re.fullmatch(r"(\d{4,5})-(\d{4,5})", text.strip())
     if match is None:
         return None
@@ -359,7 +363,7 @@ def port_range(text: str) -> tuple[int, int] | None:
 
 
 def pauses(text: str) -> tuple[float, ...] | None:
-    """Returns `10,60,300` as seconds, or None for what is no list of 1 to 20 of them."""
+    """Returns `10,60,300` as seconds, or None if it is not a list of 1 to 20 numbers."""
     parts = text.split(",")
     if not 1 <= len(parts) <= 20 or not all(_PAUSE.fullmatch(part.strip()) for part in parts):
         return None
@@ -387,9 +391,9 @@ def _check_webhooks(settings: Settings) -> None:
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Returns whether an address or name is this host's own.
+    """Returns whether an address or name is loopback's.
 
-    Remembered, since every request of a caller without a key names a host.
+    Cached, since every request of a caller without a key names a host.
     """
     import ipaddress
 
@@ -408,7 +412,7 @@ def load_settings(
 ) -> Settings:
     """Returns the settings in force.
 
-    `BadInput` names the flag, the variable or the file's field.
+    Raises `BadInput` with the flag, the variable or the file's field.
     """
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
@@ -427,9 +431,9 @@ def load_settings(
 
 
 def _given(environment: Mapping[str, str], variable: str) -> str:
-    """Returns the variable's text, or what the file holds that `variable`_FILE names.
+    """Returns the variable's text, or the content of the file that `variable`_FILE names.
 
-    Empty without.
+    Empty if neither is set.
     """
     text, path = environment.get(variable, ""), environment.get(variable + FROM_FILE, "")
     if not path:
@@ -487,7 +491,7 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 
 def environment_of_child(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """Returns an environment whose other process gets the same settings.
+    """Returns an environment that gives a child process the same settings.
 
     Files that this process took values from are left out: a setting is not given twice.
     """

@@ -1,4 +1,4 @@
-"""What a store raises when it cannot do its work; the cause is outside of this program."""
+"""Errors of a store that cannot do its work; the cause is outside this program."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ class StoreUnavailable(ShardwiseError):
 
 
 class StoreFull(StoreUnavailable):
-    """The database's disk is full; nothing of the call was stored."""
+    """The database's disk is full; nothing that the call sent was stored."""

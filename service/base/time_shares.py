@@ -1,13 +1,13 @@
-"""The processor's time that each tenant's calls take: who has to pause for others.
+"""The processor time that each tenant's calls take: which tenants have to pause for others.
 
 One interpreter computes for all calls of a process, however many threads it has. A tenant whose
-calls are expensive, or never cease, would therefore delay everybody, its share of the threads
-notwithstanding. So calls are charged with what they took:
+calls are expensive, or never stop, would therefore delay everyone, whatever its share of the
+threads. So tenants are charged with the time that their calls took:
 
-    debt_s += seconds of its calls - share · seconds that went by        (never below 0)
+    debt_s += seconds of its calls - share · seconds that passed         (never below 0)
 
-and a tenant that owes more than `burst_s` starts no further call until it owes less. Nobody pauses
-while no other tenant asks.
+and a tenant that owes more than `burst_s` starts no further call until it owes less. No tenant
+pauses while it is the only one that asks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Callable
 from time import monotonic
 
 SHARE = 0.25
-"""Seconds of the processor for each second that goes by."""
+"""Seconds of processor time for each second that passes."""
 
 BURST_S = 0.25
-"""What a tenant may owe and go on: some dozens of ordinary calls at once."""
+"""What a tenant may owe without a pause: some dozens of ordinary calls at once."""
 
 ABOUT_S = 2.0
-"""Somebody who has asked within so long is there."""
+"""A tenant that has asked within this time counts as present."""
 
 MOST = 10_000
 """Tenants that are remembered; those beyond start without a debt."""
@@ -45,7 +45,7 @@ class TimeShares:
         self._last_other: tuple[str, float] | None = None
 
     def note(self, tenant: str) -> None:
-        """Takes note that a tenant asks."""
+        """Notes that a tenant asks."""
         if self._last is not None and self._last[0] != tenant:
             self._last_other = self._last
         self._last = (tenant, self._clock())
@@ -59,7 +59,7 @@ class TimeShares:
             self._debts[tenant] = (debt_s + seconds, self._clock())
 
     def pause_s(self, tenant: str) -> float:
-        """For how long the tenant has to pause; 0 where it may go on, or is alone."""
+        """Returns for how long the tenant has to pause; 0 if it may go on, or is alone."""
         debt_s = self._debt_s(tenant) - self._burst_s
         return debt_s / self._share if debt_s > 0 and self._others_ask(tenant) else 0.0
 

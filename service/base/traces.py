@@ -19,7 +19,7 @@ from shardwise.errors import BadInput
 VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 NAME = "shardwise"
 
-# It asks for the provider at the first span, which may be set until then.
+# It asks for the provider at the first span: the provider may be set until then.
 _tracer = trace.get_tracer(NAME)
 
 
@@ -64,16 +64,16 @@ def _exporter() -> Any:
 def span(
     name: str, parent: Mapping[str, str] | None = None, **attributes: Any
 ) -> AbstractContextManager[Any]:
-    """Returns a span around a block; `parent` has the headers that carry the caller's span."""
+    """Returns a span around a block; `parent` are the headers that carry the caller's span."""
     context = propagate.extract(parent) if parent else None
-    found: AbstractContextManager[Any] = _tracer.start_as_current_span(
+    started: AbstractContextManager[Any] = _tracer.start_as_current_span(
         name, context=context, attributes=attributes
     )
-    return found
+    return started
 
 
 def inject() -> dict[str, str]:
-    """Returns the headers that carry the current span to whom it calls."""
+    """Returns the headers that carry the current span to the called service."""
     headers: dict[str, str] = {}
     propagate.inject(headers)
     return headers

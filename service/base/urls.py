@@ -1,4 +1,4 @@
-"""URLs of servers, checked before anybody prints or parses them: they hold passwords."""
+"""URLs of servers, checked before they are printed or parsed: they contain passwords."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BROKERS = ("redis", "rediss", "valkey", "valkeys", "unix")
 
 
 def require_database_url(url: str) -> None:
-    """BadInput, without the URL's password, unless it names a PostgreSQL or SQLite database."""
+    """Raises BadInput, without the password, unless the URL names PostgreSQL or SQLite."""
     if url:
         scheme = _require(url, "database_url", DATABASES, "postgresql://… or sqlite:///…")
         if scheme == "sqlite" and urlsplit(url).netloc:
@@ -19,13 +19,13 @@ def require_database_url(url: str) -> None:
 
 
 def require_redis_url(url: str) -> None:
-    """BadInput, without the URL's password, unless it names a Redis or Valkey."""
+    """Raises BadInput, without the password, unless the URL names a Redis or Valkey."""
     if url:
         _require(url, "redis_url", BROKERS, "redis://…, rediss://… or unix://…")
 
 
 def _require(url: str, field: str, schemes: tuple[str, ...], expected: str) -> str:
-    """Returns the scheme. What is no URL may be a password alone, so that it is not repeated."""
+    """Returns the scheme. Text that is not a URL may be a bare password, so it is not repeated."""
     whole, is_url, _ = url.partition("://")
     if not is_url:
         raise BadInput("not a URL", field=field, expected=expected)
@@ -37,7 +37,7 @@ def _require(url: str, field: str, schemes: tuple[str, ...], expected: str) -> s
         _ = parts.port
     except ValueError:
         parts = None
-    # With an unescaped `/`, `?` or `#` in a password its rest would be taken for a path.
+    # After an unescaped `/`, `?` or `#` the rest of a password would be taken for a path.
     local = scheme in ("sqlite", "unix")
     if parts is None or (not local and "@" in parts.path + parts.query + parts.fragment):
         raise BadInput(

@@ -3,8 +3,8 @@
     secret = HMAC-SHA256(key, "shardwise webhook secret" ‖ 0 ‖ salt)
     signature = HMAC-SHA256(secret, id ‖ "." ‖ timestamp ‖ "." ‖ body)
 
-`key` is the operator's (`SHARDWISE_WEBHOOK_KEY`) and never in the database, `salt` is the
-webhook's row's. So no secret is stored, neither plain nor encrypted, and whoever reads the database
+`key` is the operator's (`SHARDWISE_WEBHOOK_KEY`) and never in the database, `salt` is in
+the webhook's row. So no secret is stored, neither plain nor encrypted, and a reader of the database
 or a backup cannot sign.
 """
 
@@ -57,7 +57,7 @@ class Keyring:
 
 
 def fingerprint_of(key: bytes) -> str:
-    """Returns what a row says of the key that it needs; the key does not follow from it."""
+    """Returns how a row names the key that it needs; the key cannot be derived from it."""
     return hashlib.sha256(b"shardwise webhook key\0" + key).hexdigest()[:16]
 
 
@@ -85,7 +85,7 @@ def _of_folder(path: Path, make: bool) -> str:
 
 
 def _write_once(path: Path, text: str) -> None:
-    """Writes the file as a whole and only if there is none."""
+    """Writes the file as a whole, only if it does not exist."""
     part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -14,7 +14,7 @@ _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def read_mapping(text: str, field: str) -> dict[Any, Any]:
-    """Returns the mapping of a YAML text (empty for an empty one); `BadInput` names `field`."""
+    """Returns the mapping of a YAML text (empty for an empty one). `BadInput` names `field`."""
     if len(text) > MOST_CHARACTERS:
         raise BadInput("too long", field=field, expected=f"at most {MOST_CHARACTERS} characters")
     try:
@@ -24,7 +24,7 @@ def read_mapping(text: str, field: str) -> dict[Any, Any]:
         where = f" at line {mark.line + 1}" if mark is not None else ""
         raise BadInput(f"not YAML{where}", field=field, expected="one YAML document") from None
     except (RecursionError, ValueError):
-        # Deep nesting; a date that is none, or more digits than int() takes.
+        # Deep nesting, an invalid date, or more digits than int() takes.
         raise BadInput("not YAML that can be read", field=field) from None
     if value is None:
         return {}

@@ -1,1 +1,1 @@
-"""What a cluster is made of: gangs, inventories, heartbeats, reports, measurements, launches."""
+"""The parts of a cluster: gangs, inventories, heartbeats, reports, measurements, launches."""

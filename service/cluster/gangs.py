@@ -5,9 +5,9 @@
 
 A launch is a gang: `starting` once every assignment of its placement is claimed, `running` once
 every one runs, `done` once every one is done. The first assignment that ends otherwise decides how
-the launch ends; the others are told to stop, and the launch has ended when the last of them has.
-Nothing goes back, with one exception: a launch that is still `queued` loses its placement, not its
-life, when an agent is lost or does not claim in time.
+the launch ends; the others are asked to stop, and the launch has ended when the last of them has.
+States only go forward, with one exception: a launch that is still `queued` loses its placement but
+does not end when an agent is lost or does not claim in time.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ ASSIGNMENT_HELD = ("assigned", "running")
 
 ASSIGNMENT_ENDED = ("done", "failed", "stopped", "lost")
 REPORTED = ("running", "done", "failed", "stopped", "lost")
-"""What an agent may report of an assignment that it has claimed; `lost`: it was itself killed."""
+"""What an agent may report of an assignment that it has claimed; `lost`: the agent was killed."""
 
 _RANK = {"waiting": 0, "assigned": 1, "running": 2, "done": 3, "failed": 3, "stopped": 3, "lost": 3}
 
 
 def may_become(before: str, after: str) -> bool:
-    """Returns whether an assignment's state may follow another: only forward, never from an end."""
+    """Returns whether a state may follow another: only forward, never from an end."""
     return _RANK[after] > _RANK[before]
 
 
 def launch_state(before: str, ending: str | None, assignments: Sequence[str]) -> str:
-    """The launch's state, from its own, how it is to end, and its placement's assignments' states.
+    """Returns the launch's state, from its last one, how it is to end, and its assignments' states.
 
-    How many assignments are in a state does not matter.
+    The assignments are those of its placement; how many are in a state does not matter.
     """
     if before in LAUNCH_ENDED:
         return before

@@ -1,4 +1,4 @@
-"""What an agent says of itself every few seconds."""
+"""What an agent reports about itself every few seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent says of its host: `shardwise.inventory/1`, checked and bounded."""
+"""What an agent reports about its host: `shardwise.inventory/1`, checked and bounded."""
 
 from __future__ import annotations
 
@@ -52,28 +52,28 @@ class Inventory(msgspec.Struct):
 
 
 def check_inventory(document: Any, field: str = "inventory") -> dict[str, Any]:
-    """Returns the document itself; BadInput with the field for what is none, or is too large."""
+    """Returns the document itself. Raises BadInput with the field if it is invalid or too large."""
     if not isinstance(document, dict):
         raise BadInput("not an object", field=field, expected=f"a {SCHEMA} document")
-    found = convert(document, Inventory, field)
+    inventory = convert(document, Inventory, field)
     size = len(msgspec.json.encode(document))
     for holds, name, problem, expected in (
-        (found.schema == SCHEMA, "schema", f"unknown schema {found.schema[:60]!r}", SCHEMA),
+        (inventory.schema == SCHEMA, "schema", f"unknown schema {inventory.schema[:60]!r}", SCHEMA),
         (size <= MAX_BYTES, "", f"{size} bytes", f"at most {MAX_BYTES}"),
-        (0 <= found.slots <= MAX_SLOTS, "slots", f"{found.slots}", f"0 to {MAX_SLOTS}"),
-        (len(found.devices) <= MAX_DEVICES, "devices", "too many", f"at most {MAX_DEVICES}"),
-        (len(found.entry_points) <= MAX_ENTRY_POINTS, "entry_points", "too many",
+        (0 <= inventory.slots <= MAX_SLOTS, "slots", f"{inventory.slots}", f"0 to {MAX_SLOTS}"),
+        (len(inventory.devices) <= MAX_DEVICES, "devices", "too many", f"at most {MAX_DEVICES}"),
+        (len(inventory.entry_points) <= MAX_ENTRY_POINTS, "entry_points", "too many",
          f"at most {MAX_ENTRY_POINTS}"),
-        (len(found.addresses) <= MAX_ADDRESSES, "addresses", "too many",
+        (len(inventory.addresses) <= MAX_ADDRESSES, "addresses", "too many",
          f"at most {MAX_ADDRESSES}"),
-        (all(0 < len(a) <= 255 and a.isprintable() for a in found.addresses), "addresses",
-         "no address", "names or IP addresses"),
-        (all(len(p.name) <= MAX_NAME for p in found.entry_points), "entry_points", "a long name",
+        (all(0 < len(a) <= 255 and a.isprintable() for a in inventory.addresses), "addresses",
+         "not an address", "names or IP addresses"),
+        (all(len(p.name) <= MAX_NAME for p in inventory.entry_points), "entry_points",
+         "a long name", f"at most {MAX_NAME} characters"),
+        (all(len(d.kind) <= MAX_NAME for d in inventory.devices), "devices", "a long kind",
          f"at most {MAX_NAME} characters"),
-        (all(len(d.kind) <= MAX_NAME for d in found.devices), "devices", "a long kind",
-         f"at most {MAX_NAME} characters"),
-        (not found.ports or port_range(found.ports) is not None, "ports", f"{found.ports[:40]!r}",
-         "two ports from 1024 to 65535, such as 29400-29999"),
+        (not inventory.ports or port_range(inventory.ports) is not None, "ports",
+         f"{inventory.ports[:40]!r}", "two ports from 1024 to 65535, such as 29400-29999"),
     ):  # fmt: skip
         if not holds:
             where = f"{field}.{name}" if name else field

@@ -1,4 +1,4 @@
-"""What `POST /v1/launches` takes: `shardwise.launch/1`, checked as far as goes without rows."""
+"""The body of `POST /v1/launches`, `shardwise.launch/1`: the checks that need no rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENTRY_POINT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")
 
 
 def check_launch(ask: LaunchRequest) -> None:
-    """BadInput with the field, for what no rows are needed to see."""
+    """Raises BadInput with the field for what can be checked without rows."""
     _demand(
         ask.schema == LAUNCH_SCHEMA, "schema", f"unknown schema {ask.schema[:60]!r}", LAUNCH_SCHEMA
     )
@@ -30,7 +30,7 @@ def check_launch(ask: LaunchRequest) -> None:
     _demand(not both, "plan_id", "a plan and the id of one", "one of them")
     planned = ask.plan is not None or ask.plan_id is not None
     if ask.kind == "measure":
-        _demand(not planned, "plan", "a plan to measure", "none: `hardware`, `operators`")
+        _demand(not planned, "plan", "given for a measurement", "no plan; `hardware`, `operators`")
     else:
         for name in ("hardware", "operators"):
             given = getattr(ask, name) is not None
@@ -47,12 +47,12 @@ def check_launch(ask: LaunchRequest) -> None:
 
 
 def entry_point_of(ask: LaunchRequest) -> str:
-    """Returns the entry point that is asked for, or the kind's own."""
+    """Returns the requested entry point, or the default of the kind."""
     return ask.entry_point or f"shardwise.{ask.kind}"
 
 
 def ranks_of(ask: LaunchRequest, gpus: int | None) -> int:
-    """Returns ranks on each agent; BadInput when they are not the plan's."""
+    """Returns the ranks on each agent. Raises BadInput if they do not match the plan's GPUs."""
     count = ask.agents if isinstance(ask.agents, int) else len(ask.agents)
     ranks = ask.ranks_per_agent
     if ranks is None:
@@ -71,16 +71,17 @@ def ranks_of(ask: LaunchRequest, gpus: int | None) -> int:
 
 
 def check_plan(plan: dict[str, Any]) -> None:
-    """BadInput unless the document can be the plan of a launch."""
+    """Raises BadInput unless the document can be the plan of a launch."""
     schema = plan.get("schema")
     _demand(schema == PLAN_SCHEMA, "plan.schema", f"unknown schema {schema!r}"[:80], PLAN_SCHEMA)
     for name in ("id", "graph", "hardware"):
         good = isinstance(plan.get(name), str) and len(plan[name]) <= 500
-        _demand(good, f"plan.{name}", "not there", "a text")
+        _demand(good, f"plan.{name}", "missing or invalid", "a string, at most 500 long")
     gpus = plan.get("gpus")
     good = isinstance(gpus, int) and not isinstance(gpus, bool) and 1 <= gpus <= 10**6
     _demand(good, "plan.gpus", f"{gpus!r}"[:40], "a whole number from 1")
-    _demand(isinstance(plan.get("predicted"), dict), "plan.predicted", "not there", "an object")
+    good = isinstance(plan.get("predicted"), dict)
+    _demand(good, "plan.predicted", "missing or not an object", "an object")
 
 
 def _check_texts(ask: LaunchRequest) -> None:
@@ -102,12 +103,12 @@ def _check_texts(ask: LaunchRequest) -> None:
     for name, value in ask.environment.items():
         field = f"environment.{name[:60]}"
         good = _VARIABLE.match(name) is not None
-        _demand(good, field, "no name of a variable", "letters, digits and _")
+        _demand(good, field, "not a variable name", "letters, digits and _")
         _demand(len(value) <= MAX_TEXT, field, f"{len(value)} characters", f"at most {MAX_TEXT}")
     for name in ("hardware", "operators", "plan_id", "device_kind"):
         value = getattr(ask, name)
         good = value is None or 1 <= len(value) <= 200
-        _demand(good, name, "an empty or long text", "1 to 200 characters")
+        _demand(good, name, "empty or too long", "1 to 200 characters")
 
 
 def _check_counts(ask: LaunchRequest) -> None:

@@ -54,28 +54,28 @@ class Measured(msgspec.Struct):
 
 
 def check_measurement(document: Any) -> Measured:
-    """Returns the measurement; BadInput with the field for what is none."""
+    """Returns the measurement. Raises BadInput with the field if it is invalid."""
     if not isinstance(document, dict):
         raise BadInput("not an object", field="document", expected=f"a {SCHEMA} document")
-    found = convert(document, Measured, "document")
-    times = [found.iteration_s.median, *found.iteration_s.all]
-    times += [t for t in (found.compute_s, found.communication_s) if t is not None]
-    errors = [error for error in msgspec.structs.astuple(found.errors) if error is not None]
+    measured = convert(document, Measured, "document")
+    times = [measured.iteration_s.median, *measured.iteration_s.all]
+    times += [t for t in (measured.compute_s, measured.communication_s) if t is not None]
+    errors = [error for error in msgspec.structs.astuple(measured.errors) if error is not None]
     for holds, name, problem, expected in (
-        (found.schema == SCHEMA, "schema", f"unknown schema {found.schema[:60]!r}", SCHEMA),
-        (len(found.graph) <= 71, "graph", "a long id", "the id of a graph"),
-        (len(found.iteration_s.all) <= MAX_ITERATIONS, "iteration_s.all", "too many",
+        (measured.schema == SCHEMA, "schema", f"unknown schema {measured.schema[:60]!r}", SCHEMA),
+        (len(measured.graph) <= 71, "graph", "a long id", "the id of a graph"),
+        (len(measured.iteration_s.all) <= MAX_ITERATIONS, "iteration_s.all", "too many",
          f"at most {MAX_ITERATIONS}"),
         (all(isfinite(t) and t >= 0 for t in times), "iteration_s", "a time below 0",
          "finite seconds"),
         (all(isfinite(e) and e >= -1 for e in errors), "errors", "not a relative error",
          "measured over predicted less 1: finite, at least -1"),
-        (1 <= found.gpus <= 10**6, "gpus", f"{found.gpus}", "a whole number from 1"),
-        (len(found.device_kind) <= 100, "device_kind", "a long name", "at most 100 characters"),
-        (len(found.hardware) <= 500, "hardware", "a long name", "at most 500 characters"),
-        (len(found.hardware_id or "") <= 71, "hardware_id", "a long id", "the id of a profile"),
-        (len(found.graph_name) <= 1000, "graph_name", "a long name", "at most 1000 characters"),
+        (1 <= measured.gpus <= 10**6, "gpus", f"{measured.gpus}", "a whole number from 1"),
+        (len(measured.device_kind) <= 100, "device_kind", "a long name", "at most 100 characters"),
+        (len(measured.hardware) <= 500, "hardware", "a long name", "at most 500 characters"),
+        (len(measured.hardware_id or "") <= 71, "hardware_id", "a long id", "the id of a profile"),
+        (len(measured.graph_name) <= 1000, "graph_name", "a long name", "at most 1000 characters"),
     ):  # fmt: skip
         if not holds:
             raise BadInput(problem, field=f"document.{name}", expected=expected)
-    return found
+    return measured

@@ -78,7 +78,7 @@ class _Head(msgspec.Struct):
 
 
 class StateReport(_Head):
-    """How an assignment goes."""
+    """The state of an assignment."""
 
     state: str = ""
     reason: str | None = None
@@ -113,14 +113,14 @@ _KINDS: dict[str, type[Report]] = {
 
 @dataclass(frozen=True)
 class Unread:
-    """A report that is refused as it is; its id can be read."""
+    """A report that is refused because only its id can be read."""
 
     id: str
     reason: str
 
 
 def beat_of(ask: HeartbeatRequest) -> Heartbeat:
-    """Returns the heartbeat; BadInput with the field."""
+    """Returns the heartbeat. Raises BadInput with the field if it is invalid."""
     if not _BOOT.match(ask.boot_id):
         raise BadInput(f"{ask.boot_id[:60]!r}", field="boot_id", expected="1 to 64 of A-Za-z0-9._-")
     if not 1 <= len(ask.inventory_hash) <= 100:
@@ -136,9 +136,9 @@ def beat_of(ask: HeartbeatRequest) -> Heartbeat:
 
 
 def reports_of(ask: ReportsRequest, most: int) -> list[Report | Unread]:
-    """Returns the reports in their order; what cannot be read is refused by its id.
+    """Returns the reports in their order; one that cannot be read is refused by its id.
 
-    BadInput for too many, or for one without an id to refuse it by.
+    Raises BadInput for too many, or for one without an id to refuse it by.
     """
     if len(ask.reports) > most:
         raise BadInput(f"{len(ask.reports)}", field="reports", expected=f"at most {most}")
@@ -170,7 +170,7 @@ def _report(document: dict[str, Any]) -> Report:
         counts = f"at most {MAX_LINES}"
         _demand(len(report.lines) <= MAX_LINES, "lines", f"{len(report.lines)}", counts)
         _demand(0 <= report.rank < 2**20, "rank", f"{report.rank}", "a rank")
-        _demand(1 <= len(report.stream) <= 16, "stream", "no name", "1 to 16 characters")
+        _demand(1 <= len(report.stream) <= 16, "stream", "empty or too long", "1 to 16 characters")
         _demand(0 <= report.first_line < 2**62, "first_line", f"{report.first_line}", "a number")
         _demand(0 <= report.dropped < 2**53, "dropped", f"{report.dropped}", "a count")
     else:

@@ -1,9 +1,9 @@
-"""Who asks: keys by `Authorization: Bearer`, and what is allowed where no keys are needed.
+"""Authentication: keys in `Authorization: Bearer`, and what is allowed where no keys are needed.
 
-With logins: the provider's access tokens as well, and whoever the page has found to be signed in.
+With logins, the provider's access tokens and the page's signed-in users are accepted as well.
 
-Each request is counted: by its key, or by its client's address if it has none that is known. A key
-that is not known is counted before the database is asked for it.
+Each request is counted: by its key, or by its client's address if it has no known key. A request
+with an unknown key is counted before the database is asked for the key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LONGEST_HOST = 253
 
 
 class Tokens(Protocol):
-    """What takes access tokens (service/login/logins.py)."""
+    """Accepts access tokens (service/login/logins.py)."""
 
     def takes(self, text: str) -> bool: ...
 
@@ -42,10 +42,10 @@ class Tokens(Protocol):
 
 
 class Gate:
-    """Lets requests in. What the database says of a key is believed for `auth_cache_s`.
+    """Admits requests. What the database says about a key is cached for `auth_cache_s`.
 
     Without keys the service is open to this host alone. A web page in this host's browser is this
-    host too, so that an open service answers only to its own name (DNS rebinding) and takes no
+    host too, so an open service answers only to its own name (DNS rebinding) and accepts no
     changes from another origin (cross-site requests).
     """
 
@@ -70,22 +70,22 @@ class Gate:
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._open: tuple[float, Principal | None] = (0.0, None)
         self.logins: Tokens | None = None
-        # Who asks is not known yet: an address has a share of these threads.
+        # The caller is not known yet: each address has a share of these threads.
         self._lookups = lookups
         self._hosts = {h.strip().lower() for h in settings.allowed_hosts.split(",") if h.strip()}
 
     async def admit(self, caller: Caller, scope: str) -> Principal:
-        """Returns the principal, within its rate; a problem when it may not do this."""
+        """Returns the principal. Raises `Problem` beyond its rate or without the scope."""
         principal = await self._principal(caller)
         await self._count(principal, caller)
         if not principal.may(scope):
-            raise Problem("forbidden", f"the key has not the scope {scope}", scope=scope)
+            raise Problem("forbidden", f"the key does not have the scope {scope}", scope=scope)
         self.uses.note(principal.key_id)
         caller.admitted(principal)
         return principal
 
     async def admit_anyone(self, caller: Caller) -> None:
-        """Counts a request that needs no key. A problem when it comes too often."""
+        """Counts a request that needs no key. Raises `Problem` beyond the rate."""
         principal = self.remembered(caller)
         if principal is None:
             await self.count_stranger(caller)
@@ -93,15 +93,14 @@ class Gate:
             await self._count(principal, caller)
 
     async def admit_enrolment(self, caller: Caller) -> None:
-        """Counts a try to enrol. A problem when its address tries too often."""
+        """Counts an attempt to enrol. Raises `Problem` beyond the rate of its address."""
         wait_s = await self._enrolments.take(caller.address)
-        self._require(self._enrolments, wait_s, "this address enrols more often than it may")
+        self._require(self._enrolments, wait_s, "too many enrolments from this address")
 
     def remembered(self, caller: Caller, *, late_s: float = 0.0) -> Principal | None:
-        """Returns the principal, if that needs no look at the database and nothing speaks against
-        it.
+        """Returns the principal if it is known without asking the database, else None.
 
-        What is remembered may have been due to be looked up for `late_s`.
+        What is remembered may be out of date by at most `late_s`.
         """
         if (person := caller.signed_in) is not None:
             return person.principal
@@ -114,19 +113,19 @@ class Gate:
         return opened if own and isinstance(opened, Principal) else None
 
     async def count_stranger(self, caller: Caller) -> None:
-        """Counts a request of somebody unknown. A problem when the address asks too often."""
+        """Counts a request of an unknown caller. Raises `Problem` beyond the address's rate."""
         wait_s = await self._strangers.take(caller.address)
-        self._require(
-            self._strangers, wait_s, "this address asks more often than it may without a key"
-        )
+        self._require(self._strangers, wait_s, "too many requests without a key from this address")
 
-    def is_no_stranger(self, caller: Caller) -> None:
-        """Takes back what `count_stranger` counted: whoever asked is known."""
+    def uncount_stranger(self, caller: Caller) -> None:
+        """Takes back what `count_stranger` counted: the caller turned out to be known."""
         self._strangers.give_back(caller.address)
 
     async def spends(self, principal: Principal, caller: Caller) -> bool:
-        """Takes a token of its rate; False when there is none. It waits for the broker only when
-        this process has no leased token left."""
+        """Takes a token of the principal's rate. Returns False if there is none.
+
+        Waits for the broker only when this process has no leased token left.
+        """
         self.uses.note(principal.key_id)
         counted = _counted(principal, caller)
         if self._keys.take_leased(counted, principal.rate_per_s):
@@ -143,7 +142,7 @@ class Gate:
 
     async def _count(self, principal: Principal, caller: Caller) -> None:
         wait_s = await self._keys.take(_counted(principal, caller), principal.rate_per_s)
-        self._require(self._keys, wait_s, "the key asks more often than it may")
+        self._require(self._keys, wait_s, "too many requests with this key")
 
     def _require(self, limit: RateLimit, wait_s: float, detail: str) -> None:
         if wait_s > 0:
@@ -160,14 +159,14 @@ class Gate:
         key = _presented(header, caller)
         if key and self.logins is not None and self.logins.takes(key):
             await self.count_stranger(caller)
-            found = await self.logins.principal_of(key, caller.tenant, caller.address)
-            self.is_no_stranger(caller)
-            return found
+            token_principal = await self.logins.principal_of(key, caller.tenant, caller.address)
+            self.uncount_stranger(caller)
+            return token_principal
         digest = _digest(key)
         known = self._known.get(digest)
         if known is not None and known[0] > monotonic():
             return known[1]
-        # A key that was in force is looked at again whatever others do from its address.
+        # A key that was in force is checked again whatever other callers do from its address.
         if known is None:
             await self.count_stranger(caller)
         if not key:
@@ -180,7 +179,7 @@ class Gate:
             self._known.pop(digest, None)
             raise _unauthenticated("the key is not in force")
         if known is None:
-            self.is_no_stranger(caller)
+            self.uncount_stranger(caller)
         until = asked + self._believed_s(principal)
         remember(self._known, digest, (until, principal), MAX_REMEMBERED)
         return principal
@@ -188,7 +187,7 @@ class Gate:
     async def _keyless(self, caller: Caller) -> Principal:
         opened = self._opened()
         if opened is _UNKNOWN:
-            opened = await self._lookups.run(caller.address, self._look_whether_open)
+            opened = await self._lookups.run(caller.address, self._check_whether_open)
         if not isinstance(opened, Principal):
             await self.count_stranger(caller)
             raise _unauthenticated("no key was given")
@@ -196,7 +195,7 @@ class Gate:
         return opened
 
     def _believed_s(self, principal: Principal) -> float:
-        """Returns how long it is believed after it was asked for; never beyond the key's expiry."""
+        """Returns how long a lookup stays valid; never beyond the key's expiry."""
         most_s = self._settings.auth_cache_s
         return most_s if principal.left_s is None else min(most_s, principal.left_s)
 
@@ -211,7 +210,7 @@ class Gate:
         until, principal = self._open
         return principal if until + late_s > monotonic() else _UNKNOWN
 
-    def _look_whether_open(self) -> Principal | None:
+    def _check_whether_open(self) -> Principal | None:
         with self._database.read() as session:
             principal = None if any_keys(session) else local_principal(session)
         self._open = (monotonic() + self._settings.auth_cache_s, principal)
@@ -223,7 +222,7 @@ class Gate:
             raise Problem("foreign-origin", f"this service is not {host[:100]!r}")
         origin = caller.origin
         if origin is not None and caller.changes and origin.partition("://")[2] != host:
-            raise Problem("foreign-origin", f"changes from {origin[:100]!r} are not taken")
+            raise Problem("foreign-origin", f"changes from {origin[:100]!r} are not accepted")
 
     def _is_own(self, host: str) -> bool:
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
@@ -251,7 +250,7 @@ def _presented(header: str, caller: Caller) -> str:
 
 
 def _digest(text: str) -> bytes:
-    """Returns what a key is remembered by: the key itself is not kept."""
+    """Returns the digest that a key is remembered by; the key itself is not kept."""
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
 
 

@@ -1,4 +1,4 @@
-"""Request bodies: read within a limit, gzip undone within it too, in one pass and off the loop."""
+"""Request bodies: read and decompressed within a limit, in one pass and off the event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_MEMBERS = 2048
 """Members of one gzip body. Blocked gzip has one for each 64 KiB: 1,025 for the largest body."""
 
 _WINDOW = 2**14
-"""Bytes of input given to zlib at once: it copies what it leaves of them, never the whole rest."""
+"""Bytes of input given to zlib at once, so that it never copies the whole unread rest."""
 
 _CHUNK = 2**16
 _FREE = 2**20
@@ -43,21 +43,21 @@ async def decoded(body: bytes, encoding: str, limit: int, max_ratio: int) -> byt
         return body
     raise Problem(
         "unsupported-media-type",
-        f"the encoding {encoding[:40]!r} is not understood",
+        f"the encoding {encoding[:40]!r} is not supported",
         headers={"Accept-Encoding": "gzip"},
     )
 
 
 async def read_plain_body(request: Request, limit: int, within_s: float) -> bytes:
-    """Returns a small body of somebody whose credential is not known yet: it is inside of it.
+    """Returns a small body that contains the caller's credential, which is not known yet.
 
     Nothing is decompressed. Raises `Problem` of type unsupported-media-type for an encoding,
-    too-large beyond `limit` bytes, timeout when it is not there within `within_s` seconds.
+    too-large beyond `limit` bytes, timeout if it has not arrived within `within_s` seconds.
     """
     if _encoding(request) != "identity":
         raise Problem(
             "unsupported-media-type",
-            "a body without a key or token before it is read as it is",
+            "a body without a key or token in the headers must not be encoded",
             expected="no Content-Encoding",
         )
     try:
@@ -65,12 +65,12 @@ async def read_plain_body(request: Request, limit: int, within_s: float) -> byte
             return await _received(request, limit)
     except TimeoutError:
         raise Problem(
-            "timeout", f"the body was not there within {within_s:g} s", headers=CLOSE
+            "timeout", f"the body did not arrive within {within_s:g} s", headers=CLOSE
         ) from None
 
 
 CLOSE = {"Connection": "close"}
-"""Of an answer after which nothing more of the request is read."""
+"""For responses after which nothing more of the request is read."""
 
 
 def _encoding(request: Request) -> str:
@@ -78,7 +78,7 @@ def _encoding(request: Request) -> str:
 
 
 async def _received(request: Request, limit: int) -> bytes:
-    """Returns the bytes as they come, never more than `limit`."""
+    """Returns the bytes as they were sent, at most `limit`."""
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)
@@ -97,8 +97,8 @@ async def _received(request: Request, limit: int) -> bytes:
 def gunzip(data: bytes, limit: int, max_ratio: int) -> bytes:
     """Returns the content of gzip data, of one or more members, in time linear in its length.
 
-    Never holds more than `limit` bytes. Raises `Problem` of type too-large beyond it or beyond
-    `max_ratio`, bad-encoding for data that is broken, cut, or of more than `MAX_MEMBERS` members.
+    Holds at most `limit` bytes. Raises `Problem` of type too-large beyond it or beyond `max_ratio`,
+    bad-encoding for data that is corrupt, truncated, or of more than `MAX_MEMBERS` members.
     """
     most = min(limit, _FREE + max_ratio * len(data))
     parts: list[bytes] = []

@@ -1,6 +1,6 @@
-"""A call as the edge takes it, wherever it comes from: who asks, for what, with what body.
+"""A call as the edge sees it, wherever it comes from: who asks, for what, with what body.
 
-HTTP makes calls of requests (service/edge/http.py), the page of what a browser sent
+HTTP turns requests into calls (service/edge/http.py), the page what a browser sent
 (service/page/inner.py). Nothing here knows a transport.
 """
 
@@ -18,16 +18,16 @@ from service.login.signed_in import SignedIn
 from service.store.keys import Principal
 
 
-def _nobody_notes(principal: Principal) -> None:
+def _ignore(principal: Principal) -> None:
     """Does nothing."""
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks, as far as the call says it.
+    """Who makes a call, as far as the call says so.
 
     `address` is what a caller without a key is counted by, `authorization` the header of that name
-    (None: there is none), `tenant` the one that an access token is to be used in. `takes_basic`
-    says that the key may be the password of Basic credentials. `admitted` is told who it is.
+    (None if absent), `tenant` the one that an access token is to be used in. `takes_basic` says
+    that the key may be the password of Basic credentials. `admitted` is called with the principal.
     """
 
     address: str
@@ -38,7 +38,7 @@ class Caller(msgspec.Struct, frozen=True):
     changes: bool = False
     takes_basic: bool = False
     signed_in: SignedIn | None = None
-    admitted: Callable[[Principal], None] = _nobody_notes
+    admitted: Callable[[Principal], None] = _ignore
 
 
 class Body(Protocol):
@@ -46,7 +46,7 @@ class Body(Protocol):
 
     @property
     def expected_bytes(self) -> int:
-        """How much memory it may need at most."""
+        """The most memory that it may need, in bytes."""
 
     async def read(self) -> bytes:
         """Returns the body, decompressed. Raises `Problem` beyond the limits."""
@@ -58,13 +58,13 @@ class NoBody:
     expected_bytes = 0
 
     async def read(self) -> bytes:
-        """Returns nothing."""
+        """Returns no bytes."""
         return b""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call. `gone` ends when whoever waits for the answer goes away."""
+    """One call. `gone` ends when the client that waits for the answer disconnects."""
 
     caller: Caller
     path: str
@@ -77,5 +77,5 @@ class Call:
 
     @property
     def target(self) -> str:
-        """What the audit and an Idempotency-Key know the call by: path and query."""
+        """Path and query, by which the audit and an Idempotency-Key identify the call."""
         return self.path + (f"?{self.query_string.decode('latin-1')}" if self.query_string else "")

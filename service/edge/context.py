@@ -1,4 +1,4 @@
-"""What a handler is called with, and what it returns; both are free of HTTP."""
+"""What a handler receives and returns; both are free of HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RequestContext:
 
     @property
     def tenant(self) -> str:
-        """Whose request this is."""
+        """The tenant whose request this is."""
         return self.principal.tenant
 
     @property
@@ -46,11 +46,11 @@ class RequestContext:
 
     @property
     def room(self) -> Room:
-        """What the tenant may store."""
+        """The tenant's quotas."""
         return Room(self.tenant, self.settings, self.principal.limits)
 
     def record(self, tenant: str, action: str, target: str, status: int) -> None:
-        """Adds a line to a tenant's audit: who asks, what was done to what, and how it ended."""
+        """Adds a line to a tenant's audit: the caller, the action, its target and the status."""
         record(
             self.session,
             tenant=tenant,
@@ -63,19 +63,19 @@ class RequestContext:
         )
 
     def limit(self, name: str) -> Any:
-        """A setting, or the tenant's own value of it."""
+        """Returns the tenant's own value of a setting, else the setting's value."""
         return self.principal.limits.get(name, getattr(self.settings, name))
 
 
 @dataclass
 class Result:
-    """What a handler gives.
+    """What a handler returns.
 
-    `ring` are the jobs that workers are to be told of; `after` is done when the answer's
-    transaction stands, off the event loop. `stores`: the request's body counts to the bytes that
-    the tenant had stored today. `recall` names what an answer is of (job or launch, and its id),
-    and `repeatable` says that the handler may run again: how a large answer is given again for
-    its Idempotency-Key (service/edge/idempotency.py).
+    `ring` lists the jobs to announce to workers; `after` runs once the answer's transaction is
+    committed, off the event loop. `stores`: the request's body counts towards the bytes that the
+    tenant has stored today. `recall` names the job or launch that an answer describes (kind, id),
+    and `repeatable` says that the handler may run again: both are ways to repeat a large answer
+    for its Idempotency-Key (service/edge/idempotency.py).
     """
 
     status: int = 200

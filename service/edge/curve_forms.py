@@ -1,4 +1,4 @@
-"""`GET /v1/curves?…&format=`: a stored curve in the form that a scheduler reads."""
+"""`GET /v1/curves?…&format=`: a stored curve in a format that a scheduler reads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shardwise.schedulers.formats import FORMS, export
 
 CURVE = "json"
 NAMES = ("format", "efficiency", "gpu_type")
-"""The parameters of a query that say how the curve is told, and do not change it."""
+"""The parameters of a query that choose the format of the curve and do not change it."""
 
 MOST_GPU_TYPE = 80
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A form, and what it takes."""
+    """A format and its parameters."""
 
     form: str
     efficiency: float
@@ -28,9 +28,9 @@ class Wanted:
 
 
 def wanted(query: QueryParams) -> Wanted | None:
-    """Returns what the query asks for.
+    """Returns the format that the query asks for; None for the curve itself.
 
-    None: the curve itself. Raises `BadInput` naming the parameter.
+    Raises `BadInput` naming the parameter.
     """
     form = query.get("format", CURVE)
     if form != CURVE and form not in FORMS:
@@ -49,7 +49,10 @@ def wanted(query: QueryParams) -> Wanted | None:
 
 
 def rendered(stored: Stored, want: Wanted | None) -> Stored:
-    """Returns the curve in that form, with an entity tag of its own; NotFound when nothing fits."""
+    """Returns the curve in that format, with its own entity tag.
+
+    Raises NotFound when nothing fits.
+    """
     if want is None:
         return stored
     text = export(

@@ -1,7 +1,7 @@
-"""The key of a curve's query in the cache: the same question in another spelling has the same key.
+"""The cache key of a curve's query: the same question in another spelling has the same key.
 
-The query is parsed, its names are checked and sorted, and what is left is hashed. Hashing costs a
-tenth of an answer from memory, so that the keys of recent spellings are remembered.
+The query is parsed, its names are checked and sorted, and the result is hashed. Hashing costs a
+tenth of an answer from memory, so the keys of recent spellings are remembered.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from service.questions.search_options import NAMES, NUMBERS, PINS
 
 MOST_BYTES = 4096
 MOST_FIELDS = 100
-"""Of a query that is cached; the answer to a larger one is read from the database each time."""
+"""Bounds of a query that is cached; a larger one is answered from the database each time."""
 MOST_REMEMBERED_BYTES = 512
 SPELLING_BYTES = 150
-"""A remembered spelling without its texts: its places in a table that is half empty."""
+"""A remembered spelling without its texts: its slots in a table that is half empty."""
 PART = 16
-"""This part of the cache's bytes is for spellings."""
+"""One part in this many of the cache's bytes is for spellings."""
 
 _KNOWN = frozenset((*NAMES, "graph", "hardware", "max_gpus", *FORM_NAMES))
 _SEVERAL = frozenset((*NUMBERS, PINS))
 _PRIORITY = re.compile(r"-?(10|[0-9])")
-_TOLD = frozenset(name for name in FORM_NAMES if name != "format")
+_FORM_OPTIONS = frozenset(name for name in FORM_NAMES if name != "format")
 
 
 def digest_of(query: bytes) -> bytes | None:
-    """Returns the key of a query, 32 bytes; None for one whose answer is not to be cached.
+    """Returns the key of a query, 32 bytes; None if its answer is not to be cached.
 
-    That is one with unknown names, with a name twice that is read once, or one that is too long.
+    Not cached are queries with unknown names, with a single-valued name twice, or too long.
     """
     if len(query) > MOST_BYTES:
         return None
@@ -45,22 +45,22 @@ def digest_of(query: bytes) -> bytes | None:
         )
     except ValueError:
         return None
-    # The priority is of a job that has to be computed; the answer is the same.
+    # The priority only matters to a job that has to be computed; the answer is the same.
     pairs = [pair for pair in pairs if pair[0] != "priority" or not _PRIORITY.fullmatch(pair[1])]
     names = [name for name, _ in pairs]
     once = [name for name in names if name not in _SEVERAL]
     if not _KNOWN.issuperset(names) or len(set(once)) < len(once):
         return None
-    if dict(pairs).get("format", CURVE) == CURVE and not _TOLD.isdisjoint(names):
+    if dict(pairs).get("format", CURVE) == CURVE and not _FORM_OPTIONS.isdisjoint(names):
         return None
     pairs.sort(key=lambda pair: pair[0])
     return hashlib.blake2b(msgspec.json.encode(pairs), digest_size=32).digest()
 
 
 class CurveKeys:
-    """Keys of queries; recent spellings are remembered within `limit_bytes`, oldest out first.
+    """Keys of queries; recent spellings are remembered within `limit_bytes`, oldest evicted first.
 
-    Of one event loop.
+    Belongs to one event loop.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -70,17 +70,17 @@ class CurveKeys:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that are counted now."""
+        """Bytes in use."""
         return self._size
 
     def of(self, query: bytes) -> bytes | None:
-        """Returns the key of a query as it came, as `digest_of`."""
-        found = self._known.get(query)
-        if found is None:
-            found = digest_of(query)
-            if found is not None and len(query) <= MOST_REMEMBERED_BYTES:
-                self._remember(query, found)
-        return found
+        """Returns the key of a raw query, as `digest_of` does."""
+        digest = self._known.get(query)
+        if digest is None:
+            digest = digest_of(query)
+            if digest is not None and len(query) <= MOST_REMEMBERED_BYTES:
+                self._remember(query, digest)
+        return digest
 
     def _remember(self, query: bytes, digest: bytes) -> None:
         self._known[query] = digest

@@ -1,7 +1,7 @@
-"""The doorbell: tells workers through Celery's broker that a job's row is there.
+"""The doorbell: tells workers through Celery's broker that a job's row exists.
 
-The message is the task's name and the job's id, nothing else. A ring that is lost costs time, never
-a job: the sweeper (worker/sweeper.py) rings again for rows that nobody works on.
+The message is the task's name and the job's id, nothing else. A lost ring costs time, never a job:
+the sweeper (worker/sweeper.py) rings again for rows that no worker holds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def broker_url(redis_url: str) -> str:
-    """Celery's URL: a path of a unix socket is written `redis+socket://`."""
+    """Returns Celery's URL; the path of a unix socket is written `redis+socket://`."""
     scheme, _, rest = redis_url.partition("://")
     if scheme == "unix":
         return f"redis+socket://{rest}"
@@ -34,7 +34,7 @@ def broker_url(redis_url: str) -> str:
 
 
 def configure(app: Celery, settings: Settings) -> Celery:
-    """Returns the configuration that services and workers share."""
+    """Applies the configuration that services and workers share. Returns the app."""
     app.conf.update(
         broker_url=broker_url(settings.redis_url),
         broker_transport_options={
@@ -57,20 +57,20 @@ def configure(app: Celery, settings: Settings) -> Celery:
 
 
 def _refusals(app: Celery) -> tuple[type[Exception], ...]:
-    """Returns what the broker answers instead of taking a message, as Python raises it."""
+    """Returns the exceptions raised when the broker refuses a message."""
     with app.connection_for_write() as connection:
-        found: tuple[type[Exception], ...] = connection.channel_errors
-        return (*found, *connection.connection_errors)
+        refusals: tuple[type[Exception], ...] = connection.channel_errors
+        return (*refusals, *connection.connection_errors)
 
 
 class Doorbell:
-    """Rings; says whether it could."""
+    """Sends messages to workers through the broker."""
 
     def __init__(self, settings: Settings) -> None:
         self._app = configure(Celery("shardwise-doorbell", set_as_current=False), settings)
 
     def ring(self, job_ids: Iterable[str]) -> bool:
-        """Sends one message for each job. A broker that is away is logged, not raised."""
+        """Sends one message for each job. Returns False, and logs why, if the broker fails."""
         try:
             for job_id in job_ids:
                 self._app.send_task(SOLVE, args=[job_id], headers=inject(), retry=False)
@@ -80,7 +80,10 @@ class Doorbell:
         return True
 
     def takes_writes(self) -> str:
-        """`ok`, `refuses writes` (full, or a replica) or `unreachable`, by a write that expires."""
+        """Tries a write that expires.
+
+        Returns `ok`, `refuses writes` (full, or a replica) or `unreachable`.
+        """
         with self._app.connection_for_write() as connection:
             try:
                 connection.ensure_connection(max_retries=1, timeout=3)
@@ -95,7 +98,7 @@ class Doorbell:
         return "ok"
 
     def waiting(self) -> int | None:
-        """Messages that no worker has taken; None when the broker cannot be reached."""
+        """Returns the number of messages not yet taken; None if the broker is unreachable."""
         with self._app.connection_for_read() as connection:
             try:
                 connection.ensure_connection(max_retries=1, timeout=3)

@@ -25,11 +25,11 @@ from service.store.launches import find_launch, launch_document, launch_has_ende
 from service.store.tables import Job
 
 STILL_THERE_S = 15.0
-"""A comment is sent after so long without a change, so that proxies keep the stream."""
+"""A comment is sent after this time without a change, so that proxies keep the stream open."""
 
 
 async def job_events(state: State, call: Call, job_id: str, kind: str | None) -> Response:
-    """The stream of a job, for whoever may read it."""
+    """Returns the event stream of a job. Raises `Problem` if the caller may not read it."""
 
     def find(session: Session, tenant: str) -> Any:
         return find_job(session, tenant, job_id[:80], kind)
@@ -41,7 +41,7 @@ async def job_events(state: State, call: Call, job_id: str, kind: str | None) ->
 
 
 async def launch_events(state: State, call: Call, launch_id: str) -> Response:
-    """The stream of a launch, for whoever may read it."""
+    """Returns the event stream of a launch. Raises `Problem` if the caller may not read it."""
 
     def find(session: Session, tenant: str) -> Any:
         return find_launch(session, tenant, launch_id[:80])

@@ -1,7 +1,7 @@
-"""What a service process does about gangs: places them, looks what time has done, lets agents wait.
+"""What a service process does about gangs: places them, sweeps expired leases, lets agents wait.
 
 An agent that waits for work costs neither a thread nor a database session: all that wait in a
-process share one look at the database every `every_s` seconds, and are woken at once by what this
+process share one query of the database every `every_s` seconds, and are woken at once by what this
 process places itself.
 """
 
@@ -26,7 +26,7 @@ from service.store.gangs import Rules
 log = logging.getLogger(__name__)
 SEVERAL = 500
 LAZILY_S = 1.0
-"""A process that is asked looks so often at most what time has done."""
+"""Shortest time between two lazy sweeps of a process."""
 
 
 class GangWatch:
@@ -48,7 +48,7 @@ class GangWatch:
         self._wake(place_all(self._database, self.rules))
 
     def sweep_lazily(self) -> None:
-        """Sees what time has done, unless this process just did."""
+        """Sweeps expired leases, unless this process just did."""
         if monotonic() - self._swept_at < LAZILY_S or not self._sweeping.acquire(blocking=False):
             return
         try:
@@ -58,21 +58,26 @@ class GangWatch:
             self._sweeping.release()
 
     def has_work(self, agent_id: str) -> bool:
-        """Returns whether there is an assignment that this agent may have now."""
+        """Returns True if there is an assignment that this agent may have now."""
         return bool(self._read([agent_id]))
 
     @asynccontextmanager
     async def waiting(self, agent_id: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set when the agent may have work; a problem when too many wait."""
+        """Yields an event that is set when the agent may have work.
+
+        Raises `Problem` if too many agents wait.
+        """
         if sum(map(len, self._waiting.values())) >= self._most:
             raise Problem(
-                "too-many-watchers", f"{self._most} agents wait", headers={"Retry-After": "5"}
+                "too-many-watchers",
+                f"{self._most} agents are already waiting",
+                headers={"Retry-After": "5"},
             )
         self._loop = asyncio.get_running_loop()
         woken = asyncio.Event()
         self._waiting.setdefault(agent_id, set()).add(woken)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._look())
+            self._task = asyncio.create_task(self._poll())
         try:
             yield woken
         finally:
@@ -90,16 +95,16 @@ class GangWatch:
             for woken in self._waiting.get(agent_id, ()):
                 woken.set()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while self._waiting:
             ids = list(self._waiting)
             try:
                 for start in range(0, len(ids), SEVERAL):
-                    found = await run_in_threadpool(self._read, ids[start : start + SEVERAL])
-                    self._set(sorted(found))
+                    agent_ids = await run_in_threadpool(self._read, ids[start : start + SEVERAL])
+                    self._set(sorted(agent_ids))
                 await run_in_threadpool(self.sweep_lazily)
             except StoreUnavailable as error:
-                log.warning("cannot look for the work of waiting agents: %s", error)
+                log.warning("cannot look for work for waiting agents: %s", error)
             await asyncio.sleep(self._every_s)
 
     def _read(self, ids: list[str]) -> set[str]:

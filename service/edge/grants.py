@@ -1,7 +1,7 @@
-"""What one principal may hand on to another: never more than it has itself.
+"""What one principal may grant to another: never more than it has itself.
 
-Whoever makes, rotates or revokes a key does it as a principal, whatever it came in with. A key that
-expires makes no key that outlives it. An operator may give any scope and rate in any tenant.
+Keys are created, rotated and revoked by a principal, however it authenticated. A key that expires
+cannot create a key that outlives it. An operator may grant any scope and rate in any tenant.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from service.store.keys import SCOPES, Principal
 from shardwise.errors import BadInput
 
 GRANTABLE = ("read", "submit", "admin", "operator")
-"""Scopes of people's keys: agents get theirs when they enrol."""
+"""Scopes of people's keys; agents get theirs when they enrol."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What a new key is to have; `expires_at` is in seconds since 1970, None: it does not expire.
+    """What a new key is to have.
 
-    `rate_per_s` None: the settings' rate; 0: any.
+    `expires_at` is in seconds since 1970, None if it does not expire. `rate_per_s` None means the
+    settings' rate, 0 any rate.
     """
 
     scopes: tuple[str, ...]
@@ -31,11 +32,11 @@ class Grant:
 def bounded(
     giver: Principal, tenant: str, grant: Grant, usual_rate_per_s: float, *, exact: bool = False
 ) -> Grant:
-    """Returns the grant as the giver may hand it on: a rate that was left open is its own.
+    """Returns the grant as the giver may make it; an open rate becomes the giver's own.
 
     With `exact` a rate of None is the settings' rate, not an open one, as when a key is rotated.
-    Raises BadInput for an unknown scope or an ill-formed rate, and a problem `forbidden` for what
-    is more than the giver has.
+    Raises BadInput for an unknown scope or an invalid rate, and a problem `forbidden` for a grant
+    beyond what the giver has.
     """
     _require_scopes(grant.scopes)
     rate = grant.rate_per_s
@@ -44,8 +45,8 @@ def bounded(
     require_key(giver)
     if not giver.may("operator"):
         if giver.tenant != tenant:
-            raise Problem("forbidden", "a key of another tenant is an operator's to make")
-        require_held(giver, grant.scopes)
+            raise Problem("forbidden", "only an operator may create a key for another tenant")
+        require_own_scopes(giver, grant.scopes)
         rate = giver.rate_per_s if rate is None and not exact else rate
         if _effective(rate, usual_rate_per_s) > _effective(giver.rate_per_s, usual_rate_per_s):
             raise Problem("forbidden", "the rate is above your own", field="rate_per_s")
@@ -53,13 +54,13 @@ def bounded(
 
 
 def require_key(giver: Principal) -> None:
-    """Raises a problem `forbidden` where no keys are needed: the first is made on the shell.
+    """Raises a problem `forbidden` where no keys are needed: the first is created on the shell.
 
-    Otherwise a visitor who makes a key would lock everybody out who has none.
+    Otherwise a visitor who creates a key would lock out everybody without one.
     """
     if giver.kind == "open":
         raise Problem(
-            "forbidden", "the first key of a service is made with `shardwise keys create`"
+            "forbidden", "the first key of a service is created with `shardwise keys create`"
         )
 
 
@@ -75,11 +76,11 @@ def _require_scopes(scopes: tuple[str, ...]) -> None:
         raise BadInput("none", field="scopes", expected=", ".join(GRANTABLE))
 
 
-def require_held(giver: Principal, scopes: tuple[str, ...]) -> None:
+def require_own_scopes(giver: Principal, scopes: tuple[str, ...]) -> None:
     """Raises a problem `forbidden` for a key that may do more than the giver."""
     for scope in scopes:
         if not giver.may(scope):
-            raise Problem("forbidden", f"your key has not the scope {scope}", scope=scope)
+            raise Problem("forbidden", f"your key does not have the scope {scope}", scope=scope)
 
 
 def _effective(rate_per_s: float | None, usual_rate_per_s: float) -> float:

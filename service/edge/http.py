@@ -1,4 +1,4 @@
-"""Calls of HTTP requests, and responses of results."""
+"""HTTP requests become calls, and results become HTTP responses."""
 
 from __future__ import annotations
 
@@ -20,29 +20,31 @@ from service.login.signed_in import TENANT_HEADER, carried
 from service.store.keys import Principal
 
 BASIC_PATHS = ("/v1/skypilot/policy",)
-"""Where a key may also be the password of Basic: SkyPilot knows of no header, only of a URL.
+"""Where a key may also be the password of Basic: SkyPilot can configure only a URL, no header.
 
 Nowhere else, since a browser that was once given such a URL would send it along unasked.
 """
 IDEMPOTENCY_HEADER = "idempotency-key"
 _TENANT = TENANT_HEADER.encode()
-_SAID = frozenset((b"authorization", b"host", b"origin", _TENANT))
+_CALLER_HEADERS = frozenset((b"authorization", b"host", b"origin", _TENANT))
 
 
 def caller_of(request: Request) -> Caller:
-    """Returns who sent a request, as far as it says so."""
+    """Returns the sender of a request, as far as the request says."""
 
     def admitted(principal: Principal) -> None:
         request.state.principal = principal
 
-    # Every request comes here: one pass over its headers, of which the first by a name counts.
-    said = {name: value for name, value in reversed(request.scope["headers"]) if name in _SAID}
+    # Every request comes here: one pass over its headers; the first of a name counts.
+    headers = {
+        name: value for name, value in reversed(request.scope["headers"]) if name in _CALLER_HEADERS
+    }
     return Caller(
         address=address_of(request),
-        authorization=_text(said.get(b"authorization")),
-        tenant=_text(said.get(_TENANT)),
-        host=said.get(b"host", b"").decode("latin-1"),
-        origin=_text(said.get(b"origin")),
+        authorization=_text(headers.get(b"authorization")),
+        tenant=_text(headers.get(_TENANT)),
+        host=headers.get(b"host", b"").decode("latin-1"),
+        origin=_text(headers.get(b"origin")),
         changes=request.method not in ("GET", "HEAD"),
         takes_basic=request.scope["path"] in BASIC_PATHS,
         signed_in=carried(request),
@@ -78,7 +80,7 @@ class _RequestBody:
 
     @property
     def expected_bytes(self) -> int:
-        """How much memory it may need at most, by the request's headers."""
+        """The most memory that it may need, in bytes, by the request's headers."""
         settings = self._settings
         return expected_bytes(self._request, settings.max_body_bytes, settings.max_gzip_ratio)
 
@@ -93,7 +95,7 @@ async def read(
     scope: str = "read",
     before: Callable[[State], None] | None = None,
 ) -> Response:
-    """As `perform.read`; 304 if the client has what is answered."""
+    """As `perform.read`; returns 304 if the client already has the answer."""
     result = await perform.read(
         state_of(request), call_of(request), handler, scope, before, finish=encode
     )
@@ -170,13 +172,13 @@ async def write_and_wait(
 
 
 def response_of(result: Result) -> Response:
-    """Returns a result as starlette sends it."""
+    """Returns a result as a Starlette response."""
     content = result.sent()
-    # No lines at all are JSON lines too.
+    # An empty body is valid JSON lines too.
     media_type = None if result.status == 204 else result.media_type
     return Response(content, result.status, result.headers, media_type)
 
 
 def encode(result: Result) -> None:
-    """Makes a result's bytes, beside the event loop where they may be many."""
+    """Encodes a result; to be called off the event loop, since it may be large."""
     result.content = result.sent()

@@ -1,9 +1,9 @@
-"""What is kept of an answer for the repeats of its Idempotency-Key.
+"""What is stored of an answer for repeats of its Idempotency-Key.
 
-A small answer is kept as it is. Of a large one the members that can be found again are left out,
-and put back when it is repeated: a job's question and result and a launch's request never change,
-so that the repeat is the same byte for byte. Large answers of other calls are made again by the
-same handler, which changes nothing.
+A small answer is stored as it is. Of a large one, the members that can be read elsewhere are left
+out and put back when it is repeated: a job's question and result and a launch's request never
+change, so the repeat is the same byte for byte. Large answers of other calls are produced by
+running the same handler again, which changes nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from service.store.tables import Idempotency
 
 MAX_KEPT_BYTES = 4096
 _LEFT_OUT = {"job": ("question", "result"), "launch": ("request", "summary")}
-_AGAIN = {"kind": "again"}
+_RERUN = {"kind": "again"}
 
 
-def kept(result: Result) -> tuple[bytes, dict[str, Any] | None]:
-    """Returns what is stored of an answer, and where the rest is."""
+def replay_record(result: Result) -> tuple[bytes, dict[str, Any] | None]:
+    """Returns the stored content of an answer, and a reference to the rest."""
     content = result.sent()
     if len(content) <= MAX_KEPT_BYTES:
         return content, None
@@ -35,40 +35,40 @@ def kept(result: Result) -> tuple[bytes, dict[str, Any] | None]:
         left_out = [member for member in _LEFT_OUT[kind] if member in result.document]
         short = {**result.document, **dict.fromkeys(left_out)}
         return msgspec.json.encode(short), {"kind": kind, "id": name, "members": left_out}
-    assert result.repeatable, "a large answer says how it is given again"
-    return b"", _AGAIN
+    assert result.repeatable, "a large answer must say how to repeat it"
+    return b"", _RERUN
 
 
 def repeated(
     context: RequestContext, row: Idempotency, handler: Callable[[RequestContext], Result]
 ) -> Result:
-    """The answer that the row's Idempotency-Key got.
+    """Returns the first answer to the row's Idempotency-Key.
 
-    A `not-found` problem when what it was of has been deleted since.
+    Raises a `not-found` problem if its subject has been deleted since.
     """
     headers = {**row.headers, "Idempotency-Replayed": "true"}
     if row.reference is None:
         return Result(row.status, content=row.content, headers=headers, stores=False)
-    if row.reference == _AGAIN:
+    if row.reference == _RERUN:
         result = handler(context)
         result.status, result.headers, result.stores = row.status, headers, False
         return result
-    found = _FIND[row.reference["kind"]](context, row.reference["id"])
+    whole = _FIND[row.reference["kind"]](context, row.reference["id"])
     document = msgspec.json.decode(row.content)
     for member in row.reference["members"]:
-        document[member] = found[member]
+        document[member] = whole[member]
     return Result(row.status, document, headers=headers, stores=False)
 
 
 def _job(context: RequestContext, job_id: str) -> dict[str, Any]:
     job = find_job(context.session, context.tenant, job_id)
     stored = result_of(context.session, context.tenant, job.content_id)
-    found = job_document(job)
+    document = job_document(job)
     if stored is not None:
-        found["result"] = msgspec.Raw(stored.content)
+        document["result"] = msgspec.Raw(stored.content)
     elif job.state == "done":
-        raise Problem("not-found", f"the answer of {job_id} was thrown away")
-    return found
+        raise Problem("not-found", f"the answer of {job_id} was deleted")
+    return document
 
 
 def _launch(context: RequestContext, launch_id: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""When keys were last used: noted in memory, written now and then beside the requests.
+"""When keys were last used: noted in memory, written now and then outside of requests.
 
-A request only adds its key to a set. A thread of its own writes what was noted, so that a database
-that is slow, full or read-only neither delays a request nor fails one; what cannot be written is
-forgotten, and noted again by the key's next use.
+A request only adds its key to a set. A separate thread writes what was noted, so that a database
+that is slow, full or read-only neither delays nor fails a request; what cannot be written is
+forgotten, and noted again at the key's next use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from service.store.tables import Key
 
 log = logging.getLogger(__name__)
 EVERY_S = 60.0
-"""A key's use is written at most once in so long."""
+"""Shortest time between two writes of one key's use."""
 
 PAUSE_S = 2.0
 MAX_NOTED = 10_000
@@ -39,7 +39,7 @@ class KeyUses:
         self._thread: threading.Thread | None = None
 
     def note(self, key_id: str | None) -> None:
-        """Notes that a key was used just now; None is a visitor without a key."""
+        """Notes that a key was used just now; None means no key."""
         if key_id is None:
             return
         clock = monotonic()
@@ -54,18 +54,18 @@ class KeyUses:
                 self._waiting.discard(forgotten)
 
     def start(self) -> None:
-        """Starts to write."""
+        """Starts the writing thread."""
         self._thread = threading.Thread(target=self._run, name="key-uses", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops, without waiting for a database that does not answer."""
+        """Stops the thread, without waiting long for a database that does not answer."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(1.0)
 
     def write(self) -> int:
-        """Writes what was noted. Returns how many keys: none when the database takes no writes."""
+        """Writes what was noted. Returns the number of keys; 0 if the database takes no writes."""
         with self._lock:
             waiting, self._waiting = sorted(self._waiting), set()
         if not waiting:

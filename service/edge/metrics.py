@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' form, with the prefix `shardwise_`, in base units, no unbounded label."""
+"""Metrics for Prometheus: prefix `shardwise_`, base units, no unbounded label."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ REFUSALS = ("unknown", "replayed", "expired")
 SOURCES = ("memory", "store", "joined", "computed")
 CONNECTION_REFUSALS = ("connections", "evicted", "head", "time", "malformed", "tls")
 OUTCOMES = ("done", "failed", "cancelled")
-"""Of a solve; rarer ones (crashed, returned, lost) have a series from their first on."""
+"""Outcomes of a solve; rarer ones (crashed, returned, lost) have a series once they occur."""
 
 QUEUE_FRESH_S = 1.0
 
 ANSWERED = "shardwise.answered"
-"""Where the scope of a request that was answered before routing has the path it counts under."""
+"""Key of a request's scope: the path it counts under if it was answered before routing."""
 
 
 class Metrics:
-    """A service process's metrics, each app with a registry of its own."""
+    """A service process's metrics; each app has its own registry."""
 
     def __init__(self, database: Database, silent_s: float) -> None:
         self.registry = CollectorRegistry()
@@ -66,7 +66,7 @@ class Metrics:
         self.answers = Counter(
             "shardwise_answers",
             "Questions by where their answer came from: memory, store, a running job (joined), or "
-            "computed anew.",
+            "a new computation.",
             ("kind", "source"),
             registry=self.registry,
         )
@@ -86,7 +86,7 @@ class Metrics:
         self.connections = Gauge(
             "shardwise_connections", "Connections that are open.", registry=self.registry
         )
-        # A series that begins at its first event hides it: increase and rate see no step.
+        # A series that begins at its first event hides it: increase() and rate() see no step.
         for kind in KINDS:
             for source in SOURCES:
                 self.answers.labels(kind, source)
@@ -98,7 +98,7 @@ class Metrics:
 
 
 class AgentMetrics:
-    """What agents report, as this process took it."""
+    """Metrics of the reports that this process received from agents."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.reports = Counter(
@@ -112,7 +112,7 @@ class AgentMetrics:
         )
         self.errors = Histogram(
             "shardwise_prediction_relative_error",
-            "How far a run's measurement was from its plan's prediction, without its sign.",
+            "Absolute relative error of a plan's prediction against the run's measurement.",
             ("quantity", "device_kind"),
             buckets=ERRORS,
             registry=registry,
@@ -130,7 +130,7 @@ class AgentMetrics:
             self.enrolments_refused.labels(reason)
 
     def observe(self, device_kind: str, errors: Errors) -> None:
-        """Counts a run's errors. Agents name their devices: beyond so many kinds it is `other`."""
+        """Counts a run's errors. Agents name the kinds; beyond `MOST_KINDS` they are `other`."""
         kind = device_kind or "unknown"
         if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
             kind = "other"
@@ -177,7 +177,7 @@ class WorkerMetrics:
             registry=self.registry,
         )
         self.rung_again = Counter(
-            "shardwise_rings_repeated", "Jobs rung for again.", registry=self.registry
+            "shardwise_rings_repeated", "Jobs that were rung for again.", registry=self.registry
         )
         self.webhooks = WebhookMetrics(self.registry)
         for kind in KINDS:
@@ -187,7 +187,7 @@ class WorkerMetrics:
 
 
 class WebhookMetrics:
-    """What a worker process has sent to receivers."""
+    """Metrics of a worker process's webhook deliveries."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.attempts = Counter(
@@ -199,7 +199,7 @@ class WebhookMetrics:
         )
         self.duration = Histogram(
             "shardwise_webhook_attempt_duration_seconds",
-            "Time of an attempt to deliver, looking up included.",
+            "Time of an attempt to deliver, name lookup included.",
             buckets=LATENCY_S,
             registry=registry,
         )
@@ -208,18 +208,18 @@ class WebhookMetrics:
 
 
 def store_families() -> dict[str, GaugeMetricFamily]:
-    """Returns what the rows give, by the names without the prefix, still empty."""
-    told: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    """Returns the gauges read from the database, still empty, by name without the prefix."""
+    gauges: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("database_up", "Whether the database answers.", ()),
-        ("jobs", "Jobs that are stored.", ("kind", "state")),
+        ("jobs", "Stored jobs.", ("kind", "state")),
         ("queue_oldest_age_seconds", "How long the oldest queued job has waited.", ()),
-        ("workers", "Worker processes that live.", ()),
+        ("workers", "Live worker processes.", ()),
         ("worker_slots", "Solves that they may run at once.", ()),
         ("agents", "Enrolled agents.", ("state",)),
-        ("launches", "Launches that are stored.", ("state",)),
+        ("launches", "Stored launches.", ("state",)),
         (
             "recent_runs",
-            "Runs of the last day that were compared in this quantity.",
+            "Runs of the last day compared in this quantity.",
             ("quantity", "device_kind"),
         ),
         (
@@ -236,16 +236,16 @@ def store_families() -> dict[str, GaugeMetricFamily]:
             "does not raise it, workers that do not deliver do.",
             (),
         ),
-        ("database_query_seconds", "Time that these figures took to read.", ()),
+        ("database_query_seconds", "Time taken to read these figures.", ()),
     )
     return {
         name: GaugeMetricFamily(f"shardwise_{name}", text, labels=labels)
-        for name, text, labels in told
+        for name, text, labels in gauges
     }
 
 
 class StoreCollector(Collector):
-    """What the rows say when they are asked, at most once a second: the same from every process."""
+    """Reads gauges from the database, at most once a second; every process gives the same."""
 
     def __init__(self, database: Database, silent_s: float) -> None:
         self._database = database
@@ -254,7 +254,7 @@ class StoreCollector(Collector):
         self._last: list[Metric] = []
 
     def describe(self) -> list[Metric]:
-        """Nothing: asking the database while registering would start it too early."""
+        """Returns nothing: asking the database while registering would start it too early."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -283,7 +283,7 @@ class StoreCollector(Collector):
             families["database_up"].add_metric((), 0)
             return [families["database_up"]]
         families["database_up"].add_metric((), 1)
-        # Zeros too: an autoscaler that finds no queue does not know that it is empty.
+        # Zeros too: an autoscaler that sees no series cannot know that the queue is empty.
         stored = {(kind, state): 0 for kind in KINDS for state in STATES}
         stored |= {(kind, state): count for kind, state, count in counts}
         for labels, count in stored.items():
@@ -296,10 +296,10 @@ class StoreCollector(Collector):
         families["webhook_oldest_age_seconds"].add_metric((), outbox.oldest_s)
         families["webhook_untried_seconds"].add_metric((), outbox.untried_s)
         by_state = {"agents": of_agents, "launches": of_launches, "webhooks": outbox.webhooks}
-        for name, found in by_state.items():
-            for state, count in found.items():
+        for name, count_by_state in by_state.items():
+            for state, count in count_by_state.items():
                 families[name].add_metric((state,), count)
-        for of_runs, found_errors in recent.items():
-            families["recent_runs"].add_metric(of_runs, len(found_errors))
-            families["recent_prediction_error_ratio"].add_metric(of_runs, median(found_errors))
+        for of_runs, errors in recent.items():
+            families["recent_runs"].add_metric(of_runs, len(errors))
+            families["recent_prediction_error_ratio"].add_metric(of_runs, median(errors))
         return list(families.values())

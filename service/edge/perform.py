@@ -1,8 +1,7 @@
 """The edge: admits a call, reads its body, calls one handler, commits, then rings.
 
-Nothing but this edge commits. A handler takes a `RequestContext` and returns a `Result`. What it
-stored, the audit's line and the Idempotency-Key are one transaction; workers are told once it is
-committed.
+Only this module commits. A handler takes a `RequestContext` and returns a `Result`. What it stored,
+the audit's line and the Idempotency-Key are one transaction; workers are told once it is committed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from service.base.store_failures import StoreFull, StoreUnavailable
 from service.base.traces import current_parent
 from service.edge.call import Call
 from service.edge.context import Handler, RequestContext, Result
-from service.edge.idempotency import kept, repeated
+from service.edge.idempotency import repeated, replay_record
 from service.edge.state import State
 from service.store.keys import require_open
 from service.store.quotas import accept_bytes
@@ -35,7 +34,7 @@ from service.store.records import remember, reserve
 
 log = logging.getLogger(__name__)
 FREEING = (".delete", ".cancel")
-"""Ends of the actions that free space, or must come before one that does."""
+"""Suffixes of the actions that free space, or must come before one that does."""
 
 _READABLE = re.compile(r"[!-~]{1,255}")
 
@@ -50,7 +49,7 @@ async def read(
 ) -> Result:
     """Returns the result of a call that only reads.
 
-    `before` is done first, outside of any session; `finish` last, beside the event loop.
+    `before` runs first, outside of any session; `finish` runs last, off the event loop.
     """
     principal = await state.gate.admit(call.caller, scope)
     require_text(call)
@@ -82,9 +81,10 @@ async def write(
 ) -> Result:
     """Returns the result of a call that stores, starts, cancels or deletes something.
 
-    `parse` runs before the transaction, on the body alone; the handler finds what it gave in
-    `context.parsed`. A `secret` answer is not kept for a repeat of its Idempotency-Key: the handler
-    sees to that. An `upload` is admitted as one before its body is read, and parsed among uploads.
+    `parse` runs before the transaction, on the body alone; the handler finds its result in
+    `context.parsed`. A `secret` answer is not stored for repeats of its Idempotency-Key: the
+    handler deals with those. An `upload` needs a free upload slot before its body is read, and is
+    parsed among uploads.
     """
     async with _received(state, call, scope, parse, upload=upload) as context:
         return await _write(call, context, handler, action, secret=secret)
@@ -118,10 +118,10 @@ async def write_and_wait(
     parse: Callable[[RequestContext], Any],
     scope: str = "submit",
 ) -> Result:
-    """As `write_unless_cached` for a caller that cannot ask again: waits for `known` to have it.
+    """As `write_unless_cached` for a caller that cannot ask again: waits until `known` succeeds.
 
-    After `within_s` it answers what `late` gives. A repeat asks the same, so that an
-    Idempotency-Key has nothing to do here.
+    After `within_s` it returns the result of `late`. A repeat asks the same question, so an
+    Idempotency-Key is not needed and is ignored.
     """
     async with _received(state, call, scope, parse) as context:
         context.idempotency_key = None
@@ -147,17 +147,17 @@ async def _received(
     *,
     upload: bool = False,
 ) -> AsyncIterator[RequestContext]:
-    """Admitted, with the body read and parsed; without a session yet.
+    """Yields the context of an admitted call, its body read and parsed, without a session.
 
-    What the body takes of the tenant's share is held until the block ends.
+    The body's part of the tenant's share is held until the block ends.
     """
     principal = await state.gate.admit(call.caller, scope)
     require_text(call)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if upload:
-            held.enter_context(state.pools.uploads.one(principal.tenant))
+            stack.enter_context(state.pools.uploads.one(principal.tenant))
         most = call.body.expected_bytes
-        resize = held.enter_context(state.pools.bodies.take(principal.tenant, most))
+        resize = stack.enter_context(state.pools.bodies.take(principal.tenant, most))
         body = await call.body.read()
         resize(len(body))
         context = RequestContext(
@@ -183,7 +183,7 @@ async def _parse(
     *,
     upload: bool,
 ) -> None:
-    """Parses beside the event loop; what it costs ends with the client's going."""
+    """Parses off the event loop; stops when the client disconnects."""
     gone, pools = call.gone, context.state.pools
     if not upload and len(context.body) <= LARGE_BYTES:
         context.parsed = await pools.reads.run_unless(gone, context.tenant, parse, context)
@@ -198,12 +198,12 @@ async def _parse(
 
 
 def idempotency_key(call: Call) -> str | None:
-    """Returns the call's Idempotency-Key. Raises `Problem` if it is not readable."""
+    """Returns the call's Idempotency-Key. Raises `Problem` if it is malformed."""
     key = call.idempotency_key
     if key is not None and not _READABLE.fullmatch(key):
         raise Problem(
             "invalid",
-            "the Idempotency-Key is not readable",
+            "the Idempotency-Key is malformed",
             field="Idempotency-Key",
             expected="1 to 255 visible ASCII characters",
         )
@@ -211,15 +211,15 @@ def idempotency_key(call: Call) -> str | None:
 
 
 def require_text(call: Call) -> None:
-    """Raises `Problem` for the character 0 in path or query: PostgreSQL's text cannot hold it."""
+    """Raises `Problem` for the character NUL in path or query: PostgreSQL cannot store it."""
     if "\0" in call.path:
-        raise Problem("not-found", "a path holds no character 0")
+        raise Problem("not-found", "a path must not contain the character NUL")
     if b"%00" in call.query_string or b"\0" in call.query_string:
-        raise Problem("invalid", "a query holds no character 0")
+        raise Problem("invalid", "a query must not contain the character NUL")
 
 
 NO_SESSION = Session()
-"""Stands in a call until its session is opened; bound to no database, it can do nothing."""
+"""Placeholder until a call's session is opened; bound to no database, it can do nothing."""
 
 
 async def _read(call: Call, context: RequestContext, known: Handler) -> Result:
@@ -255,7 +255,7 @@ async def _write(
 def _commit(
     context: RequestContext, handler: Handler, action: str, target: str, secret: bool
 ) -> Result:
-    """The answer once it stands. What frees space is helped over a full disk."""
+    """Returns the result once it is committed. Actions that free space work on a full disk."""
     try:
         return _store(context, handler, action, target, secret)
     except StoreFull:
@@ -265,9 +265,9 @@ def _commit(
 
 
 def _free(context: RequestContext, handler: Handler, action: str, target: str) -> Result:
-    """As `_commit` on a full disk: on the ballast, and without audit if even that does not do.
+    """As `_commit` on a full disk: uses the ballast, and omits the audit if that is not enough.
 
-    The line that the audit lacks is in the log.
+    The line that the audit lacks is logged.
     """
     database = context.state.database
     try:
@@ -298,7 +298,7 @@ def _store(
     secret: bool,
     audited: bool = True,
 ) -> Result:
-    """Handler, audit and Idempotency-Key in one transaction."""
+    """Runs the handler and stores audit and Idempotency-Key in one transaction."""
     key = None if secret else context.idempotency_key
     with context.state.database.write() as session:
         context.session = session
@@ -316,7 +316,7 @@ def _store(
                 return repeated(context, before, handler)
         result = handler(context)
         if key is not None:
-            content, reference = kept(result)
+            content, reference = replay_record(result)
             remember(
                 session,
                 context.tenant,
@@ -335,9 +335,9 @@ def _store(
 
 
 def afterwards(state: State, result: Result) -> None:
-    """Do what is to be done once the answer stands; it stands even if the database is away now.
+    """Runs what follows a committed answer, which stays valid if the database is away now.
 
-    What is left undone the sweeper does.
+    The sweeper does what is left undone.
     """
     for act in result.after:
         try:
@@ -347,6 +347,6 @@ def afterwards(state: State, result: Result) -> None:
 
 
 def ring(state: State, job_ids: list[str]) -> None:
-    """Tells the workers; counted either way."""
+    """Tells the workers, and counts the rings by outcome."""
     rung = state.doorbell.ring(job_ids)
     state.metrics.rings.labels("sent" if rung else "failed").inc(len(job_ids))

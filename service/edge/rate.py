@@ -13,7 +13,7 @@ ALMOST = 1e-9
 
 @dataclass(slots=True)
 class Bucket:
-    """Tokens at the moment `since`; it fills by `rate_per_s` up to `burst`."""
+    """Tokens at the time `since`; the bucket fills at `rate_per_s` up to `burst`."""
 
     tokens: float
     since: float
@@ -21,23 +21,23 @@ class Bucket:
     burst: float
 
     def fill(self, now: float) -> None:
-        """Adds the tokens that have come since."""
+        """Adds the tokens that have accrued since."""
         self.tokens = min(self.burst, self.tokens + (now - self.since) * self.rate_per_s)
         self.since = now
 
 
 def allowance(rate_per_s: float, burst: float, own_rate_per_s: float | None) -> tuple[float, float]:
-    """Returns a key's rate and burst: a rate of its own has a burst of two seconds of it."""
+    """Returns a key's rate and burst; a key's own rate has a burst of two seconds."""
     if own_rate_per_s is None:
         return rate_per_s, burst
     return own_rate_per_s, max(1.0, 2 * own_rate_per_s)
 
 
 class Buckets:
-    """Buckets of `burst` tokens that fill at `rate_per_s`; a rate of 0 never runs dry.
+    """Buckets of `burst` tokens that fill at `rate_per_s`; a rate of 0 means no limit.
 
-    When there are too many, the one that was used longest ago goes, and the new one is as full as
-    that was: whoever comes under many names gets no more than the buckets hold together.
+    When there are too many, the least recently used one is evicted, and the new one is as full as
+    that was: a caller with many names gets no more than the buckets hold together.
     """
 
     def __init__(self, rate_per_s: float, burst: int, most: int = MAX_BUCKETS) -> None:

@@ -1,7 +1,7 @@
-"""What /readyz looks at: database, writes to it, broker; each within a deadline.
+"""What /readyz checks: database, writes to it, broker; each within a deadline.
 
-A look that is late is not started again while it lasts: however often is asked, each look has at
-most one thread.
+A check that is late is not started again while it runs: each check uses at most one thread,
+however many requests come.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WITHIN_S = 2.0
-"""/readyz answers within this, whatever does not; Kubernetes waits 3 s."""
+"""/readyz answers within this time, even if a check does not; Kubernetes waits 3 s."""
 
 PROBE_S = 4.0
-"""Longest statement of a probe, that of /metrics included."""
+"""Longest statement of a probe, including that of /metrics."""
 
 WRITES_EVERY_S = 5.0
-"""A write is tried at most so often while writes work."""
+"""Shortest time between two tried writes while writes work."""
 
 FULL_S = 10.0
-"""After a call found the disk full, a probe that finds room is believed no sooner."""
+"""After a call met a full disk, a probe that finds room is ignored for this time."""
 
 
-class Look(Generic[T]):
-    """One thing that is looked at, by one thread at a time."""
+class Check(Generic[T]):
+    """One thing to check, by one thread at a time."""
 
     def __init__(self, pool: FairPool, act: Callable[[], T], late: T) -> None:
         self._pool = pool
@@ -48,7 +48,7 @@ class Look(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     async def within(self, seconds: float) -> T:
-        """Returns what is seen; what stands for it when it takes longer."""
+        """Returns the result of the check, or `late` if it takes longer."""
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._pool.run("ready", self._act))
         await asyncio.wait({self._task}, timeout=seconds)
@@ -56,7 +56,7 @@ class Look(Generic[T]):
 
 
 class Readiness:
-    """The looks of one service process."""
+    """The checks of one service process."""
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class Readiness:
         doorbell: Doorbell,
         pool: FairPool,
     ) -> None:
-        """`database` is that of calls, `probed` the same one on connections of probes."""
+        """`database` is the one that calls use, `probed` the same one on probes' connections."""
         self._silent_s = settings.lease_s
         self._calls = database
         self._probed = probed
         self._tried_at = float("-inf")
-        self._found = "ok"
-        self._stored = Look(pool, self._look_at_database, ("unavailable", 0))
-        self._writes = Look(pool, self._look_at_writes, "unavailable")
-        self._broker = Look(pool, doorbell.takes_writes, "unreachable")
+        self._last_outcome = "ok"
+        self._stored = Check(pool, self._check_database, ("unavailable", 0))
+        self._writes = Check(pool, self._check_writes, "unavailable")
+        self._broker = Check(pool, doorbell.takes_writes, "unreachable")
 
     async def checks(self) -> dict[str, Any]:
         """Returns the member `checks` of /readyz."""
@@ -87,38 +87,38 @@ class Readiness:
             writes = "unavailable"
         return {"database": database, "writes": writes, "broker": broker, "workers": workers}
 
-    def _look_at_database(self) -> tuple[str, int]:
+    def _check_database(self) -> tuple[str, int]:
         try:
             require_schema(self._probed)
             with self._probed.read() as session:
                 return "ok", len(living_workers(session, self._silent_s))
         except StoreUnavailable as error:
-            # Its reason names hosts and users: that is for the log, not for whoever asks.
+            # Its reason names hosts and users: that is for the log, not for the client.
             log.warning("not ready: %s", error)
             return "unavailable", 0
         except BadInput as error:
             return str(error), 0
 
-    def _look_at_writes(self) -> str:
-        """`ok`, `full` or `refused`, by a small write now and then."""
+    def _check_writes(self) -> str:
+        """Returns `ok`, `full` or `refused`, by a small write now and then."""
         full_at = self._calls.full_at
-        well = self._found == "ok" and full_at is None
+        well = self._last_outcome == "ok" and full_at is None
         if well and monotonic() - self._tried_at < WRITES_EVERY_S:
-            return self._found
+            return self._last_outcome
         self._tried_at = monotonic()
         try:
-            found = try_write(self._probed, with_room=not well)
+            outcome = try_write(self._probed, with_room=not well)
         except StoreUnavailable as error:
             log.warning("no write could be tried: %s", error)
             return "unavailable"
-        if found == "ok" and full_at is not None:
+        if outcome == "ok" and full_at is not None:
             if monotonic() - full_at < FULL_S:
-                found = "full"
+                outcome = "full"
             elif self._calls.full_at == full_at:
                 self._calls.full_at = None
-        if found != self._found:
-            log.warning("writes: %s", found)
-        if found == "ok" and self._calls.ballast is not None:
+        if outcome != self._last_outcome:
+            log.warning("writes: %s", outcome)
+        if outcome == "ok" and self._calls.ballast is not None:
             self._calls.ballast.lay()
-        self._found = found
-        return found
+        self._last_outcome = outcome
+        return outcome

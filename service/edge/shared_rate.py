@@ -1,4 +1,4 @@
-"""A rate limit that holds over all processes of a service, at almost no cost a request.
+"""A rate limit that holds over all processes of a service, at almost no cost per request.
 
 Each process leases tokens of a key's shared bucket in small batches
 (service/edge/token_server.py) and spends them without asking. Tokens are taken from the bucket when
@@ -21,16 +21,16 @@ from service.edge.rate import MAX_BUCKETS, Buckets, allowance
 from service.edge.token_server import Away, TokenServer
 
 BATCH_S = 0.05
-"""A lease is at most what comes in so long, and at least a token."""
+"""A lease is at most the tokens of this time, and at least one token."""
 LEASE_S = 10.0
-"""Unused tokens of a lease are worthless after so long."""
-LOOK_AGAIN_S = 1.0
-"""A refusal is believed for so long at most: somebody may have raised the key's rate."""
+"""Unused tokens of a lease expire after this time."""
+RECHECK_S = 1.0
+"""A refusal is trusted for at most this time, since the key's rate may have been raised."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """Tokens of a key that this process may spend, or until when there are none."""
+    """Tokens of a key that this process may spend, or the time until which there are none."""
 
     tokens: int = 0
     spent: int = 0
@@ -40,7 +40,7 @@ class Lease:
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def spend(self) -> bool:
-        """Spends a token. Returns False if there is none in force."""
+        """Spends a token. Returns False if no valid one is left."""
         if self.tokens < 1 or self.until < monotonic():
             return False
         self.tokens -= 1
@@ -48,14 +48,14 @@ class Lease:
         return True
 
     def wanted(self, rate_per_s: float) -> int:
-        """Returns the size of the next lease: twice what was spent of this one, within a batch."""
+        """Returns the size of the next lease: twice what this one spent, at most a batch."""
         return min(max(1, 2 * self.spent), max(1, ceil(rate_per_s * BATCH_S)))
 
 
 class RateLimit:
-    """At most `rate_per_s` of each key, `burst` at once; a rate of 0 lets everything through.
+    """At most `rate_per_s` of each key, `burst` at once; a rate of 0 means no limit.
 
-    Of one event loop. `name` is part of the shared buckets' names and the metrics' label.
+    Belongs to one event loop. `name` is part of the shared buckets' names and the metrics' label.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class RateLimit:
         if not self._server.ready():
             return self._take_alone(key, own_rate_per_s)
         async with lease.asking:
-            # The one before in the queue may have brought what this one needs.
+            # The request before this one in the queue may have fetched enough tokens.
             if lease.spend():
                 return 0.0
             now = monotonic()
@@ -121,7 +121,7 @@ class RateLimit:
         granted, wait_s = await server.grant(f"{self.name}:{key}", rate, burst, lease.wanted(rate))
         now = monotonic()
         if granted < 1:
-            lease.free_at, lease.ask_at = now + wait_s, now + min(wait_s, LOOK_AGAIN_S)
+            lease.free_at, lease.ask_at = now + wait_s, now + min(wait_s, RECHECK_S)
             return wait_s
         lease.tokens, lease.spent, lease.until = granted - 1, 1, now + LEASE_S
         return 0.0
@@ -133,7 +133,7 @@ class RateLimit:
     def _lease(self, key: str) -> Lease:
         lease = self._leases.get(key)
         if lease is None:
-            # What goes with an evicted lease was paid for: the limit holds.
+            # The tokens of an evicted lease were already taken from the bucket: the limit holds.
             if len(self._leases) >= MAX_BUCKETS:
                 self._leases.popitem(last=False)
             lease = self._leases[key] = Lease()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """Made once by the app factory; handlers get it, nothing is global."""
+    """Created once by the app factory and passed to handlers; nothing is global."""
 
     settings: Settings
     database: Database

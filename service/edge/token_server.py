@@ -1,7 +1,7 @@
-"""Token buckets that all processes share: kept by the broker's database, counted on its clock.
+"""Token buckets that all processes share: stored in the broker's database, filled on its clock.
 
 One script refills a bucket and grants what it holds, so that two processes cannot take the same
-token. A bucket expires when it would be full: to forget it then loses nothing.
+token. A bucket expires when it would be full, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from shardwise.errors import ShardwiseError
 log = logging.getLogger(__name__)
 DEADLINE_S = 0.05
 PAUSE_S = 1.0
-"""After the server did not answer, so long passes before one request tries it again."""
+"""After the server did not answer, the time before one request tries it again."""
 STRIKES = 2
-"""Failures in a row until the server counts as away: one may be this process that was late."""
+"""Failures in a row until the server counts as away: one may be due to this process."""
 TURNS = 16
-"""Questions at once, and so connections."""
+"""Requests to the server at once, and so connections."""
 
 SCRIPT = """
 local clock = redis.call('TIME')
@@ -48,7 +48,7 @@ class Away(ShardwiseError):
 
 
 def client_url(redis_url: str) -> str:
-    """Returns the URL as the client library names its kinds."""
+    """Returns the URL with the scheme that the client library uses."""
     scheme, _, rest = redis_url.partition("://")
     if scheme == "unix":
         return redis_url
@@ -56,7 +56,7 @@ def client_url(redis_url: str) -> str:
 
 
 class TokenServer:
-    """Grants tokens of shared buckets; of one event loop.
+    """Grants tokens of shared buckets; belongs to one event loop.
 
     While it is away, only one request in `PAUSE_S` waits for it.
     """
@@ -72,7 +72,7 @@ class TokenServer:
 
     @property
     def reachable(self) -> bool:
-        """Whether it answered when it was asked last."""
+        """Whether it answered recently: fewer than `STRIKES` failures in a row."""
         return self._failures < STRIKES
 
     def ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""Watched rows (jobs, launches): one look at the database for all watchers of a process."""
+"""Watched rows (jobs, launches): one query of the database for all watchers of a process."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Row = TypeVar("Row", Job, Launch)
 
 
 class Watch(Generic[Row]):
-    """Looks every `every_s` seconds at all rows that somebody watches, while somebody does.
+    """Reads all watched rows every `every_s` seconds, while there are any.
 
-    `look` finds rows by their ids; `is_over` says that a row will not change any more.
+    `find` reads rows by their ids; `is_over` returns True if a row will not change any more.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Watch(Generic[Row]):
         database: Database,
         every_s: float,
         max_watchers: int,
-        look: Callable[[Session, list[str]], dict[str, Row]],
+        find: Callable[[Session, list[str]], dict[str, Row]],
         is_over: Callable[[Row], bool],
     ) -> None:
         self._database = database
-        self._find: Callable[[Session, list[str]], dict[str, Row]] = look
+        self._find: Callable[[Session, list[str]], dict[str, Row]] = find
         self._is_ended: Callable[[Row], bool] = is_over
         self._every_s = every_s
         self._most = max_watchers
@@ -50,7 +50,7 @@ class Watch(Generic[Row]):
         self._task: asyncio.Task[None] | None = None
 
     def require_room(self) -> None:
-        """A problem when as many streams are open as may be."""
+        """Raises `Problem` if the maximum number of streams is open."""
         if self._watched.total() >= self._most:
             raise Problem(
                 "too-many-watchers",
@@ -60,10 +60,10 @@ class Watch(Generic[Row]):
 
     @asynccontextmanager
     async def on(self, row: Row) -> AsyncIterator[Callable[[], Row | None]]:
-        """Watches a row; gives a function that says how it was last seen (None: deleted)."""
+        """Watches a row. Yields a function that returns its last state (None if deleted)."""
         self._watched[row.id] += 1
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._look())
+            self._task = asyncio.create_task(self._poll())
         try:
             yield lambda: self._seen.get(row.id, row)
         finally:
@@ -73,23 +73,23 @@ class Watch(Generic[Row]):
                 self._seen.pop(row.id, None)
 
     async def changed(self, timeout_s: float) -> None:
-        """Waits for the next look, at most so long."""
+        """Waits for the next reading of the rows, at most `timeout_s`."""
         async with self._changed:
             try:
                 await asyncio.wait_for(self._changed.wait(), timeout_s)
             except TimeoutError:
                 return
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while self._watched:
             unended = [i for i in self._watched if not self._is_over(i)]
             try:
                 for start in range(0, len(unended), SEVERAL):
                     some = unended[start : start + SEVERAL]
-                    found = await run_in_threadpool(self._read, some)
-                    self._seen.update({i: found.get(i) for i in some if i in self._watched})
+                    rows = await run_in_threadpool(self._read, some)
+                    self._seen.update({i: rows.get(i) for i in some if i in self._watched})
             except StoreUnavailable as error:
-                log.warning("watched rows cannot be looked at: %s", error)
+                log.warning("watched rows cannot be read: %s", error)
             async with self._changed:
                 self._changed.notify_all()
             await asyncio.sleep(self._every_s)

@@ -1,6 +1,6 @@
-"""Watched curves as metrics, apart from /metrics: they are a tenant's own and need its key.
+"""Watched curves as metrics, apart from /metrics: they belong to a tenant and need its key.
 
-    shardwise_watch_iteration_time_seconds{watch, gpus}     the shortest step on so many GPUs
+    shardwise_watch_iteration_time_seconds{watch, gpus}     the shortest step on this many GPUs
     shardwise_watch_samples_per_second{watch, gpus}
     shardwise_watch_peak_memory_bytes{watch, gpus}          on one GPU, replayed
     shardwise_watch_usd_per_million_samples{watch, gpus}    on demand, where the profile is offered
@@ -10,7 +10,7 @@
     shardwise_watch_bus_bandwidth_bytes_per_second{hardware, operation, group, size}
                                                             of a measured profile, as nccl-tests
 
-A count on which nothing fits has no series: there is no number that stands for it.
+A count on which nothing fits has no series: no number could represent it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ CURVES = (
     ("peak_memory_bytes", "peak_bytes", "Replayed peak memory of one GPU."),
 )
 SIZES_BYTES = tuple(2**power for power in (10, 14, 18, 20, 22, 24, 26, 28, 30))
-"""At which sizes bandwidths are given: those of a table that are nearest, each once."""
+"""Sizes at which bandwidths are given: the nearest ones of a table, each once."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A watch with what its series say."""
+    """A watch and the values of its labels."""
 
     name: str
     graph_name: str
@@ -109,9 +109,9 @@ class _Curves(Collector):
 
 
 def watch_families() -> dict[str, GaugeMetricFamily]:
-    """Returns the families by the names without the prefix, still empty."""
-    told: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("info", "A watched graph on a hardware.", ("watch", "graph", "hardware")),
+    """Returns the families, still empty, by name without the prefix."""
+    gauges: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+        ("info", "A watched graph on a hardware profile.", ("watch", "graph", "hardware")),
         ("fewest_gpus", "The smallest count that fits.", ("watch",)),
         ("knee_gpus", "The turning point of the curve.", ("watch",)),
         *((name, text, ("watch", "gpus")) for name, _, text in CURVES),
@@ -124,12 +124,12 @@ def watch_families() -> dict[str, GaugeMetricFamily]:
     )
     return {
         name: GaugeMetricFamily(f"shardwise_watch_{name}", text, labels=labels)
-        for name, text, labels in told
+        for name, text, labels in gauges
     }
 
 
 def usd_per_million_samples(hardware: Hardware, point: dict[str, Any]) -> float | None:
-    """Returns the price on a curve's point by the shipped offers.
+    """Returns the price at a curve's point by the shipped offers.
 
     None without offers or a batch size.
     """
@@ -145,7 +145,7 @@ def _offers() -> tuple[Offer, ...]:
 
 
 def knee_of(points: list[dict[str, Any]]) -> int | None:
-    """The GPU count at the turning point of iteration time over count; None without one.
+    """Returns the GPU count at the turning point of iteration time over count, or None.
 
     Counts that a smaller one beats are left out: the curve is then strictly descending.
     """

@@ -1,4 +1,4 @@
-"""How near predictions came, and profiles fitted anew from what was measured."""
+"""Accuracy of predictions, and profiles refitted from measurements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_LAUNCHES = 1000
 
 
 class RefitRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/hardware/{id}/refits`, whose body may be empty: then from all runs."""
+    """`POST /v1/hardware/{id}/refits`; with an empty body all runs are used."""
 
     launches: list[str] | None = None
 
@@ -58,7 +58,7 @@ def parse_refit(context: RequestContext) -> RefitRequest:
 
 
 def post_refit(context: RequestContext, hardware_id: str) -> Result:
-    """201 with the new version; 200 when the runs fit to what is stored already."""
+    """Returns 201 with the new version; 200 if the fit equals a stored profile."""
     ask: RefitRequest = context.parsed
     before = _profile(context, hardware_id)
     runs = measurements_for(context.session, context.tenant, before.id, ask.launches, MOST_RUNS)

@@ -1,7 +1,7 @@
 """The edge of agents' own calls: enrolment by token, then each agent by the key bound to it.
 
-Heartbeats and reports are many, and are no line of the audit each; enrolments and claims are. Of
-enrolments that are refused, the first of an hour for each token is.
+Heartbeats and reports are too many to be lines of the audit; enrolments and claims are lines. Of
+refused enrolments, the first of an hour for each token is one.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from shardwise.validation import convert
 
 ENROL_BYTES = 2**20
 UNKNOWN_BYTES = 2**16
-"""An enrolment's body whose token is in it alone, as agents of earlier releases send it."""
+"""Limit of an enrolment's body if only the body has the token, as earlier releases send it."""
 
 UNKNOWN_S = 10.0
-"""Such a body is all there within this time."""
+"""Time within which such a body must arrive completely."""
 
 CHALLENGE = {"WWW-Authenticate": "Bearer"}
 SLICE_S = 1.0
-"""A waiting call looks so often whether the service is to stop."""
+"""Interval at which a waiting call checks whether the service is to stop."""
 
 
 async def enrol_agent(request: Request) -> Response:
@@ -58,7 +58,7 @@ async def enrol_agent(request: Request) -> Response:
 
 
 async def _enrolment_body(request: Request, state: State, once: str | None) -> bytes:
-    """The body of whoever has shown a token; of others, whose token is in it, a small one."""
+    """Returns the body; a small one at most if the token is in it and not in a header."""
     token = _shown_token(request)
     if token is None:
         return await read_plain_body(request, UNKNOWN_BYTES, UNKNOWN_S)
@@ -68,7 +68,7 @@ async def _enrolment_body(request: Request, state: State, once: str | None) -> b
 
 
 def _shown_token(request: Request) -> str | None:
-    """Returns the token of `Authorization: Bearer TOKEN`; a key there is none."""
+    """Returns the token of `Authorization: Bearer TOKEN`; None for a key, which is not one."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     token = text.strip()
     return token if scheme.lower() == "bearer" and looks_like_token(token) else None
@@ -77,33 +77,33 @@ def _shown_token(request: Request) -> str | None:
 def _require_token(state: State, token: str, repeated: bool, request_id: str) -> None:
     """Refuses a token that cannot enrol before a byte of the body is read."""
     with state.database.read() as session:
-        found = refused_token(session, token, repeated=repeated)
-    if found is None:
+        refusal = refused_token(session, token, repeated=repeated)
+    if refusal is None:
         return
     with state.database.write() as session:
-        _record_refusal(session, found, request_id)
-    state.metrics.agents.enrolments_refused.labels(found.why).inc()
+        _record_refusal(session, refusal, request_id)
+    state.metrics.agents.enrolments_refused.labels(refusal.why).inc()
     raise _refused()
 
 
-def _record_refusal(session: Session, found: Unenrolled, request_id: str) -> None:
+def _record_refusal(session: Session, refusal: Unenrolled, request_id: str) -> None:
     record_refusal(
         session,
-        tenant=found.tenant,
+        tenant=refusal.tenant,
         request_id=request_id,
         action="agents.enrol",
-        target=f"{found.why} token {found.token_name!r}",
-        about=found.token_hash,
+        target=f"{refusal.why} token {refusal.token_name!r}",
+        about=refusal.token_hash,
     )
 
 
 def _enrol(state: State, body: bytes, once: str | None, request_id: str) -> Result:
-    """The answer; a problem when the token is refused, which the audit tells too."""
+    """Returns the answer. Raises `Problem` for a refused token, which is audited too."""
     ask = _enrolment(body, state.settings)
     if once is not None:
         once = hashlib.sha256(f"{once}\n".encode() + body).hexdigest()
     with state.database.write() as session:
-        found = enrol(
+        outcome = enrol(
             session,
             ask.token,
             once,
@@ -112,36 +112,36 @@ def _enrol(state: State, body: bytes, once: str | None, request_id: str) -> Resu
             lease_s=state.settings.agent_lease_s,
             max_agents=state.settings.max_agents,
         )
-        if isinstance(found, Unenrolled):
-            _record_refusal(session, found, request_id)
+        if isinstance(outcome, Unenrolled):
+            _record_refusal(session, outcome, request_id)
         else:
             record(
                 session,
-                tenant=found.tenant,
+                tenant=outcome.tenant,
                 key_id=None,
                 request_id=request_id,
                 action="agents.enrol",
-                target=f"/v1/agents/{found.agent_id}",
+                target=f"/v1/agents/{outcome.agent_id}",
                 status=201,
             )
-    if isinstance(found, Unenrolled):
-        state.metrics.agents.enrolments_refused.labels(found.why).inc()
+    if isinstance(outcome, Unenrolled):
+        state.metrics.agents.enrolments_refused.labels(outcome.why).inc()
         raise _refused()
     document = {
         "schema": "shardwise.enrolled/1",
-        "id": found.agent_id,
-        "key": found.key,
+        "id": outcome.agent_id,
+        "key": outcome.key,
         "lease_s": state.settings.agent_lease_s,
         "heartbeat_s": state.settings.agent_heartbeat_s,
     }
-    location = {"Location": f"/v1/agents/{found.agent_id}"}
+    location = {"Location": f"/v1/agents/{outcome.agent_id}"}
     result = Result(201, document, headers=location, after=[place])
     afterwards(state, result)
     return result
 
 
 def _enrolment(body: bytes, settings: Settings) -> EnrolRequest:
-    """Returns what is asked; without a token it is refused as with a wrong one."""
+    """Returns the request. A missing token is refused in the same way as a wrong one."""
     try:
         value = read_json(body, settings.max_json_depth)
     except Problem:
@@ -164,7 +164,7 @@ def _refused() -> Problem:
 async def from_agent(
     request: Request, agent_id: str, handler: Handler, parse: Callable[[RequestContext], Any]
 ) -> Response:
-    """Returns a call of an agent about itself: stored, but no line of the audit."""
+    """Performs an agent's call about itself: stored, but not a line of the audit."""
     principal = await _admit(request, agent_id)
     state = state_of(request)
     body = await read_body(request, state.settings, state.settings.max_report_bytes)
@@ -178,7 +178,7 @@ async def from_agent(
 
 
 async def assignment(request: Request, agent_id: str) -> Response:
-    """`GET …/assignments?wait_s=`: the agent's next assignment, waited for."""
+    """`GET …/assignments?wait_s=`: waits for the agent's next assignment."""
     principal = await _admit(request, agent_id)
     state = state_of(request)
     wait_s = _wait_s(request, state.settings.max_poll_s)
@@ -204,7 +204,7 @@ async def assignment(request: Request, agent_id: str) -> Response:
 
 
 async def _woken(woken: asyncio.Event, until: float, state: State) -> bool:
-    """Waits for the event; False when the time is up or the service stops."""
+    """Waits for the event. Returns False when the time is up or the service stops."""
     while not woken.is_set():
         left_s = until - monotonic()
         if left_s <= 0 or state.stopping.is_set():
@@ -236,9 +236,9 @@ def _commit(context: RequestContext, handler: Handler) -> Result:
 
 
 async def _admit(request: Request, agent_id: str) -> Principal:
-    """Returns the agent itself: a key that is bound to this id.
+    """Returns the principal of the agent's own key, which is bound to this id.
 
-    To every other key there is no such.
+    For every other key the agent is not found.
     """
     call = call_of(request)
     principal = await state_of(request).gate.admit(call.caller, "agent")

@@ -1,4 +1,4 @@
-"""Agents: tokens, lists, drains; and what an agent itself says: heartbeats, claims, reports."""
+"""Agents: tokens, lists, drains; and agents' own calls: heartbeats, claims, reports."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from shardwise.validation import convert
 
 
 def place(state: State) -> None:
-    """After a change: give free slots to launches that wait for them."""
+    """After a change: gives free slots to launches that wait for them."""
     state.gangs.place()
 
 
 def see_time(state: State) -> None:
-    """Before a look: see the leases that have run out, whether or not a worker sweeps."""
+    """Before a read: handles expired leases, whether or not a worker sweeps."""
     state.gangs.sweep_lazily()
 
 
@@ -70,7 +70,7 @@ def parse_token(context: RequestContext) -> TokenRequest:
 
 
 def post_token(context: RequestContext) -> Result:
-    """201 with a token that enrols so many agents; it is shown this once."""
+    """Returns 201 with a token that enrols `uses` agents; it is shown only once."""
     ask: TokenRequest = context.parsed
     token, expires_at = make_token(
         context.session, context.tenant, ask.name, ask.expires_s, context.idempotency_key, ask.uses
@@ -106,7 +106,7 @@ def get_agent(context: RequestContext, agent_id: str) -> Result:
 
 
 def remove_agent(context: RequestContext, agent_id: str) -> Result:
-    """204: its key is revoked and its jobs are lost."""
+    """Returns 204: the agent's key is revoked and its jobs are lost."""
     delete_agent(context.session, context.tenant, agent_id[:80], context.state.gangs.rules)
     return Result(204, after=[place])
 
@@ -117,7 +117,7 @@ def parse_drain(context: RequestContext) -> DrainRequest:
 
 
 def drain_agent(context: RequestContext, agent_id: str, drained: bool) -> Result:
-    """200 with the agent as it is now."""
+    """Returns 200 with the agent as it is now."""
     ask: DrainRequest = context.parsed
     rules = context.state.gangs.rules
     set_drained(context.session, context.tenant, agent_id[:80], drained, ask.reason, rules)
@@ -132,19 +132,19 @@ def parse_heartbeat(context: RequestContext) -> Heartbeat:
 
 
 def post_heartbeat(context: RequestContext) -> Result:
-    """200 with the jobs to stop; the agent's lease and its jobs' are renewed."""
+    """Returns 200 with the jobs to stop; renews the leases of the agent and its jobs."""
     agent_id = _own_id(context)
     beat: Heartbeat = context.parsed
-    found = heartbeat(context.session, agent_id, beat, context.state.gangs.rules)
-    if found is None:
+    outcome = heartbeat(context.session, agent_id, beat, context.state.gangs.rules)
+    if outcome is None:
         raise not_found("agent", agent_id)
-    stop, wanted = found
+    stop, wanted = outcome
     document = {
         "lease_s": context.settings.agent_lease_s,
         "stop": stop,
         "inventory_wanted": wanted,
     }
-    # New slots or a restart may let a launch start; else placing is the sweeper's.
+    # New slots or a restart may let a launch start; otherwise the sweeper places launches.
     return Result(document=document, after=[place] if beat.inventory is not None else [])
 
 
@@ -183,7 +183,10 @@ def parse_reports(context: RequestContext) -> list[Report | Unread]:
 
 
 def post_reports(context: RequestContext) -> Result:
-    """200: which were accepted, which refused and why. Each counts once, however often it comes."""
+    """Returns 200: which were accepted, and which refused and why.
+
+    A report counts once, however often it is sent.
+    """
     reports: list[Report | Unread] = context.parsed
     agent_id = _own_id(context)
     bounds = Bounds(context.settings.max_log_lines, context.settings.max_log_bytes)
@@ -218,6 +221,6 @@ def _count(state: State, reports: list[Report | Unread], taken: Taken) -> None:
 
 
 def _own_id(context: RequestContext) -> str:
-    """Returns the agent that calls: the edge has seen that its key is bound to it."""
+    """Returns the id of the calling agent; the edge has checked that its key is bound to it."""
     assert context.principal.agent_id is not None
     return context.principal.agent_id

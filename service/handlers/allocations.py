@@ -1,4 +1,4 @@
-"""Allocations: n GPUs shared among jobs, from curves that are given or known by their question."""
+"""Allocations: n GPUs shared among jobs, by curves in the request or computed for it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PENDING_SCHEMA = "shardwise.pending/1"
 MAX_JOBS = 1000
 MAX_POINTS = 4096
 MOST_LEARNT = 4
-"""Jobs whose rules on operators are checked at once; workers check those of the others."""
+"""Jobs whose rules on operators are checked here; workers check those of the others."""
 
 
 class PointRequest(msgspec.Struct):
-    """One count of a curve that the request brings; other members of a curve are passed over."""
+    """One count of a curve in the request; other members of a curve are ignored."""
 
     gpus: int
     feasible: bool = True
@@ -41,7 +41,7 @@ class PointRequest(msgspec.Struct):
 
 
 class CurveGiven(msgspec.Struct):
-    """A curve that the request brings: `shardwise.curve/1`, or its points alone."""
+    """A curve in the request: `shardwise.curve/1`, or its points alone."""
 
     points: list[PointRequest]
 
@@ -120,7 +120,7 @@ def _check_job(job: JobRequest, at: str) -> None:
 
 
 def gather(context: RequestContext, ask: AllocationRequest, *, keep: bool) -> Gathered:
-    """Returns the curve of every job; `missing` are the questions that are not answered yet."""
+    """Returns the curve of every job; `missing` lists the questions not answered yet."""
     gathered = Gathered([], [])
     for i, job in enumerate(ask.jobs):
         name = job.name or f"job {i + 1}"
@@ -170,7 +170,7 @@ def _in_job(error: BadInput, at: str) -> BadInput:
 
 
 def known_allocation(context: RequestContext) -> Result:
-    """200 with the allocation when every curve is known; else a status of 202 without a body."""
+    """Returns 200 with the allocation if every curve is known; else 202 without a body."""
     ask: AllocationRequest = context.parsed
     gathered = gather(context, ask, keep=False)
     if gathered.missing:
@@ -180,20 +180,20 @@ def known_allocation(context: RequestContext) -> Result:
 
 
 def start_allocation(context: RequestContext) -> Result:
-    """202: the curves that are missing are being computed; ask again."""
+    """Returns 202: the missing curves are being computed; ask again."""
     gathered = gather(context, context.parsed, keep=True)
     result = Result(202, headers={"Retry-After": RETRY_AFTER_S}, repeatable=True)
     waiting = {}
     for at, question in gathered.missing:
         try:
-            job, made = job_of(context, question)
+            job, created = job_of(context, question)
         except BadInput as error:
             raise _in_job(error, at) from None
         waiting[job.id] = job_item(job_document(job))
-        if made:
+        if created:
             result.ring.append(job.id)
     if not waiting:
-        raise Problem("unavailable", "the curves have just come: ask again",
+        raise Problem("unavailable", "the curves have just been computed: ask again",
                       headers={"Retry-After": "1"})  # fmt: skip
     result.document = {"schema": PENDING_SCHEMA, "waiting_for": list(waiting.values())}
     return result

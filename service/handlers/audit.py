@@ -1,4 +1,4 @@
-"""The audit over HTTP: a page of it, or its lines as JSON each on a line of its own."""
+"""The audit over HTTP: a page of it, or JSON lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`GET /v1/curves`: the call that schedulers make all the time, so its known answer is short.
+"""`GET /v1/curves`: schedulers call it all the time, so a known answer takes a short path.
 
-Memory first, by tenant and the query (service/edge/curve_key.py); then the store; only then a job.
+First memory, by tenant and query (service/edge/curve_key.py); then the store; only then a job.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from service.store.results import Stored
 
 PATH = "/v1/curves"
 CACHE_CONTROL = "private, no-cache"
-"""A cache may keep the answer if it asks with its ETag whether it still stands."""
+"""A cache may keep the answer if it revalidates it by its ETag."""
 
 AWAY_S = 600.0
-"""While the database says nothing, what was known is believed for so long."""
+"""While the database is away, known answers are served for at most this time."""
 
 
 class KnownCurves:
-    """Answers a known curve before routing, which costs as much again; else passes on.
+    """Answers a known curve before routing, which would double the cost; else passes on.
 
-    It knows nothing of its own: key, rate, cache and bytes are those of the route.
+    It has no state of its own: key, rate, cache and bytes are those of the route.
     """
 
     def __init__(self, app: ASGIApp, state: State) -> None:
@@ -98,7 +98,7 @@ def learn_of_query(context: RequestContext) -> None:
 
 
 def known(request: Request, stored: Stored) -> Response:
-    """304 when the client has it, else the bytes as they are stored."""
+    """Returns 304 if the client has the curve, else the stored bytes."""
     headers = {"ETag": stored.etag, "Cache-Control": CACHE_CONTROL, "Vary": "Authorization"}
     if matches(request.headers.get("if-none-match"), stored.etag):
         return Response(status_code=304, headers=headers)

@@ -48,7 +48,7 @@ def parse_upload(context: RequestContext) -> Upload:
 
 
 def post_graph(context: RequestContext) -> Result:
-    """201 for a graph that is new to the tenant, 200 for one that it has."""
+    """Returns 201 for a graph that is new to the tenant, 200 for one that it has."""
     new = keep_graph(context, context.parsed)
     row = owned_graph(context.session, context.tenant, context.parsed.id)
     where = f"/v1/graphs/{context.parsed.id}"
@@ -88,10 +88,10 @@ def resolve_graph(context: RequestContext, spec: str, *, keep: bool = True) -> s
 
 
 def learn_names(context: RequestContext, spec: str, options: Any) -> None:
-    """Sees to it that rules on operators can be checked when the question is stored.
+    """Prepares the check of rules on operators when the question is stored.
 
-    That takes the graph's names, which are read once in a process of their own: here, before
-    there is a transaction. An unknown graph is left to the handler.
+    The check needs the graph's names, which are read once in a separate process: here, before the
+    transaction begins. An unknown graph is left to the handler.
     """
     if not isinstance(options, dict) or not options.get("pins"):
         return
@@ -134,7 +134,7 @@ def get_graph_document(context: RequestContext, graph_id: str) -> Result:
 
 
 def remove_graph(context: RequestContext, graph_id: str) -> Result:
-    """204; the tenant's answers about it go too."""
+    """Returns 204; the tenant's answers about the graph are deleted too."""
     delete_graph(context.session, context.tenant, graph_id)
     context.state.answers.clear_tenant(context.tenant)
     return Result(204)
@@ -153,7 +153,7 @@ def graph_summary(row: OwnedGraph) -> dict[str, Any]:
 
 
 def paging(context: RequestContext) -> tuple[Place | None, int]:
-    """`cursor` and `limit` of a list's query."""
+    """Returns the place and the limit of a list, from `cursor` and `limit` of the query."""
     text = context.query.get("limit", str(DEFAULT_LIMIT))
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_LIMIT):
         raise BadInput(f"{text[:40]!r}", field="limit", expected=f"1 to {MAX_LIMIT}")

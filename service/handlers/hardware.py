@@ -44,7 +44,7 @@ def parse_hardware(context: RequestContext) -> Hardware:
 
 
 def post_hardware(context: RequestContext) -> Result:
-    """201 for a profile that is new to the tenant, 200 for one that it has."""
+    """Returns 201 for a profile that is new to the tenant, 200 for one that it has."""
     hardware: Hardware = context.parsed
     new = add_hardware(context.session, context.tenant, hardware, room=context.room)
     return Result(
@@ -83,7 +83,7 @@ def get_hardware(context: RequestContext, spec: str) -> Result:
 
 
 def remove_hardware(context: RequestContext, hardware_id: str) -> Result:
-    """204."""
+    """Returns 204; the profile is deleted."""
     delete_hardware(context.session, context.tenant, hardware_id)
     return Result(204)
 

@@ -1,4 +1,4 @@
-"""Questions and the jobs that answer them: asked, looked at, listed, cancelled."""
+"""Questions and the jobs that answer them: asked, read, listed, cancelled."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RETRY_AFTER_S = "1"
 _QUESTIONS = (FrontierRequest, CurveRequest, PlanRequest, QuoteRequest)
 _PRIORITY = re.compile(r"-?[0-9]{1,3}")
 FAILED_FOR_S = 60.0
-"""How long a failure answers those who only ask again; `POST` computes anew at once."""
+"""How long a failure answers repeated GETs; `POST` computes again at once."""
 
 
 def parse_request(shape: type[Any]) -> Callable[[RequestContext], Any]:
@@ -103,7 +103,7 @@ def ask_curve(context: RequestContext) -> Result:
 def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
     """Returns the question of `GET /v1/curves?graph=&hardware=&max_gpus=` and options by name.
 
-    In which form the answer is told is no part of it (service/edge/curve_forms.py).
+    The format of the answer is not part of it (service/edge/curve_forms.py).
     """
     values: dict[str, Any] = {}
     options: dict[str, list[str]] = {}
@@ -129,7 +129,7 @@ def curve_from_query(context: RequestContext, *, keep: bool) -> Question:
 
 
 def known_curve(context: RequestContext) -> Stored | None:
-    """The stored answer of a curve's query, if there is one; a problem if it just failed."""
+    """Returns the stored answer of a curve's query or None. Raises `Problem` if it just failed."""
     question = curve_from_query(context, keep=False)
     stored = result_of(context.session, context.tenant, question.content_id)
     if stored is None:
@@ -138,9 +138,9 @@ def known_curve(context: RequestContext) -> Stored | None:
 
 
 def require_no_failure(context: RequestContext, question: Question) -> None:
-    """A problem `failed` when the question failed just now.
+    """Raises a problem `failed` if the question failed just now.
 
-    Whoever asks again until there is an answer must not have it computed again and again.
+    A client that polls for an answer must not cause repeated computations.
     """
     job = failed_lately(context.session, context.tenant, question.content_id, FAILED_FOR_S)
     if job is not None:
@@ -153,21 +153,21 @@ def require_no_failure(context: RequestContext, question: Question) -> None:
 
 
 def start_curve(context: RequestContext) -> Result:
-    """Returns the curve of a query whose answer is not stored: its job, made if need be."""
+    """Returns the job of a curve's query whose answer is not stored, created if needed."""
     return job_answer(context, curve_from_query(context, keep=True))
 
 
 def job_answer(context: RequestContext, question: Question) -> Result:
-    """200 with the answer when it is known, else 202 with the job that computes it."""
-    job, made = job_of(context, question)
+    """Returns 200 with the answer if it is known, else 202 with the job that computes it."""
+    job, created = job_of(context, question)
     result = shown(context, job)
-    result.stores, result.recall = made, ("job", job.id)
+    result.stores, result.recall = created, ("job", job.id)
     if job.state == "done":
         context.state.metrics.answers.labels(job.kind, "store").inc()
         return result
     result.status = 202
     result.headers["Retry-After"] = RETRY_AFTER_S
-    if made:
+    if created:
         result.ring = [job.id]
         context.state.metrics.answers.labels(job.kind, "computed").inc()
     else:
@@ -176,7 +176,7 @@ def job_answer(context: RequestContext, question: Question) -> Result:
 
 
 def job_of(context: RequestContext, question: Question) -> tuple[Job, bool]:
-    """Returns the one job of a question, and whether it was made now."""
+    """Returns the one job of a question, and whether it was created now."""
     summary = owned_graph(context.session, context.tenant, question.graph_id).summary
     require_possible(context.state.digests, question, summary)
 
@@ -200,7 +200,7 @@ def job_of(context: RequestContext, question: Question) -> tuple[Job, bool]:
 
 
 def shown(context: RequestContext, job: Job) -> Result:
-    """Returns a job's document, with its result when it is done, else with where it stands."""
+    """Returns a job's document, with its result if it is done, else its place in the queue."""
     document = job_document(job, standing(context, [job])(job))
     headers = {"Location": document["location"]}
     if job.state == "done":
@@ -215,9 +215,9 @@ def shown(context: RequestContext, job: Job) -> Result:
 def standing(
     context: RequestContext, jobs: Sequence[Job]
 ) -> Callable[[Job], dict[str, Any] | None]:
-    """Returns what says where each of these jobs stands.
+    """Returns a function that gives each job's place in the queue.
 
-    The queue is looked at if one has not ended.
+    The queue is read if one of the jobs has not ended.
     """
     if all(has_ended(job) for job in jobs):
         return lambda job: None
@@ -228,17 +228,17 @@ def get_job(context: RequestContext, job_id: str, kind: str | None) -> Result:
     """Returns a job of this kind, by its id; a plan by its plan id too."""
     if kind == "plan" and job_id.startswith("sha256:"):
         content_id = content_of_answer(context.session, context.tenant, job_id)
-        found = job_for(context.session, context.tenant, content_id) if content_id else None
-        if found is None:
+        job = job_for(context.session, context.tenant, content_id) if content_id else None
+        if job is None:
             raise Problem("not-found", f"there is no plan {job_id[:80]}")
-        return shown(context, found)
+        return shown(context, job)
     return shown(context, find_job(context.session, context.tenant, job_id[:80], kind))
 
 
 def get_jobs(context: RequestContext, kind: str | None) -> Result:
     """Returns a page of the tenant's jobs.
 
-    `state`, `graph` and (where all kinds are) `kind` filter.
+    `state`, `graph` and (in the list of all kinds) `kind` filter.
     """
     place, limit = paging(context)
     state = context.query.get("state")
@@ -263,7 +263,7 @@ def get_jobs(context: RequestContext, kind: str | None) -> Result:
 
 
 def remove_job(context: RequestContext, job_id: str, kind: str | None) -> Result:
-    """Cancels: 200 with the job as it is now; a running one ends within a second or so."""
+    """Cancels a job. Returns 200 with the job as it is now; a running one ends in about 1 s."""
     job = find_job(context.session, context.tenant, job_id[:80], kind)
     cancel_job(context.session, job)
     return Result(200, job_document(job))

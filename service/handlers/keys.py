@@ -1,4 +1,4 @@
-"""Keys over HTTP: listed, made, rotated, revoked; and who the caller is."""
+"""Keys over HTTP: listed, created, rotated, revoked; and who the caller is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from service.base.durations import moment_of
 from service.base.json_body import read_object
 from service.base.problems import Problem, not_found
 from service.edge.context import RequestContext, Result
-from service.edge.grants import Grant, bounded, require_held, require_key
+from service.edge.grants import Grant, bounded, require_key, require_own_scopes
 from service.handlers.graphs import paging
 from service.handlers.tenant_access import tell_tenant, tenant_of, tenant_row
 from service.store.database import clock
@@ -41,7 +41,7 @@ MAX_OVERLAP_S = 30 * 86400.0
 
 
 class KeyRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/keys`. The expiry is in seconds from now or a date; without one there is none."""
+    """`POST /v1/keys`. The expiry is in seconds from now or a date; optional."""
 
     name: str = ""
     scopes: list[str] = msgspec.field(default_factory=lambda: ["read", "submit"])
@@ -51,7 +51,7 @@ class KeyRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RotateRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/keys/{id}/rotate`: for how long the old key is still good."""
+    """`POST /v1/keys/{id}/rotate`: how long the old key stays valid."""
 
     overlap_s: float = 3600.0
 
@@ -113,7 +113,7 @@ def get_key(context: RequestContext, key_id: str, tenant: str | None = None) -> 
 
 
 def post_key(context: RequestContext, tenant: str | None = None) -> Result:
-    """201 with a new key, which is shown this once."""
+    """Returns 201 with a new key, which is shown only once."""
     ask: KeyRequest = context.parsed
     name = tenant_row(context, tenant).id
     require_tenant(context.session, name)
@@ -134,7 +134,7 @@ def post_key(context: RequestContext, tenant: str | None = None) -> Result:
 
 
 def rotate_key(context: RequestContext, key_id: str, tenant: str | None = None) -> Result:
-    """201 with a key that takes the place of another; the old one is good for the overlap."""
+    """Returns 201 with a key that replaces another; the old one is valid for the overlap."""
     ask: RotateRequest = context.parsed
     old = _key(context, key_id, tenant)
     require_tenant(context.session, old.tenant_id)
@@ -165,11 +165,11 @@ def rotate_key(context: RequestContext, key_id: str, tenant: str | None = None) 
 
 
 def remove_key(context: RequestContext, key_id: str, tenant: str | None = None) -> Result:
-    """200 with the key as it is now: revoked."""
+    """Returns 200 with the key as it is now: revoked."""
     key = _key(context, key_id, tenant)
     require_key(context.principal)
     if not context.principal.may("operator"):
-        require_held(context.principal, tuple(key.scopes.split(",")))
+        require_own_scopes(context.principal, tuple(key.scopes.split(",")))
     if is_in_force(context.session, key):
         revoke_key(context.session, key.id)
         context.session.refresh(key)

@@ -1,4 +1,4 @@
-"""Launches: asked for, looked at, listed, stopped; their logs."""
+"""Launches: requested, read, listed, stopped; their logs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parse_launch(context: RequestContext) -> LaunchRequest:
 
 
 def post_launch(context: RequestContext) -> Result:
-    """201 with the launch; placing it comes when it stands."""
+    """Returns 201 with the launch; it is placed once it is committed."""
     ask: LaunchRequest = context.parsed
     plan = _plan(context, ask)
     if isinstance(ask.agents, list):
@@ -96,7 +96,7 @@ def _request(ask: LaunchRequest, gpus: int | None) -> dict[str, Any]:
 def _graph_id(
     context: RequestContext, ask: LaunchRequest, plan: dict[str, Any] | None
 ) -> str | None:
-    """Returns the graph that the agents get: the plan's, which `shardwise.run` needs."""
+    """Returns the id of the graph that the agents get; `shardwise.run` needs the plan's."""
     if ask.operators is not None:
         return resolve_graph(context, ask.operators)
     if plan is None:
@@ -152,9 +152,9 @@ def get_launch(context: RequestContext, launch_id: str) -> Result:
 
 
 def remove_launch(context: RequestContext, launch_id: str) -> Result:
-    """Stops: 200 with the launch as it is now; it has ended when its agents have said so.
+    """Stops a launch. Returns 200 with it as it is now; it ends when its agents report so.
 
-    With `forget=true` an ended one is deleted: 204.
+    With `forget=true` an ended one is deleted: returns 204.
     """
     forget = context.query.get("forget", "false")
     if forget not in ("true", "false"):
@@ -178,7 +178,7 @@ def _whole(context: RequestContext, launch: Launch) -> dict[str, Any]:
 
 
 def get_logs(context: RequestContext, launch_id: str) -> Result:
-    """Returns lines of the launch's output behind `after`, of one `rank` or of all."""
+    """Returns lines of the launch's output following `after`, of one `rank` or of all."""
     launch = find_launch(context.session, context.tenant, launch_id[:80])
     behind = _number(context, "after", 0, 10**15)
     rank = _number(context, "rank", -1, 10**6)

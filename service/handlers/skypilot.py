@@ -28,12 +28,12 @@ from shardwise.schedulers.counts import Count, Counts
 from shardwise.schedulers.skypilot import SOLD
 
 REFUSED = (404, 422)
-"""Statuses of what is wrong with the task itself; SkyPilot shows its user the text of a 400."""
+"""Statuses of errors in the task itself; SkyPilot shows its user the text of a 400."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A request, and what its task asks of Shardwise; None: nothing, it passes through."""
+    """A request, and what its task asks of Shardwise; None if nothing, it passes through."""
 
     request: UserRequest
     ask: Asked | None
@@ -49,41 +49,43 @@ def parse_policy(context: RequestContext) -> Policy:
 
 
 def known_policy(context: RequestContext) -> Result:
-    """200 with the mutated request; a status of 202 while the advice is not known."""
+    """Returns 200 with the mutated request; 202 while the advice is not known."""
     policy: Policy = context.parsed
     if policy.ask is None:
-        return _answer(policy.request, policy.request.task)
+        return _task_result(policy.request, policy.request.task)
     try:
         question = _question(context, policy.ask, keep=False)
         stored = result_of(context.session, context.tenant, question.content_id)
         if stored is None:
             require_no_failure(context, question)
             return Result(202)
-        return _answer(policy.request, _chosen(policy.ask, msgspec.json.decode(stored.content)))
+        return _task_result(
+            policy.request, _chosen(policy.ask, msgspec.json.decode(stored.content))
+        )
     except ShardwiseError as error:
         raise rejected(error) from None
 
 
 def start_policy(context: RequestContext) -> Result:
-    """202: the advice is being computed."""
+    """Returns 202: the advice is being computed."""
     policy: Policy = context.parsed
-    assert policy.ask is not None, "what asks nothing is answered at once"
+    assert policy.ask is not None, "a task that asks nothing is answered at once"
     try:
-        job, made = job_of(context, _question(context, policy.ask, keep=True))
+        job, created = job_of(context, _question(context, policy.ask, keep=True))
     except ShardwiseError as error:
         raise rejected(error) from None
-    return Result(202, ring=[job.id] if made else [])
+    return Result(202, ring=[job.id] if created else [])
 
 
 def late_policy(context: RequestContext) -> Result:
-    """Returns what is said when the advice takes longer than SkyPilot waits."""
+    """Raises `Problem`: the advice takes longer than SkyPilot waits."""
     raise Problem("rejected", "the advice is still being computed: launch again in a minute")
 
 
 def rejected(error: ShardwiseError) -> Problem:
     """Returns the problem that SkyPilot shows its user.
 
-    Others (a full queue, a defect) are their own.
+    Others (a full queue, a defect) are returned unchanged.
     """
     problem = problem_of(error)
     return Problem("rejected", problem.detail) if problem.status in REFUSED else problem
@@ -104,7 +106,10 @@ def _question(context: RequestContext, ask: Asked, *, keep: bool) -> Question:
 
 
 def _chosen(ask: Asked, document: dict[str, Any]) -> str:
-    """The task's YAML with the count that the answer names; NotFound when nothing fits."""
+    """Returns the task's YAML with the count that the answer names.
+
+    Raises `Problem` when nothing fits.
+    """
     if document["schema"] == INFEASIBLE_SCHEMA:
         raise Problem("rejected", document["reason"])
     if ask.hardware is not None:
@@ -116,8 +121,8 @@ def _chosen(ask: Asked, document: dict[str, Any]) -> str:
             count = Count(offer["gpus"], offer["instances"], offer["time_s"])
             return changed(ask, offer["gpu_kind"], count, spot=offer["spot"])
     first = next((row["reason"] for row in document["not_offered"]), "every offer is too late")
-    raise Problem("rejected", f"{document['graph_name']}: no offer will do: {first}")
+    raise Problem("rejected", f"{document['graph_name']}: no offer is suitable: {first}")
 
 
-def _answer(request: UserRequest, task: str) -> Result:
+def _task_result(request: UserRequest, task: str) -> Result:
     return Result(document=mutated(request, task))

@@ -1,4 +1,4 @@
-"""Which tenant an administrator's call is about: its own, or for an operator any."""
+"""Which tenant an administrator's call is about: its own, or any for an operator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.store.tenant_admin import find_tenant
 def tenant_of(context: RequestContext, tenant: str | None) -> str:
     """Returns the tenant that a call may administer; None names the caller's own.
 
-    Raises a problem `not-found` for another tenant, be it there or not, unless an operator asks.
+    Raises a problem `not-found` for another tenant, existing or not, unless an operator asks.
     """
     name = context.tenant if tenant is None else tenant[:80]
     if name != context.tenant and not context.principal.may("operator"):

@@ -1,7 +1,7 @@
 """`GET /v1/tenants/{tenant}/export`: a tenant's archive, sent while it is read.
 
-A process writes few of them at once, since each keeps a thread busy; the archive's line stands in
-the audit before its first byte is sent.
+A process writes few of them at once, since each keeps a thread busy; the archive's line is in the
+audit before its first byte is sent.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ async def export_tenant(state: State, call: Call, tenant: str) -> Response:
     if not state.exports.acquire(blocking=False):
         raise Problem(
             "rate-limited",
-            "as many archives as may be are being written",
+            "too many archives are being written",
             headers={"Retry-After": "30"},
         )
     return _Archive(state, name, at)
 
 
 class _Archive(StreamingResponse):
-    """The answer; its place is free again however its sending ends."""
+    """The response; its slot is released however sending ends."""
 
     def __init__(self, state: State, tenant: str, at: float) -> None:
         super().__init__(

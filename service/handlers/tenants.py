@@ -1,4 +1,4 @@
-"""Tenants: listed, made, looked at, limited, deleted. Their archives: tenant_archive.py."""
+"""Tenants: listed, created, read, limited, deleted. Their archives: tenant_archive.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TenantRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LimitsRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`PATCH /v1/tenants/{tenant}`: values by name; null takes the settings' value again."""
+    """`PATCH /v1/tenants/{tenant}`: values by name; null restores the settings' value."""
 
     limits: dict[str, float | None]
 
@@ -59,7 +59,7 @@ def get_tenant(context: RequestContext, tenant: str) -> Result:
 
 
 def post_tenant(context: RequestContext) -> Result:
-    """201 for a tenant that is new, 200 for one that is there; then its limits stay as they are."""
+    """Returns 201 for a new tenant, 200 for an existing one, whose limits stay as they are."""
     ask: TenantRequest = context.parsed
     known = context.session.get(Tenant, ask.id[:80]) is not None
     make_tenant(context.session, ask.id)
@@ -71,7 +71,7 @@ def post_tenant(context: RequestContext) -> Result:
 
 
 def patch_tenant(context: RequestContext, tenant: str) -> Result:
-    """200 with the tenant as it is now."""
+    """Returns 200 with the tenant as it is now."""
     ask: LimitsRequest = context.parsed
     row = tenant_row(context, tenant)
     require_tenant(context.session, row.id)
@@ -81,7 +81,7 @@ def patch_tenant(context: RequestContext, tenant: str) -> Result:
 
 
 def remove_tenant(context: RequestContext, tenant: str, confirmed: str | None) -> Result:
-    """202: its keys are revoked and its work is stopped; the sweeper removes what it has."""
+    """Returns 202: keys are revoked and work is stopped; the sweeper removes the data."""
     row = tenant_row(context, tenant)
     if row.id == LOCAL_TENANT:
         raise Problem("in-use", f"{row.id} is the tenant of services without keys: it stays")

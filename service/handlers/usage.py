@@ -1,4 +1,4 @@
-"""What a tenant has used of its quotas."""
+"""How much of its quotas a tenant has used."""
 
 from __future__ import annotations
 

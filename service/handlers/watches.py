@@ -1,7 +1,7 @@
-"""Watched curves: a tenant marks a graph on a hardware, and the curve becomes metrics.
+"""Watched curves: a tenant marks a graph on a hardware profile, and the curve becomes metrics.
 
-Names are the only label that a user chooses, and there are at most `max_watched` of them, so that
-what Prometheus keeps stays bounded.
+Names are the only label that a user chooses, and there are at most `max_watched` of them, so the
+number of series in Prometheus stays bounded.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def parse_watch(context: RequestContext) -> WatchRequest:
 
 
 def post_watch(context: RequestContext) -> Result:
-    """201 with the watch and the job of its curve; 200 when the tenant has just this one."""
+    """Returns 201 with the watch and the job of its curve; 200 if the watch exists already."""
     ask: WatchRequest = context.parsed
     hardware = find_hardware(context.session, context.tenant, ask.hardware)
     graph = resolve_graph(context, ask.graph)
     curve = CurveRequest(graph, ask.hardware, ask.max_gpus, ask.options)
     question = curve_question(curve, graph, hardware, limits_of(context))
     headers = {"Location": f"/v1/watches/{ask.name}"}
-    # Retention, which holds this lock too, sees the watch or comes before it.
+    # Retention, which takes this lock too, either sees the watch or runs before it.
     lock_tenant(context.session, context.tenant)
     new = add_watch(
         context.session,
@@ -96,14 +96,14 @@ def post_watch(context: RequestContext) -> Result:
         "max_watched"
     ):
         raise full("max_watched", used - 1, context.room.limit("max_watched"), 1)
-    job, made = job_of(context, question)
+    job, created = job_of(context, question)
     row = find_watch(context.session, context.tenant, ask.name)
     document = {**watch_document(row), "job": job_document(job)}
     return Result(
         201 if new else 200,
         document,
         headers=headers,
-        ring=[job.id] if made else [],
+        ring=[job.id] if created else [],
         repeatable=True,
     )
 
@@ -120,7 +120,7 @@ def get_watch(context: RequestContext, name: str) -> Result:
 
 
 def remove_watch(context: RequestContext, name: str) -> Result:
-    """204."""
+    """Returns 204; the watch is deleted."""
     delete_watch(context.session, context.tenant, name[:80])
     return Result(204)
 

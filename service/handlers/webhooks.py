@@ -1,4 +1,4 @@
-"""Webhooks: made with a secret that is shown once, listed, tested, deleted; their deliveries."""
+"""Webhooks: created with a secret shown only once, listed, tested, deleted; deliveries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from shardwise.validation import convert
 log = logging.getLogger(__name__)
 MAX_NAME = 200
 LOOKUP_S = 3.0
-"""How long a name may take to be looked up when a webhook is made."""
+"""How long the lookup of a host name may take when a webhook is created."""
 
 Event = Literal["job.ended", "launch.ended"]
 Kind = Literal["frontier", "curve", "plan", "quote", "run", "measure"]
@@ -59,7 +59,7 @@ _LOOKUPS = Lookups(most=32, most_each=2)
 
 
 class WebhookRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`POST /v1/webhooks`. Without `kinds` every kind is wanted, without `states` every end."""
+    """`POST /v1/webhooks`. Without `kinds` every kind matches, without `states` every end."""
 
     url: str
     events: list[Event]
@@ -80,7 +80,7 @@ class Asked:
 def parse_webhook(context: RequestContext) -> Asked:
     """Returns the request of the body, its URL checked, before any transaction begins.
 
-    Raises `BadInput` for a receiver that must not be reached, or that nobody can reach now.
+    Raises `BadInput` for a receiver that is forbidden or cannot be reached now.
     """
     value = read_object(context.body, context.settings.max_json_depth)
     ask: WebhookRequest = convert(value, WebhookRequest)
@@ -102,11 +102,11 @@ def _keys(context: RequestContext) -> Keyring:
     try:
         keys = keyring(context.settings, make=True)
     except BadInput as error:
-        # It names a file of this host: that is for the log, not for whoever asks.
+        # It names a file of this host: that is for the log, not for the client.
         log.error("%s", error)
         raise Problem("unavailable", "the key of webhooks cannot be read") from None
     if keys.newest() is None:
-        raise Problem("not-configured", "no webhooks here: SHARDWISE_WEBHOOK_KEY is not set")
+        raise Problem("not-configured", "no webhooks: SHARDWISE_WEBHOOK_KEY is not set")
     return keys
 
 
@@ -120,8 +120,8 @@ def _require_some_of(given: Sequence[str], known: tuple[str, ...], field: str) -
 
 def _require_reachable(context: RequestContext, url: ReceiverUrl) -> None:
     try:
-        found = _LOOKUPS.start(url.host, url.port, context.tenant)
-        permitted(url, found.result(LOOKUP_S), reach_of(context.settings))
+        lookup = _LOOKUPS.start(url.host, url.port, context.tenant)
+        permitted(url, lookup.result(LOOKUP_S), reach_of(context.settings))
     except LookupTimeout:
         raise BadInput("its name cannot be looked up in time", field="url") from None
     except (LookupFailed, NotReachable) as error:
@@ -129,7 +129,7 @@ def _require_reachable(context: RequestContext, url: ReceiverUrl) -> None:
 
 
 def post_webhook(context: RequestContext) -> Result:
-    """201 with the webhook and its secret, shown this once."""
+    """Returns 201 with the webhook and its secret, which is shown only once."""
     asked: Asked = context.parsed
     fingerprint = asked.keys.newest()
     assert fingerprint is not None, "parse_webhook refuses requests when there is no key"
@@ -158,7 +158,7 @@ REPLAYED = {"Idempotency-Replayed": "true"}
 
 
 def _once_hash(context: RequestContext) -> str | None:
-    """Returns what names this request among its repeats; its answer is a secret and not kept."""
+    """Returns the hash that identifies repeats; the answer is a secret and is not stored."""
     if context.idempotency_key is None:
         return None
     return hashlib.sha256(f"{context.idempotency_key}\n".encode() + context.body).hexdigest()
@@ -176,13 +176,13 @@ def get_webhook(context: RequestContext, webhook_id: str) -> Result:
 
 
 def remove_webhook(context: RequestContext, webhook_id: str) -> Result:
-    """204."""
+    """Returns 204; the webhook is deleted."""
     delete_webhook(context.session, context.tenant, webhook_id[:80])
     return Result(204)
 
 
 def post_test(context: RequestContext, webhook_id: str) -> Result:
-    """202 with the delivery of a test event."""
+    """Returns 202 with the delivery of a test event."""
     return Result(
         202, delivery_document(make_test_delivery(context.session, _find(context, webhook_id)))
     )

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class Service(FastAPI):
-    """FastAPI whose outermost layer is ours: outside even of what answers defects."""
+    """FastAPI with our outermost layer, outside even the handler of defects."""
 
     def build_middleware_stack(self) -> ASGIApp:
         """Returns the stack, wrapped once more."""
@@ -67,19 +67,19 @@ class Service(FastAPI):
         return Outermost(KnownCurves(super().build_middleware_stack(), state), state.metrics)
 
     def openapi(self) -> dict[str, Any]:
-        """Returns the document, made once."""
+        """Returns the document, built once."""
         if self.openapi_schema is None:
             self.openapi_schema = complete(super().openapi())
         return self.openapi_schema
 
 
 def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
-    """Yields the service as an ASGI application.
+    """Returns the service as an ASGI application.
 
-    The schema must be there (service/store/schema.py).
+    The database must have the schema (service/store/schema.py).
     """
     database = database or database_of_calls(settings)
-    # Probes wait for no call's connection, and not as long as calls do.
+    # Probes do not wait for the connections of calls, and not as long as calls do.
     probed = Database(database.url, 2, deadline_s=min(PROBE_S, settings.database_s))
     pools = Pools(settings)
     doorbell = Doorbell(settings)
@@ -133,7 +133,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        # Its spans would hold paths as they came; ours are in service/host/asgi.py.
+        # Its spans would contain raw paths; ours are in service/host/asgi.py.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.shardwise = state
@@ -163,7 +163,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
 
 
 def make_logins(settings: Settings, database: Database, pools: Pools) -> Logins | None:
-    """Returns what logins need, if there is a provider. Raises BadInput if it is set up wrong.
+    """Returns what logins need, if there is a provider. Raises BadInput if its setup is wrong.
 
     Its packages are imported here, so that a service without logins needs none of them.
     """
@@ -192,14 +192,14 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_defect(request: Request, error: Exception) -> Response:
-    # The server logs the traceback when starlette raises it again behind this answer.
+    # The server logs the traceback when starlette re-raises it after this answer.
     return problem_response(Problem("defect", "please report it with the request id"))
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     try:
-        # What no route takes costs as much as what one does, and asks for no key.
+        # A request without a route costs as much as one with a route, and needs no key.
         await request.app.state.shardwise.gate.admit_anyone(caller_of(request))
     except Problem as problem:
         return problem_response(problem)

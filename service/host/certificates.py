@@ -1,4 +1,4 @@
-"""The certificate that `serve` shows, read again when its files change."""
+"""The certificate that `serve` presents, reloaded when its files change."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from service.base.settings import Settings
 from shardwise.errors import BadInput
 
 log = logging.getLogger(__name__)
-LOOK_EVERY_S = 2.0
+CHECK_EVERY_S = 2.0
 
 
 class Certificates:
     """Holds the context for new connections; those that are open keep theirs."""
 
     def __init__(self, cert: str, key: str = "", client_ca: str = "") -> None:
-        """Reads the files. Raises `BadInput` that names file and field."""
+        """Reads the files. Raises `BadInput` with file and field."""
         self._cert, self._key, self._client_ca = cert, key, client_ca
-        self._stamp = self._look()
+        self._stamp = self._file_stamps()
         self.context = _context(cert, key, client_ca)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def watch(self) -> None:
-        """Looks for changed files until `stop`, in a thread: a file's disk may hang."""
+        """Checks for changed files until `stop`, in a thread because the disk may hang."""
         self._thread = threading.Thread(target=self._watch, name="certificates", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stops the checks."""
         self._stopping.set()
 
     def reload_if_changed(self) -> bool:
-        """Reads changed files; what cannot be used is logged, and the former stays in use.
+        """Reads changed files; logs those that cannot be used and keeps the previous context.
 
         Returns True if there is a new context.
         """
-        stamp = self._look()
+        stamp = self._file_stamps()
         if stamp == self._stamp:
             return False
         self._stamp = stamp
@@ -52,15 +52,15 @@ class Certificates:
         return True
 
     def _watch(self) -> None:
-        while not self._stopping.wait(LOOK_EVERY_S):
+        while not self._stopping.wait(CHECK_EVERY_S):
             self.reload_if_changed()
 
-    def _look(self) -> tuple[object, ...]:
+    def _file_stamps(self) -> tuple[object, ...]:
         return tuple(_stamp(path) for path in (self._cert, self._key, self._client_ca) if path)
 
 
 def certificates_of(settings: Settings) -> Certificates | None:
-    """Returns what the settings name; None where TLS is not asked for. Raises `BadInput`."""
+    """Returns the certificates of the settings; None without TLS. Raises `BadInput`."""
     if settings.tls_cert:
         return Certificates(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     for name in ("tls_key", "tls_client_ca"):
@@ -116,7 +116,7 @@ def _pem(path: str, field: str, mark: str) -> str:
         raise BadInput(reason, file=path, field=field, expected="a PEM file") from None
     if mark not in text:
         expected = "-----BEGIN " + mark
-        raise BadInput("not there", file=path, field=field, expected=f"a PEM file with {expected}")
+        raise BadInput("missing", file=path, field=field, expected=f"a PEM file with {expected}")
     return text
 
 

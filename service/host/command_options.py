@@ -18,9 +18,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def setting_option(name: str, **kwargs: Any) -> Callable[[Command], Command]:
-    """Returns the flag of one setting, with its text and the variable that says the same.
+    """Returns the flag of one setting, with its text and the equivalent variable.
 
-    The variable is not click's to read: the settings know files of values and refuse both at once.
+    click does not read the variable: the settings also read files of values, and refuse both.
     """
     text = next(item.metadata["text"] for item in fields(Settings) if item.name == name)
     flag = "--" + name.replace("_", "-")
@@ -28,7 +28,7 @@ def setting_option(name: str, **kwargs: Any) -> Callable[[Command], Command]:
 
 
 def settings_options(command: Command) -> Command:
-    """Flags that every app has; each other setting is a variable (docs/reference/settings.md)."""
+    """Adds the flags of every app; other settings are variables (docs/reference/settings.md)."""
     for option in (
         setting_option("log_level", type=click.Choice(("debug", "info", "warning", "error"))),
         setting_option("redis_url"),
@@ -47,9 +47,9 @@ def settings_from(config: str | None, **flags: Any) -> Settings:
 
 @contextmanager
 def opened(**flags: Any) -> Iterator[Database]:
-    """The database under these flags, with a schema on which this release works.
+    """Yields the database under these flags, with a schema on which this release works.
 
-    The embedded one is brought up to it.
+    The embedded database is migrated to it.
     """
     # The agent's and worker's commands take flags from here too, and start without these.
     from service.store.database import Database

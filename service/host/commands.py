@@ -63,7 +63,7 @@ def serve(may_migrate: bool, as_json: bool, **flags: Any) -> None:
 @settings_options
 @json_option
 def migrate(as_json: bool, **flags: Any) -> None:
-    """Bring the database's schema to this release's."""
+    """Migrate the database to the schema of this release."""
 
     settings = settings_from(**flags)
     set_up_logs(settings.log_level, settings.log_format)
@@ -82,7 +82,7 @@ def migrate(as_json: bool, **flags: Any) -> None:
 @settings_options
 @json_option
 def backup(file: str, as_json: bool, **flags: Any) -> None:
-    """Write all that is stored to FILE; the service may run on."""
+    """Write all that is stored to FILE; the service may keep running."""
     with opened(**flags) as database:
         counts = write_backup(database, Path(file))
     _counted("backup", counts, file, "in", as_json)
@@ -93,7 +93,7 @@ def backup(file: str, as_json: bool, **flags: Any) -> None:
 @settings_options
 @json_option
 def restore(file: str, as_json: bool, **flags: Any) -> None:
-    """Bring a backup into an empty database, of either kind; no service may use it yet."""
+    """Load a backup into an empty database, of either kind; no service may use it yet."""
     with opened(**flags) as database:
         counts = read_backup(database, Path(file))
     _counted("restored", counts, file, "from", as_json)
@@ -119,7 +119,7 @@ def keys() -> None:
 )  # fmt: skip
 @click.option("--name", default="", help="What it is for.")
 @click.option("--rate", type=click.FloatRange(min=0), help="Requests a second.")
-@click.option("--expires", help="When it ends: a duration (90d, 12h) or a date; never if not said.")
+@click.option("--expires", help="When it ends: a duration (90d, 12h) or a date; by default never.")
 @settings_options
 @json_option
 def create(
@@ -131,7 +131,7 @@ def create(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """A new key; it is shown this once."""
+    """Make a new key; it is shown only this once."""
 
     with opened(**flags) as database, database.write() as session:
         expires_at = None if expires is None else _moment(session, expires)
@@ -157,12 +157,12 @@ def create(
 @keys.command("rotate")
 @click.argument("key_id")
 @click.option(
-    "--overlap", default="1h", show_default=True, help="How long the old key is still good."
+    "--overlap", default="1h", show_default=True, help="How long the old key stays valid."
 )
 @settings_options
 @json_option
 def rotate(key_id: str, overlap: str, as_json: bool, **flags: Any) -> None:
-    """A new key in the place of one in force, with its name, scopes, rate and lifetime."""
+    """Replace a key in force by a new one with the same name, scopes, rate and lifetime."""
 
     overlap_s = seconds_of(overlap, "overlap")
     with opened(**flags) as database, database.write() as session:
@@ -207,7 +207,7 @@ def _moment(session: Session, text: str) -> float:
 
 @keys.command("enrol")
 @click.option("--tenant", default=LOCAL_TENANT, show_default=True, help="Whose agent it will be.")
-@click.option("--name", default="", help="What the agent is called, if it does not say.")
+@click.option("--name", default="", help="Name of the agent, if it does not give one.")
 @click.option(
     "--expires", "expires_s", type=float, default=3600.0, show_default=True, help="Seconds."
 )
@@ -215,7 +215,7 @@ def _moment(session: Session, text: str) -> float:
 @settings_options
 @json_option
 def enrol(tenant: str, name: str, expires_s: float, uses: int, as_json: bool, **flags: Any) -> None:
-    """A token with which an agent, or as many as --uses, may enrol; it is shown this once."""
+    """Make a token with which --uses agents (1) may enrol; it is shown only this once."""
 
     with opened(**flags) as database, database.write() as session:
         token, expires_at = make_token(session, tenant, name, expires_s, uses=uses)
@@ -240,13 +240,13 @@ def enrol(tenant: str, name: str, expires_s: float, uses: int, as_json: bool, **
 @settings_options
 @json_option
 def list_(as_json: bool, **flags: Any) -> None:
-    """All keys, without their secrets."""
+    """List all keys, without their secrets."""
 
     with opened(**flags) as database, database.read() as session:
-        found = list_keys(session)
+        rows = list_keys(session)
         at = clock(session)
     if as_json:
-        emit({"schema": "shardwise.keys/1", "keys": [key_document(key, at) for key in found]})
+        emit({"schema": "shardwise.keys/1", "keys": [key_document(key, at) for key in rows]})
         return
     table(
         "keys",
@@ -254,7 +254,7 @@ def list_(as_json: bool, **flags: Any) -> None:
         [
             (k.id, k.tenant_id, k.name, k.scopes, key_state(k, at), iso(k.created_at),
              iso(k.last_used_at) or "-", iso(k.expires_at) or "-")
-            for k in found
+            for k in rows
         ],
     )  # fmt: skip
 
@@ -264,7 +264,7 @@ def list_(as_json: bool, **flags: Any) -> None:
 @settings_options
 @json_option
 def revoke(key_id: str, as_json: bool, **flags: Any) -> None:
-    """Make a key worthless; a running service notices within seconds."""
+    """Revoke a key; a running service notices within seconds."""
 
     with opened(**flags) as database, database.write() as session:
         tenant = revoke_key(session, key_id)
@@ -291,7 +291,8 @@ def sign_out(subject: str, as_json: bool, **flags: Any) -> None:
     if as_json:
         emit({"schema": "shardwise.signed-out/1", "subject": subject, "sessions": ended})
     else:
-        note(f"ended {ended} session{'s' * (ended != 1)} of {subject}")
+        sessions = "session" if ended == 1 else "sessions"
+        note(f"ended {ended} {sessions} of {subject}")
 
 
 keys.add_command(limit_command)

@@ -1,6 +1,6 @@
-"""The connections that are open in this process: counted in all and for each address.
+"""The connections that are open in this process, counted in total and for each address.
 
-Where there are too many, one that waits for a request makes room, the longest waiting first: one
+When there are too many, one that waits for a request makes room, the longest waiting first: one
 whose client is done with it, or that never sent a request. One that is being answered never does.
 """
 
@@ -25,7 +25,7 @@ class Connections:
     """Gives places to connections, at most `most` and for each address at most `most_each`."""
 
     def __init__(self, most: int, most_each: int, uncounted: str = "") -> None:
-        """`uncounted`: addresses and networks, with commas, for which `most` alone holds."""
+        """`uncounted`: addresses and networks, with commas, that only `most` bounds."""
         self._most = most
         self._most_each = most_each
         self._uncounted = trusted_networks(uncounted)
@@ -38,7 +38,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, address: str, evict: Callable[[], None]) -> Slot | None:
-        """Returns a place, in which a request is waited for; None when there is none."""
+        """Returns a place that waits for a request; None if there is none."""
         who = self._who(address)
         of_address = 0 if who is None else self._each.get(who, 0)
         if of_address >= self._most_each and not self._make_room(self._waiting_of.get(who or "")):
@@ -53,14 +53,14 @@ class Connections:
         return slot
 
     def waits(self, slot: Slot) -> None:
-        """The connection waits for a request from now on."""
+        """Notes that the connection waits for a request."""
         if slot in self._open:
             self._waiting[slot] = None
             if slot.who is not None:
                 self._waiting_of.setdefault(slot.who, {})[slot] = None
 
     def works(self, slot: Slot) -> None:
-        """The connection has a request that is to be answered."""
+        """Notes that the connection has a request to answer."""
         self._waiting.pop(slot, None)
         if slot.who is not None:
             of_address = self._waiting_of.get(slot.who, {})
@@ -90,8 +90,8 @@ class Connections:
         return True
 
     def _who(self, address: str) -> str | None:
-        """Returns what an address is counted by; None for one that is not counted."""
-        found = plain_address(address)
-        if found is not None and any(found in network for network in self._uncounted):
+        """Returns the key by which an address is counted; None if it is not counted."""
+        plain = plain_address(address)
+        if plain is not None and any(plain in network for network in self._uncounted):
             return None
         return counted_address(address)

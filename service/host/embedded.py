@@ -1,4 +1,4 @@
-"""The embedded mode: one command brings broker and worker, and takes them along when it ends."""
+"""The embedded mode: one command starts broker and worker, and ends them when it ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONGEST_LINE = 4096
 
 
 class Lock:
-    """The data directory is one service's at a time; the lock goes with the process."""
+    """Reserves the data directory for one service; the lock ends with the process."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -65,7 +65,7 @@ def _whose(folder: Path) -> str:
 
 
 class Part(threading.Thread):
-    """A program that is kept running: started again when it ends, with growing pauses.
+    """A program that is kept running: restarted when it ends, with growing pauses.
 
     The thread lives as long as the program may, because the kernel binds the program to it.
     """
@@ -87,7 +87,7 @@ class Part(threading.Thread):
         self.failed: str | None = None
 
     def run(self) -> None:
-        """Until stopped."""
+        """Runs the program until stopped."""
         pause_s = 0.25
         while not self._stopping.is_set():
             started = monotonic()
@@ -120,7 +120,7 @@ class Part(threading.Thread):
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def stop(self, within_s: float) -> None:
-        """Asks it to end, and ends it after a while."""
+        """Asks the program to end, and kills it after `within_s`."""
         self._stopping.set()
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
@@ -132,7 +132,7 @@ class Part(threading.Thread):
 
 
 def _relay(line: str) -> None:
-    """A line of the broker as one of our log; advice about the host's memory is for debugging."""
+    """Logs a line of the broker; advice about the host's memory is logged at debug level."""
     _, mark, text = line.partition(" # ")
     advice = "overcommit_memory" in line
     log.log(logging.DEBUG if advice else logging.WARNING, "broker: %s", text if mark else line)
@@ -153,7 +153,7 @@ class Embedded:
         """Starts both. Jobs that were running when the last service ended are queued again."""
         self._socket.unlink(missing_ok=True)
         if not self.settings.database_url:
-            # The folder is locked, so nobody can be computing them; elsewhere leases decide.
+            # The folder is locked, so no worker can be computing them; elsewhere leases decide.
             with database.write() as session:
                 freed = leases.free_all(session)
             if freed:
@@ -179,7 +179,7 @@ class Embedded:
             return False
 
     def stop(self) -> None:
-        """Worker first: it gives back what it has not finished."""
+        """Stops both, the worker first: it gives back unfinished jobs."""
         self._worker.stop(self.settings.stop_grace_s + 10.0)
         self._broker.stop(5.0)
         self._socket.unlink(missing_ok=True)

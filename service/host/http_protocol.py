@@ -1,16 +1,16 @@
-"""HTTP/1.1 within bounds, before anybody is asked for a key: uvicorn's protocol with limits.
+"""HTTP/1.1 within bounds, before any key is checked: uvicorn's protocol with limits.
 
 A connection is in one of these states, and in each a timer runs or the application works:
 
-    head      a request is waited for, or its line and headers are arriving (`head_s`, and uvicorn's
-              keep-alive where nothing of the next request has come)
-    body      the head is there, the body is arriving (`body_silence_s` between two pieces)
-    answer    the request is there, the application works; what comes behind it is not read
+    head      waits for a request, or for the rest of its line and headers (`head_s`, and uvicorn's
+              keep-alive if nothing of the next request has come)
+    body      the head is complete, the body is arriving (`body_silence_s` between two pieces)
+    answer    the request is complete, the application works; what comes after it is not read
     linger    it is answered, and the rest of its body is thrown away for a moment: closing at once
               could take the answer away from a client that still sends
 
-What the parser is given is cut so that it never holds more than `max_head_bytes` of a head, of
-trailers or of chunk extensions, and never sees a request behind one that is not answered.
+The parser's input is cut so that it never holds more than `max_head_bytes` of a head, of
+trailers or of chunk extensions, and never sees a request after one that is not answered.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_HEADERS = 200
 """Fields of one request. A field of four bytes costs fifty times as much once it is read."""
 
 MAX_PIPELINED = 16
-"""Requests behind one that is being answered, of those that share a piece with its end."""
+"""Requests after one that is being answered, in the piece that has its end."""
 
 LINGER_S = 2.0
 LINGER_BYTES = 4 * 2**20
@@ -61,16 +61,16 @@ class Bounds:
 class Flow(FlowControl):
     """Flow control that reads nothing while a request is held back."""
 
-    held = False
+    held_back = False
 
     def resume_reading(self) -> None:
-        """As uvicorn's, unless something is held."""
-        if not self.held:
+        """Resumes as uvicorn does, unless a request is held back."""
+        if not self.held_back:
             super().resume_reading()
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. Behind a TLS handshake it has its place, `slot`, before it begins."""
+    """One connection. After a TLS handshake it has its place, `slot`, before it begins."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self.headers = []
         self._in_body = False
         self._unread = 0
-        """Bytes since the parser last had something to tell."""
-        self._held = b""
-        """What came behind a request that is not answered, from `_held_at` on."""
-        self._held_at = 0
+        """Bytes since the parser's last event."""
+        self._backlog = b""
+        """Data after a request that is not answered, from `_backlog_at` on."""
+        self._backlog_at = 0
         self._deaf = False
-        """Whether what comes is thrown away."""
+        """Whether incoming data is thrown away."""
         self._linger_left = LINGER_BYTES
         self._heard = 0.0
         self._timer: TimerHandle | None = None
@@ -102,17 +102,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unsent = 0
         self._client_name: str | None = None
         self._running: RequestResponseCycle | None = None
-        """The request that is answered: uvicorn's `cycle` is the newest of a pipeline."""
+        """The request being answered: uvicorn's `cycle` is the newest of a pipeline."""
 
     @property
     def begun(self) -> bool:
         """Whether there is, or was, a connection."""
         return self.transport is not None
 
-    # What the transport tells.
+    # Events of the transport.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Takes a place, or answers 503 where there is none."""
+        """Takes a place, or answers 503 if there is none."""
         super().connection_made(transport)
         self.flow: Flow = Flow(transport)
         if self.scheme == "https":
@@ -128,7 +128,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Frees the place and what was kept."""
+        """Frees the place and the stored data."""
         self._clear_timer()
         self._unset_keepalive_if_required()
         if self._send_timer is not None:
@@ -136,7 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._send_timer = None
         if self.slot is not None:
             self._places.leave(self.slot)
-        self._held = b""
+        self._backlog = b""
         self._deaf = True
         self._disconnect()
         super().connection_lost(exc)
@@ -152,18 +152,18 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
         if self._deaf:
             return
-        if self._held:
-            self._held, self._held_at = self._held[self._held_at :] + data, 0
+        if self._backlog:
+            self._backlog, self._backlog_at = self._backlog[self._backlog_at :] + data, 0
             return
         self._feed(data)
 
     def pause_writing(self) -> None:
-        """Watches that a client which is slow to read does read."""
+        """Watches whether a slow client keeps reading."""
         super().pause_writing()
         self._watch_sending()
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Stops the watch: the client has read."""
         super().resume_writing()
         if self._send_timer is not None and not self.transport.is_closing():
             self._send_timer.cancel()
@@ -191,20 +191,20 @@ class BoundedProtocol(HttpToolsProtocol):
         self._watch()
 
     def _piece_end(self, data: bytes, at: int) -> int:
-        """Behind the head if its end is there; never more than what is left of the bound."""
+        """Returns the end of the head if it is there, within the rest of the bound."""
         most = at + self._bounds.max_head_bytes - self._unread
         if not self._in_body:
-            found = data.find(_END, at, most)
-            if found >= 0:
-                return found + len(_END)
+            head_end = data.find(_END, at, most)
+            if head_end >= 0:
+                return head_end + len(_END)
         return min(most, len(data))
 
     def _parse(self, piece: bytes | memoryview) -> None:
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # No other protocol is spoken here, and where this request ends is not known: it is
-            # answered, and nothing behind it is read.
+            # No other protocol is supported, and the end of this request is not known: it is
+            # answered, and nothing after it is read.
             if not self._deaf:
                 self.cycle.keep_alive = False
                 self._deaf = True
@@ -213,40 +213,40 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse(Problem("bad-request", "this is not an HTTP/1.1 request"), "malformed")
 
     def _hold(self, data: bytes, at: int) -> None:
-        """Keeps what came behind a request until that is answered, and reads no more."""
-        self._held, self._held_at = data, at
-        self.flow.held = True
+        """Keeps data after a request until that is answered, and pauses reading."""
+        self._backlog, self._backlog_at = data, at
+        self.flow.held_back = True
         self.flow.pause_reading()
 
     def _release(self) -> None:
-        if self._held:
-            data, self._held = self._held, b""
+        if self._backlog:
+            data, self._backlog = self._backlog, b""
             self._unset_keepalive_if_required()
-            self.flow.held = False
+            self.flow.held_back = False
             self.flow.resume_reading()
-            self._feed(data, self._held_at)
+            self._feed(data, self._backlog_at)
 
-    # What the parser tells.
+    # Events of the parser.
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Begins a request."""
         if not self._deaf:
             super().on_message_begin()
             if self.scheme == "https":
                 self.scope["extensions"] = {"tls": {"client_cert_name": self._client_name}}
 
     def on_url(self, url: bytes) -> None:
-        """A part of the URL."""
+        """Takes a part of the URL."""
         if not self._deaf:
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; trailers behind a body are not wanted."""
+        """Takes a header; ignores trailers after a body."""
         if not (self._deaf or self._in_body or len(self.headers) > MAX_HEADERS):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The application gets the request."""
+        """Gives the request to the application."""
         if self._deaf:
             return
         self._clear_timer()
@@ -262,13 +262,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        """Takes a piece of the body."""
         if not self._deaf:
             self._unread = 0
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is there in full."""
+        """Ends the request, which is complete."""
         if self._deaf:
             return
         self._clear_timer()
@@ -282,7 +282,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deaf = True
 
     def on_response_complete(self) -> None:
-        """The answer is given to the transport."""
+        """Goes on after the answer was given to the transport."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._clear_timer()
@@ -301,14 +301,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _disconnect(self) -> None:
-        """Tells the application that nobody waits for its answer."""
+        """Tells the application that the client no longer waits for its answer."""
         self.pipeline.clear()
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
 
     def _rest(self) -> None:
-        """Between two requests, where the answer was out before the body was in."""
+        """Waits for the next request if the answer was sent before the body was read."""
         self._linger_left = LINGER_BYTES
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(
@@ -320,7 +320,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # Time.
 
     def _watch(self) -> None:
-        """Starts the timer of a head or a body that is not all there."""
+        """Starts the timer of a head or a body that is incomplete."""
         if self._timer is not None or self._deaf or (self._active and not self._in_body):
             return
         if self._in_body:
@@ -343,7 +343,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._close()
 
     def _look_for_silence(self) -> None:
-        """Ends a body of which nothing has come for too long, though it is waited for."""
+        """Refuses a body of which nothing has come for too long while it was awaited."""
         self._timer = None
         most_s = self._bounds.body_silence_s
         not_asked = self.flow.read_paused or self.cycle.waiting_for_100_continue
@@ -355,15 +355,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(Problem("timeout", detail), "time")
 
     def _linger(self) -> None:
-        """Throws away what comes for a moment, then closes."""
+        """Throws away incoming data for a moment, then closes."""
         self._clear_timer()
         self._linger_left = LINGER_BYTES
-        self.flow.held = False
+        self.flow.held_back = False
         self.flow.resume_reading()
         self._timer = self.loop.call_later(LINGER_S, self._close)
 
     def timeout_keep_alive_handler(self) -> None:
-        """No further request has come; what is left of the last answer is still sent."""
+        """Closes without a further request; the rest of the last answer is still sent."""
         self._deaf = True
         if not self.transport.is_closing():
             self.transport.close()
@@ -385,12 +385,12 @@ class BoundedProtocol(HttpToolsProtocol):
     # Ends.
 
     def send_400_response(self, msg: str) -> None:
-        """A problem document where uvicorn would send text."""
+        """Sends a problem document where uvicorn would send text."""
         self._refuse(Problem("bad-request", msg), "malformed")
 
     def _refuse_head(self) -> None:
         most = self._bounds.max_head_bytes
-        # What is long is the address or the headers: whichever has the larger part of the bound.
+        # The cause is the address or the headers, whichever takes the larger part of the bound.
         if not self._in_body and 2 * len(self.url or b"") > most:
             problem = Problem("uri-too-long", f"at most {most} bytes are read of line and headers")
         else:
@@ -403,7 +403,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._deaf = True
-        self._held = b""
+        self._backlog = b""
         self._on_refusal(reason)
         log.debug("refused", extra={"reason": reason, "status": problem.status})
         begun = bool(self.pipeline)
@@ -419,7 +419,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._linger()
 
     def _turn_away(self) -> None:
-        """Answers 503 and closes at once: what has no place must not stay."""
+        """Answers 503 and closes at once: a connection without a place must not stay."""
         self._deaf = True
         self._on_refusal("connections")
         problem = Problem("unavailable", "too many connections", headers={"Retry-After": "1"})
@@ -427,7 +427,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close()
 
     def _close(self) -> None:
-        """Closes when what was written is sent; soon at any rate."""
+        """Closes when all data is sent, or after `LINGER_S` at the latest."""
         self._deaf = True
         self._clear_timer()
         if not self.transport.is_closing():
@@ -442,7 +442,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _client_name(transport: asyncio.Transport) -> str | None:
-    """Returns the subject of the client's certificate, if it showed one that was verified."""
+    """Returns the subject of the client's certificate, if it presented a verified one."""
     shown = transport.get_extra_info("ssl_object").getpeercert()
     if not shown:
         return None
@@ -450,7 +450,7 @@ def _client_name(transport: asyncio.Transport) -> str | None:
 
 
 def _sent(problem: Problem, default_headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Returns a problem as the bytes of an answer."""
+    """Returns a problem as the bytes of a response."""
     request_id = secrets.token_hex(16)
     body = encode(problem.document(request_id))
     headers = [

@@ -21,7 +21,7 @@ from shardwise.sizes import parse_amount
 @settings_options
 @json_option
 def limit_command(tenant: str, limit: str, value: str | None, as_json: bool, **flags: Any) -> None:
-    """Give a tenant its own value of a limit; without VALUE, the settings' again."""
+    """Give a tenant its own value of a limit; without VALUE, the settings apply again."""
     number = None if value is None else parse_amount(value, "value")
     with opened(**flags) as database, database.write() as session:
         set_limit(session, tenant, limit, number)

@@ -7,7 +7,7 @@ import resource
 
 log = logging.getLogger(__name__)
 RESERVED = 256
-"""Files that are not connections: database, broker, event streams' ends, logs."""
+"""Open files besides connections: database, broker, ends of event streams, logs."""
 
 
 def raise_open_files(connections: int) -> int:

@@ -1,4 +1,4 @@
-"""What a new connection speaks: HTTP within the settings' bounds, behind TLS where asked for."""
+"""The protocol of a new connection: HTTP within the settings' bounds, over TLS if configured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.host.tls_protocol import TlsProtocol
 def protocol_of(
     settings: Settings, metrics: Metrics, certificates: Certificates | None
 ) -> Callable[..., asyncio.BaseProtocol]:
-    """Returns what makes the protocol of a connection from uvicorn's arguments."""
+    """Returns a factory of connections' protocols that takes uvicorn's arguments."""
     most = raise_open_files(settings.max_connections)
     # Behind a proxy all clients have its address.
     proxies = settings.trusted_proxies

@@ -1,4 +1,4 @@
-"""`serve`: binds, prepares the database, brings what is missing, runs until told to stop."""
+"""`serve`: binds, prepares the database, starts missing parts, runs until asked to stop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 DRAIN_S = 5
 
 SWITCH_S = 0.001
-"""A thread that computes lets the event loop have the interpreter after so long (Python: 5 ms)."""
+"""Seconds after which a computing thread yields to the event loop (Python's default: 5 ms)."""
 
 
 class Server(uvicorn.Server):
@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
         self._on_stop = on_stop
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, after the streams were told."""
+        """Shuts down as uvicorn does, after asking event streams to end."""
         self._on_stop()
         await super().shutdown(sockets)
 
@@ -56,11 +56,11 @@ def serve(settings: Settings, *, may_migrate: bool, announce: Callable[[str], No
     """Serves until SIGTERM or SIGINT.
 
     `announce` gets the URL once requests are answered. Raises `BadInput` for a port that is taken,
-    a schema that is unknown, an address that needs keys where there are none.
+    an unknown schema, or an address that needs keys if there are none.
     """
     set_up_logs(settings.log_level, settings.log_format)
     set_up_traces()
-    # The server takes these over while it runs and raises them again when it has drained.
+    # The server handles these while it runs and raises them again once it has drained.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     lock = None if settings.database_url and settings.redis_url else Lock(settings.folder)
@@ -70,7 +70,7 @@ def serve(settings: Settings, *, may_migrate: bool, announce: Callable[[str], No
     database = database_of_calls(settings)
     try:
         if may_migrate or not settings.database_url:
-            # A migration may take as long as it needs: on connections of its own.
+            # A migration may take as long as it needs, on connections of its own.
             with closing(Database(settings.database)) as patient:
                 migrate(patient)
         require_schema(database)
@@ -101,8 +101,8 @@ def run(
     """Runs the HTTP server on a bound socket."""
     sys.setswitchinterval(SWITCH_S)
     app = create_app(settings, database)
-    # What lives for ever is not looked through again and again: a full collection stops every
-    # thread, for 150 ms with all that is imported.
+    # Long-lived objects are not scanned each time: a full collection stops every thread, for
+    # 150 ms with all imports.
     gc.collect()
     gc.freeze()
     state = app.state.shardwise
@@ -133,24 +133,24 @@ def run(
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Leave through every `finally`; once is enough, what follows takes a bounded time."""
+    """Exits through every `finally`; ignores further signals, since that takes a bounded time."""
     for other in (signal.SIGTERM, signal.SIGINT):
         signal.signal(other, signal.SIG_IGN)
     raise SystemExit(0)
 
 
 def _write_info(settings: Settings, url: str) -> Path:
-    """Returns where clients on this host find the service."""
+    """Writes where clients on this host reach the service. Returns the file's path."""
     path = settings.folder / INFO_FILE
     path.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n")
     return path
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Returns a listening socket; `BadInput` when the port is taken or the address is not ours."""
+    """Returns a listening socket. Raises `BadInput` if port or address cannot be used."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = rows[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
@@ -168,14 +168,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket, *, secure: bool = False) -> str:
-    """Returns the URL of a bound socket, with https where it speaks TLS."""
+    """Returns the URL of a bound socket, with https if it speaks TLS."""
     host, port = listening.getsockname()[:2]
     scheme = "https" if secure else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def require_keys(settings: Settings, database: Database) -> None:
-    """BadInput when others than this host could ask without a key."""
+    """Raises BadInput if hosts other than this one could call without a key."""
     if settings.oidc_issuer or (settings.loopback and settings.auth == "auto"):
         return
     with database.read() as session:

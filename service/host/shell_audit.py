@@ -1,4 +1,4 @@
-"""The audit's lines of what commands change: the same actions as over HTTP, by the shell."""
+"""Audit lines for changes by commands: the same actions as over HTTP, by the shell."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_USER = 64
 def record_by_shell(
     session: Session, tenant: str, action: str, target: str, status: int = 200
 ) -> None:
-    """One line of a tenant's audit: what a command did, in the transaction that does it.
+    """Adds a line for a command to a tenant's audit, in the transaction of its change.
 
-    Whoever has the database's address has no key, and no request was made.
+    There is no key and no request: the command uses the database directly.
     """
     record(
         session,
@@ -34,10 +34,10 @@ def record_by_shell(
 
 
 def shell_actor() -> str:
-    """Returns `shell:USER`: the process's user, by its number where that has no name.
+    """Returns `shell:USER`: the process's user by name, or by number if it has no name.
 
-    Not by the environment, which says what somebody wants it to. No login is called so: those
-    begin with `oidc:`.
+    The environment is not asked, since anyone can set it. No login has such a name: those begin
+    with `oidc:`.
     """
     try:
         user = pwd.getpwuid(os.getuid()).pw_name

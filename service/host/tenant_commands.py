@@ -39,18 +39,18 @@ def tenants() -> None:
 @settings_options
 @json_option
 def list_(as_json: bool, **flags: Any) -> None:
-    """All tenants, with what they use."""
+    """List all tenants, with what they use."""
     with opened(**flags) as database, database.read() as session:
         rows = session.scalars(select(Tenant).order_by(Tenant.created_at, Tenant.id)).all()
-        found = [{**tenant_document(row), "usage": usage_of(session, row.id)} for row in rows]
+        documents = [{**tenant_document(row), "usage": usage_of(session, row.id)} for row in rows]
     if as_json:
-        emit({"schema": "shardwise.tenants/1", "tenants": found})
+        emit({"schema": "shardwise.tenants/1", "tenants": documents})
         return
     shown = ("keys", "graphs", "stored_bytes", "jobs", "launches", "agents")
     table(
         "tenants",
         ("tenant", "state", *shown),
-        [(t["id"], t["state"], *(str(t["usage"][name]) for name in shown)) for t in found],
+        [(t["id"], t["state"], *(str(t["usage"][name]) for name in shown)) for t in documents],
     )
 
 
@@ -59,7 +59,7 @@ def list_(as_json: bool, **flags: Any) -> None:
 @settings_options
 @json_option
 def create(tenant: str, as_json: bool, **flags: Any) -> None:
-    """Make a tenant, unless it is there; `keys create` makes one too."""
+    """Make a tenant, unless it exists; `keys create` makes one too."""
     with opened(**flags) as database, database.write() as session:
         make_tenant(session, tenant)
         record_by_shell(session, tenant, "tenants.create", f"/v1/tenants/{tenant}", 201)
@@ -67,7 +67,7 @@ def create(tenant: str, as_json: bool, **flags: Any) -> None:
     if as_json:
         emit(document)
     else:
-        note(f"{tenant} is there")
+        note(f"{tenant} exists")
 
 
 tenants.add_command(limit_command)
@@ -79,7 +79,7 @@ tenants.add_command(limit_command)
 @settings_options
 @json_option
 def export(tenant: str, file: str, as_json: bool, **flags: Any) -> None:
-    """Write all that a tenant has to FILE, a tar.gz of JSON documents; the service may run on."""
+    """Write all that a tenant has to FILE, a tar.gz of JSON; the service may keep running."""
     with opened(**flags) as database:
         with database.write() as session:
             find_tenant(session, tenant)
@@ -95,7 +95,7 @@ def export(tenant: str, file: str, as_json: bool, **flags: Any) -> None:
 
 @tenants.command("delete")
 @click.argument("tenant")
-@click.option("--yes", "confirmed", help="The tenant's name once more.", metavar="TENANT")
+@click.option("--yes", "confirmed", help="The tenant's name, to confirm.", metavar="TENANT")
 @settings_options
 @json_option
 def delete(tenant: str, confirmed: str | None, as_json: bool, **flags: Any) -> None:
@@ -120,11 +120,11 @@ def delete(tenant: str, confirmed: str | None, as_json: bool, **flags: Any) -> N
     if as_json:
         emit(document)
     else:
-        note(f"{tenant} is worthless from now on; a worker removes what it has")
+        note(f"{tenant} is disabled; a worker removes what it has")
 
 
 @click.command()
-@click.option("--tenant", help="Only of this tenant; of all if not said.")
+@click.option("--tenant", help="Only of this tenant; by default of all.")
 @click.option("--since", help="Only from then on: a duration (7d, 12h) or a date.")
 @click.option("--until", help="Only before then: a duration or a date.")
 @click.option("--action", help="Only this action (`keys.create`), or its first word (`keys`).")
@@ -138,8 +138,8 @@ def audit(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Who changed what, newest first, as lines of JSON (with --json as one document)."""
-    found = []
+    """Show who changed what, newest first, as lines of JSON (with --json as one document)."""
+    lines = []
     with opened(**flags) as database:
         with database.read() as session:
             wanted = AuditFilter(
@@ -151,14 +151,14 @@ def audit(
                 rows = list_audit(session, tenant, wanted, place, AT_ONCE)
             for row in rows[:AT_ONCE]:
                 if as_json:
-                    found.append(audit_document(row))
+                    lines.append(audit_document(row))
                 else:
                     emit(audit_document(row))
             if len(rows) <= AT_ONCE:
                 break
             place = (rows[AT_ONCE - 1].at, rows[AT_ONCE - 1].id)
     if as_json:
-        emit({"schema": "shardwise.audit-lines/1", "lines": found})
+        emit({"schema": "shardwise.audit-lines/1", "lines": lines})
 
 
 def _ago(session: Session, text: str | None, field: str) -> float | None:

@@ -1,4 +1,4 @@
-"""TLS in front of HTTP: a connection has its place, and a time to shake hands, from the start."""
+"""TLS in front of HTTP: a connection has its place, and a handshake timeout, from the start."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SHUTDOWN_S = 2.0
 
 
 class TlsProtocol(SSLProtocol):
-    """asyncio's TLS under the certificate of the moment; HTTP begins when hands are shaken.
+    """asyncio's TLS with the current certificate; HTTP begins after the handshake.
 
-    The loop's own server would begin to count a connection only then.
+    The loop's own server would count a connection only from then on.
     """
 
     max_size = 2**16
-    """Bytes that are read at once; each connection has a buffer of them."""
+    """Bytes that are read at once; each connection has a buffer of this size."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class TlsProtocol(SSLProtocol):
         self._slot: Slot | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Takes a place; without one nothing can be said, as that would take a handshake."""
-        # uvloop's transports are asyncio's by their methods alone.
+        """Takes a place; without one it closes, since an answer would need a handshake."""
+        # uvloop's transports only share their methods with asyncio's.
         plain = cast(asyncio.Transport, transport)
         address = (plain.get_extra_info("peername") or ("",))[0]
         self._slot = self._http.slot = self._places.admit(str(address), plain.abort)
@@ -59,7 +59,7 @@ class TlsProtocol(SSLProtocol):
         super().connection_made(plain)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Frees the place of a connection that never came to HTTP."""
+        """Frees the place of a connection, counting one that never reached HTTP."""
         if self._slot is not None:
             if not self._http.begun:
                 self._on_refusal("tls")

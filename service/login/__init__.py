@@ -1,1 +1,1 @@
-"""Logins by OpenID Connect: the provider says who somebody is, our rules what he or she may do."""
+"""Logins by OpenID Connect: the provider identifies a person, our rules say what they may do."""

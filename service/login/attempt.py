@@ -1,8 +1,8 @@
-"""One attempt to sign in, which is this browser's own: a random secret in a cookie.
+"""One attempt to sign in, bound to one browser: a random secret in a cookie.
 
 State, nonce (OpenID Connect Core 3.1.2.1) and the verifier of PKCE (RFC 7636) are each
-SHA-256(label ‖ secret). Nothing is stored here, so that any process may see the attempt to its
-end, and an answer of the provider that another browser asked for is of no use.
+SHA-256(label ‖ secret). Nothing is stored here, so that any process may finish the attempt, and
+an answer of the provider that another browser asked for is useless.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _COOKIE = re.compile(r"([0-9A-Za-z_-]{43})\.([0-9A-Za-z_-]{0,1400})")
 
 @dataclass(frozen=True)
 class Attempt:
-    """A secret, and the path of ours to go to afterwards."""
+    """A secret, and the path of the service to go to afterwards."""
 
     secret: str
     where: str
 
     @property
     def state(self) -> str:
-        """What the provider gives back."""
+        """The value that the provider returns."""
         return self._derived("state")
 
     @property
     def nonce(self) -> str:
-        """What the ID token holds."""
+        """The value that the ID token contains."""
         return self._derived("nonce")
 
     @property
     def verifier(self) -> str:
-        """What proves to the provider that the code was asked for here."""
+        """The proof to the provider that this attempt asked for the code."""
         return self._derived("verifier")
 
     def cookie(self) -> str:
@@ -54,12 +54,12 @@ class Attempt:
 
 def new_attempt(where: str) -> Attempt:
     """Returns an attempt with a new secret of 256 bits."""
-    kept = where if len(where.encode("utf-8", "replace")) <= MAX_WHERE else "/"
-    return Attempt(secrets.token_urlsafe(32), kept)
+    path = where if len(where.encode("utf-8", "replace")) <= MAX_WHERE else "/"
+    return Attempt(secrets.token_urlsafe(32), path)
 
 
 def read_attempt(cookie: str) -> Attempt | None:
-    """Returns the attempt of a cookie; None for what is not one."""
+    """Returns the attempt of a cookie; None if it is not one."""
     match = _COOKIE.fullmatch(cookie)
     if match is None:
         return None

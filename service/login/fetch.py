@@ -17,16 +17,16 @@ log = logging.getLogger(__name__)
 MAX_ANSWER_BYTES = 2**20
 CONNECT_S = 5.0
 WITHIN_S = 10.0
-"""A whole request, answer included."""
+"""Longest time of a whole request, answer included."""
 
 AT_ONCE = 16
-"""Requests at once of one process; strangers can cause them, so that more are refused."""
+"""Requests at once of one process; outsiders can cause them, so that more are refused."""
 
 
 def unreachable(reason: str) -> Problem:
-    """Returns the problem of a provider that does not do its part.
+    """Returns the problem of a provider that does not respond as it should.
 
-    The reason is for the log alone.
+    The reason goes only to the log.
     """
     log.warning("the identity provider: %s", reason)
     headers = {"Retry-After": "5"}
@@ -34,7 +34,7 @@ def unreachable(reason: str) -> Problem:
 
 
 class Fetcher:
-    """Asks the provider."""
+    """Sends requests to the provider."""
 
     def __init__(self) -> None:
         self._tls: ssl.SSLContext | None = None
@@ -47,7 +47,7 @@ class Fetcher:
         headers: dict[str, str] | None = None,
         auth: tuple[str, str] | None = None,
     ) -> tuple[int, dict[str, Any]]:
-        """Returns status and JSON object of an answer to GET, or to POST with a form.
+        """Returns the status and the JSON object of the answer to a GET, or to a POST of a form.
 
         Raises a problem `unavailable` if there is no such answer in time.
         """
@@ -78,7 +78,7 @@ class Fetcher:
         if self._tls is None:
             self._tls = httpx.create_ssl_context()
         timeout = httpx.Timeout(WITHIN_S, connect=CONNECT_S)
-        # Not compressed: what is read is then what is counted.
+        # Uncompressed, so that the bytes counted are the bytes read.
         asked = {"Accept": "application/json", "Accept-Encoding": "identity", **headers}
         method = "GET" if form is None else "POST"
         async with (

@@ -1,4 +1,4 @@
-"""Who somebody is by the provider's claims: subject, name, groups."""
+"""The identity of a person by the provider's claims: subject, name, groups."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def groups_of(claims: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
 
     The name may be a path with dots, such as `realm_access.roles`.
     """
-    found: Any = claims.get(name)
-    if found is None and "." in name:
-        found = claims
+    claim: Any = claims.get(name)
+    if claim is None and "." in name:
+        claim = claims
         for part in name.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-    if found is None:
+            claim = claim.get(part) if isinstance(claim, Mapping) else None
+    if claim is None:
         return None
-    listed = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+    listed = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
     return tuple(group for group in listed[:MAX_GROUPS] if isinstance(group, str))
 
 
 def key_id_of(subject: str) -> str:
-    """Returns what stands for a person where a key's id would: at most 32 characters.
+    """Returns the id of a person where a key's id would be: at most 32 characters.
 
     `oidc:SUBJECT`, or `oidc#` and a digest of a subject that is too long or holds spaces.
     """
@@ -67,12 +67,12 @@ def key_id_of(subject: str) -> str:
 
 
 def actor_of(subject: str, name: str) -> str:
-    """Returns what the audit says of a person: the whole subject, which ends at the first space."""
+    """Returns how the audit names a person: the whole subject, which ends at the first space."""
     return f"oidc:{quote(subject, safe=_PLAIN)}" + (f" ({name})" if name else "")
 
 
 def _name(claims: Mapping[str, Any]) -> str:
-    """Returns what people call him or her; empty if the provider does not say."""
+    """Returns the person's display name; empty if the provider does not give one."""
     for name in NAMES:
         text = claims.get(name)
         if isinstance(text, str) and text.strip():

@@ -41,9 +41,9 @@ class LoginRefused(Exception):
 
 
 class Logins:
-    """What sign-in needs: provider, rules, sessions. Made once, if there is an issuer.
+    """The parts of sign-in: provider, rules, sessions. Created once, if there is an issuer.
 
-    `who`: whose share of the threads a call takes, which is its client's address.
+    `who` names the share of the threads that a call takes: its client's address.
     """
 
     def __init__(self, settings: Settings, database: Database, pools: Pools) -> None:
@@ -54,18 +54,18 @@ class Logins:
         self._rules: Rules = read_rules(settings.oidc_rules_file)
         self._lookups, self._changes = pools.lookups, pools.logins
         self._fetch = Fetcher()
-        # Its own: sign-ins that hang must not keep metadata and keys from being looked up.
+        # A fetcher of its own: sign-ins that hang must not block look-ups of metadata and keys.
         self.provider = Provider(settings.oidc_issuer, Fetcher())
         self._sessions: OrderedDict[bytes, tuple[float, SignedIn]] = OrderedDict()
         self._tokens: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
 
     @property
     def redirect_uri(self) -> str:
-        """Where the provider sends people back: by our settings, never by a request's Host."""
+        """The URL to which the provider sends people back, from settings, not from a Host."""
         return self.public_url + CALLBACK
 
     async def authorization_url(self, attempt: Attempt) -> str:
-        """Returns where the browser goes to sign in."""
+        """Returns the URL at which the browser signs in."""
         metadata = await self.provider.metadata()
         return str(
             prepare_grant_uri(
@@ -82,7 +82,7 @@ class Logins:
         )
 
     async def sign_out_url(self) -> str | None:
-        """Returns where the provider's own session ends; None if it does not offer that."""
+        """Returns the URL that ends the provider's own session; None if it does not offer one."""
         try:
             metadata = await self.provider.metadata()
         except Problem:
@@ -99,7 +99,7 @@ class Logins:
         )
 
     async def finish(self, attempt: Attempt, query: Mapping[str, str]) -> Identity:
-        """Returns who signed in, by what the provider sent the browser back with.
+        """Returns who signed in, from the query with which the provider sent the browser back.
 
         Raises LoginRefused, or a problem `unavailable` if the provider cannot be asked.
         """
@@ -137,7 +137,7 @@ class Logins:
         elif _by_post(settings.oidc_client_auth, metadata):
             form |= {"client_id": client, "client_secret": secret}
         else:
-            # RFC 6749 2.3.1: both are encoded as forms are.
+            # RFC 6749 2.3.1: both are form-encoded.
             auth = (quote_plus(client), quote_plus(secret))
         status, tokens = await self._fetch(metadata["token_endpoint"], form=form, auth=auth)
         if status != 200:
@@ -162,26 +162,26 @@ class Logins:
     async def _user_info(
         self, metadata: dict[str, Any], access_token: str, subject: str
     ) -> dict[str, Any]:
-        """Returns what the provider says further of the same subject (OpenID Connect Core 5.3)."""
+        """Returns the provider's further claims of the same subject (OpenID Connect Core 5.3)."""
         endpoint = metadata.get("userinfo_endpoint")
         if endpoint is None:
             return {}
         headers = {"Authorization": f"Bearer {access_token}"}
-        status, found = await self._fetch(endpoint, headers=headers)
+        status, user_info = await self._fetch(endpoint, headers=headers)
         if status != 200:
             raise unreachable(f"no user info, status {status}")
-        if found.get("sub") != subject:
-            raise TokenRefused("the user info is about somebody else")
-        return found
+        if user_info.get("sub") != subject:
+            raise TokenRefused("the user info is about another person")
+        return user_info
 
     def tenants(self, groups: tuple[str, ...] | list[str]) -> dict[str, frozenset[str]]:
-        """Returns the scopes by tenant of somebody with these groups."""
+        """Returns the scopes by tenant of a person with these groups."""
         return self._rules.tenants(groups)
 
     async def open(self, identity: Identity, request_id: str, replaces: str | None) -> str:
-        """Opens a session in the first tenant of somebody's groups. Returns the cookie's secret.
+        """Opens a session in the first tenant of the person's groups. Returns the cookie's secret.
 
-        `replaces` is the secret of the browser's session before, which ends.
+        `replaces` is the secret of the browser's previous session, which ends.
         """
 
         def run() -> str:
@@ -204,46 +204,46 @@ class Logins:
         return await self._changes.run(identity.subject, run)
 
     def remembers(self, secret: str) -> bool:
-        """Returns True if the secret was a session's when it was looked at last."""
+        """Returns True if the secret was a session's when it was last looked up."""
         return _digest(secret) in self._sessions
 
     async def find(self, secret: str, who: str) -> SignedIn | None:
-        """Returns whose session a cookie's secret is; None for what is not one in force."""
+        """Returns the person whose session a cookie's secret opens; None if none is in force."""
         digest = _digest(secret)
         known = self._sessions.get(digest)
         if known is not None and known[0] > monotonic():
             return known[1]
-        found = await self._lookups.run(who, self._find, secret)
-        if found is None:
+        entry = await self._lookups.run(who, self._find, secret)
+        if entry is None:
             self._sessions.pop(digest, None)
             return None
-        left_s, signed_in = found
+        left_s, signed_in = entry
         until = monotonic() + min(self._settings.auth_cache_s, left_s)
         remember(self._sessions, digest, (until, signed_in), MAX_REMEMBERED)
         return signed_in
 
     def _find(self, secret: str) -> tuple[float, SignedIn] | None:
         with self._database.read() as session:
-            found = find_session(session, secret)
-        if found is None:
+            current = find_session(session, secret)
+        if current is None:
             return None
-        row, limits, left_s = found
+        row, limits, left_s = current
         tenants = self.tenants(row.groups)
         if row.tenant_id not in tenants:
-            return None  # the rules are others since
+            return None  # the rules have changed since
         scopes = tenants[row.tenant_id]
         principal = _principal(row.tenant_id, scopes, limits, row.subject, row.name)
         return left_s, SignedIn(principal, row.name or row.subject, tuple(tenants))
 
     async def move(self, secret: str, tenant: str, request_id: str, who: str) -> str | None:
-        """Moves a session to another of its person's tenants. Returns the new secret, or None."""
+        """Moves a session to another tenant of its person. Returns the new secret, or None."""
 
         def run() -> str | None:
             with self._database.write() as session:
-                found = find_session(session, secret)
-                if found is None or tenant not in self.tenants(found[0].groups):
+                current = find_session(session, secret)
+                if current is None or tenant not in self.tenants(current[0].groups):
                     return None
-                row = found[0]
+                row = current[0]
                 fresh = move_session(session, secret, tenant)
                 _record(session, tenant, row.subject, row.name, "move", request_id)
                 return fresh
@@ -252,7 +252,7 @@ class Logins:
         return await self._changes.run(who, run)
 
     async def close(self, secret: str, request_id: str, who: str) -> None:
-        """Ends a session, if it is one."""
+        """Ends the session of a secret, if there is one."""
 
         def run() -> None:
             with self._database.write() as session:
@@ -264,14 +264,14 @@ class Logins:
         await self._changes.run(who, run)
 
     def takes(self, text: str) -> bool:
-        """Returns True for what may be an access token, if such are taken beside keys."""
+        """Returns True for what may be an access token, if these are accepted besides keys."""
         return bool(self._settings.oidc_audience) and is_jwt(text)
 
     async def principal_of(self, token: str, tenant: str | None, who: str) -> Principal:
         """Returns who presents an access token, in a tenant, or in the only one there is.
 
-        Raises a problem: `unauthenticated` for a token that is not taken, `forbidden` for one
-        without that tenant or with several and none named.
+        Raises a problem: `unauthenticated` for a token that is not accepted, `forbidden` for
+        one without that tenant or with several and none named.
         """
         digest = _digest(f"{tenant or ''} {token}")
         known = self._tokens.get(digest)
@@ -292,7 +292,7 @@ class Logins:
         return principal
 
     async def _verified(self, token: str) -> tuple[float, Identity]:
-        """Whose token it is, and for how many seconds."""
+        """Returns for how many seconds a token is valid, and its identity."""
         try:
             claims = await access_token_claims(self.provider, token, self._settings.oidc_audience)
             identity = identity_of(claims, self._settings.oidc_groups_claim)
@@ -302,13 +302,13 @@ class Logins:
         return max(0.0, claims["exp"] - time()), identity
 
     def _limits(self, tenant: str) -> dict[str, Any] | None:
-        """The tenant's own limits; None for one that is not there yet."""
+        """Returns the tenant's own limits; None if it does not exist yet."""
         with self._database.read() as session:
             row = session.get(Tenant, tenant)
         return None if row is None else row.limits
 
     def _make(self, tenant: str) -> dict[str, Any]:
-        """Returns the limits of a tenant that is made when somebody first comes for it."""
+        """Creates a tenant when a person first asks for it. Returns its limits."""
         with self._database.write() as session:
             make_tenant(session, tenant)
             return session.get_one(Tenant, tenant).limits
@@ -355,5 +355,5 @@ def _which(tenant: str | None, tenants: list[str]) -> str:
 
 
 def _digest(text: str) -> bytes:
-    """Returns what a secret is remembered by: itself it is not kept."""
+    """Returns the key under which a secret is remembered, since the secret itself is not kept."""
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()

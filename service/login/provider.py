@@ -1,4 +1,4 @@
-"""The provider: what it says of itself (OpenID Connect Discovery), and its signing keys."""
+"""The provider: its metadata (OpenID Connect Discovery) and its signing keys."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from service.login.fetch import unreachable
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 KEPT_S = 3600.0
-"""How long metadata and keys are taken to be what the provider would say now."""
+"""How long metadata and keys are taken to be current."""
 
 AGAIN_S = 60.0
-"""The shortest time between two looks at the keys, whatever key ids tokens name."""
+"""The shortest time between two look-ups of the keys, whatever key ids tokens name."""
 
 RETRY_S = 5.0
-"""The shortest time between two looks for metadata that could not be had."""
+"""The shortest time between two look-ups of metadata that failed."""
 
 MAX_KEYS = 100
 MIN_RSA_BITS = 2048
@@ -29,7 +29,7 @@ Fetch = Callable[[Any], Awaitable[tuple[int, dict[str, Any]]]]
 
 
 class Provider:
-    """Metadata and keys of one issuer, kept in memory; one look at a time."""
+    """Metadata and keys of one issuer, kept in memory; one look-up at a time."""
 
     def __init__(self, issuer: str, fetch: Fetch, clock: Callable[[], float] = monotonic) -> None:
         self.issuer = issuer
@@ -44,7 +44,7 @@ class Provider:
     async def metadata(self) -> dict[str, Any]:
         """Returns the provider's metadata. Raises a problem `unavailable` if there is none.
 
-        While the provider is away, or somebody else asks it, what it said before holds.
+        While the provider is unreachable, or another call is asking it, its last answer holds.
         """
         asked = self._metadata is not None and self._lock.locked()
         if self._clock() >= self._metadata_due and not asked:
@@ -61,7 +61,7 @@ class Provider:
         asked = bool(known) and self._lock.locked()
         if not asked and (not known or self._clock() >= self._keys_at + KEPT_S):
             metadata = await self.metadata()
-            # Whoever finds no key waits for a look that is under way.
+            # A call without a key waits for a look-up that is under way.
             async with self._lock:
                 if self._clock() >= self._keys_at + AGAIN_S:
                     self._keys_at = self._clock()
@@ -71,14 +71,14 @@ class Provider:
     async def _look_up(self) -> None:
         pause_s = RETRY_S
         try:
-            status, found = await self._fetch(self.issuer.rstrip("/") + WELL_KNOWN)
-            self._metadata = _checked(found, status, self.issuer)
+            status, metadata = await self._fetch(self.issuer.rstrip("/") + WELL_KNOWN)
+            self._metadata = _checked(metadata, status, self.issuer)
             pause_s = KEPT_S
         except Problem:
             if self._metadata is None:
                 raise
         finally:
-            # From the look's end: whoever waited for one that hung does not begin the next.
+            # From the look-up's end: a call that waited for one that hung does not start the next.
             self._metadata_due = self._clock() + pause_s
 
     async def _fetched_keys(self, metadata: dict[str, Any]) -> list[Key]:
@@ -96,22 +96,22 @@ class Provider:
         return [key for key in self._keys if key_id is None or key.kid == key_id]
 
 
-def _checked(found: dict[str, Any], status: int, issuer: str) -> dict[str, Any]:
+def _checked(document: dict[str, Any], status: int, issuer: str) -> dict[str, Any]:
     """Returns the metadata, if it is the issuer's own and complete."""
     if status != 200:
         raise unreachable(f"no metadata, status {status}")
-    if found.get("issuer") != issuer:
-        raise unreachable(f"it calls itself {str(found.get('issuer'))[:200]!r}, not {issuer!r}")
+    if document.get("issuer") != issuer:
+        raise unreachable(f"it calls itself {str(document.get('issuer'))[:200]!r}, not {issuer!r}")
     for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-        if not isinstance(found.get(name), str):
+        if not isinstance(document.get(name), str):
             raise unreachable(f"its metadata has no {name}")
-    return found
+    return document
 
 
 def _usable(document: Any) -> Key | None:
-    """Returns a public key that may sign.
+    """Returns a public key for signatures.
 
-    None for what is not one, such as a secret or a short key.
+    Returns None for anything else, such as a secret or a short key.
     """
     if not isinstance(document, dict) or document.get("kty") not in ("RSA", "EC", "OKP"):
         return None

@@ -1,11 +1,11 @@
-"""Which groups of the provider are which tenants here: a TOML file, read once at the start.
+"""The tenants of the provider's groups: a TOML file, read once at the start.
 
     [[rule]]
     group = "research"
     tenant = "research"
     scopes = ["read", "submit"]
 
-A rule names one group. Somebody with several groups has every tenant that their rules name, and in
+A rule names one group. A person with several groups has every tenant that their rules name, and in
 a tenant the scopes of all its rules; tenants are in the order of the file.
 """
 
@@ -24,14 +24,14 @@ MAX_FILE_BYTES = 2**20
 MAX_RULES = 1000
 MAX_GROUP = 1024
 ALLOWED = tuple(scope for scope in SCOPES if scope != "agent")
-"""What people may have. `agent` is for agents, each of which has a key of its own."""
+"""Scopes that people may have. `agent` is for agents, each of which has a key of its own."""
 
 _FIELDS = {"group", "tenant", "scopes"}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Whoever is in `group` has `scopes` in `tenant`."""
+    """Members of `group` have `scopes` in `tenant`."""
 
     group: str
     tenant: str
@@ -46,11 +46,11 @@ class Rules:
         self._known = {rule.group for rule in self._rules}
 
     def known(self, groups: Iterable[str]) -> list[str]:
-        """Returns the groups that a rule names, sorted: what a session keeps of its groups."""
+        """Returns the groups that a rule names, sorted: the groups that a session stores."""
         return sorted(self._known.intersection(groups))
 
     def tenants(self, groups: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Returns the scopes by tenant that somebody with these groups has."""
+        """Returns the scopes by tenant that a person with these groups has."""
         mine = set(groups)
         tenants: dict[str, frozenset[str]] = {}
         for rule in self._rules:
@@ -90,7 +90,7 @@ def _rule(given: Any, file: str, where: str) -> Rule:
         expected = f"1 to {MAX_GROUP} characters"
         raise BadInput("not a group", file=file, field=f"{where}.group", expected=expected)
     if not (isinstance(tenant, str) and is_tenant_name(tenant)):
-        expected = "small letters, digits, '.', '_', '-'"
+        expected = "lower-case letters, digits, '.', '_', '-'"
         raise BadInput("not a tenant", file=file, field=f"{where}.tenant", expected=expected)
     if not (isinstance(scopes, list) and scopes and all(scope in ALLOWED for scope in scopes)):
         expected = f"a list of {', '.join(ALLOWED)}"

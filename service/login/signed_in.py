@@ -1,4 +1,4 @@
-"""Who is signed in at the page, as it goes from the page's edge to the edge of the calls."""
+"""The person signed in at the page, as passed from the page's edge to the edge of the calls."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from starlette.requests import Request
 from service.store.keys import Principal
 
 TENANT_HEADER = "shardwise-tenant"
-"""Which of its tenants an access token is used in; a key has one alone."""
+"""Header that names the tenant in which an access token is used; a key has only one."""
 
 CARRIED = "shardwise.signed_in"
-"""Where a request's ASGI scope has it. No header can: the server fills only the standard ones."""
+"""Member of a request's ASGI scope. No header can set it: the server fills standard ones only."""
 
 
 @dataclass(frozen=True)
 class SignedIn:
-    """A person in one tenant, and all the tenants that he or she may choose from."""
+    """A person in one tenant, and all the tenants that they may choose from."""
 
     principal: Principal
     name: str
@@ -26,5 +26,5 @@ class SignedIn:
 
 def carried(request: Request) -> SignedIn | None:
     """Returns who is signed in, if the page has put that into the request."""
-    found = request.scope.get(CARRIED)
-    return found if isinstance(found, SignedIn) else None
+    signed_in = request.scope.get(CARRIED)
+    return signed_in if isinstance(signed_in, SignedIn) else None

@@ -1,7 +1,7 @@
 """JSON Web Tokens of the provider: signature, issuer, audience, times, nonce.
 
-Signatures are asymmetric ones alone: with `none` or an HMAC whoever knows the public key could
-sign. A token's own header decides on nothing but which of the provider's keys is tried.
+Only asymmetric signatures are accepted: with `none` or an HMAC anyone with the public key could
+sign. A token's own header decides only which of the provider's keys is tried.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_TRIED = 10
 
 
 class TokenRefused(Exception):
-    """A token that is not taken, in words that hold nothing of it."""
+    """A token is not accepted; the message contains nothing of it."""
 
 
 def is_jwt(text: str) -> bool:
@@ -77,27 +77,27 @@ def _validate(claims: JWTClaims) -> None:
         raise TokenRefused("the token has expired") from None
     except JoseError as error:
         name = getattr(error, "claim", None) or error.error
-        raise TokenRefused(f"the token is not for here: {name}") from None
+        raise TokenRefused(f"the token is not for this service: {name}") from None
 
 
 async def _verified(provider: Provider, token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and claims of a token that the provider signed."""
+    """Returns header and claims of a token that the provider signed."""
     header = _header(token)
     algorithm, key_id = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS:
-        raise TokenRefused("the token is not signed by an algorithm that is taken")
+        raise TokenRefused("the token is not signed by an accepted algorithm")
     if key_id is not None and not isinstance(key_id, str):
         raise TokenRefused("the token's key id is not readable")
-    # Parameters that are not known are to be ignored (RFC 7515 4); `crit` is seen to.
+    # Unknown parameters are to be ignored (RFC 7515 4); the library handles `crit`.
     registry = JWSRegistry(algorithms=[algorithm], strict_check_header=False)
     for key in (await provider.keys(key_id))[:MAX_TRIED]:
         if key.alg not in (None, algorithm):
             continue
         try:
-            found = jwt.decode(token, key, registry=registry)
+            decoded = jwt.decode(token, key, registry=registry)
         except (JoseError, ValueError, TypeError):
             continue
-        return found.header, found.claims
+        return decoded.header, decoded.claims
     raise TokenRefused("the token is not signed by the identity provider")
 
 

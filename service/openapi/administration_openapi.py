@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of the routes of keys, tenants and the audit, and their shapes."""
+"""What the OpenAPI document says about the routes of keys, tenants and the audit."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from service.store.pages import DEFAULT_LIMIT
 _MOMENT = {"type": "string", "format": "date-time"}
 _LIMIT = {"type": "integer", "minimum": 1, "maximum": MOST_LINES, "default": DEFAULT_LIMIT}
 
-get_me = route({200: ("Who asks", json_body("Me"))}, READS)
+get_me = route({200: ("The caller", json_body("Me"))}, READS)
 list_keys = route({200: ("A page", json_body("KeyPage"))}, (*READS, 404), parameters=PAGING)
 get_key = route({200: ("The key", json_body("KeySummary"))}, (*READS, 404))
 post_key = route(
-    {201: ("The key, shown this once", json_body("Key"))},
+    {201: ("The key, shown only once", json_body("Key"))},
     (*CHANGES, 404),
     body=json_body("KeyRequest"),
     create=True,
     status_code=201,
 )
 rotate_key = route(
-    {201: ("The new key, shown this once", json_body("Key"))},
+    {201: ("The new key, shown only once", json_body("Key"))},
     (*CHANGES, 404),
     body=json_body("RotateRequest"),
     create=True,
@@ -39,11 +39,11 @@ get_audit = route(
     parameters=[
         PAGING[0],
         query("limit", _LIMIT, "Items of a page, at most 200, or lines; 1000 lines if not given."),
-        query("tenant", TEXT_TYPE, "Of this tenant: an operator's to say."),
+        query("tenant", TEXT_TYPE, "Of this tenant; only operators may name another."),
         query("action", TEXT_TYPE, "Only this action (`keys.create`), or its first word (`keys`)."),
         query("key", TEXT_TYPE, "Only what this key did, by its id."),
-        query("since", _MOMENT, "Only from this moment on."),
-        query("until", _MOMENT, "Only before this moment."),
+        query("since", _MOMENT, "Only from this time on."),
+        query("until", _MOMENT, "Only before this time."),
         query(
             "format",
             {"type": "string", "enum": list(FORMATS)},
@@ -55,8 +55,8 @@ get_audit = route(
 list_tenants = route({200: ("A page", json_body("TenantPage"))}, READS, parameters=PAGING)
 post_tenant = route(
     {
-        201: ("The tenant is new", json_body("Tenant")),
-        200: ("The tenant is known", json_body("Tenant")),
+        201: ("The tenant was created", json_body("Tenant")),
+        200: ("The tenant exists already", json_body("Tenant")),
     },
     CHANGES,
     body=json_body("TenantRequest"),
@@ -78,7 +78,7 @@ delete_tenant = route(
             "in": "header",
             "required": True,
             "schema": TEXT_TYPE,
-            "description": "The tenant's name once more.",
+            "description": "The tenant's name, as confirmation.",
         }
     ],
     status_code=202,

@@ -1,8 +1,8 @@
-"""What the OpenAPI document says of each route: shapes, examples, every status that may come.
+"""What the OpenAPI document says about each route: shapes, examples, all possible statuses.
 
-Routes take requests as they come, so that bodies are read within limits and errors are ours; this
-is where FastAPI is told what they take and give. The shapes are the types that requests are read
-into, and those of `shardwise.documents`.
+Routes take raw requests, so that bodies are read within limits and errors are ours; here FastAPI
+learns what they take and return. The shapes are the types that requests are decoded into, and
+those of `shardwise.documents`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def components() -> dict[str, Any]:
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """FastAPI's document with our shapes, and how keys are given."""
+    """Returns FastAPI's document with our shapes and security schemes added."""
     parts = document.setdefault("components", {})
     parts["schemas"] = components()
     parts["securitySchemes"] = {
@@ -94,7 +94,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
             "type": "http",
             "scheme": "bearer",
             "description": "`shardwise keys create`, or an access token of the identity provider "
-            "if the service takes those (`Shardwise-Tenant` then names one of its tenants); not "
+            "if the service accepts those (`Shardwise-Tenant` then names one of its tenants); not "
             "needed by a service on loopback that has no keys and no identity provider.",
         }
     }
@@ -105,7 +105,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def allowed_methods(document: dict[str, Any], path: str) -> list[str]:
-    """Returns the methods of a path, by the document; starlette's answer names one route's only.
+    """Returns the methods of a path by the document; Starlette names those of one route only.
 
     Of several templates the one with the fewest parameters counts: `/v1/agents/tokens` is not the
     agent `tokens`.
@@ -135,14 +135,14 @@ def json_body(shape: str, example: Any = None) -> dict[str, Any]:
     return {"application/json": content}
 
 
-def _answers(good: dict[int, tuple[str, Any]], bad: tuple[int, ...]) -> dict[int | str, Any]:
-    answers: dict[int | str, Any] = {
+def _responses(good: dict[int, tuple[str, Any]], bad: tuple[int, ...]) -> dict[int | str, Any]:
+    responses: dict[int | str, Any] = {
         status: {"description": text, **({"content": content} if content else {})}
         for status, (text, content) in good.items()
     }
     for status in sorted({*bad, 500}):
-        answers[status] = {"description": TITLES[status], "content": _problem()}
-    return answers
+        responses[status] = {"description": TITLES[status], "content": _problem()}
+    return responses
 
 
 def route(
@@ -155,8 +155,7 @@ def route(
     create: bool = False,
     status_code: int = 200,
 ) -> Route:
-    """Returns what FastAPI is told of a route: its good answers with their bodies, and its bad
-    statuses."""
+    """Returns FastAPI's arguments for a route: good answers with their bodies, and bad statuses."""
     extra: dict[str, Any] = {}
     if body is not None:
         extra["requestBody"] = {"required": body_required, "content": body}
@@ -165,7 +164,7 @@ def route(
     if parameters:
         extra["parameters"] = parameters
     return {
-        "responses": _answers(good, bad),
+        "responses": _responses(good, bad),
         "openapi_extra": extra,
         "status_code": status_code,
         "response_model": None,
@@ -173,7 +172,7 @@ def route(
 
 
 def query(name: str, schema: dict[str, Any], text: str, *, required: bool = False) -> Any:
-    """Returns a parameter of the query."""
+    """Returns a query parameter."""
     return {
         "name": name,
         "in": "query",
@@ -214,7 +213,7 @@ post_graph = route(
         "application/gzip": _GZIP,
     },
     parameters=[
-        query("name", TEXT_TYPE, "ONNX: what the graph is called."),
+        query("name", TEXT_TYPE, "ONNX: the graph's name."),
         query("batch", _SIZE, "ONNX: samples, where the file leaves them open."),
         query("seq", _SIZE, "ONNX: tokens, where the file leaves them open."),
     ],
@@ -256,13 +255,13 @@ get_curve = route(
     {
         200: ("The curve, with its ETag, in the form that was asked for", _CURVE_FORMS),
         202: ("It is being computed: ask again after Retry-After", json_body("Job")),
-        304: ("The client's copy (If-None-Match) still stands", None),
+        304: ("The client's copy (If-None-Match) is still valid", None),
     },
     (*CHANGES, 404),
     parameters=[
         query("graph", TEXT_TYPE, "Id of a graph, or `shipped:NAME`.", required=True),
         query(
-            "hardware", TEXT_TYPE, "Id or built-in name, with `*NODES` if need be.", required=True
+            "hardware", TEXT_TYPE, "Id or built-in name, with `*NODES` if needed.", required=True
         ),
         query(
             "max_gpus", {"type": "integer", "minimum": 1}, "The largest GPU count.", required=True
@@ -270,22 +269,22 @@ get_curve = route(
         query(
             "priority",
             {"type": "integer", "minimum": PRIORITIES[0], "maximum": PRIORITIES[1], "default": 0},
-            "Of the job, if one is needed, among the tenant's own.",
+            "Priority of the job, if one is needed, among the tenant's own jobs.",
         ),
         query(
             "format",
             {"type": "string", "enum": [CURVE, *FORMS], "default": CURVE},
-            "What reads it (docs/schedulers.md).",
+            "The format, by the scheduler that reads it (docs/schedulers.md).",
         ),
         query(
             "efficiency",
             {"type": "number", "minimum": 0, "maximum": 1},
-            "Of a scheduler's format: the least rate per GPU of the count it names, over the best.",
+            "For a scheduler's format: least rate per GPU of the count it names, over the best.",
         ),
         query(
             "gpu_type",
             {"type": "string", "maxLength": MOST_GPU_TYPE},
-            "Of a scheduler's format: what it calls the GPU.",
+            "For a scheduler's format: its name of the GPU.",
         ),
         *(
             query(name, TEXT_TYPE, "An option of the search.")
@@ -293,30 +292,30 @@ get_curve = route(
             if name not in (*NUMBERS, PINS, STEP)
         ),
         query(STEP, TEXT_TYPE, "The option `step` as a JSON object."),
-        *(query(name, TEXT_TYPE, "Whole numbers with commas between them.") for name in NUMBERS),
+        *(query(name, TEXT_TYPE, "Whole numbers separated by commas.") for name in NUMBERS),
         query(
             PINS,
             {"type": "array", "items": TEXT_TYPE},
-            "Rules (docs/strategies.md), each a parameter.",
+            "Rules (docs/strategies.md), one per parameter.",
         ),
     ],
 )
 post_watch = route(
     {
         201: ("It is watched; `job` computes its curve", json_body("Watch")),
-        200: ("It was watched before", json_body("Watch")),
+        200: ("It was watched already", json_body("Watch")),
     },
     (*CHANGES, 404),
     body=json_body("WatchRequest"),
     create=True,
     status_code=201,
 )
-list_watches = route({200: ("All of them", json_body("WatchPage"))}, READS)
+list_watches = route({200: ("All watches", json_body("WatchPage"))}, READS)
 get_watch = route({200: ("The watch", json_body("Watch"))}, (*READS, 404))
-delete_watch = route({204: ("Watched no more", None)}, (*CHANGES, 404), status_code=204)
+delete_watch = route({204: ("No longer watched", None)}, (*CHANGES, 404), status_code=204)
 watch_metrics = route({200: ("Metrics", {"text/plain": {"schema": TEXT_TYPE}})}, READS)
 get_usage = route({200: ("Each quota by its setting's name", json_body("Usage"))}, READS)
-healthz = route({200: ("It does", json_body("Health"))}, ())
+healthz = route({200: ("The process answers", json_body("Health"))}, ())
 PURPOSES = ("writing", "reading")
 readyz = route(
     {200: ("Ready", json_body("Readiness")), 503: ("Not ready", json_body("Readiness"))},
@@ -325,7 +324,7 @@ readyz = route(
         query(
             "for",
             {"type": "string", "enum": list(PURPOSES), "default": PURPOSES[0]},
-            "`reading`: ready as long as the database answers, if it takes no writes or not.",
+            "`reading`: ready as long as the database answers, whether or not it takes writes.",
         )
     ],
 )
@@ -352,7 +351,7 @@ post_policy = route(
 
 
 def ask(kind: str, shape: type) -> Route:
-    """`POST` of a question."""
+    """Returns the route that asks a question."""
     return route(
         {
             200: ("The answer was known: the job with its `result`", json_body("Job")),
@@ -366,7 +365,7 @@ def ask(kind: str, shape: type) -> Route:
 
 
 def list_jobs(kind: str | None) -> Route:
-    """Returns a list of jobs, of one kind or of all."""
+    """Returns the route of a list of jobs, of one kind or of all."""
     filters = [
         query("state", {"type": "string", "enum": list(STATES)}, "Only jobs in this state."),
         query("graph", TEXT_TYPE, "Only jobs on this graph."),
@@ -378,22 +377,22 @@ def list_jobs(kind: str | None) -> Route:
 
 
 def get_job(kind: str | None) -> Route:
-    """Returns one job."""
+    """Returns the route of one job."""
     return route(
         {
             200: ("The job, with its `result` when it is done", json_body("Job")),
-            304: ("The client's copy (If-None-Match) still stands", None),
+            304: ("The client's copy (If-None-Match) is still valid", None),
         },
         (*READS, 404),
     )
 
 
 def job_events(kind: str | None) -> Route:
-    """Returns the event stream of a job."""
+    """Returns the route of a job's event stream."""
     stream = {"text/event-stream": {"schema": {"$ref": _REF + "Event"}}}
     return route({200: ("Events until the job ends", stream)}, (*READS, 404))
 
 
 def cancel_job(kind: str | None) -> Route:
-    """Cancelling a job."""
+    """Returns the route that cancels a job."""
     return route({200: ("The job as it is now", json_body("Job"))}, (*CHANGES, 404))

@@ -1,4 +1,4 @@
-"""Examples of what the calls take, by the name of the shape."""
+"""Examples of request bodies, by the name of the shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of the routes of agents, launches and accuracy."""
+"""What the OpenAPI document says about the routes of agents, launches and accuracy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from service.openapi.document import CHANGES, PAGING, READS, TEXT_TYPE, json_bod
 
 _REF = "#/components/schemas/"
 _OWN = (400, 401, 403, 404, 408, 413, 415, 422, 429, 503)
-"""What an agent's own calls may be answered."""
+"""Error statuses of an agent's own calls."""
 
 post_token = route(
-    {201: ("The token, shown this once", json_body("EnrolmentToken"))},
+    {201: ("The token, shown only once", json_body("EnrolmentToken"))},
     CHANGES,
     body=json_body("TokenRequest"),
     body_required=False,
@@ -19,7 +19,7 @@ post_token = route(
     status_code=201,
 )
 enrol = route(
-    {201: ("The agent's id and key, shown this once", json_body("Enrolled"))},
+    {201: ("The agent's id and key, shown only once", json_body("Enrolled"))},
     (400, 401, 403, 408, 413, 415, 422, 429, 503),
     body=json_body("EnrolRequest"),
     create=True,
@@ -97,7 +97,7 @@ get_logs = route(
     {200: ("Lines, and the `after` of the next page", json_body("LaunchLog"))},
     (*READS, 404),
     parameters=[
-        query("after", {"type": "integer", "minimum": 0, "default": 0}, "Lines behind this one."),
+        query("after", {"type": "integer", "minimum": 0, "default": 0}, "Lines after this one."),
         query("rank", {"type": "integer", "minimum": 0, "maximum": 10**6}, "Only this rank's."),
         query(
             "limit",
@@ -118,7 +118,7 @@ get_accuracy = route(
 post_refit = route(
     {
         201: ("The new version", json_body("Refitted")),
-        200: ("The same was fitted before", json_body("Refitted")),
+        200: ("The same version was fitted before", json_body("Refitted")),
     },
     (*CHANGES, 404),
     body=json_body("RefitRequest"),

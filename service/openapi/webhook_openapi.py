@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of the routes of webhooks."""
+"""What the OpenAPI document says about the routes of webhooks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from service.openapi.document import CHANGES, PAGING, READS, json_body, query, r
 from service.store.webhook_tables import DELIVERY_STATES
 
 post_webhook = route(
-    {201: ("The webhook with its signing secret, shown this once", json_body("NewWebhook"))},
+    {201: ("The webhook with its signing secret, shown only once", json_body("NewWebhook"))},
     CHANGES,
     body=json_body("WebhookRequest"),
     create=True,
     status_code=201,
 )
-list_webhooks = route({200: ("All of them", json_body("WebhookPage"))}, READS)
+list_webhooks = route({200: ("All webhooks", json_body("WebhookPage"))}, READS)
 get_webhook = route({200: ("The webhook", json_body("Webhook"))}, (*READS, 404))
 delete_webhook = route({204: ("Forgotten", None)}, (*CHANGES, 404), status_code=204)
 test_webhook = route(

@@ -1,6 +1,6 @@
-"""What pages load: our own files, and Plotly's JavaScript out of its Python package.
+"""What pages load: our own files, and Plotly's JavaScript from its Python package.
 
-Addresses carry a digest of the content, so that browsers keep the files for good.
+Addresses contain a digest of the content, so that browsers may cache the files forever.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Asset:
 
 
 def names() -> list[str]:
-    """Returns what there is."""
+    """Returns the names of all files."""
     return [PLOTLY, *sorted(path.name for path in FOLDER.iterdir() if path.suffix in _TYPES)]
 
 
 @cache
 def asset(name: str) -> Asset:
-    """Returns the file of a name; a `not-found` problem otherwise."""
+    """Returns the file of a name. Raises a `not-found` problem if there is none."""
     if name not in names():
         raise not_found("file", name[:80])
     content = _path(name).read_bytes()
@@ -56,21 +56,21 @@ def address(name: str) -> str:
 
 
 def serve_asset(request: Request, name: str) -> Response:
-    """Returns a file, as it is kept or unpacked."""
-    found = asset(name)
+    """Returns a file, compressed if the browser accepts that."""
+    file = asset(name)
     headers = {
         "Cache-Control": "public, max-age=31536000, immutable"
-        if request.url.query == found.digest
+        if request.url.query == file.digest
         else "no-cache",
-        "ETag": f'"{found.digest}"',
+        "ETag": f'"{file.digest}"',
         "Vary": "Accept-Encoding",
     }
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
         headers["Content-Encoding"] = "gzip"
-        return Response(found.compressed, headers=headers, media_type=found.media_type)
-    return Response(gzip.decompress(found.compressed), headers=headers, media_type=found.media_type)
+        return Response(file.compressed, headers=headers, media_type=file.media_type)
+    return Response(gzip.decompress(file.compressed), headers=headers, media_type=file.media_type)
 
 
 def _path(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Forms as the bodies of the HTTP calls: what a person typed becomes what a client would send."""
+"""Forms as bodies of HTTP calls: what a person typed becomes what a client would send."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
 
 
 async def read_form(request: Request, scope: str = "submit") -> FormData:
-    """The fields and files of a form, from whoever may send it, within the limit of bodies."""
+    """Returns the fields and files of a form, within the limit of bodies.
+
+    Raises `Problem` if the caller may not send it.
+    """
     state = state_of(request)
     principal = await state.gate.admit(page_caller(request), scope)
     kind = request.headers.get("content-type", "")
@@ -48,20 +51,20 @@ async def read_form(request: Request, scope: str = "submit") -> FormData:
 
 
 async def file_of(form: FormData, name: str) -> tuple[str, bytes] | None:
-    """Returns a file that was chosen: its name and content."""
-    found = form.get(name)
-    if not isinstance(found, UploadFile) or not found.filename:
+    """Returns the name and content of a chosen file; None if none was chosen."""
+    upload = form.get(name)
+    if not isinstance(upload, UploadFile) or not upload.filename:
         return None
-    return found.filename, await found.read()
+    return upload.filename, await upload.read()
 
 
 def texts(form: FormData) -> dict[str, str]:
     """Returns the fields that are filled in; boxes of one name are joined by commas."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, value in form.multi_items():
         if isinstance(value, str) and value.strip():
-            found[name] = f"{found[name]},{value.strip()}" if name in found else value.strip()
-    return found
+            fields[name] = f"{fields[name]},{value.strip()}" if name in fields else value.strip()
+    return fields
 
 
 def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
@@ -88,7 +91,7 @@ def question_body(values: Mapping[str, str], offers_csv: str | None) -> bytes:
 
 
 def options_of(values: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the options that are filled in, of those that this release has."""
+    """Returns the filled-in options that this release has."""
     options: dict[str, Any] = {}
     for name, reads in _OPTIONS.items():
         if name in NAMES and name in values:
@@ -108,14 +111,14 @@ def set_if(body: dict[str, Any], values: Mapping[str, str], name: str, reads: An
 
 
 def whole(text: str, field: str) -> int:
-    """Returns a whole number from 0; BadInput with the field."""
+    """Returns a whole number from 0. Raises `BadInput`, naming the field."""
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise BadInput(f"{text[:40]!r}", field=field, expected="a whole number")
     return int(text)
 
 
 def number(text: str, field: str) -> float:
-    """Returns a finite number; BadInput with the field."""
+    """Returns a finite number. Raises `BadInput`, naming the field."""
     try:
         value = float(text)
     except ValueError:
@@ -143,7 +146,7 @@ def _flag(text: str, field: str) -> bool:
 
 
 def lines(text: str, field: str) -> list[str]:
-    """Returns the lines that hold something."""
+    """Returns the lines that are not blank, stripped."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -160,4 +163,4 @@ _OPTIONS = {
     "pins": lines,
     "overlap": _flag,
 }
-"""How each option of the form is read; options that the form does not have keep defaults."""
+"""How each option of the form is parsed; options that the form lacks keep their defaults."""

@@ -1,8 +1,8 @@
-"""The page's calls of the edge: made of what a browser sent, answered with documents.
+"""The page's calls of the edge: built from what a browser sent, answered with documents.
 
 Admission, limits, audit, quotas and tenants are the edge's; the page translates forms into bodies,
-and documents into HTML. A cookie's key becomes a credential here and nowhere else; who is signed in
-by a session goes along with the call.
+and documents into HTML. A cookie's key becomes a credential here and nowhere else; the user of a
+session is passed along with the call.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from service.store.keys import Principal
 
 
 def listed(request: Request, limit: str) -> dict[str, str]:
-    """Returns the query of a list's page: what a form was sent to shows the first one."""
+    """Returns the query of a list's page; the answer to a form shows the first page."""
     cursor = request.query_params.get("cursor") if request.method != "POST" else None
     return {"limit": limit, **({"cursor": cursor} if cursor else {})}
 
 
 def page_caller(request: Request, key: str | None = None) -> Caller:
-    """Returns who is at the page: by this key, by the session, or by the cookie's key."""
+    """Returns the page's caller: by this key, by the session, or by the cookie's key."""
     caller = caller_of(request)
     if key is None and caller.signed_in is None:
         key = presented_key(request)
@@ -53,7 +53,7 @@ def page_call(
     body: bytes = b"",
     content_type: str = "",
 ) -> Call:
-    """Returns a call for whoever is at the page, with this query and this body."""
+    """Returns a call of the page's caller with this query and this body."""
     text = urlencode(query or {})
     return Call(
         caller=page_caller(request),
@@ -67,7 +67,7 @@ def page_call(
 
 
 class _FormBody:
-    """A body that came in a form, which the edge has made room for."""
+    """A body that came in a form; its memory is already accounted for."""
 
     expected_bytes = 0
 
@@ -76,7 +76,7 @@ class _FormBody:
         self._settings = settings
 
     async def read(self) -> bytes:
-        """Returns the content; of a file that is gzip (graph.json.gz), what is in it."""
+        """Returns the content; a gzip file (graph.json.gz) is decompressed."""
         settings = self._settings
         return await decoded(
             self._content, "identity", settings.max_body_bytes, settings.max_gzip_ratio
@@ -85,7 +85,7 @@ class _FormBody:
 
 @dataclass(frozen=True)
 class Rights:
-    """What the asker may do beyond reading: a page leaves out what would be refused."""
+    """What the caller may do beyond reading: a page leaves out what would be refused."""
 
     submit: bool
     admin: bool
@@ -101,7 +101,7 @@ async def read(
     before: Callable[[State], None] | None = None,
     scope: str = "read",
 ) -> Any:
-    """Returns the document that a reading call gives; arguments as in `perform.read`."""
+    """Returns the document of a reading call; arguments as in `perform.read`."""
     result = await perform.read(
         state_of(request), page_call(request, query=query), handler, scope, before, _as_document
     )
@@ -111,7 +111,7 @@ async def read(
 async def as_json(
     request: Request, handler: Handler, query: dict[str, str] | None = None
 ) -> Response:
-    """Returns the answer of a reading call as JSON, for scripts and for people who save it."""
+    """Returns the answer of a reading call as JSON, for scripts and for downloads."""
     return response_of(
         await perform.read(
             state_of(request), page_call(request, query=query), handler, finish=encode
@@ -120,7 +120,7 @@ async def as_json(
 
 
 def _as_document(result: Result) -> None:
-    # What is stored goes out as it is stored: it is text already.
+    # A stored answer is JSON text already.
     result.document = msgspec.json.decode(result.sent())
 
 
@@ -131,7 +131,7 @@ async def read_and_rights(
     before: Callable[[State], None] | None = None,
     scope: str = "read",
 ) -> tuple[Any, Rights]:
-    """Returns the document that a reading call gives, and what its asker may do."""
+    """Returns the document of a reading call, and what its caller may do."""
     seen: list[Rights] = []
 
     def handle(context: RequestContext) -> Result:
@@ -163,7 +163,7 @@ async def send(
 ) -> Result:
     """Returns the result of a call that stores, starts, cancels or deletes something.
 
-    Arguments are those of `perform.write`; the result's document is made of JSON's values.
+    Arguments are those of `perform.write`; the result's document consists of JSON values.
     """
     call = page_call(request, query=query, body=body, content_type=content_type)
     result = await perform.write(

@@ -43,8 +43,8 @@ HEADERS = {
 
 @cache
 def environment() -> Environment:
-    """Returns the templates; an undefined name is a defect, never an empty place."""
-    found = Environment(
+    """Returns the templates; an undefined name is an error, not an empty string."""
+    templates = Environment(
         loader=PackageLoader("service.page", "templates"),
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
@@ -53,20 +53,22 @@ def environment() -> Environment:
         auto_reload=False,
     )
     for name in units.FILTERS:
-        found.filters[name] = getattr(units, name)
-    found.filters["breakable"] = breakable
-    found.filters["profile_address"] = profile_address
-    found.globals.update(asset=address, version=__version__)
-    return found
+        templates.filters[name] = getattr(units, name)
+    templates.filters["breakable"] = breakable
+    templates.filters["profile_address"] = profile_address
+    templates.globals.update(asset=address, version=__version__)
+    return templates
 
 
 async def respond(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
-    """Returns a page; rendering is done beside the event loop."""
-    return await beside(request, page, request, template, status, values)
+    """Returns a page, rendered off the event loop."""
+    return await in_thread(request, page, request, template, status, values)
 
 
-async def beside(request: Request, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-    """Returns what `act` gives, called among the page's threads; each key has a share of them."""
+async def in_thread(
+    request: Request, act: Callable[P, T], *args: P.args, **keywords: P.kwargs
+) -> T:
+    """Returns the result of `act`, run in one of the page's threads; each key has a share."""
     address = request.client.host if request.client is not None else ""
     who = presented_key(request) or address
     return await state_of(request).pools.pages.run(who, act, *args, **keywords)
@@ -93,7 +95,7 @@ def page(request: Request, template: str, status: int, values: dict[str, Any]) -
 
 
 def administers(request: Request) -> list[tuple[str, str]]:
-    """Returns the administrator's pages that whoever was admitted to this request may open."""
+    """Returns the administration pages that the principal of this request may open."""
     who = getattr(request.state, "principal", None)
     if not isinstance(who, Principal) or not who.may("admin"):
         return []
@@ -102,11 +104,11 @@ def administers(request: Request) -> list[tuple[str, str]]:
 
 
 def breakable(name: str) -> Markup:
-    """Returns a long name that may be broken after its dots and underscores."""
+    """Returns a long name with line breaks allowed after dots, underscores and hyphens."""
     parts = re.split(r"(?<=[._-])", name)
     return Markup("<wbr>").join(escape(part) for part in parts)
 
 
 def redirect(where: str) -> Response:
-    """See other: what a form that was taken answers."""
+    """Returns 303 (See Other), the response to an accepted form."""
     return Response(status_code=303, headers={"Location": where, "Cache-Control": "no-store"})

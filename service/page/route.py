@@ -1,4 +1,4 @@
-"""A route of the page: forms only from our own pages, errors as pages."""
+"""A route of the page: accepts forms only from our own pages, shows errors as pages."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class PageRoute(APIRoute):
-    """Whoever is not signed in is led to the sign-in page."""
+    """A page's route; redirects to the sign-in page if nobody is signed in."""
 
     def get_route_handler(self) -> Handle:
-        """Returns the endpoint with what stands around it."""
+        """Returns the endpoint, wrapped in checks and error pages."""
         endpoint = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            # Made here, so that the inner requests' principal is seen by the page that is rendered.
+            # Set here, so that the rendered page sees the principal of the inner calls.
             request.scope.setdefault("state", {})
             try:
                 require_same_origin(request)
@@ -39,16 +39,16 @@ class PageRoute(APIRoute):
 
 
 async def error_page(request: Request, problem: Problem) -> Response:
-    """Returns what went wrong, in words; 401 leads to the sign-in page."""
+    """Returns a page about the problem; `unauthenticated` redirects to the sign-in page."""
     if problem.slug == "unauthenticated":
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         back = f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""
         return redirect(f"/sign-in{back}")
-    answer = await respond(
+    response = await respond(
         request,
         "error.html",
         status=problem.status,
         problem=problem.document(REQUEST_ID.get()),
     )
-    answer.headers.update(problem.headers)
-    return answer
+    response.headers.update(problem.headers)
+    return response

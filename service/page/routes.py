@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from service.edge.state import state_of
 from service.page.assets import serve_asset
 from service.page.inner import page_caller
-from service.page.render import beside
+from service.page.render import in_thread
 from service.page.route import PageRoute
 from service.page.views import (
     accuracy,
@@ -86,6 +86,6 @@ router.add_api_route("/sign-out", signing.leave, methods=["POST"])
 
 @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
 async def assets(request: Request, name: str) -> Response:
-    """A script, a style sheet or a picture; for everybody."""
+    """Returns a script, a style sheet or a picture, to anyone."""
     await state_of(request).gate.admit_anyone(page_caller(request))
-    return await beside(request, serve_asset, request, name)
+    return await in_thread(request, serve_asset, request, name)

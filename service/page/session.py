@@ -1,17 +1,17 @@
 """Who is signed in: an API key, or a login's session, in a cookie that scripts cannot read.
 
-A key's cookie holds the key itself and nothing is kept on the server: revoking the key ends the
+A key's cookie holds the key itself and nothing is stored on the server: revoking the key ends the
 session, and any process can serve it. It is a session cookie, HttpOnly and SameSite=Strict, and
 Secure where the browser came by https.
 
 A login's cookie holds a random secret whose hash is a row (service/store/sessions.py). It is
-SameSite=Lax: the way back from the provider is a navigation that another site began, for which
+SameSite=Lax: the return from the provider is a navigation that another site started, for which
 browsers send no Strict cookie, and so is a link in a mail. Lax cookies come with other sites'
 navigations (GET, which changes nothing here) and never with their forms, which
-`require_same_origin` refuses besides. Where browsers come by https the names begin with `__Host-`:
+`require_same_origin` refuses as well. Where browsers come by https the names begin with `__Host-`:
 no other host of the domain and no plain http can set them.
 
-The calls under `/v1` look at neither.
+The calls under `/v1` use neither.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ATTEMPT_S = 600
 
 _PREFIX = "__Host-"
 _SECRET = 43
-"""Letters of a session's secret."""
+"""Characters of a session's secret."""
 
 
 def presented_key(request: Request) -> str | None:
@@ -50,32 +50,32 @@ def presented_key(request: Request) -> str | None:
 
 
 def remember_key(request: Request, response: Response, key: str) -> None:
-    """Signs in with the answer."""
+    """Sets the key's cookie."""
     response.set_cookie(
         COOKIE, key, httponly=True, samesite="strict", secure=_by_https(request), path="/"
     )
 
 
 def forget_key(request: Request, response: Response) -> None:
-    """Signs out with the answer."""
+    """Deletes the key's cookie."""
     response.delete_cookie(
         COOKIE, httponly=True, samesite="strict", secure=_by_https(request), path="/"
     )
 
 
 async def find_person(request: Request) -> None:
-    """Puts whoever is signed in by a session into the request, for the page's inner calls."""
+    """Puts the signed-in user of a session into the request, for the page's inner calls."""
     state, secret = state_of(request), presented_session(request)
     if state.logins is None or secret is None:
         return
-    # As of keys: who has not been in force is counted before the database is asked.
+    # As for keys: an unknown session is counted before the database is asked.
     known = state.logins.remembers(secret)
     if not known:
         await state.gate.count_stranger(caller_of(request))
-    found = await state.logins.find(secret, address_of(request))
-    if found is not None and not known:
-        state.gate.is_no_stranger(caller_of(request))
-    request.scope[CARRIED] = found
+    person = await state.logins.find(secret, address_of(request))
+    if person is not None and not known:
+        state.gate.uncount_stranger(caller_of(request))
+    request.scope[CARRIED] = person
 
 
 def presented_session(request: Request) -> str | None:
@@ -88,18 +88,18 @@ def presented_session(request: Request) -> str | None:
 
 
 def has_session(request: Request) -> bool:
-    """Returns True if a browser has a cookie with which it may be signed in."""
+    """Returns True if the browser has a cookie that may sign it in."""
     names = (COOKIE, SESSION_COOKIE, _PREFIX + SESSION_COOKIE)
     return any(name in request.cookies for name in names)
 
 
 def remember_session(logins: Logins, response: Response, secret: str) -> None:
-    """Signs in with the answer."""
+    """Sets the session's cookie."""
     _set(logins, response, SESSION_COOKIE, secret)
 
 
 def forget_session(logins: Logins, response: Response) -> None:
-    """Signs out with the answer."""
+    """Deletes the session's cookie."""
     _set(logins, response, SESSION_COOKIE, "", 0)
 
 
@@ -109,12 +109,12 @@ def remember_attempt(logins: Logins, response: Response, cookie: str) -> None:
 
 
 def forget_attempt(logins: Logins, response: Response) -> None:
-    """Ends the attempt, however it went: its state is good for one answer."""
+    """Ends the attempt, whatever its outcome: its state is valid for one answer."""
     _set(logins, response, ATTEMPT_COOKIE, "", 0)
 
 
 def presented_attempt(logins: Logins, request: Request) -> str:
-    """Returns the attempt's cookie, or an empty text."""
+    """Returns the attempt's cookie, or an empty string."""
     return request.cookies.get(_name(logins, ATTEMPT_COOKIE), "")
 
 
@@ -136,10 +136,10 @@ def _is_https(logins: Logins) -> bool:
 
 
 def require_same_origin(request: Request) -> None:
-    """A problem for a form that another site's page sent.
+    """Raises `Problem` for a form that another site's page sent.
 
-    Browsers name the origin of every POST, so that one without it is no browser's form and needs
-    no protection from one; a client that is no browser has no cookie either.
+    Browsers name the origin of every POST, so a POST without it is not a browser's form and needs
+    no such protection; a client that is not a browser has no cookie either.
     """
     if request.method in ("GET", "HEAD"):
         return
@@ -149,9 +149,9 @@ def require_same_origin(request: Request) -> None:
     if site not in ("same-origin", "none") or (
         origin is not None and urlsplit(origin).netloc.lower() != host.lower()
     ):
-        raise Problem("foreign-origin", "forms are taken from this service's own pages only")
+        raise Problem("foreign-origin", "forms are accepted only from this service's own pages")
     if origin is None and has_session(request):
-        raise Problem("foreign-origin", "a signed-in form says which page it is from (Origin)")
+        raise Problem("foreign-origin", "a form with a session must name its page (Origin)")
 
 
 def own_path(text: str) -> str:
@@ -164,5 +164,5 @@ def own_path(text: str) -> str:
 
 
 def _by_https(request: Request) -> bool:
-    # Behind a proxy that ends TLS the browser's own word is better than our scheme.
+    # Behind a proxy that terminates TLS, the browser's Origin is more reliable than our scheme.
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")

@@ -13,7 +13,7 @@ FILTERS = (
 
 
 def size(value: float | None) -> str:
-    """`13.5 GiB`."""
+    """Returns bytes as `13.5 GiB`."""
     if value is None:
         return MISSING
     for unit, power in (("TiB", 4), ("GiB", 3), ("MiB", 2), ("KiB", 1)):
@@ -23,7 +23,7 @@ def size(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """`37.1 ms`, `2.5 h`."""
+    """Returns a duration as `37.1 ms` or `2.5 h`."""
     if value is None:
         return MISSING
     if value == 0:
@@ -41,7 +41,7 @@ def seconds(value: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """`124 M`; whole below ten thousand."""
+    """Returns a count as `124 M`; in full below ten thousand."""
     if value is None:
         return MISSING
     for unit, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -51,14 +51,14 @@ def count(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """`$1,234.50`."""
+    """Returns a price as `$1,234.50`."""
     if value is None:
         return MISSING
     return f"${value:,.2f}" if value >= 0.01 or value == 0 else f"${value:.2g}"
 
 
 def percent(value: float | None) -> str:
-    """`3.2 %` of a fraction."""
+    """Returns a fraction as `3.2 %`."""
     if value is None:
         return MISSING
     return f"{_three(100 * value)} %" if value >= 1e-4 else ("0 %" if value == 0 else "< 0.01 %")
@@ -68,12 +68,12 @@ def moment(text: str | None) -> str:
     """Returns a time of a document, to the second, in UTC."""
     if not text:
         return MISSING
-    found = datetime.datetime.fromisoformat(text)
-    return found.strftime("%Y-%m-%d %H:%M:%S UTC")
+    time = datetime.datetime.fromisoformat(text)
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def ago(text: str | None) -> str:
-    """Returns how long a time of a document is past: `40 s ago`."""
+    """Returns how long ago a time of a document is: `40 s ago`."""
     if not text:
         return MISSING
     past_s = (_now() - datetime.datetime.fromisoformat(text)).total_seconds()
@@ -94,7 +94,7 @@ def off(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """`12.3 GB/s`; in decimal units, as links are sold and nccl-tests prints."""
+    """Returns a rate as `12.3 GB/s`: decimal units, as links are sold and nccl-tests prints."""
     if value is None:
         return MISSING
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -114,7 +114,7 @@ def _now() -> datetime.datetime:
 
 
 def _three(value: float) -> str:
-    """Three digits that count, without an exponent."""
+    """Returns a number with three significant digits, without an exponent."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

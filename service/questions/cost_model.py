@@ -1,12 +1,12 @@
-"""What a question will cost, in seconds of solving, before anything of it is computed.
+"""Estimates the cost of a question, in seconds of solving, before any of it is computed.
 
     solve    = START + Σ over searches
     search   = FIXED + PER_OPERATOR · operators + PER_ASSIGNMENT · assignments
 
 `assignments` is how many splits a group of operators has on the mesh: it follows from the factors
-of the number of GPUs, and is what makes 16 GPUs dearer than 13. The terms were fitted to
-the shipped graphs on one core of 2024; what is left, how hard a graph is and how fast a host, is
-corrected by what jobs took (service/store/estimates.py).
+of the number of GPUs, and is why 16 GPUs cost more than 13. The terms were fitted to the shipped
+graphs on one core of 2024; the rest, how hard a graph is and how fast a host, is corrected by the
+times of past jobs (service/store/estimates.py).
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ START_S = 0.8
 """A child's start: Python, NumPy, the graph."""
 
 NEAR = (0.3, 4e-4, 3e-3)
-"""FIXED, PER_OPERATOR, PER_ASSIGNMENT of a search near the memory limit: most of it is replay."""
+"""FIXED, PER_OPERATOR, PER_ASSIGNMENT of a search near the memory limit, mostly replay."""
 
 WHOLE = (0.1, 1e-4, 6e-3)
-"""Of a search of the whole frontier."""
+"""The same of a search of the whole frontier."""
 
 VARIABLES = {True: 7, False: 4}
-"""Variables of a group that can be split: of a graph with convolutions, and of others."""
+"""Splittable variables of a group, in a graph with convolutions and in others."""
 
 MOST_DIMS = "most_dims"
-"""In a graph's summary: the most dimensions of a parameter."""
+"""Member of a graph's summary: the most dimensions of a parameter."""
 
 CONVOLUTION_DIMS = 4
-"""A parameter of so many dimensions is a convolution's."""
+"""A parameter with this many dimensions is a convolution's."""
 
 RECOMPUTATION = 1.6
-"""What a search takes longer when every group may run forward again."""
+"""Factor on the time of a search in which every group may recompute."""
 
 SAMPLES = 24
-"""Counts of a curve that are looked at; the others are like their neighbours."""
+"""Counts of a curve that are estimated; the others are like their neighbours."""
 
 
 def seconds_of(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
@@ -69,7 +69,7 @@ def _of_count(
     gpus: int,
     terms: tuple[float, float, float],
 ) -> float:
-    """Returns one search on so many GPUs; none on more than the hardware has."""
+    """Returns the seconds of one search on `gpus` GPUs; 0 on more than the hardware has."""
     per_node, nodes = _node(question)
     if gpus > per_node * nodes:
         return 0.0
@@ -81,20 +81,20 @@ def _of_count(
 
 
 def _of_counts(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
-    """Returns a curve: one search for each count that the hardware has."""
+    """Returns the seconds of a curve: one search for each count that the hardware has."""
     per_node, nodes = _node(question)
     counts = range(1, min(question["max_gpus"], per_node * nodes) + 1)
     if len(counts) == 0:
         return 0.0
-    # An odd step, or only even counts would be looked at.
+    # The step is odd: an even one would leave out all even counts, or all odd ones.
     some = counts[:: (len(counts) // SAMPLES) | 1]
     mean = sum(_of_count(question, graph, gpus, NEAR) for gpus in some) / len(some)
     return mean * len(counts)
 
 
 def _of_offers(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
-    """Returns a quote: for each profile the instance counts 1, 2, 4, of which each is searched
-    once."""
+    """Returns the seconds of a quote: one search for each of the instance counts 1, 2, 4 of a
+    profile."""
     offers = {}
     for offer in question["offers"]:
         per_node = int(offer["gpus_per_instance"])
@@ -109,12 +109,12 @@ def _of_offers(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
 
 
 def _factor(options: Mapping[str, Any]) -> float:
-    again = RECOMPUTATION if options.get("recompute", "never") == "auto" else 1.0
-    return again * len(options.get("micro_batches", (1,)))
+    recompute = RECOMPUTATION if options.get("recompute", "never") == "auto" else 1.0
+    return recompute * len(options.get("micro_batches", (1,)))
 
 
 def _node(question: Mapping[str, Any]) -> tuple[int, int]:
-    """GPUs of a node, and the most nodes."""
+    """Returns the GPUs of a node and the most nodes."""
     hardware = question["hardware"]
     levels = hardware.get("levels") or [{"size": 10**6}]
     nodes = hardware.get("nodes") or levels[-1]["size"]

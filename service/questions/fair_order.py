@@ -1,13 +1,13 @@
 """The order in which queued jobs are computed, and when each will begin.
 
-Between tenants: the one that has had the least service, over its weight, is next
+Between tenants: the one with the least service over its weight is next
 (store/attained.py). Among one tenant's jobs: the higher priority, then the lesser
 
     turn_s = cost_s + AGEING · created_at
 
 so that short jobs go first, and a long one goes before a short one that was asked
 (cost difference) / AGEING seconds after it. `store/leases.py` claims in this order; here it is
-played through over the whole queue, as an estimate.
+simulated over the whole queue, as an estimate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TypeVar
 from sqlalchemy import ColumnElement
 
 AGEING = 0.5
-"""Seconds of estimated cost that a second of waiting makes up for."""
+"""Seconds of estimated cost that one second of waiting offsets."""
 
 PRIORITIES = (-10, 10)
 """The lowest and the highest priority."""
@@ -32,9 +32,9 @@ Moment = TypeVar("Moment", float, ColumnElement[float])
 
 
 def turn_s(cost_s: float, created_at: Moment) -> Moment:
-    """From when on a job counts as due, among jobs of its tenant and priority.
+    """Returns when a job counts as due, among jobs of its tenant and priority.
 
-    Of a number, or of an expression of the database.
+    `created_at` is a number or a database expression.
     """
     return created_at * AGEING + cost_s
 
@@ -51,13 +51,13 @@ class Waiting:
 
     @property
     def order(self) -> tuple[int, float, str]:
-        """Ascending among the jobs of its tenant."""
+        """The sort key among the jobs of its tenant, ascending."""
         return (-self.priority, self.turn_s, self.id)
 
 
 @dataclass(frozen=True)
 class Share:
-    """What a tenant has had, in seconds over its weight."""
+    """The service that a tenant has had, in seconds over its weight."""
 
     virtual_s: float = 0.0
     weight: float = 1.0
@@ -65,7 +65,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a queued job stands; times are seconds from now.
+    """The place of a queued job; times are seconds from now.
 
     `place` counts from 1 over all tenants; `before` are the tenant's own jobs before it, `higher`
     those of them that have a higher priority.
@@ -142,9 +142,9 @@ class _Tenants:
 def places(
     waiting: Iterable[Waiting], shares: Mapping[str, Share], slots: Slots
 ) -> dict[str, Place]:
-    """Returns where each queued job stands, by its id, when jobs take what was estimated.
+    """Returns the place of each queued job by its id, if jobs take as long as estimated.
 
-    Without a slot the order is that of one, and jobs never start.
+    Without any slot the order is that of one slot, and jobs never start.
     """
     by_tenant: dict[str, list[Waiting]] = {}
     for each in waiting:
@@ -157,7 +157,7 @@ def places(
     free = [(at, False) for at in slots.general] + [(at, True) for at in slots.short]
     free = free or [(inf, False)]
     heapify(free)
-    found: dict[str, Place] = {}
+    place_of: dict[str, Place] = {}
     started: dict[str, Counter[int]] = {tenant: Counter() for tenant in queues}
     while free:
         at_s, short = free[0]
@@ -167,7 +167,7 @@ def places(
             continue
         own = started[job.tenant]
         higher = sum(count for priority, count in own.items() if priority > job.priority)
-        found[job.id] = Place(len(found) + 1, own.total(), higher, at_s, at_s + job.cost_s)
+        place_of[job.id] = Place(len(place_of) + 1, own.total(), higher, at_s, at_s + job.cost_s)
         own[job.priority] += 1
         heapreplace(free, (at_s + job.cost_s, short))
-    return found
+    return place_of

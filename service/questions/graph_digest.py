@@ -1,8 +1,8 @@
-"""What of a graph rules on operators are checked against: names, scopes, groups, variables.
+"""The parts of a graph that rules on operators refer to: names, scopes, groups, variables.
 
-Reading it takes the whole graph, so that it is done once for each graph, in a process of its own
-with bounded memory and time (questions/digest_child.py), and kept in memory. What cannot be read
-so is left to the worker, which checks everything again.
+Reading them takes the whole graph, so this is done once for each graph, in a process of its own
+with bounded memory and time (questions/digest_child.py), and kept in memory. A graph that cannot be
+read within these limits is left to the worker, which checks everything itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 class GraphDigest(msgspec.Struct, frozen=True, dict=True):
-    """Of each operator its name, scope and group (-1: none); of each group name and variables."""
+    """For each operator its name, scope and group (-1: none); for each group name and variables."""
 
     names: list[str]
     scopes: list[str]
@@ -60,11 +60,11 @@ class GraphDigest(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def by_text(self) -> dict[str, list[int]]:
         """The operators of each name and of each scope."""
-        found: dict[str, list[int]] = {}
+        operators_of: dict[str, list[int]] = {}
         for texts in (self.names, self.scopes):
             for position, text in enumerate(texts):
-                found.setdefault(text, []).append(position)
-        return found
+                operators_of.setdefault(text, []).append(position)
+        return operators_of
 
     def bound_by(self, rule: Pin) -> list[int]:
         """Returns the operators that a rule is for."""
@@ -73,15 +73,15 @@ class GraphDigest(msgspec.Struct, frozen=True, dict=True):
         if not rule.pattern.strip("*"):
             return list(range(len(self.names)))
         matches = re.compile(translate(rule.pattern)).match
-        return [i for text, found in self.by_text.items() if matches(text) for i in found]
+        return [i for text, operators in self.by_text.items() if matches(text) for i in operators]
 
     def require_possible(
         self, rules: Sequence[Pin], axes: Sequence[tuple[str, str]] | None
     ) -> None:
         """Raises the `BadInput` that a search would raise for these rules.
 
-        `axes` are name and level of the mesh's axes; None where a count without the axis is only
-        passed over.
+        `axes` are name and level of the mesh's axes; None if a count without the axis is merely
+        skipped.
         """
         until = monotonic() + CHECK_S
         bound: dict[Pin, set[int]] = {}
@@ -112,7 +112,7 @@ class GraphDigest(msgspec.Struct, frozen=True, dict=True):
 
 
 def digest_of(graph: Graph) -> GraphDigest:
-    """Reads what rules are checked against; some seconds for a large graph."""
+    """Returns the digest of a graph; takes some seconds for a large one."""
     coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors))
     group_of = coarsened.group_of
     return GraphDigest(
@@ -125,7 +125,7 @@ def digest_of(graph: Graph) -> GraphDigest:
 
 
 class Digests:
-    """The digests that one process has read, the last used ones kept."""
+    """The digests that one process has read; keeps the most recently used ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -133,7 +133,7 @@ class Digests:
         self._known: OrderedDict[str, GraphDigest | None] = OrderedDict()
 
     def tried(self, graph_id: str) -> bool:
-        """Returns whether the graph was read, or could not be."""
+        """Returns whether reading the graph was tried, with or without success."""
         with self._lock:
             return graph_id in self._known
 
@@ -147,7 +147,7 @@ class Digests:
     def learn(self, graph_id: str, canonical: bytes, settings: Settings) -> None:
         """Reads a graph, unless it was read before or another is being read just now.
 
-        Requests never wait for one another's graphs: what is not checked here the worker checks.
+        Requests never wait for each other's graphs: the worker checks what is not checked here.
         """
         if self.tried(graph_id) or not self._reading.acquire(blocking=False):
             return
@@ -163,7 +163,7 @@ class Digests:
                 self._known.popitem(last=False)
 
     def _sizes(self) -> Iterator[int]:
-        # A graph that could not be read takes a place too: it is not to be tried all the time.
+        # A graph that could not be read is counted too, so that it is not tried each time.
         return (100 if digest is None else len(digest.names) for digest in self._known.values())
 
 

@@ -1,7 +1,7 @@
 """Uploads become graphs: ONNX and large JSON in a process of its own, within limits.
 
-Reading JSON holds the interpreter: a large body read in the service's own process would make
-everybody's answers late, those from memory too.
+Reading JSON holds the interpreter: a large body read in the service's own process would
+delay all answers, even those from memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def read_upload(
     settings: Settings,
     reading: Reading,
 ) -> Upload:
-    """Returns the graph of a request's body. BadInput or a Problem says what is wrong."""
+    """Returns the graph of a request's body. Raises BadInput or a Problem with the reason."""
     if not body:
         raise Problem("invalid", "the body is empty", expected="a graph or an ONNX file")
     if content_type in ONNX_TYPES:
@@ -50,9 +50,9 @@ def read_upload(
 def _elsewhere(
     body: bytes, request: dict[str, Any], settings: Settings, reading: Reading
 ) -> Upload:
-    """In a child with bounded memory and time: a parser is no place to be trusting.
+    """Reads in a child with bounded memory and time, since parsers are not to be trusted.
 
-    Nor is its answer trusted with an id: graphs are shared between tenants by their content's.
+    The child does not name the id either: graphs are shared between tenants by their content id.
     """
     limits = {"max_depth": settings.max_json_depth, "max_operators": settings.max_operators}
     answer = reading.read(body, {**request, **limits}, settings)

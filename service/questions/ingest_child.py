@@ -17,14 +17,14 @@ from typing import Any
 
 from service.base.background import READING, give_way
 from service.base.problems import problem_of
-from shardwise.child_process import end_with_parent, limit_process
+from shardwise.child_process import die_with_parent, limit_process
 from shardwise.errors import BadInput, ShardwiseError
 
 
 def main() -> int:
     """Reads a graph, checks it and writes it."""
     request = json.loads(sys.argv[1])
-    end_with_parent(request["parent"])
+    die_with_parent(request["parent"])
     give_way(READING)
     bound(request)
     warnings.simplefilter("ignore")
@@ -33,14 +33,14 @@ def main() -> int:
         answer, status = read(folder / "upload", request), 0
     except ShardwiseError as error:
         problem = problem_of(error)
-        told = {"slug": problem.slug, "detail": problem.detail, **problem.extra}
-        answer, status = json.dumps(told).encode(), 2
+        members = {"slug": problem.slug, "detail": problem.detail, **problem.extra}
+        answer, status = json.dumps(members).encode(), 2
     (folder / "answer").write_bytes(answer)
     return status
 
 
 def bound(request: dict[str, Any]) -> None:
-    """Limits this process; its output, to what the service would take as JSON."""
+    """Limits this process, and its output to what the service would accept as JSON."""
     limit_process(
         memory_bytes=request["memory_bytes"],
         processor_s=int(request["time_s"]) + 1,
@@ -50,18 +50,18 @@ def bound(request: dict[str, Any]) -> None:
 
 
 def read(path: Path, request: dict[str, Any]) -> bytes:
-    """The answer for one upload; a `ShardwiseError` says what is wrong."""
+    """Returns the answer for one upload. Raises `ShardwiseError` with the reason."""
     from service.questions.upload import Upload, read_json_upload, require_operators, upload_of
 
     if request["kind"] == "json":
-        found: Upload = read_json_upload(
+        upload: Upload = read_json_upload(
             path.read_bytes(), request["max_depth"], request["max_operators"]
         )
     else:
         graph = _captured(path, request)
         require_operators(len(graph.operators), request["max_operators"])
-        found = upload_of(graph)
-    return json.dumps(found.summary).encode() + b"\n" + found.canonical
+        upload = upload_of(graph)
+    return json.dumps(upload.summary).encode() + b"\n" + upload.canonical
 
 
 def _captured(path: Path, request: dict[str, Any]) -> Any:
@@ -77,7 +77,7 @@ def _captured(path: Path, request: dict[str, Any]) -> Any:
     except BadInput as error:
         expected = error.expected
         if expected and expected.startswith(("--batch", "--seq")):
-            # Sizes speaks to the command line; here they are query parameters.
+            # Sizes names options of the command line; here they are query parameters.
             flag = "batch" if expected.startswith("--batch") else "seq"
             expected = f"the query parameter {flag}, or one with the dimension's name"
         field = error.field or "the file"

@@ -1,4 +1,4 @@
-"""Runs the process that reads one upload: within memory, time and output, and killable."""
+"""Runs the process that reads one upload: bounded in memory, time and output, and killable."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any
 from service.base.problems import Problem
 from service.base.settings import Settings
 
-LOOK_EVERY_S = 0.05
+POLL_S = 0.05
 FOLDER = "shardwise-upload-"
 _OWN = ("SHARDWISE_", "DATABASE_URL", "REDIS_URL")
-"""Variables that a parser of strangers' files has no use for: they hold addresses and secrets."""
+"""Variables that a parser of untrusted files does not get: they hold addresses and secrets."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Reading:
     def read(self, body: bytes, request: dict[str, Any], settings: Settings) -> bytes:
         """Returns what the process wrote for this body.
 
-        Raises `Problem` when it went beyond its limits or was stopped, and as the process says.
+        Raises `Problem` if it exceeded its limits or was stopped, or the problem that it reports.
         """
         try:
             with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
@@ -62,17 +62,17 @@ class Reading:
         status = self._run(
             [sys.executable, "-P", "-m", "service.questions.ingest_child"], request, settings
         )
-        found = folder / "answer"
+        answer = folder / "answer"
         if status == 2:
-            told = json.loads(found.read_bytes())
-            raise Problem(told.pop("slug"), told.pop("detail"), **told)
+            problem = json.loads(answer.read_bytes())
+            raise Problem(problem.pop("slug"), problem.pop("detail"), **problem)
         if status != 0:
             raise Problem(
                 "too-complex",
                 f"reading it needed more than {settings.ingest_memory_bytes} bytes of memory, gave "
                 f"more than {settings.max_body_bytes} or ended its process (status {status})",
             )
-        return found.read_bytes()
+        return answer.read_bytes()
 
     def _run(self, command: list[str], request: dict[str, Any], settings: Settings) -> int:
         """Returns the exit status; the process and what it started have ended."""
@@ -89,7 +89,7 @@ class Reading:
             try:
                 while True:
                     try:
-                        return process.wait(LOOK_EVERY_S)
+                        return process.wait(POLL_S)
                     except subprocess.TimeoutExpired:
                         self._require_time(until, settings)
             finally:

@@ -1,6 +1,6 @@
-"""Options that cannot be met on this graph are refused when the question is asked.
+"""Refuses options that cannot be met on this graph when the question is asked.
 
-Everything here a search would refuse too, with the same words, but only once it had its turn.
+A search would refuse all of this too, in the same words, but only once it has its turn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH_SIZE = "batch_size"
 
 
 def require_possible(digests: Digests, question: Question, summary: Mapping[str, Any]) -> None:
-    """Raises `BadInput` whose field is `options.NAME` for options that this graph cannot have.
+    """Raises `BadInput` whose field is `options.NAME` for options that this graph cannot meet.
 
     `summary` is the graph's; rules on operators are checked if its names have been read.
     """
@@ -38,12 +38,12 @@ def require_possible(digests: Digests, question: Question, summary: Mapping[str,
 
 
 def _axes(document: Mapping[str, Any]) -> list[tuple[str, str]] | None:
-    """Name and level of the axes that a rule may name; None where every count has its own."""
+    """Returns name and level of the axes that a rule may name; None if every count has its own."""
     if "gpus" not in document:
         return None
     try:
         mesh = Mesh.build(hardware_from_document(document["hardware"]), document["gpus"])
     except TooFewDevices:
         return None
-    found = SearchMesh.build(mesh, document["options"]["max_configurations"])
-    return [(axis.name, axis.level.partition(" ")[0]) for axis in found.axes]
+    search_mesh = SearchMesh.build(mesh, document["options"]["max_configurations"])
+    return [(axis.name, axis.level.partition(" ")[0]) for axis in search_mesh.axes]

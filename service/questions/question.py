@@ -1,8 +1,8 @@
 """Questions: what a request asks, its content id, and the answer that the library gives.
 
-A question is plain JSON with everything that the answer depends on but the graph's content: kind,
-graph id, hardware document, parameters, options. Its content id is the SHA-256 of that with the
-solver's version; the same id has the same answer.
+A question is plain JSON with everything that the answer depends on except the graph's content:
+kind, graph id, hardware document, parameters, options. Its content id is the SHA-256 of that with
+the solver's version; the same id has the same answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Answer = (
 
 @dataclass(frozen=True)
 class Limits:
-    """What one question may ask for."""
+    """The most that one question may ask for."""
 
     max_gpus: int
     max_curve_gpus: int
@@ -53,7 +53,7 @@ class Limits:
 class Question:
     """A checked question; `document` goes into the job's row and to the worker.
 
-    `priority` is among the tenant's own jobs; it is no part of what is asked.
+    `priority` is among the tenant's own jobs; it is not part of the question.
     """
 
     kind: str
@@ -63,7 +63,7 @@ class Question:
 
     @property
     def content_id(self) -> str:
-        """The name of the question and of its answer."""
+        """The id of the question and of its answer."""
         canonical = json.dumps(
             {**self.document, "solver": f"{__version__}/{_core.version()}"},
             sort_keys=True,
@@ -88,7 +88,7 @@ def curve_question(
     limits: Limits,
     options: Options | None = None,
 ) -> Question:
-    """Raises BadInput with the field; `options` are taken instead of the request's."""
+    """Raises BadInput with the field; `options` replace the request's."""
     _count(ask.max_gpus, "max_gpus", limits.max_curve_gpus)
     chosen = ask.options if options is None else options
     return _question("curve", graph_id, hardware, chosen, ask.priority, max_gpus=ask.max_gpus)
@@ -112,7 +112,7 @@ def plan_question(ask: PlanRequest, graph_id: str, hardware: Hardware, limits: L
 
 
 def quote_question(ask: QuoteRequest, graph_id: str, limits: Limits) -> Question:
-    """Raises BadInput with the field. The day is part of it: prices grow stale."""
+    """Raises BadInput with the field. The day is part of the question: prices change."""
     for name in ("deadline_s", "budget_usd"):
         value = getattr(ask, name)
         if value is not None and not 0 < value < float("inf"):
@@ -165,16 +165,18 @@ def answer(document: dict[str, Any], graph: Graph, progress: Progress, threads: 
 
 
 def _frontier(
-    q: dict[str, Any], graph: Graph, options: Options, tell: Progress
+    q: dict[str, Any], graph: Graph, options: Options, progress: Progress
 ) -> documents.Frontier:
-    return advise.frontier(graph, _hardware(q), q["gpus"], options, tell)
+    return advise.frontier(graph, _hardware(q), q["gpus"], options, progress)
 
 
-def _curve(q: dict[str, Any], graph: Graph, options: Options, tell: Progress) -> documents.Curve:
-    return advise.curve(graph, _hardware(q), q["max_gpus"], options, tell)
+def _curve(
+    q: dict[str, Any], graph: Graph, options: Options, progress: Progress
+) -> documents.Curve:
+    return advise.curve(graph, _hardware(q), q["max_gpus"], options, progress)
 
 
-def _plan(q: dict[str, Any], graph: Graph, options: Options, tell: Progress) -> documents.Plan:
+def _plan(q: dict[str, Any], graph: Graph, options: Options, progress: Progress) -> documents.Plan:
     return advise.plan(
         graph,
         _hardware(q),
@@ -182,11 +184,13 @@ def _plan(q: dict[str, Any], graph: Graph, options: Options, tell: Progress) -> 
         objective="mini-time" if "point" in q else q["objective"],
         point=q.get("point"),
         options=options,
-        progress=tell,
+        progress=progress,
     )
 
 
-def _quote(q: dict[str, Any], graph: Graph, options: Options, tell: Progress) -> documents.Quote:
+def _quote(
+    q: dict[str, Any], graph: Graph, options: Options, progress: Progress
+) -> documents.Quote:
     from shardwise.hardware import Offer
 
     return advise.quote(
@@ -197,7 +201,7 @@ def _quote(q: dict[str, Any], graph: Graph, options: Options, tell: Progress) ->
         steps=q["steps"],
         max_instances=q["max_instances"],
         options=options,
-        progress=tell,
+        progress=progress,
         today=datetime.date.fromisoformat(q["today"]),
     )
 

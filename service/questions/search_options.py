@@ -16,7 +16,7 @@ from shardwise.cost.step_settings import StepSettings
 from shardwise.errors import BadInput
 
 HERE_ONLY = ("threads",)
-"""Options that change how, not what, is computed; the service's settings decide them."""
+"""Options that change how, not what, is computed; the service's settings set them."""
 
 NAMES = tuple(item.name for item in fields(Options) if item.name not in HERE_ONLY)
 
@@ -49,7 +49,7 @@ def options_from_request(values: Mapping[str, Any]) -> Options:
 
 
 def options_from_query(values: Mapping[str, Sequence[str]]) -> Options:
-    """Returns the options of a query: every value that a name was given; lists may have commas.
+    """Returns the options of a query, with all values of each name; lists may have commas.
 
     `step` is its object as JSON.
     """
@@ -72,11 +72,11 @@ def _options(values: Mapping[str, Any], *, strict: bool) -> Options:
             raise BadInput(
                 "unknown option", field=f"options.{name[:80]}", expected=", ".join(sorted(NAMES))
             )
-    found = dict(values)
-    if PINS in found:
-        found[PINS] = _pins(found[PINS])
+    members = dict(values)
+    if PINS in members:
+        members[PINS] = _pins(members[PINS])
     try:
-        options = validation.convert(found, Options, "options", strict=strict)
+        options = validation.convert(members, Options, "options", strict=strict)
     except validation.Misfit:
         raise
     except BadInput as error:
@@ -94,7 +94,7 @@ def of_request(error: BadInput) -> BadInput:
 
 
 def _numbers(options: Options, name: str) -> tuple[int, ...]:
-    """Returns a set of numbers, ascending: the same set in another order is the same question."""
+    """Returns a set of numbers in ascending order, so that equal sets give equal questions."""
     numbers = tuple(sorted(set(getattr(options, name))))
     if len(numbers) > MAX_NUMBERS or numbers[-1] > MAX_NUMBER:
         raise BadInput(
@@ -106,7 +106,7 @@ def _numbers(options: Options, name: str) -> tuple[int, ...]:
 
 
 def _pins(rules: Any) -> list[Pin]:
-    """Rules are text on the wire: a Pin holds a set, whose order is nobody's."""
+    """Returns the rules, which are text on the wire because a Pin holds an unordered set."""
     if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
         raise BadInput("not a list of rules", field=f"options.{PINS}", expected="rules as text")
     if any(len(rule) > MAX_PIN for rule in rules):
@@ -131,6 +131,6 @@ def options_document(options: Options) -> dict[str, Any]:
 
 
 def options_from_document(values: Mapping[str, Any], threads: int) -> Options:
-    """Returns the options that `options_document` wrote, for a worker with so many threads."""
+    """Returns the options that `options_document` wrote, for a worker with `threads` threads."""
     options = {**values, PINS: _pins(values.get(PINS, [])), "threads": threads}
     return validation.convert(options, Options)

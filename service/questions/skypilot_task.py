@@ -1,7 +1,7 @@
-"""SkyPilot's requests: a task as YAML, what it asks of Shardwise, and the task as it is changed.
+"""SkyPilot's requests: a task as YAML, what it asks of Shardwise, and the changed task.
 
-A task asks by its environment (`envs`), or by its `resources.labels` with the same names in small
-letters, which clouds then get too:
+A task asks by its environment (`envs`), or by its `resources.labels` with the same names in lower
+case, which clouds then see too:
 
     envs: {SHARDWISE_GRAPH: shipped:gpt2, SHARDWISE_STEPS: "100000"}
 
@@ -35,7 +35,7 @@ ALTERNATIVES = ("any_of", "ordered")
 
 
 class UserRequest(msgspec.Struct):
-    """`sky.admin_policy._UserRequestBody`, as far as it is looked at."""
+    """The members of `sky.admin_policy._UserRequestBody` that are read."""
 
     task: str
     skypilot_config: str = ""
@@ -70,7 +70,7 @@ def asked(request: UserRequest) -> Asked | None:
     """Returns what the task asks; None when it asks nothing. Raises `BadInput` naming the field."""
     text = request.task
     if request.request_name in UNTOUCHED or MARK.lower() not in text.lower():
-        return None  # not even read: nobody's YAML passes through here without need
+        return None  # not even parsed: YAML is read only where it is needed
     task = read_mapping(text, "task")
     given = _given(task)
     if f"{MARK}GRAPH" not in given:
@@ -97,7 +97,7 @@ def asked(request: UserRequest) -> Asked | None:
 
 
 def changed(ask: Asked, gpu_type: str, count: Count, *, spot: bool = False) -> str:
-    """The task's YAML with the count; what else its resources say is kept."""
+    """Returns the task's YAML with the count; its other resources are kept."""
     task = dict(ask.task)
     resources = dict(task.get("resources") or {})
     for name in CHOSEN_HERE:
@@ -111,16 +111,16 @@ def changed(ask: Asked, gpu_type: str, count: Count, *, spot: bool = False) -> s
 
 
 def mutated(request: UserRequest, task: str) -> str:
-    """`sky.admin_policy._MutatedUserRequestBody`: the text that is sent as one JSON string."""
+    """Returns `sky.admin_policy._MutatedUserRequestBody`, which is sent as one JSON string."""
     document = {"task": task, "skypilot_config": request.skypilot_config}
     return msgspec.json.encode(document).decode()
 
 
 def _given(task: dict[Any, Any]) -> dict[str, str]:
-    """Returns what stands in labels and environment; the environment wins."""
+    """Returns the values of labels and environment; the environment wins."""
     resources = task.get("resources")
     labels = resources.get("labels") if isinstance(resources, dict) else None
-    found: dict[str, str] = {}
+    given: dict[str, str] = {}
     if resources is not None and not isinstance(resources, dict):
         raise BadInput("not a mapping", field="task.resources", expected="a mapping")
     for where, names in (("task.resources.labels", labels), ("task.envs", task.get("envs"))):
@@ -134,8 +134,8 @@ def _given(task: dict[Any, Any]) -> dict[str, str]:
                 if upper not in NAMES:
                     raise BadInput("unknown", field=f"{where}.{str(name)[:80]}",
                                    expected=", ".join(NAMES))  # fmt: skip
-                found[upper] = str(value)
-    return found
+                given[upper] = str(value)
+    return given
 
 
 def _number(given: dict[str, str], name: str, kind: type) -> Any:

@@ -1,4 +1,4 @@
-"""A graph that was uploaded, and the reading of JSON ones."""
+"""Uploaded graphs, and reading those in JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwise.graph import Graph, canonical_json, graph_from_document, graph_id
 
 @dataclass(frozen=True)
 class Upload:
-    """A graph that was read: content id, canonical JSON, what lists say of it."""
+    """A graph that was read: content id, canonical JSON, summary for lists."""
 
     id: str
     canonical: bytes
@@ -21,7 +21,7 @@ class Upload:
 
 
 def read_json_upload(body: bytes, max_depth: int, max_operators: int) -> Upload:
-    """Returns the graph of a JSON body. BadInput or a Problem says what is wrong."""
+    """Returns the graph of a JSON body. Raises BadInput or a Problem with the reason."""
     document = read_json(body, max_depth)
     operators = document.get("operators") if isinstance(document, dict) else None
     if isinstance(operators, list):
@@ -30,13 +30,13 @@ def read_json_upload(body: bytes, max_depth: int, max_operators: int) -> Upload:
 
 
 def require_operators(number: int, most: int) -> None:
-    """BadInput for a graph with more operators than are taken."""
+    """Raises BadInput for a graph with more than `most` operators."""
     if number > most:
         raise BadInput(f"{number} operators", field="operators", expected=f"at most {most}")
 
 
 def upload_of(graph: Graph) -> Upload:
-    """Returns a checked graph as it is stored."""
+    """Returns a checked graph in the form in which it is stored."""
     roles: dict[str, int] = {}
     parameters = 0
     parameter_bytes = 0

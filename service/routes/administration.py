@@ -1,4 +1,4 @@
-"""/v1/me, /v1/keys, /v1/audit, /v1/tenants: what administrators and operators ask."""
+"""/v1/me, /v1/keys, /v1/audit, /v1/tenants: calls of administrators and operators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUTERS = (me_router, keys_router, audit_router, tenants_router)
 
 @me_router.get("", **doc.get_me)
 async def get_me(request: Request) -> Response:
-    """Who asks: the tenant, the key with its scopes and expiry, and the limits in force."""
+    """The caller: tenant, key with its scopes and expiry, and the limits in force."""
     return await read(request, keys.get_me)
 
 
@@ -35,7 +35,7 @@ async def get_keys(request: Request) -> Response:
 
 @keys_router.post("", **doc.post_key)
 async def post_key(request: Request) -> Response:
-    """A new key, which is shown this once: at most with the caller's own scopes, rate and expiry.
+    """A new key, shown only once: at most with the caller's own scopes, rate and expiry.
 
     A repeat with the same Idempotency-Key gets another key and revokes the first, if it is unused.
     """
@@ -50,7 +50,7 @@ async def get_key(request: Request, key_id: str) -> Response:
 
 @keys_router.post("/{key_id}/rotate", **doc.rotate_key)
 async def rotate_key(request: Request, key_id: str) -> Response:
-    """A new key with the same name, scopes, rate and lifetime, which is shown this once.
+    """A new key with the same name, scopes, rate and lifetime, shown only once.
 
     The old one expires after the overlap. A repeat with the same Idempotency-Key gets another key
     and revokes the first, if it is unused.
@@ -82,7 +82,7 @@ async def get_tenants(request: Request) -> Response:
 
 @tenants_router.post("", **doc.post_tenant)
 async def post_tenant(request: Request) -> Response:
-    """Make a tenant; one that is there stays as it is."""
+    """Create a tenant; an existing one stays as it is."""
     return await write(
         request, tenants.post_tenant, "tenants.create", "operator", tenants.parse_tenant
     )
@@ -90,20 +90,20 @@ async def post_tenant(request: Request) -> Response:
 
 @tenants_router.get("/{tenant}", **doc.get_tenant)
 async def get_tenant(request: Request, tenant: str) -> Response:
-    """A tenant with the limits in force and what it uses: one's own, or an operator's any."""
+    """A tenant with its limits in force and its usage: the caller's own, or any for operators."""
     return await read(request, partial(tenants.get_tenant, tenant=tenant), "admin")
 
 
 @tenants_router.patch("/{tenant}", **doc.patch_tenant)
 async def patch_tenant(request: Request, tenant: str) -> Response:
-    """Give a tenant its own values of limits, or with null the settings' again."""
+    """Set a tenant's own values of limits; null restores the settings' value."""
     handler = partial(tenants.patch_tenant, tenant=tenant)
     return await write(request, handler, "tenants.limit", "operator", tenants.parse_limits)
 
 
 @tenants_router.delete("/{tenant}", **doc.delete_tenant)
 async def delete_tenant(request: Request, tenant: str) -> Response:
-    """Delete a tenant with all that it has; the header `Shardwise-Confirm` names it once more.
+    """Delete a tenant with all its data; the header `Shardwise-Confirm` repeats its name.
 
     Its keys are revoked and its work is cancelled at once; a worker removes the rest.
     """
@@ -114,7 +114,7 @@ async def delete_tenant(request: Request, tenant: str) -> Response:
 
 @tenants_router.get("/{tenant}/export", **doc.export_tenant)
 async def get_export(request: Request, tenant: str) -> Response:
-    """All that a tenant has, as JSON documents in a tar.gz: one's own, or an operator's any."""
+    """All data of a tenant as JSON in a tar.gz: the caller's own, or any for operators."""
     return await export_tenant(state_of(request), call_of(request), tenant)
 
 
@@ -126,7 +126,7 @@ async def get_tenant_keys(request: Request, tenant: str) -> Response:
 
 @tenants_router.post("/{tenant}/keys", **doc.post_key)
 async def post_tenant_key(request: Request, tenant: str) -> Response:
-    """A new key of a tenant, which is shown this once."""
+    """A new key of a tenant, shown only once."""
     handler = partial(keys.post_key, tenant=tenant)
     return await write(request, handler, "keys.create", "operator", keys.parse_key, secret=True)
 
@@ -140,7 +140,7 @@ async def get_tenant_key(request: Request, tenant: str, key_id: str) -> Response
 
 @tenants_router.post("/{tenant}/keys/{key_id}/rotate", **doc.rotate_key)
 async def rotate_tenant_key(request: Request, tenant: str, key_id: str) -> Response:
-    """A new key in the place of another one of a tenant, which is shown this once."""
+    """A new key that replaces another of a tenant, shown only once."""
     handler = partial(keys.rotate_key, key_id=key_id, tenant=tenant)
     return await write(
         request, handler, "keys.rotate", "operator", keys.parse_rotation, secret=True

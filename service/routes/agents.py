@@ -1,4 +1,4 @@
-"""/v1/agents: what people ask about agents, and what agents say."""
+"""/v1/agents: calls about agents, and calls of agents."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ router = APIRouter(prefix="/v1/agents", tags=["agents"])
 
 @router.post("/tokens", **doc.post_token)
 async def post_token(request: Request) -> Response:
-    """A token that enrols as many agents as it has uses. It is shown this once.
+    """A token that enrols as many agents as it has uses. It is shown only once.
 
-    A repeat with the same Idempotency-Key gets another token and makes the first worthless.
+    A repeat with the same Idempotency-Key gets another token and invalidates the first.
     """
     parse = handlers.parse_token
     return await write(
@@ -28,10 +28,10 @@ async def post_token(request: Request) -> Response:
 
 @router.post("", **doc.enrol)
 async def post_agent(request: Request) -> Response:
-    """Enrol an agent with a token, which is used up. Its key is shown this once.
+    """Enrol an agent with a token, which is used up. The agent's key is shown only once.
 
-    The token also goes as `Authorization: Bearer TOKEN`, where it is looked at before the body is
-    read. Without that header the body may have 64 KiB and no encoding.
+    The token may also be sent as `Authorization: Bearer TOKEN`, where it is checked before the body
+    is read. Without that header the body may have at most 64 KiB and no encoding.
     """
     return await enrol_agent(request)
 
@@ -57,7 +57,7 @@ async def delete_agent(request: Request, agent_id: str) -> Response:
 
 @router.post("/{agent_id}/drain", **doc.drain_agent)
 async def drain(request: Request, agent_id: str) -> Response:
-    """Give an agent no more work; what runs there goes on."""
+    """Give an agent no more work; running jobs continue."""
     return await _drain(request, agent_id, True)
 
 
@@ -75,13 +75,13 @@ async def _drain(request: Request, agent_id: str, drained: bool) -> Response:
 
 @router.post("/{agent_id}/heartbeat", **doc.heartbeat)
 async def heartbeat(request: Request, agent_id: str) -> Response:
-    """The agent lives; it is told which of its jobs to stop."""
+    """Report that the agent is alive; the answer names the jobs to stop."""
     return await from_agent(request, agent_id, handlers.post_heartbeat, handlers.parse_heartbeat)
 
 
 @router.get("/{agent_id}/assignments", **doc.assignments)
 async def assignments(request: Request, agent_id: str) -> Response:
-    """The agent's next assignment, waited for; it is claimed by this call."""
+    """Wait for the agent's next assignment, which this call claims."""
     return await assignment(request, agent_id)
 
 

@@ -13,7 +13,7 @@ router = APIRouter(prefix="/v1/allocations", tags=["allocations"])
 
 @router.post("", **doc.post_allocation)
 async def post_allocation(request: Request) -> Response:
-    """How to share GPUs among jobs: 200 when every curve is known, else 202: ask again."""
+    """How to share GPUs among jobs: 200 if every curve is known, else 202: ask again."""
     return await write_unless_cached(
         request,
         handlers.known_allocation,

@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
 
 @router.post("", **doc.post_graph)
 async def post_graph(request: Request) -> Response:
-    """Upload a graph: JSON (gzip welcome) or an ONNX file. The same graph has the same id."""
+    """Upload a graph: JSON (may be gzipped) or an ONNX file. The same graph has the same id."""
     parse = handlers.parse_upload
     return await write(request, handlers.post_graph, "graphs.create", parse=parse, upload=True)
 
@@ -40,5 +40,5 @@ async def get_graph_document(request: Request, graph_id: str) -> Response:
 
 @router.delete("/{graph_id}", **doc.delete_graph)
 async def delete_graph(request: Request, graph_id: str) -> Response:
-    """Forget a graph with all answers about it."""
+    """Delete a graph with all answers about it."""
     return await write(request, partial(handlers.remove_graph, graph_id=graph_id), "graphs.delete")

@@ -34,7 +34,7 @@ async def get_hardware(request: Request, hardware_id: str) -> Response:
 
 @router.delete("/{hardware_id}", **doc.delete_hardware)
 async def delete_hardware(request: Request, hardware_id: str) -> Response:
-    """Forget an uploaded profile."""
+    """Delete an uploaded profile."""
     return await write(
         request, partial(handlers.remove_hardware, hardware_id=hardware_id), "hardware.delete"
     )

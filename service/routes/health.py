@@ -24,9 +24,9 @@ async def healthz() -> Response:
 
 @router.get("/readyz", **doc.readyz)
 async def readyz(request: Request) -> Response:
-    """Whether questions can be taken and are being computed; `for=reading`: whether any answer.
+    """Whether questions are accepted and computed; with `for=reading`, whether stored ones are.
 
-    A broker or a worker that is away delays answers only.
+    A broker or a worker that is away only delays answers.
     """
     await state_of(request).gate.admit_anyone(caller_of(request))
     purpose = request.query_params.get("for", "writing")
@@ -42,17 +42,17 @@ async def readyz(request: Request) -> Response:
 
 
 def require_certificate(request: Request) -> None:
-    """A problem for a client without a certificate, where the settings name who signs them."""
+    """Raises `Problem` for a client without a certificate if `tls_client_ca` is set."""
     shown = request.scope.get("extensions", {}).get("tls", {}).get("client_cert_name")
     if state_of(request).settings.tls_client_ca and shown is None:
-        raise Problem("forbidden", "metrics are for clients with a certificate")
+        raise Problem("forbidden", "metrics require a client certificate")
 
 
 @router.get("/metrics", **doc.metrics)
 async def metrics(request: Request) -> Response:
-    """Metrics in Prometheus' text form.
+    """Metrics in Prometheus' text format.
 
-    Where client certificates are asked for (`tls_client_ca`), only a client with one gets them.
+    Where client certificates are requested (`tls_client_ca`), only a client with one gets them.
     """
     state = state_of(request)
     await state.gate.admit_anyone(caller_of(request))

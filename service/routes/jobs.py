@@ -18,7 +18,7 @@ from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, Quot
 
 
 def ask_routes(kind: str, shape: type, ask: Handler) -> APIRouter:
-    """Returns the routes of one kind of question: asked, listed, looked at, watched, cancelled."""
+    """Returns the routes of one kind of question: asked, listed, read, watched, cancelled."""
     name = COLLECTIONS[kind]
     router = APIRouter(prefix=f"/v1/{name}", tags=[name])
     parse = handlers.parse_request(shape)
@@ -58,7 +58,7 @@ def _job_routes(router: APIRouter, kind: str | None) -> None:
 
 
 def all_jobs() -> APIRouter:
-    """/v1/jobs."""
+    """Returns the routes of /v1/jobs."""
     router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
     _list_route(router, None)
     _job_routes(router, None)

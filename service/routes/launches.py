@@ -38,7 +38,7 @@ async def get_launch(request: Request, launch_id: str) -> Response:
 
 @router.delete("/{launch_id}", **doc.delete_launch)
 async def delete_launch(request: Request, launch_id: str) -> Response:
-    """Stop a launch; one that has ended stays as it is, or is forgotten where that is asked."""
+    """Stop a launch; an ended one stays as it is, or is deleted with `forget=true`."""
     handler = partial(handlers.remove_launch, launch_id=launch_id)
     return await write(request, handler, "launches.stop")
 

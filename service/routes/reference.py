@@ -1,6 +1,6 @@
 """/docs: the OpenAPI document as one HTML page, without scripts and without the network.
 
-The page that FastAPI offers loads its script from the network; a reference needs none.
+FastAPI's own page loads its script from the network; a reference needs none.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _call(path: str, method: str, call: dict[str, Any]) -> Iterator[str]:
     if body := call.get("requestBody"):
         yield f"<details><summary>body</summary>{_code(body)}</details>"
     yield "<table><tr><th>answer</th><th></th></tr>"
-    for status, answer in call.get("responses", {}).items():
-        text = answer.get("description", answer.get("$ref", ""))
+    for status, response in call.get("responses", {}).items():
+        text = response.get("description", response.get("$ref", ""))
         yield f"<tr><td>{escape(status)}</td><td>{escape(text)}</td></tr>"
     yield "</table>"
 

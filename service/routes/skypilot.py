@@ -14,7 +14,7 @@ router = APIRouter(prefix="/v1/skypilot", tags=["skypilot"])
 
 @router.post("/policy", **doc.post_policy)
 async def post_policy(request: Request) -> Response:
-    """The task with the resources that its graph asks for; others as they came; 400 rejects."""
+    """The task with the resources that its graph needs; others unchanged; 400 rejects."""
     return await write_and_wait(
         request,
         handlers.known_policy,

@@ -13,5 +13,5 @@ router = APIRouter(prefix="/v1/usage", tags=["usage"])
 
 @router.get("", **doc.get_usage)
 async def get_usage(request: Request) -> Response:
-    """What the tenant has used of each quota, and the bounds."""
+    """What the tenant has used of each quota, and the limits."""
     return await read(request, handlers.get_usage)

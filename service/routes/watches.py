@@ -21,13 +21,13 @@ async def post_watch(request: Request) -> Response:
 
 @router.get("", **doc.list_watches)
 async def get_watches(request: Request) -> Response:
-    """What is watched."""
+    """All watches."""
     return await read(request, handlers.get_watches)
 
 
 @router.get("/metrics", **doc.watch_metrics)
 async def get_watch_metrics(request: Request) -> Response:
-    """The watched curves in Prometheus' text form."""
+    """The watched curves in Prometheus' text format."""
     return await read(request, handlers.get_watch_metrics)
 
 
@@ -39,5 +39,5 @@ async def get_watch(request: Request, watch: str) -> Response:
 
 @router.delete("/{watch}", **doc.delete_watch)
 async def delete_watch(request: Request, watch: str) -> Response:
-    """Watch it no more."""
+    """Stop watching the curve."""
     return await write(request, partial(handlers.remove_watch, name=watch), "watch.delete")

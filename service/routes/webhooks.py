@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
 @router.post("", **doc.post_webhook)
 async def post_webhook(request: Request) -> Response:
-    """Have a URL told of ended jobs and launches; the signing secret is shown this once."""
+    """Notify a URL of ended jobs and launches; the signing secret is shown only once."""
     return await write(
         request,
         handlers.post_webhook,
@@ -34,21 +34,21 @@ async def get_webhooks(request: Request) -> Response:
 
 @router.get("/{webhook_id}", **doc.get_webhook)
 async def get_webhook(request: Request, webhook_id: str) -> Response:
-    """One webhook: what it wants, and whether it is delivered."""
+    """One webhook: its events, and whether they are delivered."""
     handler = partial(handlers.get_webhook, webhook_id=webhook_id)
     return await read(request, handler, scope="admin")
 
 
 @router.delete("/{webhook_id}", **doc.delete_webhook)
 async def delete_webhook(request: Request, webhook_id: str) -> Response:
-    """Forget a webhook with its deliveries; what waits is not sent."""
+    """Delete a webhook with its deliveries; pending ones are not sent."""
     handler = partial(handlers.remove_webhook, webhook_id=webhook_id)
     return await write(request, handler, "webhooks.delete", scope="admin")
 
 
 @router.post("/{webhook_id}/test", **doc.test_webhook)
 async def post_test(request: Request, webhook_id: str) -> Response:
-    """Send a test event, once; a webhook that was disabled works again if it is taken."""
+    """Send a test event, once; if it is accepted, a disabled webhook is enabled again."""
     handler = partial(handlers.post_test, webhook_id=webhook_id)
     return await write(request, handler, "webhooks.test", scope="admin")
 

@@ -1,4 +1,4 @@
-"""Agents: listed, looked at, heard of, drained, deleted. Enrolment: enrolment.py."""
+"""Agents: lists, look-ups, heartbeats, draining, deletion. Enrolment: enrolment.py."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AGENT_STATES = get_args(AgentState)
 
 @dataclass(frozen=True)
 class Seen:
-    """An agent with what only the database can say of it."""
+    """An agent with what only the database knows about it."""
 
     agent: Agent
     state: str
@@ -45,11 +45,11 @@ class Seen:
 
 
 def find_agent(session: Session, tenant: str, agent_id: str) -> Seen:
-    """Returns the tenant's agent; a `not-found` problem otherwise."""
-    found = _seen(session, Agent.id == agent_id, Agent.tenant_id == tenant)
-    if not found:
+    """Returns the tenant's agent. Raises a problem `not-found` if there is none."""
+    agents = _seen(session, Agent.id == agent_id, Agent.tenant_id == tenant)
+    if not agents:
         raise not_found("agent", agent_id)
-    return found[0]
+    return agents[0]
 
 
 def list_agents(session: Session, tenant: str, place: Place | None, limit: int) -> list[Seen]:
@@ -110,9 +110,9 @@ def heartbeat(
 ) -> tuple[list[str], bool] | None:
     """Renews the agent's lease and those of its jobs.
 
-    The jobs to stop, and whether its inventory is wanted. None for an agent that was deleted.
+    Returns the jobs to stop and whether its inventory is wanted; None for a deleted agent.
 
-    A new `boot_id` means that the agent has restarted: what it does not list any more is lost.
+    A new `boot_id` means that the agent has restarted: jobs that it no longer lists are lost.
     """
     agent = lock_agent(session, agent_id)
     if agent is None:
@@ -122,8 +122,8 @@ def heartbeat(
     mine = Assignment.agent_id == agent_id
     launches = {}
     if restarted or drains:
-        held = launches_of(session, mine, Assignment.state.in_(ASSIGNMENT_ACTIVE))
-        launches = lock_launches(session, held)
+        launch_ids = launches_of(session, mine, Assignment.state.in_(ASSIGNMENT_ACTIVE))
+        launches = lock_launches(session, launch_ids)
     _note(session, agent, beat, rules)
     stop = []
     for job in sorted(beat.jobs, key=lambda job: job.assignment):
@@ -169,10 +169,9 @@ def _note(session: Session, agent: Agent, beat: Heartbeat, rules: Rules) -> None
 def set_drained(
     session: Session, tenant: str, agent_id: str, drained: bool, reason: str, rules: Rules
 ) -> None:
-    """Keeps work away from an agent, or lets it have work again. What runs goes on.
+    """Stops giving work to an agent, or starts again. Running work continues.
 
-    What it was given and has not claimed is put back. A `not-found` problem for an agent that the
-    tenant has not.
+    Unclaimed work is put back. Raises a problem `not-found` if the tenant has no such agent.
     """
     changed = session.execute(
         update(Agent)
@@ -195,7 +194,7 @@ def _take_back(session: Session, agent: Agent, rules: Rules) -> None:
 
 
 def delete_agent(session: Session, tenant: str, agent_id: str, rules: Rules) -> None:
-    """Forgets an agent: its key is revoked and its jobs are lost. `not-found` otherwise."""
+    """Deletes an agent: its key is revoked, its jobs are lost. Raises `not-found` without one."""
     agent = lock_agent(session, agent_id)
     if agent is None or agent.tenant_id != tenant:
         raise not_found("agent", agent_id)
@@ -211,7 +210,7 @@ def delete_agent(session: Session, tenant: str, agent_id: str, rules: Rules) -> 
     try:
         revoke_key(session, key_id)
     except NotFound:
-        return  # it was revoked by hand before
+        return  # it was already revoked by hand
 
 
 def agents_with_work(session: Session, agent_ids: list[str], rules: Rules) -> set[str]:
@@ -223,9 +222,9 @@ def agents_with_work(session: Session, agent_ids: list[str], rules: Rules) -> se
 def count_agents(session: Session) -> dict[str, int]:
     """Returns all agents by state, for the metrics."""
     silent = ((Agent.state != "live") | (Agent.lease_expires_at < now())).label("silent")
-    drained = (Agent.drained | Agent.draining).label("kept")
-    found = dict.fromkeys(AGENT_STATES, 0)
-    query = select(silent, drained, func.count()).group_by("silent", "kept")
-    for lost, kept, count in session.execute(query):
-        found["lost" if lost else "drained" if kept else "live"] += count
-    return found
+    drained = (Agent.drained | Agent.draining).label("drains")
+    counts = dict.fromkeys(AGENT_STATES, 0)
+    query = select(silent, drained, func.count()).group_by("silent", "drains")
+    for lost, drains, count in session.execute(query):
+        counts["lost" if lost else "drained" if drains else "live"] += count
+    return counts

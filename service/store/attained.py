@@ -1,10 +1,10 @@
-"""The service that each tenant has had: what the order between tenants goes by.
+"""The service that each tenant has had, which decides the order between tenants.
 
     virtual_s += seconds of solving / weight
 
 The tenant with the least is served next (stride scheduling; CFS's virtual run time). A job is
 charged with its estimate when it is claimed, with what it took when it ends. A tenant that comes
-back after a pause starts where the others are: pausing earns nothing.
+back after a pause starts level with the others: a pause gives no advantage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from service.store.insert import insert_new
 from service.store.tables import ACTIVE, Attained, Job
 
 AHEAD_S = 1e-3
-"""By so little a tenant that comes back is before the others: it is served next."""
+"""Lead of a tenant that comes back, in seconds: it is served next."""
 
 WEIGHTS = (0.01, 100.0)
 """The least and the largest weight of a tenant."""
@@ -32,22 +32,22 @@ def weight_of(limits: dict[str, Any]) -> float:
 
 def charge(session: Session, tenant: str, seconds: float, weight: float) -> None:
     """Counts seconds of solving, negative ones to take back what was charged too much."""
-    found = session.execute(
+    row = session.execute(
         update(Attained)
         .where(Attained.tenant_id == tenant)
         .values(virtual_s=Attained.virtual_s + seconds / weight)
         .returning(Attained.tenant_id)
     ).first()
-    if found is None:
-        # Its job was asked of a release that does not count.
+    if row is None:
+        # Its job was created by a release that does not count.
         start_among_others(session, tenant)
         charge(session, tenant, seconds, weight)
 
 
 def start_among_others(session: Session, tenant: str) -> None:
-    """Brings a tenant without jobs to where the tenants with jobs are; it never goes back.
+    """Raises a tenant without jobs to the level of the tenants with jobs; never lowers it.
 
-    While none has jobs, the furthest of all tenants is where they are.
+    If none has jobs, the level is the highest of all tenants.
     """
     others = Attained.tenant_id != tenant
     works = select(Job.id).where(Job.tenant_id == Attained.tenant_id, Job.state.in_(ACTIVE))

@@ -17,7 +17,7 @@ AUDIT_SCHEMA = "shardwise.audit/1"
 
 @dataclass(frozen=True)
 class AuditFilter:
-    """What a reader wants to see; times are seconds since 1970, `until` is not included.
+    """The lines that a reader wants to see; times are seconds since 1970, `until` is not included.
 
     `action` is a whole action (`keys.create`) or its first word (`keys`).
     """
@@ -31,7 +31,7 @@ class AuditFilter:
 def list_audit(
     session: Session, tenant: str | None, wanted: AuditFilter, place: Place | None, limit: int
 ) -> list[Audit]:
-    """Returns up to `limit` + 1 lines of a tenant (None: of all) behind `place`, newest first."""
+    """Returns up to `limit` + 1 lines of a tenant (None: of all) after `place`, newest first."""
     query = select(Audit)
     if tenant is not None:
         query = query.where(Audit.tenant_id == tenant)

@@ -1,6 +1,6 @@
-"""Ballast of a SQLite database: space that is taken now and given up when a delete needs it.
+"""Ballast of a SQLite database: space that is reserved now and given up when a delete needs it.
 
-In WAL mode a delete writes before it frees. On a full disk it could not, so that
+In WAL mode a delete writes before it frees. On a full disk it could not write, so that
 nothing could be freed.
 """
 
@@ -14,27 +14,27 @@ LEFT_BYTES = 2**18
 """Ballast is taken only where at least this much stays free."""
 
 PART = 8
-"""And it is at most an eighth of the disk."""
+"""Ballast is at most an eighth of the disk."""
 
 
 class Ballast:
-    """A file of `size` bytes beside the database, really allocated."""
+    """A fully allocated file of `size` bytes next to the database."""
 
     def __init__(self, database: Path, size: int) -> None:
         self._path = database.with_name(f"{database.name}.ballast")
         self._size = size
 
     def free_bytes(self) -> int:
-        """Returns what is free beside the database."""
-        found = os.statvfs(self._path.parent)
-        return found.f_bavail * found.f_frsize
+        """Returns the free bytes of the database's disk."""
+        filesystem = os.statvfs(self._path.parent)
+        return filesystem.f_bavail * filesystem.f_frsize
 
     def lay(self) -> bool:
         """Takes the space unless it is taken or scarce. Returns whether it is taken."""
         if self._path.exists():
             return True
-        found = os.statvfs(self._path.parent)
-        size = min(self._size, found.f_blocks * found.f_frsize // PART)
+        filesystem = os.statvfs(self._path.parent)
+        size = min(self._size, filesystem.f_blocks * filesystem.f_frsize // PART)
         if self.free_bytes() < size + LEFT_BYTES:
             return False
         part = self._path.with_name(f"{self._path.name}.part")
@@ -61,7 +61,7 @@ class Ballast:
 
 
 def allocate(descriptor: int, size: int) -> None:
-    """Takes so many bytes of the disk; OSError where there are not as many."""
+    """Allocates `size` bytes on the disk. Raises OSError if there are not enough."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
         return

@@ -1,7 +1,7 @@
-"""Content that is stored once under its id, however many rows refer to it.
+"""Content that is stored once under its id, no matter how many rows refer to it.
 
 A blob that no row refers to is deleted (by retention, or with a tenant's graph). It is locked
-first, and whoever is about to refer to it holds a lock of its own until that stands.
+first, and a transaction that is about to refer to it holds a lock until it commits.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def keep_blob(
 ) -> None:
     """Stores content, compressed, unless it is there; it stays until the transaction ends.
 
-    Raises a problem `unavailable` when it is deleted again and again meanwhile.
+    Raises a problem `unavailable` if it keeps being deleted in the meantime.
     """
-    held = select(table.id).where(table.id == blob_id).with_for_update(read=True, key_share=True)
-    if session.scalar(held) is not None:
+    lock = select(table.id).where(table.id == blob_id).with_for_update(read=True, key_share=True)
+    if session.scalar(lock) is not None:
         return
     packed = zlib.compress(content, 6)
-    # Between the two statements it may be deleted: then it is stored again.
+    # It may be deleted between the two statements; then it is stored again.
     for _ in range(_TRIES):
         insert_new(session, table, id=blob_id, content=packed)
-        if session.scalar(held) is not None:
+        if session.scalar(lock) is not None:
             return
     raise Problem("unavailable", "stored and deleted at once", headers={"Retry-After": "1"})
 
@@ -44,7 +44,7 @@ def drop_blobs(
     ids: Sequence[str],
     needed: ColumnElement[bool],
 ) -> None:
-    """Deletes these blobs unless they are needed, which is looked at once they are locked."""
+    """Deletes these blobs unless they are needed, which is checked once they are locked."""
     mine = table.id.in_(ids)
     session.execute(select(table.id).where(mine).order_by(table.id).with_for_update())
     session.execute(delete(table).where(mine, ~needed))

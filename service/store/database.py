@@ -26,19 +26,19 @@ from service.store.deadlines import Breaker, Deadline, connect_arguments, keep_d
 from shardwise.errors import BadInput
 
 BUSY_S = 15.0
-"""How long a SQLite writer waits for another one, where there is no deadline."""
+"""How long a SQLite writer waits for another one if there is no deadline."""
 
 RUSH = 8
-"""Connections beyond twice the pool: for what is not a tenant's call."""
+"""Connections beyond twice the pool, for work other than tenants' calls."""
 
 LONGEST_TRY_S = 10.0
-"""A caller that asks whether the database answers again has given up after so long."""
+"""How long the one caller that checks whether the database answers again may take."""
 
 WRITE_BACK_MS = 500
-"""Readers and writers of SQLite's log are waited for so long before it is given back."""
+"""How long readers and writers of SQLite's log are waited for before it is given back."""
 
 WRITE_BACK_PAUSE_S = 1.0
-"""Between two tries to give it back while calls meet a full disk: each may take a writer's time."""
+"""Pause between two tries to give it back on a full disk, since each may delay a writer."""
 
 _READ_ONLY = "shardwise_read_only"
 
@@ -68,10 +68,10 @@ class Database:
     writer takes the write lock at its start, so that it never fails in the middle for another
     one.
 
-    With `deadline_s`, no statement takes longer, and a database that says nothing is given up
-    soon after: `StoreUnavailable`, at once for a while. Without it statements may take as long as
-    they need, as migrations and backups do. `full_at` is when the disk was last found full, by
-    the monotonic clock; `ballast_bytes` are kept for deletes on a full disk (SQLite).
+    With `deadline_s`, no statement takes longer, and a database that does not answer is given up
+    soon after: calls raise `StoreUnavailable`, at once for a while. Without it statements may take
+    as long as they need, as migrations and backups do. `full_at` is when the disk was last full,
+    by the monotonic clock; `ballast_bytes` are kept for deletes on a full disk (SQLite).
     """
 
     def __init__(
@@ -123,14 +123,14 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session that only reads."""
+        """Yields a session that only reads."""
         with self.errors(), Session(self.engine, expire_on_commit=False) as session:
             session.connection(execution_options={_READ_ONLY: True})
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A session that commits at its end, or leaves nothing behind."""
+        """Yields a session that commits at its end, or rolls back on an error."""
         with (
             self.errors(),
             Session(self.engine, expire_on_commit=False) as session,
@@ -140,7 +140,7 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """What the driver raises when the database is away, as StoreUnavailable."""
+        """Raises the driver's errors as StoreUnavailable when the database is unavailable."""
         try:
             if self._breaker.is_open:
                 self._require_answer()
@@ -159,11 +159,11 @@ class Database:
 
     @property
     def is_away(self) -> bool:
-        """Whether it said nothing within its deadline when it was last asked."""
+        """Whether the last call got no answer within its deadline."""
         return self._breaker.is_open
 
     def _require_answer(self) -> None:
-        """One caller asks whether the database answers again, the others are refused."""
+        """Lets one caller check whether the database answers again; refuses the others."""
         if not self._breaker.may_try(LONGEST_TRY_S):
             raise StoreUnavailable("the database did not answer a moment ago")
         try:
@@ -180,7 +180,7 @@ class Database:
             session.execute(text("SELECT 1"))
 
     def tidy(self) -> None:
-        """After a delete on a full disk: give SQLite's log back to the disk, take ballast again."""
+        """Gives SQLite's log back after a delete on a full disk, and takes ballast again."""
         self.full_at = None
         if self.ballast is None:
             return
@@ -188,7 +188,7 @@ class Database:
         self.ballast.lay()
 
     def _write_back_if_due(self) -> None:
-        """Writes back, unless another call does or did a moment ago: it would find the same."""
+        """Writes back, unless another call does or just did: the result would be the same."""
         with self._write_back_lock:
             if monotonic() < self._write_back_due:
                 return
@@ -199,9 +199,9 @@ class Database:
             self._write_back_due = monotonic() + WRITE_BACK_PAUSE_S
 
     def _write_back(self) -> None:
-        """Gives SQLite's log back to the disk, as far as nobody reads in it.
+        """Gives SQLite's log back to the disk, as far as it has no readers.
 
-        SQLite does so by itself once the log is long enough, which a full disk keeps it from.
+        SQLite does so itself once the log is long enough, which a full disk prevents.
         """
         if not self.sqlite:
             return
@@ -240,7 +240,7 @@ def clock(session: Session) -> float:
 def _is_outage(error: DBAPIError) -> bool:
     """Returns whether the database, not the statement, is at fault."""
     # OperationalError covers: connection lost or refused, shutting down, locked for too long,
-    # disk full. InterfaceError is what psycopg raises on a connection found closed.
+    # disk full. InterfaceError is what psycopg raises on a closed connection.
     kind = type(error.orig).__mro__
     return error.connection_invalidated or any(
         k.__name__ in ("OperationalError", "InterfaceError") for k in kind
@@ -256,7 +256,7 @@ def _is_full(error: DBAPIError) -> bool:
 def _prepare_sqlite(engine: Engine, busy_s: float) -> None:
     @event.listens_for(engine, "connect")
     def connected(connection: Any, record: Any) -> None:
-        # Python's driver opens transactions by itself, and too late: we say BEGIN.
+        # Python's driver would open transactions by itself, and too late: we issue BEGIN.
         connection.isolation_level = None
         cursor = connection.cursor()
         for pragma in (

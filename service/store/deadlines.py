@@ -1,8 +1,8 @@
-"""Deadlines of PostgreSQL: the server's own, and one of ours for a server that says nothing.
+"""Deadlines of PostgreSQL: the server's own, and one of ours for a server that does not answer.
 
-A server that is stopped, or behind a network that swallows packets, lets no timeout of its own
-run, and its kernel may go on acknowledging. So every wait for it (statements, BEGIN, COMMIT,
-ROLLBACK, the pool's question whether a connection lives) ends by this process's clock as well.
+A server that is stopped, or behind a network that swallows packets, runs no timeout of its own, and
+its kernel may keep acknowledging. So every wait for it (statements, BEGIN, COMMIT, ROLLBACK, the
+pool's check whether a connection lives) also ends by this process's clock.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 CONNECT_S = 3.0
-"""Longest wait for a connection, and for the answer whether an idle one still lives."""
+"""Longest wait for a connection, and for the check whether an idle one still lives."""
 
 GRACE_S = 2.0
-"""So much longer than the server's own deadline is ours: its answer says more."""
+"""How much longer our deadline is than the server's, whose answer says more."""
 
 REST_S = 1.0
-"""After a deadline was hit, nothing is asked for so long; then one asks whether it answers."""
+"""Pause after a deadline was hit; then one caller checks whether the server answers."""
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """The longest statement in seconds; waits for a lock have half of it."""
+    """The longest statement in seconds; waits for a lock get half of it."""
 
     statement_s: float
 
     @property
     def wait_s(self) -> float:
-        """After so long without an answer this process hangs up."""
+        """Seconds without an answer after which this process hangs up."""
         return self.statement_s + GRACE_S
 
     def server_settings(self) -> dict[str, str]:
-        """Returns what a connection's session sets."""
+        """Returns the settings of a connection's session."""
         return {
             "statement_timeout": f"{round(self.statement_s * 1000)}ms",
             "lock_timeout": f"{round(self.statement_s * 500)}ms",
@@ -46,7 +46,7 @@ class Deadline:
 
 
 def connect_arguments(deadline: Deadline | None) -> dict[str, Any]:
-    """libpq's own: a host that is gone is noticed whether or not anything is sent."""
+    """Returns libpq's arguments, which notice a lost host whether or not anything is sent."""
     arguments: dict[str, Any] = {
         "connect_timeout": 5,
         "keepalives": 1,
@@ -74,17 +74,17 @@ class Breaker:
         return self._open
 
     def trip(self) -> None:
-        """A deadline was hit."""
+        """Opens the breaker after a deadline was hit."""
         with self._lock:
             self._open = True
             self._rests_until = monotonic() + REST_S
 
     def close(self) -> None:
-        """It answers."""
+        """Closes the breaker: the database answers."""
         self._open = False
 
     def may_try(self, longest_s: float) -> bool:
-        """Returns whether the caller is the one that asks now, which takes at most `longest_s`."""
+        """Returns whether the caller is the one to check now, for at most `longest_s`."""
         with self._lock:
             if monotonic() < self._rests_until:
                 return False
@@ -93,7 +93,7 @@ class Breaker:
 
 
 def keep_deadline(engine: Engine, deadline: Deadline, trip: Callable[[], None]) -> None:
-    """Makes the engine's connections hang up after the deadline; `trip` is called then."""
+    """Makes the engine's connections hang up after the deadline and then call `trip`."""
     import psycopg
 
     class Bounded(psycopg.Connection[Any]):
@@ -105,7 +105,7 @@ def keep_deadline(engine: Engine, deadline: Deadline, trip: Callable[[], None]) 
             return super().wait(self._bounded(gen), *args, **keywords)
 
         def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-            """As `gen`; the driver resumes it several times a second, ready or not."""
+            """Runs `gen` with the deadline; the driver resumes it several times a second."""
             until = monotonic() + self.limit_s
             try:
                 wanted = next(gen)

@@ -18,7 +18,7 @@ from service.store.webhook_tables import TEST, Webhook, WebhookDelivery
 
 MAX_REASON = 300
 MAX_ENDED = 1000
-"""Ended deliveries that are kept of one webhook, beside their age."""
+"""Ended deliveries that are kept of one webhook, if they are not too old."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Parcel:
-    """A claimed delivery: all that sending it takes. `at` is the database's time of the claim."""
+    """A claimed delivery, with all that sending needs. `at` is the database's time of the claim."""
 
     delivery_id: str
     token: str
@@ -49,7 +49,7 @@ class Parcel:
 
 
 def due(session: Session, fingerprints: Iterable[str]) -> list[Due]:
-    """Returns of every webhook that this worker can sign for the delivery that is due first.
+    """Returns the first due delivery of every webhook that this worker can sign for.
 
     The webhook that has waited longest for an attempt is the first.
     """
@@ -67,13 +67,13 @@ def due(session: Session, fingerprints: Iterable[str]) -> list[Due]:
         .where(Webhook.key_fingerprint.in_(list(fingerprints)))
         .order_by(func.coalesce(Webhook.tried_at, 0.0), Webhook.id)
     )
-    return [Due(*found) for found in session.execute(query) if found.delivery_id is not None]
+    return [Due(*entry) for entry in session.execute(query) if entry.delivery_id is not None]
 
 
 def claim(session: Session, chosen: Sequence[Due], lease_s: float) -> list[Parcel]:
-    """Claims those of the chosen deliveries that no other worker has; returns them.
+    """Claims those of the chosen deliveries that no other worker has. Returns them.
 
-    The attempt counts from here: a delivery that ends its worker does not go on for ever.
+    The attempt counts from here, so that a delivery that kills its worker is not tried forever.
     """
     webhooks = select(Webhook).where(Webhook.id.in_({one.webhook_id for one in chosen}))
     locked = {
@@ -126,9 +126,9 @@ def _claim(session: Session, webhook: Webhook, delivery_id: str, lease_s: float)
 
 
 def delivered(session: Session, parcel: Parcel, status: int) -> bool:
-    """Records that the receiver took it. Returns False if the claim is another's by now.
+    """Records that the receiver accepted it. Returns False if another worker has the claim by now.
 
-    A webhook that was disabled works again: a test has reached its receiver.
+    A disabled webhook is enabled again: a test has reached its receiver.
     """
     _lock(session, parcel.webhook_id)
     if not _record(session, parcel, **_ended("delivered", status, "")):
@@ -140,7 +140,7 @@ def delivered(session: Session, parcel: Parcel, status: int) -> bool:
 def postpone(
     session: Session, parcel: Parcel, status: int | None, reason: str, pause_s: float
 ) -> bool:
-    """Records a failed attempt, with another to come. Returns False if the claim is another's."""
+    """Records a failed attempt, with another to come. Returns False if the claim is lost."""
     _lock(session, parcel.webhook_id)
     values = {"status": status, "reason": reason[:MAX_REASON], "next_at": now() + pause_s}
     if not _record(session, parcel, **values):
@@ -152,9 +152,9 @@ def postpone(
 def give_up(
     session: Session, parcel: Parcel, status: int | None, reason: str, disable_s: float
 ) -> bool:
-    """Records the last attempt as failed. Returns False if the claim is another's by now.
+    """Records the last attempt as failed. Returns False if another worker has the claim by now.
 
-    The webhook is disabled if it has only failed for `disable_s`; 0 disables it at once.
+    The webhook is disabled if all attempts failed for `disable_s`; 0 disables it at once.
     """
     _lock(session, parcel.webhook_id)
     if not _record(session, parcel, **_ended("failed", status, reason)):
@@ -171,7 +171,7 @@ def give_up(
 
 
 def _disable(session: Session, webhook_id: str, reason: str) -> None:
-    """Disables a webhook and fails what waits for it; a test may still be tried."""
+    """Disables a webhook and fails its pending deliveries; a test may still be tried."""
     _change(session, webhook_id, disabled_at=now(), disabled_reason=reason[:MAX_REASON])
     waiting = (
         WebhookDelivery.webhook_id == webhook_id,

@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"^swe_[0-9A-Za-z_-]{43}\Z")
 
 @dataclass(frozen=True)
 class Enrolled:
-    """An agent that was made, and its key: the only time that it is seen."""
+    """A new agent and its key, which is shown only this once."""
 
     agent_id: str
     key: str
@@ -34,7 +34,7 @@ class Enrolled:
 
 @dataclass(frozen=True)
 class Unenrolled:
-    """Why a token was refused: for the audit alone, with the tenant if there is one."""
+    """Why a token was refused: only for the audit, with the tenant if there is one."""
 
     why: str
     tenant: str
@@ -52,10 +52,10 @@ def make_token(
 ) -> tuple[str, float]:
     """Returns a new token for `uses` agents and when it expires.
 
-    `once`: an Idempotency-Key, whose token it replaces.
+    `once` is an Idempotency-Key, whose earlier token the new one replaces.
 
-    The token itself is not kept, so that a repeat cannot get the same; it gets one that is as good,
-    and the first, if it was not used up, is worthless.
+    The token itself is not kept, so a repeat cannot get the same one; it gets an equivalent one,
+    and the first, if it was not used up, becomes invalid.
     """
     if not 1.0 <= expires_s <= MAX_EXPIRES_S:
         raise BadInput(f"{expires_s:g}", field="expires_s", expected=f"1 to {MAX_EXPIRES_S:g}")
@@ -89,19 +89,19 @@ def make_token(
 
 
 def refused_token(session: Session, token: str, *, repeated: bool) -> Unenrolled | None:
-    """Returns why a token cannot enrol, None when it may; it takes no use and no lock.
+    """Returns why a token cannot enrol, None if it can; takes no use and no lock.
 
-    A token of which nothing is left passes when the call may be a repeat (`repeated`: it has an
-    Idempotency-Key) and an agent of it has yet to send its first heartbeat: `enrol` decides.
+    A token without uses left passes if the call may be a repeat (`repeated`: it has an
+    Idempotency-Key) and one of its agents has yet to send its first heartbeat: `enrol` decides.
     """
     if not looks_like_token(token):
         return Unenrolled("unknown", "", "")
-    found = session.execute(
+    enrolment = session.execute(
         select(Enrolment, Enrolment.expires_at <= now()).where(Enrolment.token_hash == _hash(token))
     ).first()
-    if found is None:
+    if enrolment is None:
         return Unenrolled("unknown", "", "")
-    row, expired = found
+    row, expired = enrolment
     if row.used_at is None and not expired:
         return None
     if repeated and _unheard(session, row):
@@ -134,27 +134,27 @@ def enrol(
     lease_s: float,
     max_agents: int,
 ) -> Enrolled | Unenrolled:
-    """Takes one use of a token: an agent with a key bound to it, or why not.
+    """Takes one use of a token. Returns an agent with a key bound to it, or the reason against it.
 
-    Of two who take the last use at once one gets an agent. A repeat with the same `once`
+    Of two calls that take the last use at once, one gets an agent. A repeat with the same `once`
     (Idempotency-Key and body) takes no further use: before the agent's first heartbeat it gets a
-    new key of the same agent, since its first answer was lost. A problem `quota` when the tenant
-    has too many agents.
+    new key of the same agent, since its first answer was lost. Raises a problem `quota` if the
+    tenant has too many agents.
     """
     if not looks_like_token(token):
         return Unenrolled("unknown", "", "")
     mine = Enrolment.token_hash == _hash(token)
-    # The lock makes all that enrol with one token take turns.
-    found = session.execute(
+    # The lock makes calls with the same token take turns.
+    enrolment = session.execute(
         select(Enrolment, Enrolment.expires_at <= now()).where(mine).with_for_update()
     ).first()
-    if found is None:
+    if enrolment is None:
         return Unenrolled("unknown", "", "")
-    row, expired = found
+    row, expired = enrolment
     once_hash = None if once is None else _hash(once)
     agent = _agent_of(session, row, once_hash)
     if agent is not None:
-        return _again(session, row, agent)
+        return _enrol_again(session, row, agent)
     if row.used_at is not None:
         return _unenrolled("replayed", row)
     if expired:
@@ -190,7 +190,7 @@ def enrol(
 
 
 def _agent_of(session: Session, row: Enrolment, once_hash: str | None) -> Agent | None:
-    """Returns the agent that the same call has made before."""
+    """Returns the agent that the same call has enrolled before."""
     if once_hash is None:
         return None
     if once_hash == row.once_hash and row.agent_id is not None:
@@ -200,7 +200,7 @@ def _agent_of(session: Session, row: Enrolment, once_hash: str | None) -> Agent 
     )
 
 
-def _again(session: Session, row: Enrolment, agent: Agent) -> Enrolled | Unenrolled:
+def _enrol_again(session: Session, row: Enrolment, agent: Agent) -> Enrolled | Unenrolled:
     """Returns a new key instead of the one that did not arrive."""
     if agent.boot_id:
         return _unenrolled("replayed", row)

@@ -1,10 +1,10 @@
-"""The estimated cost of a question: what the model says, corrected by what jobs really took.
+"""The estimated cost of a question: the model's, corrected by the times of past jobs.
 
     cost_s = model_s · median of took_s / model_s
 
-over the tenant's own newest jobs of this kind on this graph; without any over everybody's newest
-jobs of the kind, which tells how fast the workers are. Another tenant's jobs on the same graph do
-not count: an estimate would tell that there are some.
+over the tenant's own newest jobs of this kind on this graph; without any, over all tenants' newest
+jobs of the kind, which shows how fast the workers are. Another tenant's jobs on the same graph do
+not count: an estimate would reveal that they exist.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FRESH_S = 60.0
 """How long the ratio of a kind is remembered."""
 
 RATIOS = (0.02, 50.0)
-"""Bounds of a correction: beyond them something else is wrong."""
+"""Bounds of a correction: a ratio beyond them has another cause."""
 
 LEAST_S = 0.1
 
@@ -84,7 +84,7 @@ def _ratio(
 ) -> float | None:
     """Returns the median of took over model of the newest done jobs.
 
-    None without enough of them.
+    Returns None if there are not enough of them.
     """
     rows = session.execute(
         select(Job.took_s, Job.model_s)

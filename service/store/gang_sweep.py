@@ -1,5 +1,5 @@
-"""What happens to agents and launches by the passing of time alone; the worker's sweeper and every
-service process that is asked about them do it, each launch in a transaction of its own."""
+"""Changes of agents and launches as time passes: made by the worker's sweeper and by every service
+process that is asked about them, each launch in a transaction of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from service.store.placement import place, waiting_tenants
 
 
 def sweep(database: Database, rules: Rules) -> list[str]:
-    """Ends what has run out and places what can be placed. Returns the agents with new work."""
+    """Ends what has run out and places what can be placed. Returns agents with new work."""
     with database.read() as session:
         silent = session.scalar(select(Agent.id).where(_silent()).limit(1))
         due = _due(session, rules)
@@ -57,8 +57,8 @@ def _silent() -> ColumnElement[bool]:
 
 def _due(session: Session, rules: Rules) -> list[str]:
     late = select(Launch.id).where(or_(unclaimed(rules.claim_s), overdue()))
-    found = {*launches_of(session, or_(expired(), abandoned())), *session.scalars(late)}
-    return sorted(found)
+    due = {*launches_of(session, or_(expired(), abandoned())), *session.scalars(late)}
+    return sorted(due)
 
 
 def _sweep_launch(session: Session, launch_id: str, rules: Rules) -> None:
@@ -71,10 +71,10 @@ def _sweep_launch(session: Session, launch_id: str, rules: Rules) -> None:
     if session.scalar(still.where(overdue())):
         end(session, launch, "failed", f"more than its {launch.time_limit_s:g} s")
     elif session.scalar(still.where(unclaimed(rules.claim_s))):
-        held = Assignment.state.in_((*ASSIGNMENT_HELD, "done"))
+        claimed = Assignment.state.in_((*ASSIGNMENT_HELD, "done"))
         late = session.scalars(
             select(Assignment.agent_name).where(
-                Assignment.launch_id == launch_id, Assignment.attempt == launch.attempt, ~held
+                Assignment.launch_id == launch_id, Assignment.attempt == launch.attempt, ~claimed
             )
         ).all()
         put_back(session, launch, f"not claimed in time by {', '.join(late)[:300]}", rules)

@@ -1,6 +1,6 @@
-"""Launches under leases: what changes their assignments, and what that makes of them (ADR 0015).
+"""Launches under leases: changes of their assignments and the resulting states (ADR 0015).
 
-Whoever changes an assignment's state holds the launch's row lock, so that two agents that report
+Every change of an assignment's state holds the launch's row lock, so that two agents that report
 at once cannot both believe that the other still runs. Locks are taken in one order: agent, tenant,
 launches by id, assignments. Every UPDATE names the state (and, where an agent speaks, the token)
 that it expects, and all times are the database's.
@@ -46,7 +46,7 @@ class Rules:
 def rules_of(settings: Settings) -> Rules:
     """Returns the settings that decide about gangs."""
     ports = port_range(settings.rendezvous_ports)
-    assert ports is not None, "Settings refuses what is no range"
+    assert ports is not None, "Settings refuses anything else"
     return Rules(
         settings.agent_lease_s,
         settings.agent_heartbeat_s,
@@ -58,7 +58,7 @@ def rules_of(settings: Settings) -> Rules:
 
 @dataclass(frozen=True)
 class ReportedState:
-    """What an agent says of how an assignment goes."""
+    """The state of an assignment as its agent reports it."""
 
     state: str
     reason: str = ""
@@ -67,7 +67,7 @@ class ReportedState:
 
 
 def lock_launches(session: Session, ids: Iterable[str]) -> dict[str, Launch]:
-    """These launches, locked, as they are now."""
+    """Locks these launches. Returns their current rows by id."""
     query = select(Launch).where(Launch.id.in_(sorted(set(ids)))).order_by(Launch.id)
     locked = query.with_for_update(key_share=True).execution_options(populate_existing=True)
     return {launch.id: launch for launch in session.scalars(locked)}
@@ -85,22 +85,23 @@ def launches_of(session: Session, *of: ColumnElement[bool]) -> list[str]:
 
 
 def claim(session: Session, agent_id: str, rules: Rules) -> Assignment | None:
-    """The agent's next assignment, under a token of its own; None when there is none.
+    """Returns the agent's next assignment, with a token of its own; None if there is none.
 
-    What was handed out and never heard of again is handed out once more: the answer may have been
-    lost on its way. Its token stays: an agent that has it and was slow to say so is still believed.
+    An assignment that was handed out and never heard of is handed out again: the answer may have
+    been lost. Its token stays the same: an agent that has it and was slow is still believed.
     """
     due = (Assignment.agent_id == agent_id, claimable(rules))
     if lock_agent(session, agent_id) is None:
         return None
     first = select(Assignment.id, Assignment.launch_id).where(*due)
-    found = session.execute(first.order_by(Assignment.created_at, Assignment.id).limit(1)).first()
-    if found is None:
+    row = session.execute(first.order_by(Assignment.created_at, Assignment.id).limit(1)).first()
+    if row is None:
         return None
-    launch = lock_launches(session, [found[1]])[found[1]]
+    assignment_id, launch_id = row
+    launch = lock_launches(session, [launch_id])[launch_id]
     taken = session.execute(
         update(Assignment)
-        .where(Assignment.id == found[0], *due)
+        .where(Assignment.id == assignment_id, *due)
         .values(
             state="assigned",
             token=func.coalesce(Assignment.token, secrets.token_hex(16)),
@@ -114,13 +115,13 @@ def claim(session: Session, agent_id: str, rules: Rules) -> Assignment | None:
     settle(session, launch)
     return session.scalar(
         select(Assignment)
-        .where(Assignment.id == found[0])
+        .where(Assignment.id == assignment_id)
         .execution_options(populate_existing=True)
     )
 
 
 def claimable(rules: Rules) -> ColumnElement[bool]:
-    """Returns an assignment that its agent may have now."""
+    """Returns the condition of an assignment that its agent may claim now."""
     unheard = and_(
         Assignment.state == "assigned",
         Assignment.heard.is_(False),
@@ -137,9 +138,9 @@ def report_state(
     state_report: ReportedState,
     rules: Rules,
 ) -> str | None:
-    """Takes what an agent says of its assignment. Returns why it is refused, or None.
+    """Records the state that an agent reports. Returns why it is refused, or None.
 
-    The launch is locked. Forward only, and only under the assignment's token.
+    The launch is locked. States only go forward, and only under the assignment's token.
     """
     before = row.state
     if before in ASSIGNMENT_ENDED:
@@ -198,7 +199,7 @@ def lose(
 def _has_ended(
     session: Session, launch: Launch, row: Assignment, state: str, why: str, rules: Rules
 ) -> None:
-    """What the end of one assignment means to the gang; nothing, if it was told to stop."""
+    """Applies the end of one assignment to its gang, unless it was asked to stop."""
     current = row.attempt == launch.attempt and launch.placed_at is not None
     if state == "done" or row.stopping or not current or launch.ending is not None:
         return
@@ -210,7 +211,7 @@ def _has_ended(
 
 
 def end(session: Session, launch: Launch, ending: str, why: str) -> None:
-    """Decide how a locked launch ends, unless that is decided, and stop what still runs."""
+    """Decides how a locked launch ends, unless that is decided, and stops what still runs."""
     decided = session.execute(
         update(Launch)
         .where(Launch.id == launch.id, Launch.ending.is_(None), Launch.state.in_(LAUNCH_ACTIVE))
@@ -224,7 +225,7 @@ def end(session: Session, launch: Launch, ending: str, why: str) -> None:
 
 
 def put_back(session: Session, launch: Launch, why: str, rules: Rules) -> None:
-    """Takes a locked launch's placement away, and fails it if it may have no other."""
+    """Removes a locked launch's placement, and fails the launch if it may have no other."""
     void = session.execute(
         update(Launch)
         .where(Launch.id == launch.id, Launch.state == "queued", Launch.placed_at.is_not(None))
@@ -240,7 +241,7 @@ def put_back(session: Session, launch: Launch, why: str, rules: Rules) -> None:
 
 
 def _stop_all(session: Session, launch: Launch, why: str) -> None:
-    """Unclaimed assignments end at once; of the others the agents are told."""
+    """Ends unclaimed assignments at once; marks the others for their agents to stop."""
     mine = Assignment.launch_id == launch.id
     session.execute(
         update(Assignment)
@@ -257,7 +258,7 @@ def _stop_all(session: Session, launch: Launch, why: str) -> None:
 
 
 def settle(session: Session, launch: Launch) -> None:
-    """Brings a locked launch's state up to what its assignments make of it."""
+    """Updates a locked launch's state from its assignments' states."""
     query = select(Assignment.state).where(Assignment.launch_id == launch.id).distinct()
     if launch.placed_at is not None:
         query = query.where(Assignment.attempt == launch.attempt)
@@ -284,23 +285,23 @@ def settle(session: Session, launch: Launch) -> None:
 
 
 def expired() -> ColumnElement[bool]:
-    """Returns an assignment whose agent has let the lease run out."""
+    """Returns the condition of an assignment whose lease has run out."""
     return and_(Assignment.state.in_(ASSIGNMENT_HELD), Assignment.lease_expires_at < now())
 
 
 def abandoned() -> ColumnElement[bool]:
-    """Returns an assignment whose agent is lost or was deleted."""
+    """Returns the condition of an assignment whose agent is lost or was deleted."""
     living = select(Agent.id).where(Agent.id == Assignment.agent_id, Agent.state == "live")
     return and_(Assignment.state.in_(ASSIGNMENT_ACTIVE), ~living.exists())
 
 
 def unclaimed(claim_s: float) -> ColumnElement[bool]:
-    """Returns a launch that not all of its agents have claimed in time."""
+    """Returns the condition of a launch that not all of its agents have claimed in time."""
     return and_(Launch.state == "queued", Launch.placed_at < now() - claim_s)
 
 
 def overdue() -> ColumnElement[bool]:
-    """Returns a launch that has run for longer than it may."""
+    """Returns the condition of a launch that has exceeded its time limit."""
     return and_(
         Launch.state.in_(("starting", "running")),
         Launch.ending.is_(None),

@@ -29,7 +29,7 @@ def add_graph(
 ) -> bool:
     """Stores a graph for a tenant. Returns True if it is new to that tenant.
 
-    A `quota` problem when `room` has none for it.
+    Raises a problem `quota` if it does not fit into `room`.
     """
     if session.get(OwnedGraph, (tenant, graph_id)) is not None:
         return False
@@ -49,7 +49,7 @@ def add_graph(
 
 
 def owned_graph(session: Session, tenant: str, graph_id: str) -> OwnedGraph:
-    """Returns the tenant's graph; a `not-found` problem when it has none of that id."""
+    """Returns the tenant's graph. Raises a problem `not-found` if it has none of that id."""
     row = session.get(OwnedGraph, (tenant, graph_id))
     if row is None:
         raise not_found("graph", graph_id)
@@ -57,7 +57,7 @@ def owned_graph(session: Session, tenant: str, graph_id: str) -> OwnedGraph:
 
 
 def graph_content(session: Session, graph_id: str) -> bytes | None:
-    """Returns the canonical JSON; None when nobody owns it any more."""
+    """Returns the canonical JSON; None if no tenant owns the graph any more."""
     content = session.scalar(select(GraphBlob.content).where(GraphBlob.id == graph_id))
     return None if content is None else zlib.decompress(content)
 
@@ -71,9 +71,9 @@ def list_graphs(session: Session, tenant: str, place: Place | None, limit: int) 
 
 
 def delete_graph(session: Session, tenant: str, graph_id: str) -> None:
-    """Forgets a tenant's graph with all answers about it.
+    """Deletes a tenant's graph with all answers about it.
 
-    A problem `in-use` while a job on it is queued or running, or a launch of it has not ended.
+    Raises a problem `in-use` while a job on it is queued or running, or a launch of it runs.
     """
     owned = owned_graph(session, tenant, graph_id)
     mine = (Job.tenant_id == tenant, Job.graph_id == graph_id)

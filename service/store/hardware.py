@@ -1,4 +1,4 @@
-"""Hardware profiles: the built-in ones for everybody, uploaded ones per tenant."""
+"""Hardware profiles: the built-in ones for all tenants, uploaded ones per tenant."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ MAX_ROWS = 10_000
 """Rows of one measured table."""
 
 MAX_VERSIONS = 100
-"""Versions of a profile that are searched for the one that a plan stands on."""
+"""Versions of a profile that are searched for the one that a plan is based on."""
 
 
 def check_sizes(hardware: Hardware) -> None:
-    """BadInput for counts beyond every real machine: they overflow the search's arithmetic."""
+    """Raises BadInput for counts beyond any real machine: they overflow the search's arithmetic."""
     for name in ("collectives", "operators"):
         rows = getattr(hardware, name)
         if len(rows) > MAX_ROWS:
@@ -58,7 +58,7 @@ def add_hardware(
 ) -> bool:
     """Stores a profile as the newest version of its name. Returns True if it is new.
 
-    `origin`: uploaded, measured or refit. A `quota` problem when `room` has none for it.
+    `origin`: uploaded, measured or refit. Raises a problem `quota` if it does not fit into `room`.
     """
     lock_tenant(session, tenant)
     if session.get(HardwareProfile, (tenant, hardware.id)) is not None:
@@ -105,9 +105,9 @@ def _page_of(
 
 
 def profile_summary(row: HardwareProfile) -> dict[str, Any]:
-    """Returns what lists say of a profile.
+    """Returns a profile as lists show it.
 
-    Its document is read only where a former release stored it.
+    Its document is read only if an earlier release stored the profile.
     """
     return row.summary or summary_of_document(row.document)
 
@@ -115,9 +115,9 @@ def profile_summary(row: HardwareProfile) -> dict[str, Any]:
 def base_of(
     session: Session, tenant: str, name: str, hardware_id: str | None, nodes: int | None
 ) -> tuple[str, str]:
-    """(id, name) of the profile that a plan stands on, which `*NODES` may have given another id.
+    """Returns id and name of a plan's profile, which `*NODES` may have given another id.
 
-    What the tenant has not (any more) keeps the id that the plan has.
+    A profile that the tenant does not have (any more) keeps the id that the plan has.
     """
     mine = (HardwareProfile.tenant_id == tenant, HardwareProfile.name == name)
     ids = session.scalars(
@@ -147,8 +147,8 @@ def base_of(
 def find_hardware(session: Session, tenant: str, spec: str) -> Hardware:
     """Returns a profile by built-in name or by id, either with `*NODES`.
 
-    A `not-found` problem for an id that the tenant has not; BadInput for an unknown name or a node
-    count out of range. A name is never taken for a file.
+    Raises a problem `not-found` for an id that the tenant does not have, BadInput for an unknown
+    name or a node count out of range. A name is never taken for a file.
     """
     if not spec.startswith("sha256:"):
         if spec.partition("*")[0] not in list_builtin():
@@ -182,7 +182,7 @@ def list_hardware(
 
 
 def delete_hardware(session: Session, tenant: str, hardware_id: str) -> None:
-    """Forgets a tenant's profile; answers that used it stay."""
+    """Deletes a tenant's profile; answers that used it stay."""
     mine = (HardwareProfile.tenant_id == tenant, HardwareProfile.hardware_id == hardware_id)
     gone = session.scalar(
         delete(HardwareProfile).where(*mine).returning(HardwareProfile.hardware_id)

@@ -1,4 +1,4 @@
-"""Insert unless it is there: one statement, so that two at once cannot both succeed."""
+"""Inserts of rows that may exist: one statement, so that two at once cannot both succeed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.store.tables import Base
 
 
 def insert_new(session: Session, table: type[Base], **values: Any) -> bool:
-    """Returns whether the row was inserted; False when one with its key is there already."""
+    """Returns whether the row was inserted; False if its key exists already."""
     kind = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     statement = kind.insert(table).values(**values).on_conflict_do_nothing()
     # RETURNING, because SQLite counts no rows for an insert through the ORM.
@@ -19,7 +19,7 @@ def insert_new(session: Session, table: type[Base], **values: Any) -> bool:
 
 
 def insert_adding(session: Session, table: type[Base], column: Any, **values: Any) -> int:
-    """Insert a row, or add to `column` of the one with its key; the column's value now."""
+    """Inserts a row, or adds to `column` of the one with its key. Returns the new value."""
     kind = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     statement = kind.insert(table).values(**values)
     added = statement.on_conflict_do_update(

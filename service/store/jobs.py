@@ -1,4 +1,4 @@
-"""Jobs as askers see them: found or made, looked at, cancelled. Workers' side: leases.py."""
+"""Jobs as callers see them: found or created, read, cancelled. Workers' side: leases.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB_SCHEMA = "shardwise.job/1"
 COLLECTIONS = {"frontier": "frontiers", "curve": "curves", "plan": "plans", "quote": "quotes"}
 _WANTED = (*ACTIVE, "done")
 UNKNOWN_S = 5.0
-"""What a job without an estimate counts as."""
+"""The cost of a job without an estimate."""
 
 
 def job_for(session: Session, tenant: str, content_id: str) -> Job | None:
@@ -52,16 +52,16 @@ def find_or_make_job(
     priority: int = 0,
     estimate: Callable[[], Estimate] | None = None,
 ) -> tuple[Job, bool]:
-    """Returns the one job of a question and whether it was made now (then it is to be rung for).
+    """Returns the one job of a question and whether it is new (then it is to be rung for).
 
-    However many ask at once, the unique index lets one row in (single flight); of their
-    priorities the highest counts. A problem `queue-full` when the tenant has too many.
-    `estimate` tells the cost of a job that is to be made.
+    Of any number of calls at once the unique index lets one row in (single flight); of their
+    priorities the highest counts. Raises a problem `queue-full` if the tenant has too many jobs.
+    `estimate` returns the cost of a new job.
     """
-    found = job_for(session, tenant, question.content_id)
-    if found is not None:
-        raise_priority(session, found, priority)
-        return found, False
+    known = job_for(session, tenant, question.content_id)
+    if known is not None:
+        raise_priority(session, known, priority)
+        return known, False
     active = active_jobs(session, tenant)
     if active >= max_queued:
         raise Problem(
@@ -71,9 +71,9 @@ def find_or_make_job(
         )
     job_id = new_id(question.kind)
     document, blob_id = put_aside(session, question.document)
-    found_cost = None if estimate is None else estimate()
-    cost_s = UNKNOWN_S if found_cost is None else found_cost.cost_s
-    made = insert_new(
+    cost = None if estimate is None else estimate()
+    cost_s = UNKNOWN_S if cost is None else cost.cost_s
+    created = insert_new(
         session,
         Job,
         id=job_id,
@@ -96,19 +96,19 @@ def find_or_make_job(
         priority=priority,
         cost_s=cost_s,
         turn_s=turn_s(cost_s, now()),
-        model_s=None if found_cost is None else found_cost.model_s,
+        model_s=None if cost is None else cost.model_s,
     )
-    if made and active == 0:
+    if created and active == 0:
         start_among_others(session, tenant)
-    job = session.get(Job, job_id) if made else job_for(session, tenant, question.content_id)
+    job = session.get(Job, job_id) if created else job_for(session, tenant, question.content_id)
     if job is None:
-        # The other one's job ended without an answer between our two looks.
-        raise Problem("unavailable", "asked again just now", headers={"Retry-After": "1"})
-    return job, made
+        # The other call's job ended without an answer between our two queries.
+        raise Problem("unavailable", "the job just ended; ask again", headers={"Retry-After": "1"})
+    return job, created
 
 
 def raise_priority(session: Session, job: Job, priority: int) -> None:
-    """Lets a queued job have this priority if its own is lower."""
+    """Gives a queued job this priority if its own is lower."""
     if job.state == "queued" and job.priority < priority:
         session.execute(
             update(Job)
@@ -119,7 +119,7 @@ def raise_priority(session: Session, job: Job, priority: int) -> None:
 
 
 def failed_lately(session: Session, tenant: str, content_id: str, within_s: float) -> Job | None:
-    """Returns the newest job of a question, if it failed and that was not long ago."""
+    """Returns the newest job of a question if it failed within the last `within_s`."""
     job = session.scalar(
         select(Job)
         .where(Job.tenant_id == tenant, Job.content_id == content_id)
@@ -139,7 +139,7 @@ def active_jobs(session: Session, tenant: str) -> int:
 
 
 def find_job(session: Session, tenant: str, job_id: str, kind: str | None = None) -> Job:
-    """Returns a tenant's job, of this kind; a `not-found` problem otherwise."""
+    """Returns a tenant's job of this kind. Raises a problem `not-found` if there is none."""
     job = session.get(Job, job_id)
     if job is None or job.tenant_id != tenant or kind not in (None, job.kind):
         raise not_found(kind or "job", job_id)
@@ -171,7 +171,7 @@ def look_at(session: Session, ids: Iterable[str]) -> dict[str, Job]:
 
 
 def cancel_job(session: Session, job: Job) -> None:
-    """Ends a queued job, tells the worker of a running one; an ended job stays as it is."""
+    """Ends a queued job, marks a running one for its worker; leaves an ended job as it is."""
     ended = session.execute(
         update(Job)
         .where(Job.id == job.id, Job.state == "queued")
@@ -189,7 +189,7 @@ def cancel_job(session: Session, job: Job) -> None:
 
 
 def job_document(job: Job, queue: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Returns a job as `shardwise.job/1`, without its result; `queue` says where it stands."""
+    """Returns a job as `shardwise.job/1`, without its result; `queue` is its place in the queue."""
     asked = {key: value for key, value in job.question.items() if key not in ("kind", "offers")}
     if "hardware" in asked:
         nodes = asked["hardware"].get("nodes")
@@ -219,5 +219,5 @@ def job_document(job: Job, queue: dict[str, Any] | None = None) -> dict[str, Any
 
 
 def has_ended(job: Job) -> bool:
-    """Returns whether nothing will change any more."""
+    """Returns whether a job will not change any more."""
     return job.state in ENDED

@@ -1,6 +1,6 @@
-"""People's keys as their administrators see them: listed, found, made, rotated, revoked.
+"""People's keys as their administrators see them: listed, found, created, rotated, revoked.
 
-Agents' own keys are none of these: they come and go with their agents.
+Agents' own keys are not among them: they come and go with their agents.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY_STATES = get_args(KeyState)
 
 @dataclass(frozen=True)
 class NewKey:
-    """What a key is made with; `once` is the Idempotency-Key and request that ask for it."""
+    """The properties of a new key; `once` is the Idempotency-Key and request that ask for it."""
 
     name: str
     scopes: tuple[str, ...]
@@ -46,7 +46,7 @@ def list_tenant_keys(session: Session, tenant: str, place: Place | None, limit: 
 
 
 def find_key(session: Session, tenant: str | None, key_id: str) -> Key:
-    """Returns a key of the tenant (None: of any); raises a problem `not-found` otherwise."""
+    """Returns a key of the tenant (None: of any). Raises a problem `not-found` if there is none."""
     key = session.get(Key, key_id)
     if key is None or key.agent_id is not None or tenant not in (None, key.tenant_id):
         raise not_found("key", key_id)
@@ -60,10 +60,10 @@ def count_keys(session: Session, tenant: str) -> int:
 
 
 def make_key(session: Session, tenant: str, new: NewKey, most: int) -> tuple[str, Key]:
-    """Makes a key. Returns it with its row; the key itself is not kept, so that it is seen once.
+    """Creates a key. Returns it with its row; the key itself is not stored, so it is shown once.
 
-    A repeat of the same request cannot get the same key: it gets another one, and the first, if it
-    was not used, is revoked. Raises a problem `quota` when the tenant has `most` keys in force.
+    A repeat of the same request cannot get the same key: it gets another one, and the first is
+    revoked if it was not used. Raises a problem `quota` if the tenant has `most` keys in force.
     """
     lock_tenant(session, tenant)
     withdraw(session, tenant, new.once)
@@ -86,7 +86,7 @@ def make_key(session: Session, tenant: str, new: NewKey, most: int) -> tuple[str
 
 
 def withdraw(session: Session, tenant: str, once: str | None) -> Key | None:
-    """Revokes the unused key that the same request made before, whose answer was lost.
+    """Revokes the unused key that the same request created before, whose answer was lost.
 
     Returns that key.
     """
@@ -100,7 +100,7 @@ def withdraw(session: Session, tenant: str, once: str | None) -> Key | None:
 
 
 def end_after(session: Session, key: Key, seconds: float) -> None:
-    """Lets a key expire after so many seconds, or earlier if it does so anyway; 0 revokes it."""
+    """Lets a key expire after `seconds`, or earlier if it does so anyway; 0 revokes it."""
     if seconds <= 0:
         session.execute(update(Key).where(Key.id == key.id, in_force()).values(revoked_at=now()))
     else:
@@ -122,7 +122,7 @@ def is_in_force(session: Session, key: Key) -> bool:
 
 
 def renewed_until(session: Session, key: Key) -> float | None:
-    """Returns when a key of the same lifetime expires that is made now; None: it does not."""
+    """Returns when a key of the same lifetime would expire if created now; None if never."""
     if key.expires_at is None:
         return None
     return clock(session) + max(key.expires_at - key.created_at, 1.0)
@@ -148,7 +148,7 @@ def key_document(key: Key, at: float) -> dict[str, Any]:
 
 
 def key_state(key: Key, at: float) -> str:
-    """Returns active, expired or revoked; the sweeper's mark on an expired key is no revocation."""
+    """Returns active, expired or revoked; the sweeper's mark on an expired key does not count."""
     if key.revoked_at is not None and not (
         key.expires_at is not None and key.revoked_at >= key.expires_at
     ):

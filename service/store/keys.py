@@ -23,10 +23,10 @@ from shardwise.errors import BadInput, NotFound
 
 SCOPES = get_args(Scope)
 OPEN_SCOPES = frozenset(SCOPES) - {"operator"}
-"""What everybody may do where no keys are needed: all of one tenant, nothing of the others."""
+"""Scopes of all callers where no keys are needed: all of one tenant, nothing of the others."""
 
 LOCAL_TENANT = "local"
-"""Whose everything is where no keys are needed."""
+"""The tenant that owns everything where no keys are needed."""
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,63}$")
 _KEY = re.compile(r"^sw_([0-9a-f]{16})_([0-9A-Za-z_-]{43})$")
@@ -52,7 +52,7 @@ LIMITS = (
     "solve_memory_bytes",
     "weight",
 )
-"""What a tenant may have its own value of: settings, and its weight among the tenants."""
+"""Limits of which a tenant may have its own value: settings, and its weight among tenants."""
 
 MAX_LIMIT_VALUE = 2**53
 MAX_EXPIRES_S = 10 * 366 * 86400.0
@@ -62,10 +62,10 @@ KINDS = ("key", "open")
 
 @dataclass(frozen=True)
 class Principal:
-    """Who asks: a tenant through a key with scopes; `key_id` None where no keys are needed.
+    """The caller: a tenant through a key with scopes; `key_id` is None where no keys are needed.
 
-    `left_s`: for how many seconds it was still good when it was looked up; None: without an end.
-    `key_expires_at` is when its key expires, which bounds the keys that it may make.
+    `left_s` is for how many seconds it was still valid when it was looked up; None: no end.
+    `key_expires_at` is when its key expires, which bounds the keys that it may create.
     """
 
     tenant: str
@@ -79,7 +79,7 @@ class Principal:
     left_s: float | None = None
     key_expires_at: float | None = None
     actor: str | None = None
-    """Who it is, for the audit, if a person signed in: a key's id names itself."""
+    """The person, for the audit, if one signed in; a key is named by its id."""
 
     def may(self, scope: str) -> bool:
         """Returns whether a scope is held: an operator holds all, an admin all but `operator`."""
@@ -94,32 +94,35 @@ def is_tenant_name(text: str) -> bool:
 
 
 def make_tenant(session: Session, tenant: str) -> None:
-    """Makes a tenant, unless it is there.
+    """Creates a tenant unless it exists.
 
     Raises BadInput for an ill-formed name and a problem `deleting` for one that is being deleted.
     """
     if not _NAME.fullmatch(tenant):
         raise BadInput(
-            f"{tenant[:80]!r}", field="tenant", expected="small letters, digits, '.', '_', '-'"
+            f"{tenant[:80]!r}", field="tenant", expected="lower-case letters, digits, '.', '_', '-'"
         )
     if not insert_new(session, Tenant, id=tenant, created_at=now(), limits={}):
         require_tenant(session, tenant)
 
 
 def require_tenant(session: Session, tenant: str) -> None:
-    """Raises a problem `deleting` unless the tenant is there to stay."""
+    """Raises a problem `deleting` unless the tenant exists and is not being deleted."""
     there = select(Tenant.id).where(Tenant.id == tenant, Tenant.deleting_at.is_(None))
     if session.scalar(there) is None:
         raise Problem("deleting", "the tenant is being deleted")
 
 
 def require_open(session: Session, principal: Principal) -> None:
-    """Raises a problem `deleting` unless the principal's tenant takes changes.
+    """Raises a problem `deleting` unless the principal's tenant accepts changes.
 
-    A key's tenant is there, and is not made again behind its deletion; the tenant of a service
-    without keys comes with its first change.
+    A key's tenant exists, and is not created again after its deletion; the tenant of a service
+    without keys is created by its first change.
     """
-    (make_tenant if principal.kind == "open" else require_tenant)(session, principal.tenant)
+    if principal.kind == "open":
+        make_tenant(session, principal.tenant)
+    else:
+        require_tenant(session, principal.tenant)
 
 
 def create_key(
@@ -132,11 +135,11 @@ def create_key(
     expires_at: float | None = None,
     **origin: str | None,
 ) -> str:
-    """Makes a key of a tenant, which is made if need be. Returns the key: only now is it seen.
+    """Creates a key, and its tenant if needed. Returns the key, which is shown only now.
 
-    With `agent_id` it is that agent's: enrolment makes it (store/enrolment.py). `expires_at` is in
-    seconds since 1970 by the database's clock; `origin` are the row's `created_by`, `replaces` and
-    `once_hash`. Raises BadInput for an unknown scope, none at all, or an expiry out of range.
+    With `agent_id` it is that agent's, created by enrolment (store/enrolment.py). `expires_at` is
+    in seconds since 1970 by the database's clock; `origin` are the row's `created_by`, `replaces`
+    and `once_hash`. Raises BadInput for an unknown scope, none at all, or an expiry out of range.
     """
     for scope in scopes:
         if scope not in SCOPES:
@@ -168,7 +171,7 @@ def create_key(
 
 
 def in_force() -> ColumnElement[bool]:
-    """Returns a key that is neither revoked nor expired."""
+    """Returns the condition of a key that is neither revoked nor expired."""
     return and_(Key.revoked_at.is_(None), or_(Key.expires_at.is_(None), Key.expires_at > now()))
 
 
@@ -178,9 +181,9 @@ def list_keys(session: Session) -> list[Key]:
 
 
 def revoke_key(session: Session, key_id: str) -> str:
-    """Makes a key worthless. Returns whose it was.
+    """Revokes a key. Returns its tenant.
 
-    Raises NotFound for one that does not exist or is not in force any more.
+    Raises NotFound for a key that does not exist or is no longer in force.
     """
     revoked = update(Key).where(Key.id == key_id, in_force()).values(revoked_at=now())
     tenant: str | None = session.scalar(revoked.returning(Key.tenant_id))
@@ -190,7 +193,7 @@ def revoke_key(session: Session, key_id: str) -> str:
 
 
 def set_limit(session: Session, tenant: str, name: str, value: float | None) -> None:
-    """Gives a tenant its own value of a setting, or takes it away again (None).
+    """Gives a tenant its own value of a setting, or removes it (None).
 
     Raises BadInput for an unknown name or a value out of range.
     """
@@ -214,7 +217,7 @@ def limits_in_force(settings: Settings, own: dict[str, Any]) -> dict[str, Any]:
 
 
 def any_keys(session: Session) -> bool:
-    """Returns whether a key was ever made; then keys are needed, even when all are revoked.
+    """Returns whether a key was ever created; then keys are needed, even if all are revoked.
 
     Agents' own keys do not count: an agent of an open service has one, and it stays open.
     """
@@ -222,13 +225,13 @@ def any_keys(session: Session) -> bool:
 
 
 def keys_in_force(session: Session) -> int:
-    """Returns how many keys are neither revoked nor expired, agents' own not counted."""
+    """Returns how many keys are neither revoked nor expired, without agents' own."""
     usable = (in_force(), Key.agent_id.is_(None))
     return int(session.scalar(select(func.count()).where(*usable)) or 0)
 
 
 def expire_keys(session: Session) -> int:
-    """Revokes what has expired, for releases that know of no expiry. Returns how many keys."""
+    """Revokes expired keys, for releases that know of no expiry. Returns their number."""
     past = (Key.revoked_at.is_(None), Key.expires_at <= now())
     gone = update(Key).where(*past).values(revoked_at=Key.expires_at).returning(Key.id)
     return len(session.scalars(gone.execution_options(synchronize_session=False)).all())
@@ -240,7 +243,7 @@ def is_key(text: str) -> bool:
 
 
 def principal_of(session: Session, text: str) -> Principal | None:
-    """Returns who presents this key; None for what is no key in force."""
+    """Returns the principal of this key; None if it is not a key in force."""
     match = _KEY.match(text)
     if match is None:
         return None
@@ -268,7 +271,7 @@ def principal_of(session: Session, text: str) -> Principal | None:
 
 
 def local_principal(session: Session) -> Principal:
-    """Returns who asks where no keys are needed: everything is allowed but to be an operator."""
+    """Returns the principal where no keys are needed: it may do all but an operator's calls."""
     row = session.get(Tenant, LOCAL_TENANT)
     limits = row.limits if row else {}
     return Principal(LOCAL_TENANT, None, OPEN_SCOPES, None, limits, kind="open")

@@ -1,7 +1,7 @@
 """A launch's output, line by line, numbered in the order in which it came.
 
-Bounded by lines and by bytes. The newest lines are kept, since errors stand at the end; what was
-dropped, here or by the agent, is counted in the launch.
+Bounded by lines and by bytes. The newest lines are kept, since errors come at the end; lines
+dropped here or by the agent are counted in the launch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def add_lines(
     max_lines: int,
     max_bytes: int,
 ) -> None:
-    """Append; the launch is locked. Longer lines are cut."""
+    """Appends lines to the output of a locked launch; cuts long lines."""
     kept = [_cut(line) for line in lines]
     sizes = [len(line.encode()) + 1 for line in kept]
     line_count, byte_count = session.execute(
@@ -66,7 +66,7 @@ def add_lines(
 
 
 def _forget(session: Session, launch_id: str, through_line: int, through_bytes: int) -> None:
-    """Deletes the oldest lines: up to a number, and up to the one that reaches to a byte."""
+    """Deletes the oldest lines: up to a number, and up to the one that reaches a byte."""
     mine = LogLine.launch_id == launch_id
     if through_bytes > 0:
         reaches = select(func.min(LogLine.number)).where(
@@ -93,14 +93,14 @@ def _forget(session: Session, launch_id: str, through_line: int, through_bytes: 
 def read_lines(
     session: Session, launch: Launch, after: int, rank: int | None, limit: int
 ) -> dict[str, Any]:
-    """Returns a page of lines behind number `after`; `next` is the `after` of the page behind it.
+    """Returns a page of lines after number `after`; `next` is the `after` of the next page.
 
-    At most `limit` lines, and no more than `MAX_PAGE_BYTES` of text but for the first line.
+    It has at most `limit` lines and, except for the first line, `MAX_PAGE_BYTES` of text.
     """
     query = select(LogLine).where(LogLine.launch_id == launch.id, LogLine.number > after)
     if rank is not None:
         query = query.where(LogLine.rank == rank)
-    found: list[LogLine] = []
+    rows: list[LogLine] = []
     size = 0
     more = False
     lines = session.scalars(
@@ -108,10 +108,10 @@ def read_lines(
     )
     for row in lines:
         size += len(row.text.encode())
-        if found and size > MAX_PAGE_BYTES:
+        if rows and size > MAX_PAGE_BYTES:
             more = True
             break
-        found.append(row)
+        rows.append(row)
     lines.close()
     return {
         "schema": LOG_SCHEMA,
@@ -124,10 +124,10 @@ def read_lines(
                 "line": row.line,
                 "text": row.text,
             }
-            for row in found
+            for row in rows
         ],
-        "next": found[-1].number if found else after,
-        "more": more or len(found) == limit,
+        "next": rows[-1].number if rows else after,
+        "more": more or len(rows) == limit,
         "dropped": launch.log_dropped,
     }
 

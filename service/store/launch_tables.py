@@ -25,7 +25,7 @@ class Enrolment(Base):
     """A token with which `uses` agents may enrol; `token_hash` is all that is kept of it.
 
     `used` counts them; `used_at` is when the last did, None while there are uses left. A release
-    that knows no more than schema 0003 sets `used_at` with the use that it admits: never too many.
+    that only knows schema 0003 sets `used_at` with the use that it admits: never too many.
     `agent_id` and `once_hash` are of the newest use (see `Agent`), as such a release left them.
     """
 
@@ -46,11 +46,11 @@ class Enrolment(Base):
 
 
 class Agent(Base):
-    """A node agent. It is alive while its lease is; `state` is live, or lost once that was seen.
+    """A node agent. It lives while its lease does; `state` is live, or lost once that was noticed.
 
-    `drained` is the administrator's word, `draining` the agent's own; either keeps work away.
+    `drained` is set by the administrator, `draining` by the agent; either keeps work away.
     `token_hash` is of the token that it enrolled with, `once_hash` of the Idempotency-Key and body
-    of that call, so that an agent whose answer was lost may ask again, and nobody else.
+    of that call, so that only an agent whose answer was lost may ask again.
     """
 
     __tablename__ = "agents"
@@ -82,8 +82,8 @@ class Agent(Base):
 class Launch(Base):
     """A gang of ranks that runs, or ran. `ending` is how it will end once its ranks have stopped.
 
-    `attempt` counts placements; `placed_at` is None while no placement stands. `size_bytes` are
-    those of request and plan.
+    `attempt` counts placements; `placed_at` is None while there is no placement.
+    `size_bytes` are those of request and plan.
     """
 
     __tablename__ = "launches"
@@ -122,9 +122,9 @@ class Launch(Base):
 class Assignment(Base):
     """One agent's part of a launch's placement.
 
-    `token` is the claim under which the agent may report; it stays the row's after its end, so
-    that logs and results that come late are known for what they are. `heard` says that the agent
-    has named the token itself: what it has never named may be handed out again.
+    `token` is the claim under which the agent may report; the row keeps it after its end, so
+    that late logs and results are recognised. `heard` says that the agent has sent the token: an
+    assignment whose token it has never sent may be handed out again.
     """
 
     __tablename__ = "assignments"
@@ -156,7 +156,7 @@ class Assignment(Base):
 
 
 class Report(Base):
-    """That a report of an agent was taken or refused, so that a repeat gets the same answer."""
+    """Whether a report of an agent was accepted or refused, so that repeats get the same answer."""
 
     __tablename__ = "reports"
 
@@ -181,7 +181,7 @@ class LogLine(Base):
 
 
 class Run(Base):
-    """A measurement that a launch gave: what was measured, and how far off the plan was.
+    """A measurement of a launch: the measured values, and the error of the plan.
 
     The errors are relative and signed: measured over predicted, less 1.
     """

@@ -1,4 +1,4 @@
-"""Launches as askers see them: made, found, listed, stopped. Their course: gangs.py."""
+"""Launches as callers see them: created, found, listed, stopped. Their states: gangs.py."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def make_launch(
     key_id: str | None,
     request_id: str,
 ) -> Launch:
-    """Returns a queued launch.
+    """Creates a queued launch and returns it.
 
-    A problem `queue-full` when the tenant has too many, and a `quota` one when `room` has none for
-    it.
+    Raises a problem `queue-full` if the tenant has too many, `quota` if it does not fit into
+    `room`.
     """
     lock_tenant(session, tenant)
     query = select(func.count()).where(Launch.tenant_id == tenant, Launch.state.in_(LAUNCH_ACTIVE))
@@ -86,7 +86,7 @@ def plan_of_launch(session: Session, launch_id: str) -> dict[str, Any] | None:
 
 
 def require_agents(session: Session, tenant: str, agent_ids: list[str]) -> None:
-    """A `not-found` problem unless all of these are the tenant's."""
+    """Raises a problem `not-found` unless all of these agents are the tenant's."""
     query = select(Agent.id).where(Agent.tenant_id == tenant, Agent.id.in_(agent_ids))
     agents = set(session.scalars(query))
     for agent_id in agent_ids:
@@ -95,7 +95,7 @@ def require_agents(session: Session, tenant: str, agent_ids: list[str]) -> None:
 
 
 def find_launch(session: Session, tenant: str, launch_id: str) -> Launch:
-    """Returns a tenant's launch; a `not-found` problem otherwise."""
+    """Returns a tenant's launch. Raises a problem `not-found` if there is none."""
     launch = session.get(Launch, launch_id)
     if launch is None or launch.tenant_id != tenant:
         raise not_found("launch", launch_id)
@@ -113,9 +113,9 @@ def list_launches(
 
 
 def forget_launch(session: Session, tenant: str, launch_id: str) -> None:
-    """Deletes an ended launch with its output and what it measured.
+    """Deletes an ended launch with its output and measurements.
 
-    A problem `not-found`, or `in-use` for one that has not ended.
+    Raises a problem `not-found`, or `in-use` for one that has not ended.
     """
     lock_tenant(session, tenant)
     launch = find_launch(session, tenant, launch_id)
@@ -136,7 +136,7 @@ def delete_launches(session: Session, ids: list[str]) -> None:
 
 
 def stop_launch(session: Session, tenant: str, launch_id: str) -> Launch:
-    """Has a launch stopped; one that has ended stays as it is."""
+    """Stops a launch; leaves one that has ended as it is."""
     launch = lock_launches(session, [launch_id]).get(launch_id)
     if launch is None or launch.tenant_id != tenant:
         raise not_found("launch", launch_id)
@@ -161,7 +161,7 @@ def count_parts(session: Session, launch: Launch) -> int:
 
 
 def runs_of(session: Session, launch: Launch) -> list[Run]:
-    """Returns what the launch measured."""
+    """Returns the launch's measurements."""
     return list(
         session.scalars(select(Run).where(Run.launch_id == launch.id).order_by(Run.created_at))
     )
@@ -207,7 +207,7 @@ def launch_document(launch: Launch) -> dict[str, Any]:
 
 
 def part_document(part: Assignment) -> dict[str, Any]:
-    """Returns an assignment as the launch's asker sees it: without its token."""
+    """Returns an assignment as the launch's owner sees it: without its token."""
     return {
         "id": part.id,
         "agent": part.agent_id,
@@ -226,17 +226,17 @@ def part_document(part: Assignment) -> dict[str, Any]:
 
 def count_launches(session: Session) -> dict[str, int]:
     """Returns all launches by state, for the metrics."""
-    found = dict.fromkeys(LAUNCH_STATES, 0)
+    counts = dict.fromkeys(LAUNCH_STATES, 0)
     query = select(Launch.state, func.count()).group_by(Launch.state)
     for state, count in session.execute(query):
-        found[state] = count
-    return found
+        counts[state] = count
+    return counts
 
 
 def assignment_document(
     launch: Launch, part: Assignment, nodes: int, graph: Any, plan: Any, lease_s: float
 ) -> dict[str, Any]:
-    """Returns an assignment as `shardwise.assignment/1`: all that the agent is to know."""
+    """Returns an assignment as `shardwise.assignment/1`: all that the agent needs."""
     request = launch.request
     return {
         "schema": ASSIGNMENT_SCHEMA,
@@ -254,7 +254,7 @@ def assignment_document(
         "node_rank": part.node_rank,
         "ranks_per_node": part.slots,
         "rendezvous": {
-            # A placement of its own: ranks of one that was put back never meet these.
+            # Unique to the placement: ranks of one that was put back never meet these.
             "id": f"{launch.id}-{part.attempt}",
             "host": launch.rendezvous_host,
             "port": launch.rendezvous_port,

@@ -1,8 +1,7 @@
 """Jobs as workers see them: claimed under a lease, kept alive, ended exactly once.
 
 Every UPDATE is guarded by id, state and lease token, and every time is the database's: a worker
-that was slow, suspended or cut off finds that its token is no longer the row's, and writes
-nothing.
+that was slow, suspended or cut off finds that the row has another token, and writes nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def claim_next(
     """Takes the next job by the fair order (questions/fair_order.py). Returns None without one.
 
     A job whose worker has gone silent comes first: it had its turn. With `longest_s` only jobs
-    whose estimate is at most that are taken; `max_running` is what a tenant may have running
+    whose estimate is at most that are taken; `max_running` is how many a tenant may have running
     (0: any number), unless its own limits say otherwise.
     """
     eligible = [Job.attempts < max_attempts, Job.cancel_requested.is_(False)]
@@ -108,14 +107,14 @@ def _take_fairly(session: Session, lease_s: float, queued: ColumnElement[bool]) 
     next_own = select(Job.id).where(own, Job.priority == highest).order_by(Job.turn_s, Job.id)
     if job_id := _take(session, lease_s, next_own):
         return job_id
-    # Other workers are taking all of those just now.
+    # Other workers are taking all of those.
     order = (attained_s, Job.tenant_id, Job.priority.desc(), Job.turn_s, Job.id)
     jobs = select(Job.id).outerjoin(Attained, Attained.tenant_id == Job.tenant_id).where(queued)
     return _take(session, lease_s, jobs.order_by(*order))
 
 
 def _take(session: Session, lease_s: float, jobs: Select[Any]) -> str | None:
-    """Takes the first of these jobs in one statement, passing over those being taken just now."""
+    """Takes the first of these jobs in one statement, skipping those that others are taking."""
     first = jobs.limit(1).with_for_update(skip_locked=True, of=Job).scalar_subquery()
     return session.scalar(
         update(Job)
@@ -153,13 +152,13 @@ def any_waiting(session: Session, longest_s: float | None = None) -> bool:
 
 
 def settle(session: Session, claim: Claim, took_s: float, charged_s: float) -> None:
-    """Records what a solve took, and charge its tenant with that instead of the estimate."""
+    """Records the time of a solve, and charges its tenant with that instead of the estimate."""
     session.execute(update(Job).where(Job.id == claim.job_id).values(took_s=took_s))
     charge(session, claim.tenant_id, took_s - charged_s, weight_of(claim.limits))
 
 
 def close_hopeless(session: Session, max_attempts: int, job_id: str | None = None) -> list[str]:
-    """Ends jobs without a worker that are cancelled or were too often their worker's end."""
+    """Ends jobs without a worker that are cancelled or have killed too many workers."""
     idle = or_(Job.state == "queued", _expired())
     if job_id is not None:
         idle = and_(idle, Job.id == job_id)
@@ -181,7 +180,7 @@ def close_hopeless(session: Session, max_attempts: int, job_id: str | None = Non
     return [*cancelled, *failed]
 
 
-def _held(claim: Claim) -> ColumnElement[bool]:
+def _is_leased(claim: Claim) -> ColumnElement[bool]:
     return and_(Job.id == claim.job_id, Job.state == "running", Job.lease_token == claim.token)
 
 
@@ -190,11 +189,11 @@ def keep_alive(
 ) -> bool | None:
     """Writes progress and renews the lease.
 
-    Returns whether cancel is asked for, None if the lease is lost.
+    Returns whether a cancel was requested, None if the lease is lost.
     """
     row = session.execute(
         update(Job)
-        .where(_held(claim))
+        .where(_is_leased(claim))
         .values(stage=stage[:200], progress=progress, lease_expires_at=now() + lease_s)
         .returning(Job.cancel_requested)
     ).first()
@@ -204,11 +203,11 @@ def keep_alive(
 def finish(
     session: Session, claim: Claim, content: bytes, etag: str, answer_id: str | None
 ) -> bool:
-    """Records the answer and end the job, both or neither; False: the lease is lost.
+    """Records the answer and ends the job, both or neither. Returns False if the lease is lost.
 
-    A cancel that came before the answer stands: whoever asked again has a job of their own.
+    A cancel before the answer takes precedence: the same question asked again has its own job.
     """
-    unwanted = select(Job.cancel_requested).where(_held(claim)).with_for_update()
+    unwanted = select(Job.cancel_requested).where(_is_leased(claim)).with_for_update()
     if session.scalar(unwanted):
         return cancelled(session, claim)
     if not _end(session, claim, "done", stage="", progress=1.0):
@@ -230,19 +229,19 @@ def finish(
 
 
 def fail(session: Session, claim: Claim, error: dict[str, Any]) -> bool:
-    """Ends the job with its reason; False: the lease is lost."""
+    """Ends the job with the error. Returns False if the lease is lost."""
     return _end(session, claim, "failed", error=error)
 
 
 def cancelled(session: Session, claim: Claim) -> bool:
-    """Ends the job as its asker wished; False: the lease is lost."""
+    """Ends the job as cancelled. Returns False if the lease is lost."""
     return _end(session, claim, "cancelled")
 
 
 def _end(session: Session, claim: Claim, state: str, **values: Any) -> bool:
     row = session.execute(
         update(Job)
-        .where(_held(claim))
+        .where(_is_leased(claim))
         .values(state=state, lease_token=None, lease_expires_at=None, ended_at=now(), **values)
         .returning(Job.id)
     ).first()
@@ -251,13 +250,14 @@ def _end(session: Session, claim: Claim, state: str, **values: Any) -> bool:
 
 
 def give_back(session: Session, claim: Claim, *, counts: bool) -> bool:
-    """Queue the job again; `counts`: it ended its worker, so that the attempt is used up.
+    """Queues the job again. Returns False if the lease is lost.
 
-    `rung_at` 0 lets the next sweep ring at once.
+    `counts`: the job killed its worker, so the attempt is used up. `rung_at` 0 lets the next sweep
+    ring at once.
     """
     row = session.execute(
         update(Job)
-        .where(_held(claim))
+        .where(_is_leased(claim))
         .values(
             state="queued",
             stage="",
@@ -273,7 +273,7 @@ def give_back(session: Session, claim: Claim, *, counts: bool) -> bool:
 
 
 def to_ring(session: Session, ring_again_s: float, most: int) -> list[str]:
-    """Jobs that nobody works on and that were last rung for some time ago; marks them rung."""
+    """Returns jobs without a worker that were last rung for some time ago; marks them rung."""
     due = or_(
         and_(Job.state == "queued", Job.rung_at < now() - ring_again_s),
         and_(_expired(), Job.rung_at < now() - min(ring_again_s, 2.0)),
@@ -288,7 +288,7 @@ def to_ring(session: Session, ring_again_s: float, most: int) -> list[str]:
 
 
 def free_all(session: Session) -> list[str]:
-    """Queue every running job: for the embedded start, where no worker can be alive."""
+    """Queues every running job: for the embedded start, where no worker can be alive."""
     return list(
         session.scalars(
             update(Job)
@@ -300,6 +300,6 @@ def free_all(session: Session) -> list[str]:
 
 
 def idle(session: Session) -> int:
-    """Jobs that are to be computed and that nobody works on."""
+    """Returns how many unfinished jobs have no worker."""
     query = select(func.count()).where(or_(Job.state == "queued", _expired()))
     return int(session.scalar(query) or 0)

@@ -6,6 +6,6 @@ from service.store.launch_tables import Launch
 from service.store.webhook_tables import Webhook
 
 METADATA = Launch.metadata
-"""Of `tables.py` and, by having asked for one table of each, of the other modules of tables."""
+"""Tables of `tables.py` and, since one of each is imported, of the other modules of tables."""
 
 assert Webhook.metadata is METADATA

@@ -1,8 +1,8 @@
-"""The outbox: what webhooks are to be told is written with what has happened, or not at all.
+"""The outbox: events for webhooks are written together with what has happened, or not at all.
 
-Whoever ends a job or a launch calls this inside the same transaction. The rows are sent by workers
-(service/store/deliveries.py). A webhook's row is locked against deletion until the transaction
-ends, so that ending a job never fails for a webhook that goes away meanwhile.
+Code that ends a job or a launch calls this inside the same transaction. The rows are sent by
+workers (service/store/deliveries.py). A webhook's row is locked against deletion until the
+transaction ends, so that ending a job never fails because a webhook is deleted in the meantime.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from service.store.tables import Job
 from service.store.webhook_tables import JOB_ENDED, LAUNCH_ENDED, Webhook, WebhookDelivery
 
 MAX_PENDING = 10_000
-"""Deliveries of one webhook that may wait; events beyond are dropped and counted."""
+"""Deliveries of one webhook that may wait; further events are dropped and counted."""
 
 
 def jobs_ended(session: Session, job_ids: Iterable[str]) -> None:
-    """Writes down for their tenants' webhooks that these jobs have ended."""
+    """Records for their tenants' webhooks that these jobs have ended."""
     ids = list(job_ids)
     if not ids:
         return
@@ -49,7 +49,7 @@ def jobs_ended(session: Session, job_ids: Iterable[str]) -> None:
 
 
 def launch_ended(session: Session, launch: Launch) -> None:
-    """Writes down for its tenant's webhooks that a launch has ended."""
+    """Records for its tenant's webhooks that a launch has ended."""
     query = select(Webhook).where(Webhook.tenant_id == launch.tenant_id)
     rows = []
     for webhook in session.scalars(_listening(query)):
@@ -71,7 +71,7 @@ def _listening(query: Select[Any]) -> Select[Any]:
 
 
 def wants(webhook: Webhook, event: str, kind: str, state: str) -> bool:
-    """Returns whether a webhook is to be told of an end."""
+    """Returns whether a webhook wants an event."""
     return (
         event in webhook.events
         and (not webhook.kinds or kind in webhook.kinds)
@@ -101,7 +101,7 @@ def _row(
 
 
 def _write(session: Session, rows: list[dict[str, Any]]) -> None:
-    """Stores the rows, but of each webhook only as many as may wait."""
+    """Stores the rows, but for each webhook only as many as may wait."""
     if not rows:
         return
     room = _room(session, {row["webhook_id"] for row in rows})

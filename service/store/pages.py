@@ -16,14 +16,14 @@ PAGE_SCHEMA = "shardwise.page/1"
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 CURSOR = "^[A-Za-z0-9_-]*$"
-"""What a cursor is made of; which of these texts a page has given is not for the schema."""
+"""The characters of a cursor; the schema does not say which cursors are valid."""
 
 Row = TypeVar("Row")
 Place = tuple[float, str]
 
 
 def after(query: Select[Any], at: Any, name: Any, place: Place | None, limit: int) -> Select[Any]:
-    """Returns the query's next `limit` + 1 rows behind `place`, by descending (at, name)."""
+    """Returns the query's next `limit` + 1 rows after `place`, by descending (at, name)."""
     if place is not None:
         behind: ColumnElement[bool] = tuple_(at, name) < tuple_(*place)
         query = query.where(behind)
@@ -31,7 +31,7 @@ def after(query: Select[Any], at: Any, name: Any, place: Place | None, limit: in
 
 
 def by_creation(row: Any) -> Place:
-    """Returns the place of a row in a list that goes by creation."""
+    """Returns the place of a row in a list ordered by creation."""
     return row.created_at, row.id
 
 
@@ -41,7 +41,7 @@ def page(
     place: Callable[[Row], Place],
     document: Callable[[Row], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Returns the page document of the rows that `after` found."""
+    """Returns the page document of rows selected by `after`."""
     more = len(rows) > limit
     shown = rows[:limit]
     return {
@@ -57,7 +57,7 @@ def write_cursor(place: Place) -> str:
 
 
 def read_cursor(text: str | None) -> Place | None:
-    """Returns the place that a cursor names; `BadInput` for anything that no page has given."""
+    """Returns the place that a cursor names. Raises `BadInput` for anything else."""
     if not text:
         return None
     try:

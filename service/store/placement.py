@@ -1,7 +1,7 @@
 """Placement: a queued launch gets all its agents at once, or none and the reason.
 
-The tenant's row is locked meanwhile, so that two processes never give away one slot twice. Launches
-are looked at oldest first; a younger one that fits passes an older one that does not.
+The tenant's row is locked, so that two processes never give away one slot twice. Launches are tried
+oldest first; a younger one that fits overtakes an older one that does not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from service.store.launch_tables import Agent, Assignment, Launch
 from service.store.tenants import lock_tenant
 
 MOST_AT_ONCE = 500
-"""Queued launches that one pass looks at."""
+"""Queued launches that one pass tries."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ def waiting_tenants(session: Session) -> list[str]:
 
 
 def place(session: Session, tenant: str, rules: Rules) -> list[str]:
-    """Places the tenant's launches; the agents that have new work."""
+    """Places the tenant's launches. Returns the agents that have new work."""
     lock_tenant(session, tenant)
     queued = session.scalars(
         select(Launch)
@@ -73,7 +73,7 @@ def place(session: Session, tenant: str, rules: Rules) -> list[str]:
 
 
 def busy_slots(session: Session, agent_ids: list[str]) -> dict[str, int]:
-    """Slots that assignments hold, by agent."""
+    """Returns the slots that assignments hold, by agent."""
     query = select(Assignment.agent_id, func.sum(Assignment.slots)).where(
         Assignment.agent_id.in_(agent_ids), Assignment.state.in_(ASSIGNMENT_ACTIVE)
     )
@@ -115,7 +115,9 @@ def _choose(launch: Launch, nodes: dict[str, Node]) -> tuple[list[Node], str]:
     why = Counter(text for text in against.values() if text is not None)
     listed = ", ".join(f"{count} {text}" for text, count in sorted(why.items()))
     ranks = launch.request["ranks_per_agent"]
-    need = f"needs {wanted} agent{'s'[: wanted > 1]} with {ranks} free slot{'s'[: ranks > 1]} each"
+    agents = "agents" if wanted > 1 else "agent"
+    slots = "slots" if ranks > 1 else "slot"
+    need = f"needs {wanted} {agents} with {ranks} free {slots} each"
     have = f"{len(fit)} of {len(among)} can" + (f" ({listed})" if listed else "")
     return [], f"{need}: {have}"[:MAX_REASON]
 
@@ -141,7 +143,7 @@ def _against(launch: Launch, node: Node) -> str | None:
 
 
 def _devices(agent: Agent, kind: str) -> int:
-    """Returns how many devices of a kind there are that nobody else uses; on `cpu`, the slots."""
+    """Returns the number of devices of a kind that no other program uses; for `cpu`, the slots."""
     if kind.lower() == "cpu":
         return agent.slots
     return sum(
@@ -153,7 +155,7 @@ def _devices(agent: Agent, kind: str) -> int:
 def _give(session: Session, launch: Launch, chosen: list[Node], rules: Rules) -> bool:
     """Records the placement: all assignments, or (with the transaction) none.
 
-    False when the launch was stopped just now.
+    Returns False if the launch was stopped in the meantime.
     """
     ranks = int(launch.request["ranks_per_agent"])
     host, port = _rendezvous(session, launch, chosen[0].agent, rules)
@@ -208,5 +210,5 @@ def _rendezvous(session: Session, launch: Launch, agent: Agent, rules: Rules) ->
         )
     )
     free = [port for port in range(low, high + 1) if port not in used]
-    # A range that is used up is no reason to wait: which ports are free only the host knows.
+    # An exhausted range is not a reason to wait: only the host knows which ports are free.
     return host, secrets.choice(free or range(low, high + 1))

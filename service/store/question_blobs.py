@@ -1,8 +1,8 @@
 """Questions refer to their large parts: a profile or a table of offers is stored once.
 
 A question in a job's row has `{"blob": ID}` where the part was; of a profile also the name and the
-nodes, which lists show. Workers of releases before schema 0006 read whole questions alone, so that
-while one of them lives, questions are stored whole.
+nodes, which lists show. Workers of releases before schema 0006 only read whole questions, so
+questions are stored whole while one of them lives.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAX_INLINE_BYTES = 16 * 1024
 
 PARTS = ("hardware", "offers")
 _SILENT_S = 3600.0
-"""After so long without a word a worker is not taken for alive."""
+"""Seconds without a sign of life after which a worker does not count as alive."""
 
 
 def put_aside(session: Session, question: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Returns the question as its row has it, and the id of the blob that it refers to."""
+    """Returns the question as its row stores it, and the id of the blob that it refers to."""
     for name in PARTS:
         part = question.get(name)
         if part is None:
@@ -44,7 +44,7 @@ def put_aside(session: Session, question: dict[str, Any]) -> tuple[dict[str, Any
 
 
 def _shown(part: Any) -> dict[str, Any]:
-    """Returns what lists say of a profile."""
+    """Returns the members of a profile that lists show."""
     if not isinstance(part, dict):
         return {}
     nodes = {"nodes": part["nodes"]} if "nodes" in part else {}

@@ -1,4 +1,4 @@
-"""What the queue holds just now, as far as the fair order needs it."""
+"""The current content of the queue, as far as the fair order needs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from service.store.tables import Attained, Job, Tenant
 
 @dataclass(frozen=True)
 class Running:
-    """A job that is being computed: for how long, and how far it is."""
+    """A job that is being computed: for how long, and its progress."""
 
     id: str
     tenant: str

@@ -1,8 +1,8 @@
-"""Where a job stands: its place, what it waits for, when it is expected to start and to end.
+"""The position of a job: its place, what it waits for, when it is expected to start and to end.
 
-The fair order is played through over the whole queue (questions/fair_order.py), once for all who
-ask within a second or so. Everything in it is an estimate: jobs come, are cancelled, and take what
-they take.
+The fair order is simulated over the whole queue (questions/fair_order.py), once for all callers
+within a second or so. Everything in it is an estimate: jobs come, are cancelled, and take longer or
+shorter than expected.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from service.store.tables import Job
 from shardwise.documents.jobs import WaitReason
 
 MOST = 20_000
-"""Queued jobs that are played through; those beyond have no place."""
+"""Queued jobs that are simulated; later ones have no place."""
 
 REASONS = get_args(WaitReason)
-"""The codes of what a job waits for."""
+"""The codes of the reasons for which a job waits."""
 
 FRESH_S = 1.0
 BUSY = 20.0
-"""A look that takes t seconds is kept for at least `BUSY` · t."""
+"""A view that takes t seconds to read is kept for at least `BUSY` · t."""
 
 TELLS = 0.05
-"""From this progress on it says when a curve will end."""
+"""Progress from which on the end of a curve is extrapolated."""
 
 OVERDUE = 0.1
-"""A job that runs for longer than was estimated is given this much of its time more."""
+"""Share of its time that a job which exceeds its estimate is expected to take further."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The queue as it was seen, with every queued job's place."""
+    """The queue as it was read, with every queued job's place."""
 
     rows: QueueRows
     places: dict[str, Place]
@@ -51,7 +51,7 @@ class Seen:
 
 
 class QueueView:
-    """What one service process knows of the queue."""
+    """The view that one service process has of the queue."""
 
     def __init__(self, lease_s: float, short_job_s: float, max_running: int) -> None:
         self._lease_s = lease_s
@@ -62,31 +62,31 @@ class QueueView:
         self._until = 0.0
 
     def look(self, session: Session) -> Callable[[Job], dict[str, Any] | None]:
-        """Looks at the queue, unless it was done just now. Returns what says where a job is."""
-        # While another looks, its last look will do: nobody waits for its database.
+        """Reads the queue unless the view is fresh. Returns the function that locates a job."""
+        # While another thread reads, the last view will do: no caller waits for the database.
         if self._lock.acquire(blocking=self._seen is None):
             try:
-                self._look_again(session)
+                self._refresh_if_stale(session)
             finally:
                 self._lock.release()
         return self.of
 
-    def _look_again(self, session: Session) -> None:
+    def _refresh_if_stale(self, session: Session) -> None:
         if self._seen is None or monotonic() > self._until:
             started = monotonic()
-            self._seen = self._look(session)
+            self._seen = self._read(session)
             ended = monotonic()
             self._until = ended + max(FRESH_S, BUSY * (ended - started))
 
     def look_at(self, session: Session, ids: Iterable[str]) -> dict[str, Job]:
-        """Returns the jobs of these ids for their watchers, and the queue that they stand in."""
-        found = look_at(session, ids)
-        if not all(has_ended(job) for job in found.values()):
+        """Returns the jobs of these ids for their watchers, and refreshes the view of the queue."""
+        jobs = look_at(session, ids)
+        if not all(has_ended(job) for job in jobs.values()):
             self.look(session)
-        return found
+        return jobs
 
     def of(self, job: Job) -> dict[str, Any] | None:
-        """Returns where a job is by the last look, None for one that has ended or was not seen."""
+        """Returns where a job is by the last view; None if it has ended or is not in the view."""
         seen = self._seen
         if seen is None:
             return None
@@ -96,7 +96,7 @@ class QueueView:
             return _of_running(seen, job)
         return None
 
-    def _look(self, session: Session) -> Seen:
+    def _read(self, session: Session) -> Seen:
         rows = queue_rows(session, MOST, self._lease_s)
         slots = slots_of(rows, self._short_job_s)
         return Seen(
@@ -136,7 +136,7 @@ class QueueView:
 
 
 def _moment(seen: Seen, seconds: float) -> str | None:
-    """Returns a time in so many seconds; whole seconds, as an estimate is no more exact."""
+    """Returns the time `seconds` after the view, in whole seconds since it is an estimate."""
     return iso(float(round(seen.rows.at + seconds)))
 
 
@@ -157,7 +157,7 @@ def _of_running(seen: Seen, job: Job) -> dict[str, Any]:
 
 
 def left_of(job: Running) -> float:
-    """Returns the seconds that a running job is expected to take still."""
+    """Returns the seconds that a running job is still expected to take."""
     whole_s = job.cost_s
     if job.whole_progress and job.progress >= TELLS:
         whole_s = job.since_s / job.progress
@@ -165,9 +165,10 @@ def left_of(job: Running) -> float:
 
 
 def slots_of(rows: QueueRows, short_job_s: float) -> Slots:
-    """Returns when each slot of the living workers is free, running jobs on them.
+    """Returns when each slot of the living workers becomes free of its running job.
 
-    Workers of two slots or more keep one for short jobs (worker/tasks.py); all are taken together.
+    Workers of two slots or more keep one for short jobs (worker/tasks.py); slots of all workers
+    are pooled.
     """
     short = sum(1 for slots in rows.slots if slots > 1 and short_job_s)
     free = {True: short, False: sum(rows.slots) - short}

@@ -1,8 +1,8 @@
-"""Quotas: what a tenant has stored, and whether more may be.
+"""Quotas: what a tenant has stored, and whether it may store more.
 
-Each is a setting that a tenant may have its own value of. What is refused is counted under the
-tenant's row lock, so that callers at once do not go beyond a quota together. Answers and ended jobs
-are not refused: retention throws away the oldest (retention.py).
+Each is a setting of which a tenant may have its own value. Usage is counted under the tenant's row
+lock, so that concurrent calls do not exceed a quota together. Answers and ended jobs are never
+refused: retention throws away the oldest (retention.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class Room:
-    """What a tenant may store: its own limits over the settings'."""
+    """How much a tenant may store: its own limits override the settings."""
 
     tenant: str
     settings: Settings
@@ -48,7 +48,7 @@ class Room:
         return int(self.own.get(name, getattr(self.settings, name)))
 
     def require(self, session: Session, **more: int) -> None:
-        """Lets so much more of each quota in; a `quota` problem when one does not hold it.
+        """Requires room for `more` of each quota. Raises a problem `quota` if one is exceeded.
 
         The tenant's row is locked until the transaction ends.
         """
@@ -64,7 +64,7 @@ class Room:
 
 
 def full(name: str, used: int, limit: int, more: int) -> Problem:
-    """Returns the problem of a quota that does not hold more."""
+    """Returns the problem of a quota that is exceeded."""
     quota = QUOTAS[name]
     return Problem(
         "quota",
@@ -77,7 +77,7 @@ def full(name: str, used: int, limit: int, more: int) -> Problem:
 
 @dataclass(frozen=True)
 class Quota:
-    """What is counted, the count of a tenant as a query, and how it becomes less."""
+    """What is counted, the query that counts it for a tenant, and how to reduce it."""
 
     what: str
     free: str
@@ -93,7 +93,7 @@ def _sum(table: Any) -> Callable[[Room], Any]:
 
 
 def _launch_bytes(room: Room) -> Any:
-    """Requests and plans, and the output that is still kept."""
+    """Returns the bytes of requests, plans and the output that is still kept."""
     kept = (Launch.ended_at.is_(None)) | (Launch.ended_at > now() - room.settings.log_s)
     most = room.settings.max_log_bytes
     logs = case((Launch.log_bytes > most, most), else_=Launch.log_bytes)
@@ -134,13 +134,13 @@ QUOTAS: Mapping[str, Quota] = {
     "max_run_bytes": Quota("bytes of measured runs", _FORGET, _sum(Run)),
     "max_bytes_per_day": Quota("bytes of this day", "go on tomorrow (UTC)", _accepted),
 }
-"""By the setting's name."""
+"""The quotas by the name of their setting."""
 
 
 def accept_bytes(session: Session, room: Room, size: int) -> None:
-    """Counts a body of `size` bytes to the tenant's day; a `quota` problem beyond its bound.
+    """Adds a body of `size` bytes to the tenant's day. Raises a problem `quota` beyond its bound.
 
-    The last statement of a transaction: the day's row is locked until its end.
+    Must be the last statement of a transaction: the day's row is locked until its end.
     """
     if size < 1:
         return
@@ -151,7 +151,7 @@ def accept_bytes(session: Session, room: Room, size: int) -> None:
 
 
 def day_is_full(session: Session, room: Room, size: int) -> str | None:
-    """Returns why a body of `size` bytes goes beyond the day's bound; None when it does not."""
+    """Returns why a body of `size` bytes exceeds the day's bound; None if it does not."""
     used, limit = room.used(session, "max_bytes_per_day"), room.limit("max_bytes_per_day")
     if used + size <= limit:
         return None
@@ -159,7 +159,7 @@ def day_is_full(session: Session, room: Room, size: int) -> str | None:
 
 
 def count_bytes(session: Session, tenant: str, size: int) -> int:
-    """Counts bytes to the tenant's day; how many there are now."""
+    """Adds bytes to the tenant's day. Returns the new sum."""
     day = int(clock(session) // DAY_S)
     return insert_adding(
         session,
@@ -172,6 +172,6 @@ def count_bytes(session: Session, tenant: str, size: int) -> int:
 
 
 def room_of(session: Session, settings: Settings, tenant: str) -> Room:
-    """Returns the room of a tenant as its row says."""
+    """Returns the room of a tenant by the limits in its row."""
     limits = session.scalar(select(Tenant.limits).where(Tenant.id == tenant))
     return Room(tenant, settings, limits or {})

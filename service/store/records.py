@@ -1,4 +1,4 @@
-"""What is kept beside the work: audit, Idempotency-Keys, workers. When it goes: retention.py."""
+"""Records about the work: audit, Idempotency-Keys, workers. When they go: retention.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def record(
     status: int,
     actor: str | None = None,
 ) -> None:
-    """One line of the audit."""
+    """Adds a line to the audit."""
     session.add(
         Audit(
             id=new_id("audit"),
@@ -49,7 +49,7 @@ def record_refusal(
 ) -> None:
     """Adds a line to the audit, unless this hour has one with the same target and `about`.
 
-    Whoever needs no key could otherwise fill it.
+    Callers without a key could otherwise fill it.
     """
     hour = int(clock(session) // REFUSALS_S)
     same = "\n".join((str(hour), tenant, action, target, about))
@@ -68,9 +68,9 @@ def record_refusal(
 
 
 def reserve(session: Session, tenant: str, key: str, request_hash: str) -> Idempotency | None:
-    """Takes an Idempotency-Key for this request, or the row of who took it before.
+    """Takes an Idempotency-Key for this request. Returns None, or the row of an earlier request.
 
-    Two requests at once: the second waits for the first's transaction to end.
+    Of two requests at once the second waits for the first's transaction to end.
     """
     mine = insert_new(
         session,
@@ -95,7 +95,7 @@ def remember(
     content: bytes,
     reference: dict[str, Any] | None = None,
 ) -> None:
-    """The answer that a repeat of this Idempotency-Key gets (service/edge/idempotency.py)."""
+    """Stores the answer for repeats of an Idempotency-Key (service/edge/idempotency.py)."""
     session.execute(
         update(Idempotency)
         .where(Idempotency.tenant_id == tenant, Idempotency.key == key)
@@ -104,7 +104,7 @@ def remember(
 
 
 def worker_seen(session: Session, worker_id: str, host: str, pid: int, slots: int) -> None:
-    """That a worker process lives."""
+    """Records that a worker process lives."""
     seen = session.execute(
         update(WorkerRow)
         .where(WorkerRow.id == worker_id)
@@ -126,10 +126,10 @@ def worker_seen(session: Session, worker_id: str, host: str, pid: int, slots: in
 
 
 def worker_gone(session: Session, worker_id: str) -> None:
-    """That a worker process has stopped in order."""
+    """Records that a worker process has stopped cleanly."""
     session.execute(delete(WorkerRow).where(WorkerRow.id == worker_id))
 
 
 def living_workers(session: Session, silent_s: float) -> list[WorkerRow]:
-    """Workers that were seen within `silent_s`."""
+    """Returns the workers that were seen within `silent_s`."""
     return list(session.scalars(select(WorkerRow).where(WorkerRow.seen_at > now() - silent_s)))

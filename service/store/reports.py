@@ -1,8 +1,8 @@
-"""Reports of an agent, each taken once: its id, what it changes and its answer in one transaction.
+"""Reports of an agent, each taken once: its id, its changes and its answer in one transaction.
 
-An agent keeps a report on its disk until it is accepted or refused; what was answered before is
-answered again. State is taken only under the assignment's token and forward; logs and results also
-after the assignment has ended, since they may have waited for a cut link.
+An agent keeps a report on its disk until it is accepted or refused; a repeat gets the same answer.
+States are accepted only under the assignment's token and only forward; logs and results also after
+the assignment has ended, since they may have waited for a broken link.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STALE = "the token is not the assignment's"
 
 @dataclass
 class Taken:
-    """What became of a batch; `ended`: some slots are free again."""
+    """The outcome of a batch; `ended`: some slots are free again."""
 
     accepted: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -62,10 +62,10 @@ def take_reports(
     room: Room | None = None,
     full_day: str | None = None,
 ) -> Taken | None:
-    """Takes a batch in its order; None for an agent that was deleted.
+    """Takes a batch in its order. Returns None for an agent that was deleted.
 
-    What is measured is refused beyond the tenant's `room`; output and results for the reason
-    `full_day`, if there is one. How an assignment goes is always taken.
+    Measurements are refused beyond the tenant's `room`; output and results for the reason
+    `full_day`, if there is one. States are always accepted.
     """
     agent = lock_agent(session, agent_id)
     if agent is None:
@@ -79,14 +79,14 @@ def take_reports(
     if any(isinstance(report, ResultReport) for report in read):
         lock_tenant(session, agent.tenant_id)
     launches = lock_launches(session, [part.launch_id for part in parts.values()])
-    # What the rows were before they were locked is not what counts.
+    # Read again under the lock: the rows may have changed before.
     parts = _parts(session, agent_id, list(parts))
     taken = Taken()
     for report in reports:
         if report.id in known:
             reason = known[report.id]
         elif full_day is not None and not isinstance(report, StateReport):
-            # Not remembered: whoever sends it again on another day may be heard.
+            # Not remembered: the same report may be accepted on another day.
             reason = full_day
         else:
             if isinstance(report, Unread):
@@ -127,7 +127,7 @@ def _take(
     taken: Taken,
     room: Room | None,
 ) -> str | None:
-    """Takes one report; None, or why it is refused."""
+    """Takes one report. Returns None, or why it is refused."""
     if part is None or launch is None:
         return "this agent has no such assignment"
     if part.token is None or report.token != part.token:
@@ -171,7 +171,7 @@ def _keep(
     taken: Taken,
     room: Room | None,
 ) -> None:
-    """Stores a document; BadInput with the field for what is not one of ours, a `quota` problem."""
+    """Stores a document. Raises BadInput with the field for an unknown one, a problem `quota`."""
     schema = report.document.get("schema")
     if schema == MEASUREMENT:
         measured = check_measurement(report.document)

@@ -13,7 +13,7 @@ from service.store.tables import Result
 
 @dataclass(frozen=True)
 class Stored:
-    """An answer, its entity tag, and what it is."""
+    """An answer, its entity tag, and its media type."""
 
     content: bytes
     etag: str
@@ -26,7 +26,7 @@ def etag_of(content: bytes) -> str:
 
 
 def result_of(session: Session, tenant: str, content_id: str) -> Stored | None:
-    """The tenant's answer to a question."""
+    """Returns the tenant's answer to a question; None if there is none."""
     row = session.execute(
         select(Result.content, Result.etag).where(
             Result.tenant_id == tenant, Result.content_id == content_id

@@ -1,7 +1,7 @@
-"""What is thrown away, by age and by size, and never what something living refers to (ADR 0033).
+"""Deletes by age and by size, and never what something living refers to (ADR 0033).
 
-Rows go in batches, each in a transaction of its own, so that nothing is locked for long. What is a
-tenant's goes under the tenant's row lock: whoever begins to refer to such a row (a watch, a launch)
+Rows go in batches, each in a transaction of its own, so that nothing is locked for long. A tenant's
+rows go under the tenant's row lock: code that begins to refer to such a row (a watch, a launch)
 holds that lock too.
 
 Living are queued and running jobs, watches, launches that have not ended. A job that is done goes
@@ -73,7 +73,7 @@ Ids = Sequence[Any]
 
 @dataclass(frozen=True)
 class Rule:
-    """What is due, a batch of it, and how it goes."""
+    """Selects a batch of rows that are due, and deletes it."""
 
     due: Callable[[Session], Ids]
     drop: Callable[[Session, Ids], None]
@@ -81,7 +81,7 @@ class Rule:
 
 
 class Retention:
-    """Throws away, a bounded time at once; goes on where it stopped."""
+    """Deletes what is due, for a bounded time at once; resumes where it stopped."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
@@ -89,7 +89,7 @@ class Retention:
         self._left: Iterator[None] | None = None
 
     def sweep(self, within_s: float = float("inf")) -> bool:
-        """Goes on for so many seconds. Returns whether all is done.
+        """Continues for `within_s` seconds. Returns whether all is done.
 
         Raises `StoreUnavailable`; then the next sweep begins from the start.
         """
@@ -119,7 +119,7 @@ class Retention:
     def _follow(self, rule: Rule) -> Iterator[None]:
         before: Ids = ()
         while True:
-            # Most rules have nothing to do most of the time: that is seen without a lock.
+            # Most rules have nothing to do most of the time, which needs no lock to see.
             with self._database.read() as session:
                 due = rule.due(session)
             if not due or due == before:
@@ -140,7 +140,7 @@ def throw_away(database: Database, settings: Settings) -> None:
 
 
 def tenant_rules(room: Room) -> list[Rule]:
-    """Returns what is a tenant's; jobs first, which refer to what comes after."""
+    """Returns the rules for a tenant's rows; jobs first, which refer to the rows of later rules."""
     settings, tenant = room.settings, room.tenant
 
     def drop_results(session: Session, ids: Ids) -> None:
@@ -177,7 +177,7 @@ def tenant_rules(room: Room) -> list[Rule]:
 
 
 def shared_rules(settings: Settings) -> list[Rule]:
-    """Returns what is not one tenant's, or has nothing that refers to it."""
+    """Returns the rules for rows that are not one tenant's, or to which nothing refers."""
     logged = and_(Launch.state.in_(LAUNCH_ENDED), Launch.ended_at < now() - settings.log_s)
     return [
         Rule(lambda s: _lines_of(s, logged), _drop_lines),
@@ -202,7 +202,7 @@ def shared_rules(settings: Settings) -> list[Rule]:
 
 
 def _kept_answer(answer: Any = Result) -> ColumnElement[bool]:
-    """An answer that a watch shows or that a launch which has not ended runs."""
+    """Returns the condition of an answer that a watch shows or that an unended launch runs."""
     watched = exists().where(
         Watch.tenant_id == answer.tenant_id, Watch.content_id == answer.content_id
     )
@@ -269,7 +269,7 @@ def _excess_results(session: Session, room: Room) -> Ids:
 
 
 def _drop_results(session: Session, tenant: str, ids: Ids) -> None:
-    """The answers and the jobs that have computed them."""
+    """Deletes the answers and the jobs that have computed them."""
     done = (Job.tenant_id == tenant, Job.content_id.in_(ids), Job.state == "done")
     session.execute(delete(Job).where(*done))
     session.execute(delete(Result).where(Result.tenant_id == tenant, Result.content_id.in_(ids)))
@@ -306,7 +306,7 @@ def _lines_of(session: Session, launches: ColumnElement[bool]) -> Ids:
 
 
 def _drop_lines(session: Session, ids: Ids) -> None:
-    # By ranges, not one by one: a batch is of few launches, whose lines are numbered.
+    # By ranges, not one by one: a batch has few launches, whose lines are numbered.
     by_launch: dict[str, list[int]] = {}
     for launch_id, number in ids:
         by_launch.setdefault(launch_id, []).append(number)
@@ -316,7 +316,7 @@ def _drop_lines(session: Session, ids: Ids) -> None:
 
 
 def _unmeasured(session: Session, old: ColumnElement[bool]) -> Ids:
-    """Old launches without runs."""
+    """Returns old launches without runs."""
     measured = exists().where(Run.launch_id == Launch.id)
     due = select(Launch.id).where(old, ~measured).order_by(Launch.ended_at)
     return session.scalars(due.limit(BATCH)).all()
@@ -328,7 +328,7 @@ def delete_launches_of(session: Session, ids: Ids) -> None:
 
 
 def _with_plan(session: Session, old: ColumnElement[bool]) -> Ids:
-    """Old launches that stay for their runs: what they ran is not needed for that."""
+    """Returns old launches that stay for their runs, which do not need the plan."""
     due = select(Launch.id).where(old, Launch.plan.is_not(None)).order_by(Launch.ended_at)
     return session.scalars(due.limit(BATCH)).all()
 
@@ -344,7 +344,7 @@ def _drop_plans(session: Session, ids: Ids) -> None:
         )
 
 
-# Profiles that the service made itself, once there is a newer version.
+# Profiles that the service itself created, once there is a newer version.
 
 
 def _old_profiles(session: Session, tenant: str, age_s: float) -> Ids:
@@ -386,7 +386,7 @@ def _drop_profiles(session: Session, tenant: str, ids: Ids) -> None:
 
 
 def _aged(column: Any, age_s: float) -> Rule:
-    """Returns rows whose time in `column` is older than that."""
+    """Returns the rule for rows whose time in `column` is more than `age_s` ago."""
     return _where(column.class_, column < now() - age_s)
 
 
@@ -428,7 +428,7 @@ def drop_orphans(session: Session) -> bool:
 
 
 def _orphans(table: type[GraphBlob] | type[QuestionBlob], needed: ColumnElement[bool]) -> Rule:
-    """Blobs that are not needed."""
+    """Returns the rule for blobs that are not needed."""
 
     def due(session: Session) -> Ids:
         return session.scalars(select(table.id).where(~needed).limit(BATCH)).all()

@@ -1,4 +1,4 @@
-"""Values of rows as JSON has them, and back: bytes as `{"$bytes": BASE64}`."""
+"""Values of rows as JSON, and back: bytes as `{"$bytes": BASE64}`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _BYTES = "$bytes"
 
 
 def packed(value: Any) -> Any:
-    """Returns a row's value as JSON can hold it."""
+    """Returns a row's value in a form that JSON can represent."""
     return {_BYTES: base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
 def unpacked(value: Any) -> Any:
-    """Returns the value that `packed` was given. Raises `ValueError` for what is not base64."""
+    """Returns the value that `packed` was given. Raises `ValueError` if it is not base64."""
     if isinstance(value, dict) and value.keys() == {_BYTES}:
         return base64.b64decode(value[_BYTES])
     return value

@@ -1,4 +1,4 @@
-"""Runs: what launches measured against what was predicted, and how far off that was.
+"""Runs: the measurements of launches and the errors of the predictions.
 
 Errors are relative and signed, measured over predicted less 1, as the measuring rank reports them.
 """
@@ -23,14 +23,14 @@ from service.store.summaries import clipped, size_of
 ACCURACY_SCHEMA = "shardwise.accuracy/1"
 QUANTITIES = ("iteration", "compute", "communication", "peak")
 MOST_RUNS = 10_000
-"""The newest runs that an answer is made from."""
+"""How many of the newest runs an answer covers."""
 
 MOST_GROUPS = 200
-"""Pairs of a model and a hardware that an answer names: those of the newest runs."""
+"""Pairs of model and hardware that an answer names: those of the newest runs."""
 
 LAST_RUNS = 20
 RECENT_S = 86400.0
-"""Of runs whose errors are metrics."""
+"""Age of the runs whose errors are metrics."""
 
 
 def add_run(
@@ -43,10 +43,10 @@ def add_run(
     document: dict[str, Any],
     room: Room | None = None,
 ) -> bool:
-    """Stores a measurement; `hardware` is the profile's id and name. Whether it is the first.
+    """Stores a measurement; `hardware` is the profile's id and name. Returns whether it is new.
 
-    A rank may write a file of the same name again: the newest counts. A `quota` problem when
-    `room` has none for it.
+    A rank may write a file of the same name again: the newest counts. Raises a problem `quota` if
+    it does not fit into `room`.
     """
     of_run = (Run.launch_id == launch.id, Run.assignment_id == assignment_id, Run.name == name)
     run = session.scalar(select(Run).where(*of_run))
@@ -78,7 +78,7 @@ def add_run(
 def accuracy(
     session: Session, tenant: str, graph_id: str | None, hardware_id: str | None
 ) -> dict[str, Any]:
-    """The errors of the tenant's runs, by model and hardware; the newest first."""
+    """Returns the errors of the tenant's runs by model and hardware, the newest first."""
     query = select(Run).where(Run.tenant_id == tenant)
     if graph_id is not None:
         query = query.where(Run.graph_id == graph_id)
@@ -98,35 +98,35 @@ def accuracy(
 
 
 def recent_errors(session: Session, most_kinds: int) -> dict[tuple[str, str], list[float]]:
-    """The relative errors, without sign, of all tenants' runs of the last day, by quantity and
-    device kind. Agents name their devices: beyond the `most_kinds` of most runs it is `other`.
+    """Returns the absolute relative errors of all tenants' runs of the last day, by quantity and
+    device kind. Agents name their devices: kinds beyond the `most_kinds` most used are `other`.
 
-    Not a counter's increase: the first run on a device kind would not be in it, since a counter's
-    series begins with it, and on most there are few runs a day.
+    The increase of a counter would not do: it misses the first run on a device kind, with which
+    the series begins, and most kinds have few runs a day.
     """
     errors = [getattr(Run, f"{quantity}_error") for quantity in QUANTITIES]
     query = select(Run.device_kind, *errors).where(Run.created_at > now() - RECENT_S)
     rows = session.execute(query.order_by(Run.created_at.desc()).limit(MOST_RUNS)).all()
     named = {kind for kind, _ in Counter(row[0] for row in rows).most_common(most_kinds)}
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    by_label: dict[tuple[str, str], list[float]] = defaultdict(list)
     for kind, *values in rows:
         label = (kind or "unknown") if kind in named else "other"
         for quantity, value in zip(QUANTITIES, values, strict=True):
             if value is not None:
-                found[quantity, label].append(abs(value))
-    return dict(found)
+                by_label[quantity, label].append(abs(value))
+    return dict(by_label)
 
 
 def measurements_for(
     session: Session, tenant: str, hardware_id: str, launches: list[str] | None, most: int
 ) -> list[Run]:
-    """The newest runs on a profile; with `launches`, of those alone, which must be the tenant's."""
+    """Returns the newest runs on a profile, only of `launches` if given: the tenant's own."""
     query = select(Run).where(Run.tenant_id == tenant, Run.hardware_id == hardware_id)
     if launches is not None:
         own = select(Launch.id).where(Launch.tenant_id == tenant, Launch.id.in_(launches))
-        measurements = set(session.scalars(own))
+        owned = set(session.scalars(own))
         for launch_id in launches:
-            if launch_id not in measurements:
+            if launch_id not in owned:
                 raise not_found("launch", launch_id[:80])
         query = query.where(Run.launch_id.in_(launches))
     newest = query.order_by(Run.created_at.desc(), Run.id.desc()).limit(most)

@@ -1,7 +1,7 @@
-"""The schema's version: brought up to date by Alembic, and refused when it is not ours.
+"""The schema's version: brought up to date by Alembic, and refused if this release cannot use it.
 
-While releases are rolled out, old processes run on the schema of the new one. They may as long as
-its floor (tables.SchemaFloor) is a revision that they know.
+During a rollout old processes run on the schema of the new release. They may as long as its floor
+(tables.SchemaFloor) is a revision that they know.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32))
 
 
 def alembic_config(database: Database) -> Config:
-    """Alembic's configuration for this database; there is no ini file."""
+    """Returns Alembic's configuration for this database; there is no ini file."""
     config = _config()
     config.attributes["engine"] = database.engine
     return config
@@ -39,10 +39,10 @@ def _config() -> Config:
 
 
 def current_revision(database: Database) -> str | None:
-    """Returns the revision of the database; None when it is empty.
+    """Returns the revision of the database; None if it is empty.
 
-    Not by Alembic's own context: each makes a table of its own, whose statements then fill the
-    engine's cache, and probes and workers ask every few seconds.
+    Does not use Alembic's context: each context creates its own table object, whose statements
+    fill the engine's cache, and probes and workers call this every few seconds.
     """
     with database.read() as session:
         connection = session.connection()
@@ -54,21 +54,21 @@ def current_revision(database: Database) -> str | None:
 
 @cache
 def known_revisions() -> tuple[str, ...]:
-    """Returns the revisions that this release knows, the newest first; read once."""
+    """Returns the revisions that this release knows, newest first; cached."""
     script = ScriptDirectory.from_config(_config())
     return tuple(known.revision for known in script.walk_revisions())
 
 
 def require_schema(database: Database) -> None:
-    """BadInput unless this release works on the schema that the database has."""
-    found, head = current_revision(database), known_revisions()[0]
-    if found == head:
+    """Raises BadInput unless this release works on the database's schema."""
+    revision, head = current_revision(database), known_revisions()[0]
+    if revision == head:
         return
-    if found is not None and found not in known_revisions():
-        _require_floor(database, found)
+    if revision is not None and revision not in known_revisions():
+        _require_floor(database, revision)
         return
     raise BadInput(
-        f"the schema is {'missing' if found is None else f'at revision {found}'}, "
+        f"the schema is {'missing' if revision is None else f'at revision {revision}'}, "
         f"this release needs {head}",
         field="database",
         expected="`shardwise migrate` first, or `shardwise serve --migrate`",
@@ -78,28 +78,28 @@ def require_schema(database: Database) -> None:
 def migrate(database: Database) -> None:
     """Brings the database to the newest schema that this release knows.
 
-    Nothing is done to the schema of a newer release on which this one works; BadInput for one on
-    which it does not.
+    Leaves the schema of a newer release on which this one works; raises BadInput for one on which
+    it does not.
     """
-    found = current_revision(database)
-    if found is not None and found not in known_revisions():
-        _require_floor(database, found)
+    revision = current_revision(database)
+    if revision is not None and revision not in known_revisions():
+        _require_floor(database, revision)
         return
-    if found != known_revisions()[0]:
-        log.info("migrating the database from %s", found or "nothing")
+    if revision != known_revisions()[0]:
+        log.info("migrating the database from %s", revision or "nothing")
         with database.errors():
             command.upgrade(alembic_config(database), "head")
 
 
-def _require_floor(database: Database, found: str) -> None:
-    """BadInput unless the newer schema lets releases as old as this one work on it."""
+def _require_floor(database: Database, revision: str) -> None:
+    """Raises BadInput unless the newer schema allows releases as old as this one."""
     floor = None
     with database.errors(), database.engine.connect() as connection:
         if inspect(connection).has_table(SchemaFloor.__tablename__):
             floor = connection.scalar(select(SchemaFloor.revision))
     if floor is None or floor not in known_revisions():
         raise BadInput(
-            f"the schema has revision {found}, which this release does not know",
+            f"the schema has revision {revision}, which this release does not know",
             field="database",
-            expected="the release of Shardwise that made it, or a newer one",
+            expected="the release of Shardwise that created it, or a newer one",
         )

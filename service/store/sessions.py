@@ -20,7 +20,7 @@ MAX_SESSIONS = 20
 def open_session(
     session: Session, subject: str, name: str, groups: list[str], tenant: str, lasts_s: float
 ) -> str:
-    """Opens a session in a tenant, which is made if need be. Returns the cookie's secret."""
+    """Opens a session in a tenant, creating the tenant if needed. Returns the cookie's secret."""
     make_tenant(session, tenant)
     _end_oldest(session, subject)
     secret = secrets.token_urlsafe(32)
@@ -42,20 +42,20 @@ def open_session(
 def find_session(
     session: Session, secret: str
 ) -> tuple[LoginSession, dict[str, Any], float] | None:
-    """Returns a session with its tenant's limits and the seconds that it still lasts."""
+    """Returns a session with its tenant's limits and its remaining seconds; None without one."""
     left_s = LoginSession.expires_at - now()
-    found = session.execute(
+    row = session.execute(
         select(LoginSession, Tenant.limits, left_s)
         .join(Tenant, Tenant.id == LoginSession.tenant_id)
         .where(LoginSession.id == _hash(secret), LoginSession.expires_at > now())
     ).first()
-    return None if found is None else (found[0], found[1], found[2])
+    return None if row is None else (row[0], row[1], row[2])
 
 
 def move_session(session: Session, secret: str, tenant: str) -> str | None:
-    """Moves a session to another tenant of its person's. Returns its new secret; None if it ended.
+    """Moves a session to another tenant of its person. Returns its new secret; None if it ended.
 
-    The old secret is worthless at once, so that no process can take the old tenant for the new.
+    The old secret is invalid at once, so that no process can take the old tenant for the new.
     """
     row = session.scalar(
         select(LoginSession)
@@ -73,7 +73,7 @@ def move_session(session: Session, secret: str, tenant: str) -> str | None:
 
 
 def close_session(session: Session, secret: str) -> LoginSession | None:
-    """Ends a session. Returns what it was; None if there was none."""
+    """Ends a session. Returns its row; None if there was none."""
     row = session.get(LoginSession, _hash(secret))
     if row is not None:
         session.delete(row)
@@ -87,7 +87,7 @@ def end_sessions(session: Session, subject: str) -> list[str]:
 
 
 def _end_oldest(session: Session, subject: str) -> None:
-    """Leaves room for one more."""
+    """Ends a person's oldest sessions, to leave room for one more."""
     newest = (
         select(LoginSession.id)
         .where(LoginSession.subject == subject)

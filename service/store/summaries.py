@@ -1,7 +1,7 @@
-"""Items of lists: what is shown of a row there is bounded, whatever was uploaded.
+"""Items of lists: what lists show of a row is bounded, whatever was uploaded.
 
-A whole page of the most items that may be asked for (`pages.MAX_LIMIT`) stays within a few MB;
-whole documents are got one by one.
+A page with the most items that a caller may request (`pages.MAX_LIMIT`) stays within a few MB;
+whole documents are fetched one by one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HARDWARE_SCHEMA = "shardwise.hardware-summary/1"
 
 
 def clipped(text: object, most: int = MAX_NAME) -> str:
-    """Returns the text, cut with an ellipsis where it is longer than `most` characters."""
+    """Returns the text, cut with an ellipsis if it is longer than `most` characters."""
     whole = str(text)
     return whole if len(whole) <= most else whole[: most - 1] + "…"
 
@@ -37,7 +37,7 @@ def _with_clipped_texts(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hardware_summary(hardware: Hardware, *, builtin: bool) -> dict[str, Any]:
-    """Returns a profile as lists show it, but for when it came."""
+    """Returns a profile as lists show it, without its time of creation."""
     device = hardware.devices[0]
     return {
         "schema": HARDWARE_SCHEMA,
@@ -54,7 +54,7 @@ def hardware_summary(hardware: Hardware, *, builtin: bool) -> dict[str, Any]:
 
 
 def summary_of_document(document: dict[str, Any]) -> dict[str, Any]:
-    """As `hardware_summary`, of a stored profile."""
+    """Returns the `hardware_summary` of a stored profile."""
     return hardware_summary(hardware_from_document(document), builtin=False)
 
 
@@ -125,5 +125,5 @@ def _inventory_in_short(inventory: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def size_of(value: Any) -> int:
-    """Returns bytes of a value as JSON."""
+    """Returns the number of bytes of a value as JSON."""
     return len(msgspec.json.encode(value))

@@ -45,10 +45,10 @@ class Base(DeclarativeBase):
 
 
 class Tenant(Base):
-    """Whose graphs, profiles, questions and keys these are. `limits` overrides settings.
+    """The owner of graphs, profiles, questions and keys. `limits` overrides settings.
 
-    `deleting_at`: its deletion was asked for, and the sweeper removes its rows; `deleting_for` is
-    the tenant whose audit is told when the last one is gone.
+    `deleting_at`: its deletion was requested, and the sweeper removes its rows; `deleting_for` is
+    the tenant whose audit records that the last one is gone.
     """
 
     __tablename__ = "tenants"
@@ -61,13 +61,13 @@ class Tenant(Base):
 
 
 class Key(Base):
-    """An API key: its public id and the hash of its secret. `scopes` has commas.
+    """An API key: its public id and the hash of its secret. `scopes` is comma-separated.
 
-    `agent_id`: the one agent whose key it is; such a key reaches that agent's own calls alone.
-    `created_by` is the key that made it, `replaces` the key that it was rotated from; both are None
-    for keys made on the shell. `once_hash` is of the Idempotency-Key and request that made it. A
-    key that has expired gets its expiry as `revoked_at` from the sweeper, because releases before
-    schema 0007 look at nothing else.
+    `agent_id`: the one agent whose key it is; such a key only allows that agent's own calls.
+    `created_by` is the key that created it, `replaces` the key that it was rotated from; both are
+    None for keys created on the shell. `once_hash` is of the Idempotency-Key and request that
+    created it. The sweeper sets `revoked_at` of an expired key to its expiry, because releases
+    before schema 0007 check nothing else.
     """
 
     __tablename__ = "keys"
@@ -89,10 +89,10 @@ class Key(Base):
 
 
 class LoginSession(Base):
-    """That a person is signed in at the page, in one tenant. `id` is the hash of the cookie.
+    """A person's login at the page, in one tenant. `id` is the hash of the cookie.
 
-    `subject` is who it is by the provider; `groups` are those of the provider's groups that a rule
-    names, from which the tenants and scopes follow each time (service/login/rules.py).
+    `subject` is the provider's id of the person; `groups` are those of the provider's groups that a
+    rule names, from which the tenants and scopes follow each time (service/login/rules.py).
     """
 
     __tablename__ = "sessions"
@@ -108,7 +108,7 @@ class LoginSession(Base):
 
 
 class GraphBlob(Base):
-    """The canonical JSON of a graph, zlib-compressed, stored once however many own it."""
+    """The canonical JSON of a graph, zlib-compressed, stored once for all owners."""
 
     __tablename__ = "graph_blobs"
 
@@ -117,7 +117,7 @@ class GraphBlob(Base):
 
 
 class OwnedGraph(Base):
-    """That a tenant has a graph, and what lists say of it."""
+    """A tenant's ownership of a graph, with the summary for lists."""
 
     __tablename__ = "graphs"
     __table_args__ = (Index("ix_graphs_listed", "tenant_id", "created_at", "graph_id"),)
@@ -136,9 +136,9 @@ class HardwareProfile(Base):
     """A profile that a tenant has; built-in ones are not rows.
 
     Profiles of one name are its versions, counted from 1 in the order in which they came.
-    `previous_id` is the profile that a refit started from, `origin` how it came: uploaded,
-    measured or refit. `summary` is what lists say of it; rows of a release that knows no more than
-    schema 0005 have neither it nor a size until retention fills them in.
+    `previous_id` is the profile that a refit started from, `origin` how it was created:
+    uploaded, measured or refit. `summary` is what lists show of it; rows of a release that only
+    knows schema 0005 have neither it nor a size until retention fills them in.
     """
 
     __tablename__ = "hardware"
@@ -158,7 +158,7 @@ class HardwareProfile(Base):
 
 class QuestionBlob(Base):
     """A large part of questions (a profile, a table of offers), zlib-compressed JSON, stored once
-    however many jobs refer to it."""
+    for all jobs that refer to it."""
 
     __tablename__ = "question_blobs"
 
@@ -167,7 +167,7 @@ class QuestionBlob(Base):
 
 
 class AcceptedBytes(Base):
-    """Bytes of bodies that a tenant has had stored on a day, counted in days since 1970."""
+    """Bytes of bodies that a tenant has stored on a day, counted in days since 1970."""
 
     __tablename__ = "accepted_bytes"
 
@@ -177,17 +177,17 @@ class AcceptedBytes(Base):
 
 
 class Job(Base):
-    """A question that is computed, or was.
+    """A question that is to be computed, or was.
 
     `content_id` names the question (questions/question.py); of one tenant's jobs with the same
     content id at most one is queued, running or done and not to be cancelled: that index is the
     single flight.
-    `lease_token` is the claim under which a worker may write; `rung_at` when the broker was last
-    told. `blob_id` is the blob that the question refers to, if it does (question_blobs.py).
+    `lease_token` is the claim under which a worker may write; `rung_at` is when it was last
+    rung for. `blob_id` is the blob that the question refers to, if it does (question_blobs.py).
     `priority`, `cost_s` and `turn_s` decide the order among a tenant's own jobs
     (questions/fair_order.py): `cost_s` is the estimate of the solve, `turn_s` the time from which
-    on it counts as due. `model_s` is what the estimate was before it was corrected by what jobs
-    took; `took_s` what this one took.
+    on it counts as due. `model_s` is the estimate before its correction by past jobs; `took_s`
+    is the time that this job took.
     """
 
     __tablename__ = "jobs"
@@ -247,8 +247,8 @@ class Job(Base):
 class Attained(Base):
     """The service that a tenant has had: seconds of solving, over its weight.
 
-    It is no column of `tenants`: every claim writes it, and must not wait for whoever has locked
-    that row to count what the tenant stores.
+    It is not a column of `tenants`: every claim writes it, and must not wait for a transaction that
+    has locked that row to count what the tenant stores.
     """
 
     __tablename__ = "attained"
@@ -260,7 +260,7 @@ class Attained(Base):
 
 
 class Result(Base):
-    """The answer of a question, as the bytes that are sent. `answer_id`: a plan's own id."""
+    """The answer to a question, as the bytes that are sent. `answer_id`: a plan's own id."""
 
     __tablename__ = "results"
     __table_args__ = (
@@ -299,7 +299,7 @@ class Idempotency(Base):
 
 
 class Audit(Base):
-    """Who asked what: every request that stores, starts, cancels or deletes something.
+    """The audit: every request that stores, starts, cancels or deletes something.
 
     `actor` names the person, if one signed in; else `key_id` names the key.
     """
@@ -358,9 +358,9 @@ class Watch(Base):
 
 
 class SchemaFloor(Base):
-    """One row: releases that know this revision work on the schema, be it newer than they know.
+    """One row: releases that know this revision work on the schema, even if it is newer.
 
-    A migration that only adds leaves it; one that takes away or changes sets it to its own.
+    A migration that only adds leaves it; one that removes or changes sets it to its own.
     """
 
     __tablename__ = "schema_floor"

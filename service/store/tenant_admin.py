@@ -1,4 +1,4 @@
-"""Tenants as an operator sees them: listed, found, with what they use and may use."""
+"""Tenants as an operator sees them: listed, found, with their usage and limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def list_tenants(session: Session, place: Place | None, limit: int) -> list[Tena
 
 
 def find_tenant(session: Session, tenant: str) -> Tenant:
-    """Returns a tenant; raises a problem `not-found` for an unknown one."""
+    """Returns a tenant. Raises a problem `not-found` for an unknown one."""
     row = session.get(Tenant, tenant, populate_existing=True)
     if row is None:
         raise not_found("tenant", tenant[:80])
@@ -58,7 +58,7 @@ def usage_of(session: Session, tenant: str) -> dict[str, int]:
 
 
 def tenant_document(row: Tenant) -> dict[str, Any]:
-    """Returns a tenant as `shardwise.tenant/1`, with its own limits alone."""
+    """Returns a tenant as `shardwise.tenant/1`, with only its own limits."""
     return {
         "schema": TENANT_SCHEMA,
         "id": row.id,

@@ -1,9 +1,9 @@
 """The deletion of a tenant: marked at once, carried out in small transactions by the sweeper.
 
-A tenant that is marked has no keys, no tokens and no questions in the queue, and takes nothing
-new. Its launches are stopped and its agents removed; then its rows go, children before parents, and
-the tenant's own row last. Each step is a transaction that finds what is left, so that whoever
-crashes in the middle leaves the rest to the next sweep, and two sweepers do no harm.
+A marked tenant has no keys, no tokens and no questions in the queue, and accepts nothing new. Its
+launches are stopped and its agents removed; then its rows go, children before parents, and the
+tenant's own row last. Each step is a transaction that looks for what is left, so that a sweeper
+that crashes leaves the rest to the next sweep, and two sweepers do no harm.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REACHED_OTHERWISE = {
     "tenants",
     "workers",
 }
-"""Tables without a column `tenant_id`: removed by their parents, or no tenant's."""
+"""Tables without a column `tenant_id`: removed with their parents, or not a tenant's."""
 
 
 def tenant_tables() -> list[Table]:
@@ -52,17 +52,17 @@ def tenant_tables() -> list[Table]:
     return [table for table in reversed(METADATA.sorted_tables) if "tenant_id" in table.c]
 
 
-def begin_deletion(session: Session, row: Tenant, told_to: str) -> None:
-    """Marks a tenant: its keys and tokens are worthless and its questions are cancelled at once.
+def begin_deletion(session: Session, row: Tenant, audit_tenant: str) -> None:
+    """Marks a tenant: its keys and tokens are revoked and its questions are cancelled at once.
 
-    `told_to` is the tenant whose audit will say when the last row is gone. Nothing happens to a
-    tenant that is marked.
+    `audit_tenant` is the tenant whose audit will record that the last row is gone. Nothing happens
+    to a tenant that is already marked.
     """
     lock_tenant(session, row.id)
     marked = (
         update(Tenant)
         .where(Tenant.id == row.id, Tenant.deleting_at.is_(None))
-        .values(deleting_at=now(), deleting_for=told_to)
+        .values(deleting_at=now(), deleting_for=audit_tenant)
     )
     session.execute(marked)
     session.refresh(row)
@@ -79,7 +79,7 @@ def begin_deletion(session: Session, row: Tenant, told_to: str) -> None:
 
 
 def sweep_deletions(database: Database, rules: Rules, settle_s: float) -> list[str]:
-    """Carries deletions on for a while. Returns the tenants of which nothing is left.
+    """Continues deletions for up to `BUDGET_S`. Returns the tenants that are completely deleted.
 
     `settle_s`: for how long other processes may still believe a key of the tenant.
     """
@@ -93,7 +93,7 @@ def sweep_deletions(database: Database, rules: Rules, settle_s: float) -> list[s
                 with database.write() as session:
                     more = _step(session, tenant, rules, settle_s)
             except IntegrityError as error:
-                # A request that was under way has added a row: the next sweep finds it.
+                # A request under way has added a row: the next sweep deletes it.
                 log.info("the tenant %s still has rows: %s", tenant, type(error.orig).__name__)
                 break
             if more is None:
@@ -105,8 +105,8 @@ def sweep_deletions(database: Database, rules: Rules, settle_s: float) -> list[s
 
 
 def _step(session: Session, tenant: str, rules: Rules, settle_s: float) -> bool | None:
-    """Returns one transaction: True when more is to be done, False when it must wait, None: all is
-    gone."""
+    """Does one transaction. Returns True if there is more to do, False if it must wait, None if all
+    is gone."""
     if _stop_launches(session, tenant):
         return True
     if _stopping(session, tenant):
@@ -116,12 +116,12 @@ def _step(session: Session, tenant: str, rules: Rules, settle_s: float) -> bool 
     if _remove_rows(session, tenant) or drop_orphans(session):
         return True
     settled = (Tenant.id == tenant, Tenant.deleting_at < now() - settle_s)
-    told_to = session.execute(delete(Tenant).where(*settled).returning(Tenant.deleting_for)).first()
-    if told_to is None:
+    deleted = session.execute(delete(Tenant).where(*settled).returning(Tenant.deleting_for)).first()
+    if deleted is None:
         return False
     record(
         session,
-        tenant=told_to[0] or "",
+        tenant=deleted[0] or "",
         key_id=None,
         request_id="",
         action="tenants.deleted",
@@ -140,7 +140,7 @@ def _stop_launches(session: Session, tenant: str) -> bool:
 
 
 def _stopping(session: Session, tenant: str) -> bool:
-    """Returns whether ranks are still being stopped by their agents, and have time left for it."""
+    """Returns whether agents are still stopping ranks and have time left for it."""
     query = (
         select(Launch.id)
         .join(Tenant, Tenant.id == Launch.tenant_id)
@@ -163,7 +163,7 @@ def _remove_agent(session: Session, tenant: str, rules: Rules) -> bool:
 
 
 def _remove_rows(session: Session, tenant: str) -> bool:
-    """Removes a batch of rows of the first table that has some. Returns whether one had."""
+    """Removes a batch of rows of the first table that has some. Returns whether there were any."""
     if _remove_lines(session, tenant):
         return True
     for table in tenant_tables():

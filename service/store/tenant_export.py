@@ -62,7 +62,7 @@ NOT_EXPORTED = {
     for table in (AcceptedBytes, Attained, Enrolment, Idempotency, LoginSession, WebhookDelivery)
 }
 """The bytes of two days, the time in workers, hashes of tokens, answers that are kept for a day,
-who is signed in, what webhooks were told."""
+logins, deliveries of webhooks."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ NOUNS = (
 
 
 def tenant_files(database: Database, tenant: str) -> Iterator[File]:
-    """Yields the files of a tenant that is there."""
+    """Yields the files of an existing tenant."""
     counts: dict[str, int] = {}
     with database.read() as session:
         row = session.get_one(Tenant, tenant)
@@ -198,16 +198,16 @@ def _logs(database: Database, tenant: str) -> Iterator[tuple[File, int]]:
         while True:
             query = select(LogLine).where(LogLine.launch_id == launch["id"], LogLine.number > after)
             with database.read() as session:
-                found = session.scalars(query.order_by(LogLine.number).limit(1000)).all()
-            if not found:
+                rows = session.scalars(query.order_by(LogLine.number).limit(1000)).all()
+            if not rows:
                 break
             lines = b"".join(
                 _encode({"number": row.number, "rank": row.rank, "stream": row.stream,
                          "line": row.line, "text": row.text}) + b"\n"
-                for row in found
+                for row in rows
             )  # fmt: skip
-            yield File(f"logs/{launch['id']}/{found[0].number:09}.jsonl", lines), len(found)
-            after = found[-1].number
+            yield File(f"logs/{launch['id']}/{rows[0].number:09}.jsonl", lines), len(rows)
+            after = rows[-1].number
 
 
 def _shown(table: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The tenant's row as a lock: what must be counted or numbered without a race goes one by one."""
+"""The tenant's row as a lock, for what must be counted or numbered without a race."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from service.store.tables import Tenant
 
 
 def lock_tenant(session: Session, tenant: str) -> None:
-    """Takes the tenant's row until the transaction ends; others may still refer to it."""
+    """Locks the tenant's row until the transaction ends; others may still refer to it."""
     session.execute(select(Tenant.id).where(Tenant.id == tenant).with_for_update(key_share=True))

@@ -14,12 +14,12 @@ from service.store.tables import Watch
 
 
 def add_watch(session: Session, tenant: str, name: str, **values: Any) -> bool:
-    """Stores a watch; False when the tenant has one of that name."""
+    """Stores a watch. Returns False if the tenant has one of that name."""
     return insert_new(session, Watch, tenant_id=tenant, name=name, created_at=now(), **values)
 
 
 def find_watch(session: Session, tenant: str, name: str) -> Watch:
-    """Returns the tenant's watch; a `not-found` problem when it has none of that name."""
+    """Returns the tenant's watch. Raises a problem `not-found` if it has none of that name."""
     row = session.get(Watch, (tenant, name))
     if row is None:
         raise not_found("watch", name)
@@ -38,7 +38,7 @@ def count_watches(session: Session, tenant: str) -> int:
 
 
 def delete_watch(session: Session, tenant: str, name: str) -> None:
-    """Forgets a watch; its curve stays an answer like any other."""
+    """Deletes a watch; its curve stays an answer like any other."""
     gone = session.scalar(
         delete(Watch).where(Watch.tenant_id == tenant, Watch.name == name).returning(Watch.name)
     )

@@ -1,4 +1,4 @@
-"""What waits to be delivered, as figures for the metrics."""
+"""Pending deliveries, as figures for the metrics."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Backlog:
     """Webhooks by state, and the deliveries that wait.
 
     `oldest_s` is the age of the oldest. `untried_s` is for how long the webhook that has waited
-    longest has had a delivery due and no attempt: a receiver that is slow or dead does not raise
-    it, since it is tried; workers that do not deliver do.
+    longest has had a delivery due without an attempt: a slow or dead receiver does not raise it,
+    since it is tried; workers that do not deliver do.
     """
 
     webhooks: dict[str, int]
@@ -27,7 +27,7 @@ class Backlog:
 
 
 def backlog(session: Session) -> Backlog:
-    """Returns what waits to be delivered, of all tenants."""
+    """Returns the backlog of all tenants."""
     state: ColumnElement[str] = case(
         (Webhook.disabled_at.is_not(None), "disabled"),
         (Webhook.failing_since.is_not(None), "failing"),

@@ -28,13 +28,13 @@ DELIVERY_STATES = get_args(DeliveryState)
 
 
 class Webhook(Base):
-    """A URL that is told of a tenant's ended jobs and launches.
+    """A URL that receives the ends of a tenant's jobs and launches.
 
-    `kinds` and `states` are empty where every one is wanted. `salt` and the operator's key that
+    `kinds` and `states` are empty if all are wanted. `salt` and the operator's key that
     `key_fingerprint` names make the signing secret, which is not stored (webhook_signing.py).
     `failing_since` is the first failure after the last success, `tried_at` the last attempt,
-    `dropped` the events that found too many others waiting. `once_hash` is of the Idempotency-Key
-    and body that made it, so that a repeat makes no second one.
+    `dropped` the events that came while too many were waiting. `once_hash` is of the
+    Idempotency-Key and body that created it, so that a repeat does not create another.
     """
 
     __tablename__ = "webhooks"
@@ -62,9 +62,9 @@ class Webhook(Base):
 class WebhookDelivery(Base):
     """One event for one webhook: the outbox. `id` is the header `webhook-id` of every attempt.
 
-    A pending row is due when `next_at` has passed. Whoever claims it moves `next_at` behind the
-    end of the claim and sets `token`, under which alone the outcome may be written; a worker that
-    dies leaves a row that is due again. `body` goes with the last attempt.
+    A pending row is due when `next_at` has passed. A claim moves `next_at` to the end of the
+    claim and sets `token`, which is needed to write the outcome; if the worker dies, the row
+    becomes due again. `body` is deleted after the last attempt.
     """
 
     __tablename__ = "webhook_deliveries"

@@ -1,4 +1,4 @@
-"""Webhooks as tenants see them: made, listed, tested, deleted, and what became of deliveries."""
+"""Webhooks as tenants see them: created, listed, tested, deleted, and their deliveries."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def make_webhook(
     key_fingerprint: str,
     **values: Any,
 ) -> tuple[Webhook, bool]:
-    """Returns a new webhook and True, or the one that the same request made before and False.
+    """Returns a new webhook and True, or the one that the same request created before and False.
 
-    Raises the problem `quota` when the tenant has too many.
+    Raises a problem `quota` if the tenant has too many.
     """
     lock_tenant(session, tenant)
     known = None if once_hash is None else _made_before(session, tenant, once_hash, once_s)
@@ -63,7 +63,7 @@ def _made_before(session: Session, tenant: str, once_hash: str, once_s: float) -
 
 
 def find_webhook(session: Session, tenant: str, webhook_id: str) -> Webhook:
-    """Returns a tenant's webhook. Raises the problem `not-found` if the tenant has none such."""
+    """Returns a tenant's webhook. Raises a problem `not-found` if there is none."""
     webhook = session.get(Webhook, webhook_id)
     if webhook is None or webhook.tenant_id != tenant:
         raise not_found("webhook", webhook_id)
@@ -77,15 +77,15 @@ def webhooks_of(session: Session, tenant: str) -> list[Webhook]:
 
 
 def delete_webhook(session: Session, tenant: str, webhook_id: str) -> None:
-    """Deletes a webhook with its deliveries; what is being sent just now still arrives."""
+    """Deletes a webhook with its deliveries; a delivery that is being sent still arrives."""
     mine = (Webhook.id == webhook_id, Webhook.tenant_id == tenant)
     if session.scalar(delete(Webhook).where(*mine).returning(Webhook.id)) is None:
         raise not_found("webhook", webhook_id)
 
 
 def make_test_delivery(session: Session, webhook: Webhook) -> WebhookDelivery:
-    """Returns a delivery of a test event that waits: a new one, or the one that waits already."""
-    # Of two at once the second waits here, and finds the first's.
+    """Returns a pending delivery of a test event: a new one, or the one that exists already."""
+    # Of two calls at once the second waits here, and gets the delivery of the first.
     session.execute(
         select(Webhook.id).where(Webhook.id == webhook.id).with_for_update(key_share=True)
     )
@@ -94,9 +94,9 @@ def make_test_delivery(session: Session, webhook: Webhook) -> WebhookDelivery:
         WebhookDelivery.event == TEST,
         WebhookDelivery.state == "pending",
     )
-    found = session.scalar(waiting)
-    if found is not None:
-        return found
+    pending = session.scalar(waiting)
+    if pending is not None:
+        return pending
     row = insert(WebhookDelivery).values(
         id=new_id("msg"),
         tenant_id=webhook.tenant_id,

@@ -1,4 +1,4 @@
-"""Whether the database takes writes: a tiny one, which does not compete with others."""
+"""Checks whether the database accepts writes, by a tiny one that does not compete with others."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from service.store.database import Database
 from service.store.tables import GraphBlob
 
 ROOM_BYTES = 2**20
-"""Less than this, on SQLite's disk or among its own free pages, is a full disk."""
+"""With less than this, on SQLite's disk or in its own free pages, the disk counts as full."""
 
 LOG_BYTES = 2**17
-"""SQLite writes its log before it uses a free page."""
+"""Free space for SQLite's log, which it writes before it uses a free page."""
 
 BUSY_MS = 100
 SOME_BYTES = 2**18
@@ -27,9 +27,9 @@ _REVISION = Table("alembic_version", MetaData(), Column("version_num", String(32
 
 
 def try_write(database: Database, *, with_room: bool) -> str:
-    """`ok`, `full` or `refused`; `with_room`: a full disk was met, so room is looked for too.
+    """Returns `ok`, `full` or `refused`; `with_room` also checks for room, after a full disk.
 
-    Raises `StoreUnavailable` when the database is away.
+    Raises `StoreUnavailable` when the database is unavailable.
     """
     try:
         if database.sqlite:
@@ -42,7 +42,7 @@ def try_write(database: Database, *, with_room: bool) -> str:
 
 
 def _write_sqlite(database: Database) -> str:
-    """By `user_version`, which nothing else uses; an unchanged page would not be written."""
+    """Writes `user_version`, which nothing else uses; an unchanged page would not be written."""
     with closing(database.engine.raw_connection()) as connection:
         cursor = connection.cursor()
         [busy_ms] = cursor.execute("PRAGMA busy_timeout").fetchone()
@@ -59,8 +59,8 @@ def _write_sqlite(database: Database) -> str:
             return _why(error)
         finally:
             cursor.execute(f"PRAGMA busy_timeout={busy_ms}")
-    found = os.statvfs(Path(str(database.url.database)).parent)
-    free = found.f_bavail * found.f_frsize
+    filesystem = os.statvfs(Path(str(database.url.database)).parent)
+    free = filesystem.f_bavail * filesystem.f_frsize
     roomy = free >= ROOM_BYTES or (pages * size >= ROOM_BYTES and free >= LOG_BYTES)
     return "ok" if roomy else "full"
 
@@ -68,12 +68,12 @@ def _write_sqlite(database: Database) -> str:
 def _why(error: sqlite3.Error) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return "ok"  # another one is writing
+        return "ok"  # another writer has the lock
     return "full" if name.startswith("SQLITE_FULL") else "refused"
 
 
 def _write_postgresql(database: Database, with_room: bool) -> str:
-    """By a row that always is there, with its own value; room by a row that is taken back."""
+    """Writes an existing row with its own value; checks room by a row that is rolled back."""
     try:
         with database.write() as session:
             session.execute(update(_REVISION).values(version_num=_REVISION.c.version_num))
@@ -92,6 +92,6 @@ def _write_postgresql(database: Database, with_room: bool) -> str:
 
 
 def _is_lock(error: StoreUnavailable) -> bool:
-    """Returns whether another transaction holds the row: then one is writing."""
+    """Returns whether another transaction holds the row, so writes work."""
     cause = getattr(error.__cause__, "orig", None)
     return getattr(cause, "sqlstate", None) == "55P03"

@@ -1,4 +1,4 @@
-"""Sharing n GPUs among jobs, from their curves; exact for the objective it names.
+"""Sharing n GPUs among jobs by their curves, exactly for the given objective.
 
 A job i gets g_i GPUs (0: it waits) with g_i a feasible count of its curve and Σ g_i ≤ n. With
 T_i(g) its samples per second on g GPUs and w_i its weight:
@@ -11,13 +11,13 @@ T_i(g) its samples per second on g GPUs and w_i its weight:
   then the throughput of all jobs relative to what each would have alone.
 
 Among equally good allocations the one with the fewest GPUs in use is given. Every objective is a
-sum over jobs in an ordered group, so one dynamic programme over (jobs, GPUs) answers all: best[k]
+sum over jobs in an ordered group, so one dynamic programme over (jobs, GPUs) solves all: best[k]
 is the best sum of the jobs so far with k GPUs. Sums are integers, so that no order depends on
 rounding: throughputs and weights are taken exactly as the binary fractions that they are (only the
 second aim of `deadlines` is taken in multiples of 2⁻⁴⁰). For `max-min` a utility of rank r (0: the
 least) among K distinct ones counts −(J + 1)^(K − r): fewer small utilities outweigh anything that
-comes after them. There, the largest smallest utility is found first; what gives a job less is left
-out, and only the GPUs beyond what it takes are shared out by the programme.
+comes after them. There, the largest smallest utility is computed first; options that give a job
+less are left out, and the programme shares only the GPUs beyond what that utility takes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class AllocationJob:
-    """A job that wants GPUs. `deadline_s` is for all `steps`, counted from now."""
+    """A job that needs GPUs. `deadline_s` is for all `steps`, counted from now."""
 
     name: str
     points: tuple[CurvePoint, ...]
@@ -114,7 +114,7 @@ Option = CurvePoint | None
 
 
 def _options(job: AllocationJob, gpus: int) -> list[Option]:
-    """Nothing, and every count that is faster than all smaller ones: others are never better."""
+    """Returns no GPUs and every count that is faster than all smaller ones; others never win."""
     kept: list[Option] = [None]
     fastest = 0.0
     for point in sorted(job.points, key=lambda p: p.gpus):
@@ -134,7 +134,7 @@ def _alone(options: list[Option]) -> float:
 
 
 def _exact(rows: list[list[Fraction]]) -> list[list[int]]:
-    """Integers in the proportion of the fractions."""
+    """Returns integers in the proportion of the fractions."""
     common = lcm(*(value.denominator for row in rows for value in row))
     return [[int(value * common) for value in row] for row in rows]
 
@@ -163,7 +163,7 @@ def _with_best_smallest(
 ) -> list[list[Option]]:
     """Returns the options that leave the smallest utility as large as it can be.
 
-    Jobs that can get nothing at all do not hold the others down.
+    Jobs that can get nothing at all do not hold the others back.
     """
     able = [i for i, row in enumerate(options) if len(row) > 1]
 
@@ -181,7 +181,7 @@ def _with_best_smallest(
         middle = (low + high) // 2
         low, high = (low, middle) if needs(levels[middle]) is None else (middle, high)
     firsts = needs(levels[low]) if levels else []
-    assert firsts is not None, "with nothing for anybody every share is at least 0"
+    assert firsts is not None, "without any GPUs every share is at least 0"
     kept = list(options)
     for i, first in zip(able, firsts, strict=True):
         kept[i] = options[i][first:]
@@ -217,26 +217,26 @@ def _gpus(option: Option) -> int:
 def _best_counts(options: list[list[Option]], values: list[list[int]], gpus: int) -> list[int]:
     """Returns the option of each job: best[k] over the jobs so far with at most k GPUs in use.
 
-    What every option of a job takes is set aside, the rest is shared out. GPUs in use are the last
-    digit of every value, so that ties go to fewer.
+    GPUs that every option of a job takes are set aside, the rest are shared. GPUs in use are the
+    last digit of every value, so that ties go to fewer.
     """
     digit = gpus + 1
     spare = gpus - sum(_gpus(row[0]) for row in options)
     best: Objects = np.array([0] * (spare + 1), dtype=object)
     taken: list[NDArray[np.int32]] = []
     for row, worth in zip(options, values, strict=True):
-        found: Objects = best + worth[0] * digit
+        extended: Objects = best + worth[0] * digit
         choice = np.zeros(spare + 1, dtype=np.int32)
         for number, (option, value) in enumerate(zip(row, worth, strict=True)):
             more = _gpus(option) - _gpus(row[0])
             if number == 0 or more > spare:
                 continue
             with_it = best[: spare + 1 - more] + (value * digit - more)
-            better = np.flatnonzero(with_it > found[more:])
-            found[more + better] = with_it[better]
+            better = np.flatnonzero(with_it > extended[more:])
+            extended[more + better] = with_it[better]
             choice[more + better] = number
         taken.append(choice)
-        best = found
+        best = extended
     left = spare
     counts = []
     for row, choice in zip(reversed(options), reversed(taken), strict=True):

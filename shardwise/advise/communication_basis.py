@@ -1,7 +1,7 @@
-"""What times of communication stand on: measured tables, ones derived from them, or a model.
+"""What communication times are based on: measured tables, ones derived from them, or a model.
 
-Counted over what a mesh can ask for: each operation on each group shape that its axes span. It is
-a share of shapes, not of a strategy's time.
+The shares count what a mesh can ask for: each operation on each group shape that its axes span.
+They are shares of shapes, not of a strategy's time.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def communication_shares(hardware: Hardware, mesh: Mesh) -> dict[str, float]:
 
 
 def communication_basis(hardware: Hardware, mesh: Mesh) -> str:
-    """Returns the same in words; a group of one needs no communication."""
+    """Returns the shares in words; a group of one needs no communication."""
     if not hardware.collectives:
         return MODELLED
     shares = communication_shares(hardware, mesh)
     if shares["measured"] == 1.0:
         return MEASURED
-    told = [
+    parts = [
         f"{share:.0%} {basis}"
         for basis, share in (
             ("derived from them", shares["derived"]),
@@ -50,4 +50,4 @@ def communication_basis(hardware: Hardware, mesh: Mesh) -> str:
         )
         if share
     ]
-    return f"{MEASURED} for {shares['measured']:.0%} of the group shapes, {', '.join(told)}"
+    return f"{MEASURED} for {shares['measured']:.0%} of the group shapes, {', '.join(parts)}"

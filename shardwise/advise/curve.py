@@ -18,7 +18,7 @@ from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 
 _PER_COUNT = ("gpus", "nodes", "mesh")
-"""What an answer says first of one number of GPUs only."""
+"""Members of a heading that hold for one number of GPUs only."""
 
 
 def curve(
@@ -35,7 +35,7 @@ def curve(
     has `feasible` false and its reason. `best_gpus` and `best_time_s` name the fastest count up to
     this one: an awkward count (a large prime) can be slower than a smaller one.
     `compute_shares` says which fractions of the compute time (the sum's) were measured,
-    interpolated, modelled; `confidence` says so in words, of communication too.
+    interpolated, modelled; `confidence` says so in words, for communication too.
     """
     if max_gpus < 1:
         raise BadInput(f"{max_gpus} GPUs", field="max_gpus", expected="a whole number from 1")
@@ -67,12 +67,12 @@ def ranking_time(point: CurvePoint, options: Options) -> float | None:
 
 
 def _one_of(progress: Progress, gpus: int, max_gpus: int) -> Progress:
-    """Progress of the search on one count as progress of the whole curve."""
+    """Returns progress of the search on one count as progress of the whole curve."""
 
-    def tell(stage: str, fraction: float) -> bool:
+    def report(stage: str, fraction: float) -> bool:
         return progress(f"{gpus} of {max_gpus} GPUs", (gpus - 1 + fraction) / max_gpus)
 
-    return tell
+    return report
 
 
 def curve_point(

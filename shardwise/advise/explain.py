@@ -1,4 +1,4 @@
-"""Why a plan is what it is: how each group is split, what it costs, what was near.
+"""Why a plan is what it is: how each group is split, what it costs, what came close.
 
 Reads a plan and needs neither graph nor solver. Groups that are split alike and cost alike
 (repeated layers) are one row.
@@ -93,7 +93,7 @@ def _folded_groups(groups: Sequence[PlannedGroup], axes: Sequence[Axis]) -> list
 
 
 def _next_best(other: NextBest | None, axes: Sequence[Axis]) -> ExplainedNextBest | None:
-    """Returns the best other split of a group in words, everything else as it is."""
+    """Returns the best other split of a group in words, with everything else unchanged."""
     if other is None:
         return None
     return ExplainedNextBest(
@@ -118,7 +118,7 @@ def choice_text(choice: Choice | PlannedGroup, axes: Sequence[Axis]) -> str:
 
 
 def split_text(split: Mapping[str, str | None], axes: Sequence[Axis]) -> str:
-    """Returns such as `b/2 between nodes, o/8 inside a node`, or `replicated`."""
+    """Returns text such as `b/2 between nodes, o/8 inside a node`, or `replicated`."""
     parts: dict[tuple[str, str], int] = defaultdict(lambda: 1)
     for axis in axes:
         variable = split.get(axis.name)
@@ -191,22 +191,22 @@ def _text(
         f"{totals.time_s:.4g} s a step, of which {totals.compute_s:.4g} s compute, "
         f"{totals.synchronisation_s:.4g} s synchronisation, "
         f"{totals.rescheduling_s:.4g} s re-scheduling.",
-        f"Compute time stands on: {shares_text(predicted.compute_shares)}.",
+        f"Compute time: {shares_text(predicted.compute_shares)}.",
         f"Replayed, the step peaks at {predicted.peak_bytes / 2**30:.4g} GiB and takes "
         f"{predicted.replayed_time_s:.4g} s, "
         f"{predicted.exposed_communication_s:.4g} s of it waiting for communication.",
     ]
     if groups:
         slowest = max(groups, key=_time_s)
-        likes = f" and its {slowest.repeats - 1} likes" if slowest.repeats > 1 else ""
+        others = f" and {slowest.repeats - 1} groups like it" if slowest.repeats > 1 else ""
         lines.append(
-            f"Most time goes to {slowest.name}{likes} "
+            f"Most time goes to {slowest.name}{others} "
             f"({_time_s(slowest) / max(totals.time_s, 1e-30):.0%}), split {slowest.split}."
         )
     if edges:
         worst = edges[0]
         lines.append(
-            f"The dearest re-scheduling is {worst.source} → {worst.target} "
+            f"The most expensive re-scheduling is {worst.source} → {worst.target} "
             f"(×{worst.repeats}): {worst.repeats * worst.time_s:.4g} s."
         )
     return lines

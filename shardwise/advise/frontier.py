@@ -182,7 +182,7 @@ _STATUSES = ("exact", "within_epsilon", "heuristic", "budget", "cancelled")
 
 
 def search_report(searches: Sequence[Search]) -> SearchReport:
-    """Returns what the searches took; sizes are those of the first."""
+    """Returns what the searches took; the sizes are those of the first."""
     first = searches[0]
     costs = first.problem.costs
     return SearchReport(

@@ -1,11 +1,11 @@
-"""What a point of a frontier is made of, without spelling its plan out.
+"""The costs of a frontier's point by part, without its whole plan.
 
     memory = parameters + activations + rescheduled copies + fixed
     time   = compute + synchronisation + re-scheduling
 
 Parameters with their gradients and optimizer state, activations, compute and synchronisation are
 sums over groups; copies and re-scheduling are sums over edges (COSTS: TensorOpt §3.2, equations
-for c_m and c_t); `fixed` belongs to no choice. All points of a search are added up at once.
+for c_m and c_t); `fixed` depends on no choice. All points of a search are added up at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_SPLITS = 4
 
 @dataclass(frozen=True)
 class Outline:
-    """What a point is made of: memory in bytes, time in seconds, and how groups are split.
+    """The parts of a point: memory in bytes, time in seconds, and how groups are split.
 
     `splits` are the commonest configurations with how many groups have each, at most
     `MOST_SPLITS`; `other_splits` is how many further ones there are.
@@ -83,13 +83,13 @@ def _splits(search: Search) -> list[tuple[list[Split], int]]:
     numbers: dict[str, int] = {}
     columns = [_numbers(search, g, numbers) for g in range(len(search.problem.costs))]
     texts = list(numbers)
-    answers = []
+    rows = []
     for p in range(len(search.time_s)):
         counts = np.bincount([column[p] for column in columns], minlength=len(texts))
         order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist()
         shown = [Split(texts[i], int(counts[i])) for i in order[:MOST_SPLITS]]
-        answers.append((shown, max(len(order) - MOST_SPLITS, 0)))
-    return answers
+        rows.append((shown, max(len(order) - MOST_SPLITS, 0)))
+    return rows
 
 
 def _numbers(search: Search, group: int, numbers: dict[str, int]) -> NDArray[np.int64]:

@@ -38,7 +38,7 @@ from shardwise.search.turning_point import turning_point
 PLAN_SCHEMA = documents.schema_of(Plan)
 OBJECTIVES = ("mini-time", "mini-memory", "turning-point", "mini-cost")
 POINT = "point"
-"""What stands for the objective of a plan that was asked for by its id."""
+"""The `objective` of a plan that was asked for by its id."""
 
 
 def plan(
@@ -66,8 +66,8 @@ def plan(
             f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
         )
     near_limit = objective in ("mini-time", "mini-cost") and point is None
-    look = search_fitting if near_limit else search_all
-    searches = look(Subject.of(graph), hardware, gpus, options or Options(), progress or quiet)
+    search = search_fitting if near_limit else search_all
+    searches = search(Subject.of(graph), hardware, gpus, options or Options(), progress or quiet)
     if point is not None:
         return plan_document(searches, _of_id(searches, point), POINT)
     return plan_document(searches, choose(searches, objective), objective)
@@ -137,7 +137,7 @@ def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
 
 
 def _next_best(search: Search, point: int) -> list[NextBest | None]:
-    """Returns per group the choice that would have been next best, all else as it is."""
+    """Returns per group the next best choice, with everything else unchanged."""
     return [
         None
         if other is None

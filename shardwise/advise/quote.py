@@ -84,7 +84,7 @@ def quote(
 
 @dataclass(frozen=True)
 class _Terms:
-    """What the price of a job depends on beside the offer."""
+    """What the price of a job depends on besides the offer."""
 
     options: Options
     batch_size: int | None

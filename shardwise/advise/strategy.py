@@ -1,9 +1,9 @@
-"""One strategy spelled out: what of `shardwise.plan/1` says how to execute it.
+"""One strategy spelled out: the members of `shardwise.plan/1` that say how to execute it.
 
 Per group its split, ZeRO stage and recomputation; per operator the layouts of its inputs and
 outputs, the inputs of the graph that it loads and the tensors that it reads in another layout than
-they have in its group; per crossing the sequence of collectives, forward, backward, and again where
-backward makes a copy once more.
+they have in its group; per crossing the sequence of collectives, forward, backward, and for copies
+that backward rebuilds.
 """
 
 from __future__ import annotations
@@ -127,11 +127,11 @@ class Strategy:
     def _moves(
         self, pattern: GroupPattern, name: str, source: LayoutPair, wanted: LayoutPair
     ) -> bool:
-        """Returns whether a member reads an activation otherwise than it is there
+        """Returns whether a member reads an activation in another layout than it has
         (`group_work.py`)."""
         context = self._problem.context
-        made_by = context.graph.producer.get(name)
-        if made_by is None or made_by.name not in self._problem.coarsened.group_of:
+        producer = context.graph.producer.get(name)
+        if producer is None or producer.name not in self._problem.coarsened.group_of:
             return False
         agrees = source.forward == wanted.forward and (
             source.gradient == wanted.gradient or not context.patterns.carries_gradient(name)
@@ -177,16 +177,16 @@ class Strategy:
         here, there = _row(out.forward[at_source]), _row(into.forward[at_target])
         forbidden = forbidden_end(problem.context.pins, source.group)
         forward = self._steps(name, here, there, forbidden)
-        again: Steps = []
+        rebuild: Steps = []
         if kept in (BEFORE, REBUILT):
-            again = forward
+            rebuild = forward
         elif (
             kept == AFTER
             and source.exit_deferred[exit_number]
             and not problem.costs[edge.source].recompute[at_source]
         ):
-            # Both sides need the tensor, and the source's copy goes.
-            again = self._steps(name, there, here, forbidden)
+            # Both sides need the tensor, and the source's copy is not kept.
+            rebuild = self._steps(name, there, here, forbidden)
         backward = problem.context.patterns.carries_gradient(name)
         back = (_row(into.gradient[at_target]), _row(out.gradient[at_source]))
         return PlannedEdge(
@@ -200,7 +200,7 @@ class Strategy:
             time_s=float(edge.table.time_s[row, column, alternative]),
             forward=forward,
             backward=self._steps(name, *back, forbidden) if backward else [],
-            again=again,
+            again=rebuild,
         )
 
     def _steps(self, name: str, a: Layout, b: Layout, forbidden: str | None) -> Steps:

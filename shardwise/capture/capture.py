@@ -35,9 +35,9 @@ def capture(
     """Returns the training graph of a model: its forward operators, including the loss.
 
     `source` is a `torch.nn.Module` whose forward returns the loss, with `example_inputs` for it (a
-    tensor, a sequence or a mapping of keyword arguments), or a text:
+    tensor, a sequence or a mapping of keyword arguments), or a string:
     `hf:CONFIG_CLASS[:key=value,…]`, `timm:NAME[:key=value,…]`, `zoo:NAME[:key=value,…]`,
-    `package.module:callable` or `FILE.onnx[:dimension=size,…]`. For a text `batch`
+    `package.module:callable` or `FILE.onnx[:dimension=size,…]`. For a string `batch`
     counts samples, `seq` tokens; `dtype` is that of the parameters (default float32; a callable's
     module and an ONNX file keep their own). The graph is named `name`, or after the source. Needs
     the torch extra (the onnx extra for ONNX files), no GPU and no weights. Raises CaptureError
@@ -72,7 +72,7 @@ def _of_module(module: Any, example_inputs: Any, name: str) -> Graph:
 
     if not isinstance(module, torch.nn.Module):
         raise CaptureError(
-            f"{type(module).__name__} is not a model", expected="a torch.nn.Module, or a text"
+            f"{type(module).__name__} is not a model", expected="a torch.nn.Module, or a string"
         )
     args, kwargs = arguments(example_inputs)
     try:

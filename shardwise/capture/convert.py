@@ -89,7 +89,7 @@ def convert(program: Any, model: Model, name: str) -> Converted:
 
 
 @dataclass
-class _Found:
+class _Recorded:
     operator: Operator
     outputs: tuple[Tensor, ...]
 
@@ -103,7 +103,7 @@ class _Walker:
         self._names = Names(model.prefix)
         self._tensor_names = Names(model.prefix)
         self._tensors: dict[str, Tensor] = {}
-        self._found: list[_Found] = []
+        self._recorded: list[_Recorded] = []
         self._paths: dict[str, str] = {}
         self._constants: dict[str, Any] = {}
         self._inputs: list[str | None] = []
@@ -210,8 +210,8 @@ class _Walker:
 
             name, more = _OPENED[packet]
             whole = getattr(torch.ops.aten, name).default
-            made = self._record(node, whole, (*args, *more), kwargs, value[0])
-            return [made, *[None] * (len(value) - 1)]
+            result = self._record(node, whole, (*args, *more), kwargs, value[0])
+            return [result, *[None] * (len(value) - 1)]
         if packet in _LIKE_NOTHING:
             import torch
 
@@ -235,11 +235,11 @@ class _Walker:
         scope, called = (self._names.short(path) for path in module_path(node.meta))
         name = self._names.unique(f"{called}.{short_kind(kind)}" if called else short_kind(kind))
         bound = bind(target, args, kwargs)
-        made = list(value) if isinstance(value, list | tuple) else [value]
+        values = list(value) if isinstance(value, list | tuple) else [value]
         outputs: list[Tensor] = []
         results: list[Any] = []
         several = isinstance(value, list | tuple)
-        for place, item in enumerate(made):
+        for place, item in enumerate(values):
             if not _is_tensor(item):
                 if item is not None:
                     raise CaptureError(
@@ -255,7 +255,7 @@ class _Walker:
             results.append(TensorValue(tensor.name))
         attributes = {**bound.attributes, "tensor_arguments": list(bound.roles)}
         op = Operator(name, kind, bound.tensors, tuple(t.name for t in outputs), attributes, scope)
-        self._found.append(_Found(op, tuple(outputs)))
+        self._recorded.append(_Recorded(op, tuple(outputs)))
         return results if several else results[0]
 
     def finish(self, outputs: list[Any], name: str) -> Graph:
@@ -263,17 +263,17 @@ class _Walker:
         kept_outputs = self._user_outputs(outputs)
         needed = set(kept_outputs)
         kept: list[Operator] = []
-        for found in reversed(self._found):
-            if any(tensor.name in needed for tensor in found.outputs):
-                needed.update(found.operator.inputs)
-                needed.update(found.operator.outputs)
-                kept.append(found.operator)
-        made = {name for op in kept for name in op.outputs}
+        for recorded in reversed(self._recorded):
+            if any(tensor.name in needed for tensor in recorded.outputs):
+                needed.update(recorded.operator.inputs)
+                needed.update(recorded.operator.outputs)
+                kept.append(recorded.operator)
+        produced = {name for op in kept for name in op.outputs}
         tensors: dict[str, Tensor] = {}
         for tensor in self._tensors.values():
             if tensor.name not in needed and tensor.role not in ("parameter", "input"):
                 continue
-            role: Role = "output" if tensor.name in kept_outputs & made else tensor.role
+            role: Role = "output" if tensor.name in kept_outputs & produced else tensor.role
             tensors[tensor.name] = Tensor(
                 tensor.name, tensor.shape, tensor.dtype, role, tensor.batch_dim
             )
@@ -302,7 +302,7 @@ class _Walker:
             for value, spec in zip(outputs, specs, strict=True)
             if isinstance(value, TensorValue) and spec.kind in wanted
         }
-        if not names & {t.name for found in self._found for t in found.outputs}:
+        if not names & {t.name for recorded in self._recorded for t in recorded.outputs}:
             raise CaptureError(
                 "the model computes no tensor", expected="a forward pass that returns its loss"
             )

@@ -179,6 +179,6 @@ def _define(
 ) -> None:
     """Defines one operator `shardwise::name` with its kernel, its shapes and its gradient."""
     qualified = f"shardwise::{name}"
-    made = torch.library.custom_op(qualified, make, mutates_args=(), schema=schema)
-    made.register_fake(fake)
-    made.register_autograd(gradient, setup_context=keep)
+    registered = torch.library.custom_op(qualified, make, mutates_args=(), schema=schema)
+    registered.register_fake(fake)
+    registered.register_autograd(gradient, setup_context=keep)

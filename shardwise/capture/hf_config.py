@@ -24,9 +24,9 @@ def make_config(source: Source) -> Any:
     """
     import transformers
 
-    made = getattr(transformers, source.target, None)
+    config_class = getattr(transformers, source.target, None)
     base = transformers.PretrainedConfig
-    if not (isinstance(made, type) and issubclass(made, base)):
+    if not (isinstance(config_class, type) and issubclass(config_class, base)):
         known = [name for name in dir(transformers) if name.endswith("Config")]
         raise CaptureError(
             f"transformers has no configuration class {source.target!r}",
@@ -34,13 +34,13 @@ def make_config(source: Source) -> Any:
             expected=_suggestion(source.target, known) or "a class such as GPT2Config",
         )
     with foreign_code(f"{source.target} cannot be configured", source=source.text), quiet():
-        defaults = made()
+        defaults = config_class()
     arguments: dict[str, Any] = {}
     for key, value in source.options.items():
         if key not in (*IMPLEMENTATION_KEYS, *INPUT_KEYS):
             _set_option(arguments, defaults, key, key, value, source)
     with foreign_code(f"{source.target} cannot be configured", source=source.text), quiet():
-        config = made(**arguments)
+        config = config_class(**arguments)
         config.use_cache = False
     return config
 

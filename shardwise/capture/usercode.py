@@ -37,14 +37,14 @@ def build_callable(
     function = _import(source)
     arguments = _sizes(function, source, batch=batch, seq=seq)
     with foreign_code(f"{source.target}() failed", source=source.text):
-        made = _call_without_data(function, arguments)
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module)):
+        built = _call_without_data(function, arguments)
+    if not (isinstance(built, tuple) and len(built) == 2 and isinstance(built[0], torch.nn.Module)):
         raise CaptureError(
-            f"{source.target}() returned an object of type {type(made).__name__}",
+            f"{source.target}() returned an object of type {type(built).__name__}",
             file=source.text,
             expected=EXPECTED,
         )
-    module, inputs = made
+    module, inputs = built
     if isinstance(inputs, torch.Tensor):
         inputs = (inputs,)
     if not isinstance(inputs, tuple | list | Mapping):

@@ -1,4 +1,4 @@
-"""Who answers: this process, or the service that `--server` names. Both give the same documents."""
+"""This process or the service that `--server` names: both return the same documents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INSTEAD = "Ask this service, http://HOST:PORT, instead of computing here."
 
 
 def server_options(command: Command, text: str = INSTEAD) -> Command:
-    """`--server` and `--key-file`."""
+    """Adds `--server` and `--key-file`."""
     for option in (
         click.option("--key-file", help=f"A file with the service's key; else {KEY_VARIABLE}."),
         click.option(
@@ -52,7 +52,7 @@ def server_options(command: Command, text: str = INSTEAD) -> Command:
 
 
 def question_options(command: Command) -> Command:
-    """`--server`, `--key-file` and `--priority`."""
+    """Adds `--server`, `--key-file` and `--priority`."""
     priority = click.option(
         "--priority",
         type=click.IntRange(*PRIORITIES),
@@ -64,7 +64,7 @@ def question_options(command: Command) -> Command:
 
 @contextmanager
 def advisor(server: str | None, key_file: str | None, priority: int = 0) -> Iterator[Advisor]:
-    """The service's client, or without `server` the library."""
+    """Yields the service's client, or without `server` the library."""
     if server:
         with service(server, key_file, priority) as client:
             yield client
@@ -76,7 +76,7 @@ def advisor(server: str | None, key_file: str | None, priority: int = 0) -> Iter
 
 @contextmanager
 def service(server: str, key_file: str | None, priority: int = 0) -> Iterator[Any]:
-    """A client of the service."""
+    """Yields a client of the service."""
     from shardwise.client import Client
 
     with Client(server, key=_key(key_file), priority=priority) as client:
@@ -93,11 +93,11 @@ FLAGS = {
     "time_limit_s": "time-limit",
     "search_memory_bytes": "search-memory",
 }
-"""Flags that are not called what the option is."""
+"""Flags that are not named like their option."""
 
 
 def _of_flag(error: BadInput) -> BadInput:
-    """Returns the error that the library gives here: it names a flag, the service an option."""
+    """Returns the error with the flag's name in place of the option's, as the service names it."""
     field = error.field or ""
     if not field.startswith(OPTIONS):
         return error

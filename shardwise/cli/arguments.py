@@ -25,18 +25,20 @@ def load_graph(spec: str) -> Graph:
 
 
 def json_option(command: Command) -> Command:
-    """`--json`."""
+    """Adds `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")(
         command
     )
 
 
 def search_options(command: Command) -> Command:
-    """Returns what every search may be told."""
+    """Adds the options of every search."""
     for option in (
         click.option("--quiet", is_flag=True, help="No progress."),
         click.option("--time-limit", type=float, help="Seconds for each search."),
-        click.option("--search-memory", help="What a search may take beside its input: 4GiB."),
+        click.option(
+            "--search-memory", help="Memory that a search may use besides its input: 4GiB."
+        ),
         click.option(
             "--max-configurations",
             type=click.IntRange(1),
@@ -105,7 +107,7 @@ def search_options(command: Command) -> Command:
 
 
 def options_from(values: dict[str, Any]) -> Options:
-    """Returns the options of the keywords that `search_options` gives."""
+    """Returns the options from the keywords that `search_options` gives."""
     memory, search = values["memory"], values["search_memory"]
     return Options(
         epsilon=values["epsilon"],
@@ -126,7 +128,7 @@ def options_from(values: dict[str, Any]) -> Options:
 
 
 def _numbers(text: str, field: str) -> tuple[int, ...]:
-    """Whole numbers between commas, each once, ascending."""
+    """Returns the whole numbers between commas, each once, ascending."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() for word in words):
         raise BadInput(f"{text!r}", field=field, expected="whole numbers, such as 1,2,4")

@@ -65,7 +65,7 @@ class Commands(click.Group):
         return sorted({*OWN, *APPS, *_points()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports a command of the library, or an app's; None if there is none of that name."""
+        """Returns a command of the library or of an app; None if no command has that name."""
         return _own(cmd_name) if cmd_name in OWN else _of_an_app(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

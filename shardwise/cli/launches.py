@@ -20,7 +20,7 @@ EXIT = {"done": 0, "failed": 1, "lost": 1, "stopped": 1}
 
 
 def asked_options(command: Command) -> Command:
-    """`--server` and `--key-file`, of commands that are nothing without a service."""
+    """Adds `--server` and `--key-file`, for commands that need a service."""
     return server_options(command, "The service, http://HOST:PORT.")
 
 
@@ -28,7 +28,7 @@ def asked_options(command: Command) -> Command:
 def _asked(server: str | None, key_file: str | None) -> Iterator[Any]:
     if not server:
         raise BadInput(
-            "agents are a service's", field="server", expected=f"--server or {SERVER_VARIABLE}"
+            "agents belong to a service", field="server", expected=f"--server or {SERVER_VARIABLE}"
         )
     with service(server, key_file) as client:
         yield client
@@ -45,9 +45,9 @@ def agents() -> None:
 def list_agents(server: str | None, key_file: str | None, as_json: bool) -> None:
     """All agents: their state and how many ranks they may run."""
     with _asked(server, key_file) as client:
-        found = list(client.agents())
+        listed = list(client.agents())
     if as_json:
-        emit({"schema": "shardwise.agents/1", "agents": found})
+        emit({"schema": "shardwise.agents/1", "agents": listed})
         return
     table(
         "agents",
@@ -62,7 +62,7 @@ def list_agents(server: str | None, key_file: str | None, as_json: bool) -> None
                 agent["seen_at"],
                 agent["reason"],
             )
-            for agent in found
+            for agent in listed
         ],
     )
 
@@ -76,13 +76,13 @@ def _devices(inventory: dict[str, Any]) -> str:
 
 @agents.command()
 @click.argument("agent_id")
-@click.option("--reason", default="", help="What is shown beside it.")
+@click.option("--reason", default="", help="A note that is shown with the agent.")
 @asked_options
 @json_option
 def drain(
     agent_id: str, reason: str, server: str | None, key_file: str | None, as_json: bool
 ) -> None:
-    """Give an agent no more work; what runs there goes on."""
+    """Give an agent no more work; its running jobs continue."""
     with _asked(server, key_file) as client:
         _show_agent(client.drain_agent(agent_id, reason), as_json)
 
@@ -105,7 +105,7 @@ def _show_agent(agent: dict[str, Any], as_json: bool) -> None:
 
 
 @agents.command()
-@click.option("--name", default="", help="What the agent is called, if it does not say.")
+@click.option("--name", default="", help="The agent's name, if it does not give one.")
 @click.option(
     "--expires", "expires_s", type=float, default=3600.0, show_default=True, help="Seconds."
 )
@@ -120,15 +120,15 @@ def token(
     key_file: str | None,
     as_json: bool,
 ) -> None:
-    """A token with which an agent, or as many as --uses, may enrol; it is shown this once."""
+    """A token with which an agent, or as many as --uses, may enrol; it is shown only once."""
     with _asked(server, key_file) as client:
-        made = client.enrolment_token(name, expires_s, uses)
+        issued = client.enrolment_token(name, expires_s, uses)
     if as_json:
-        emit(made)
+        emit(issued)
     else:
-        say(made["token"])
+        say(issued["token"])
         agents = "1 agent" if uses == 1 else f"{uses} agents"
-        note(f"it enrols {agents}, until {made['expires_at']}")
+        note(f"it enrols {agents}, until {issued['expires_at']}")
 
 
 @click.command()
@@ -180,16 +180,16 @@ def launch(
         note(f"{launch_id}; `shardwise launches stop {launch_id}` stops it")
         last = [""]
 
-        def told(document: dict[str, Any]) -> None:
+        def report_state(document: dict[str, Any]) -> None:
             text = document["state"] + (f": {document['reason']}" if document["reason"] else "")
             if text != last[0]:
                 last[0] = text
                 note(text)
 
-        def line(found: dict[str, Any]) -> None:
-            note(_line(found)) if as_json else say(_line(found))
+        def show_line(line: dict[str, Any]) -> None:
+            note(_line(line)) if as_json else say(_line(line))
 
-        ended = client.wait_launch(launch_id, told, line if given["follow"] else None)
+        ended = client.wait_launch(launch_id, report_state, show_line if given["follow"] else None)
     if as_json:
         emit(ended)
     else:
@@ -248,9 +248,9 @@ def list_launches(
 ) -> None:
     """All launches, newest first."""
     with _asked(server, key_file) as client:
-        found = list(client.launches(state))
+        listed = list(client.launches(state))
     if as_json:
-        emit({"schema": "shardwise.launches/1", "launches": found})
+        emit({"schema": "shardwise.launches/1", "launches": listed})
         return
     table(
         "launches",
@@ -264,7 +264,7 @@ def list_launches(
                 launch["created_at"],
                 launch["reason"],
             )
-            for launch in found
+            for launch in listed
         ],
     )
 
@@ -276,11 +276,12 @@ def list_launches(
 def show(launch_id: str, server: str | None, key_file: str | None, as_json: bool) -> None:
     """One launch: its state, its ranks, predicted against measured."""
     with _asked(server, key_file) as client:
-        found = client.launch(launch_id)
+        document = client.launch(launch_id)
     if as_json:
-        emit(found)
+        emit(document)
         return
-    say(f"{found['id']}: {found['state']}" + (f": {found['reason']}" if found["reason"] else ""))
+    reason = f": {document['reason']}" if document["reason"] else ""
+    say(f"{document['id']}: {document['state']}{reason}")
     table(
         "ranks",
         ("agent", "node", "ranks", "state", "exit", "peak GiB", "note"),
@@ -294,16 +295,16 @@ def show(launch_id: str, server: str | None, key_file: str | None, as_json: bool
                 gib(part["peak_rss_bytes"]),
                 part["reason"],
             )
-            for part in found["assignments"]
+            for part in document["assignments"]
         ],
     )
-    _say_runs(found)
+    _say_runs(document)
 
 
 @launches.command()
 @click.argument("launch_id")
 @click.option("--rank", type=click.IntRange(0), help="Only this rank's.")
-@click.option("--after", type=click.IntRange(0), default=0, help="Only lines behind this number.")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only lines after this number.")
 @asked_options
 @json_option
 def logs(
@@ -328,8 +329,8 @@ def logs(
         return
     if page["dropped"]:
         note(f"{page['dropped']} lines were dropped; the newest are kept")
-    for found in lines:
-        say(_line(found))
+    for line in lines:
+        say(_line(line))
 
 
 @launches.command()
@@ -337,22 +338,23 @@ def logs(
 @asked_options
 @json_option
 def stop(launch_id: str, server: str | None, key_file: str | None, as_json: bool) -> None:
-    """Stop a launch; it has ended when its agents have said so."""
+    """Stop a launch; it has ended once its agents report so."""
     with _asked(server, key_file) as client:
-        found = client.stop_launch(launch_id)
+        document = client.stop_launch(launch_id)
     if as_json:
-        emit(found)
+        emit(document)
     else:
-        say(f"{found['id']}: {found['state']}" + (", stopping" if found["ending"] else ""))
+        stopping = ", stopping" if document["ending"] else ""
+        say(f"{document['id']}: {document['state']}{stopping}")
 
 
-def _line(found: dict[str, Any]) -> str:
-    mark = "" if found["stream"] == "stdout" else "!"
-    return f"[{found['rank']}{mark}] {found['text']}"
+def _line(line: dict[str, Any]) -> str:
+    mark = "" if line["stream"] == "stdout" else "!"
+    return f"[{line['rank']}{mark}] {line['text']}"
 
 
 def _say_runs(launch: dict[str, Any]) -> None:
-    """Predicted against measured, where there is something."""
+    """Prints predicted against measured, if anything was measured."""
     rows = []
     for run in launch.get("runs", []):
         measured = run["measurement"]

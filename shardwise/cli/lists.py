@@ -22,9 +22,9 @@ def list_hardware(as_json: bool) -> None:
     """The built-in profiles."""
     from shardwise.hardware import list_builtin, load_hardware
 
-    found = [load_hardware(name) for name in list_builtin()]
+    profiles = [load_hardware(name) for name in list_builtin()]
     if as_json:
-        emit({"schema": "shardwise.hardware-list/1", "hardware": [h.name for h in found]})
+        emit({"schema": "shardwise.hardware-list/1", "hardware": [h.name for h in profiles]})
         return
     table(
         "built-in hardware",
@@ -37,7 +37,7 @@ def list_hardware(as_json: bool) -> None:
                 f"{h.levels[0].bandwidth_bytes_per_s / 1e9:g}",
                 f"{h.levels[-1].bandwidth_bytes_per_s / 1e9:g}",
             )
-            for h in found
+            for h in profiles
         ],
     )
 
@@ -66,7 +66,7 @@ def show(name: str, as_json: bool) -> None:
 @click.option("--base", help="The profile whose devices and links it has.")
 @click.option("--name", help="The profile's name.")
 @click.option(
-    "--group", metavar="NODESxRANKS", help="Where ranks were, if the files do not say it."
+    "--group", metavar="NODESxRANKS", help="Where the ranks ran, if the files do not say it."
 )
 @json_option
 def import_hardware(
@@ -115,9 +115,9 @@ def list_offers(path: str | None, as_json: bool) -> None:
 
     from shardwise.hardware import read_offers
 
-    found = read_offers(path)
+    rows = read_offers(path)
     if as_json:
-        emit({"schema": "shardwise.offers/1", "offers": msgspec.to_builtins(found)})
+        emit({"schema": "shardwise.offers/1", "offers": msgspec.to_builtins(rows)})
         return
     table(
         "offers",
@@ -130,6 +130,6 @@ def list_offers(path: str | None, as_json: bool) -> None:
                 f"{o.usd_per_hour:.2f}",
                 o.price_as_of,
             )
-            for o in found
+            for o in rows
         ],
     )

@@ -34,7 +34,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Runs a command; whatever goes wrong is one line on standard error."""
+    """Runs a command; an error is one line on standard error."""
     if os.environ.get("SHARDWISE_DEBUG") != "1":
         sys.excepthook = _internal_error
     try:
@@ -50,7 +50,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     except BrokenPipeError:
-        # The reader went away (`| head`); that is no error, but Python would say so at exit.
+        # The reader went away (`| head`); not an error, but Python would report it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except MemoryError:
@@ -64,7 +64,7 @@ def main() -> None:
 def _internal_error(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """A defect of Shardwise itself; Python exits with 1 after this, so it ends by itself."""
+    """Reports a defect of Shardwise itself, and exits: Python would exit with 1 after this."""
     print(
         f"shardwise: error: a defect in Shardwise, please report it: {kind.__name__}: "
         f"{' '.join(str(error).split())} (SHARDWISE_DEBUG=1 shows where)",

@@ -56,7 +56,7 @@ REPORT = Path("report") / "profile.json"
     "--backend", type=click.Choice(["auto", "gloo", "nccl"]), default="auto", show_default=True,
     help="auto: nccl where there are GPUs.",
 )  # fmt: skip
-@click.option("--allow-busy", is_flag=True, help="Measure although others use the GPU.")
+@click.option("--allow-busy", is_flag=True, help="Measure even if other processes use the GPU.")
 @operator_options
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option
@@ -101,30 +101,30 @@ def measure(
     target = output or _report()
     check_output(target)
     if wish is not None and wish.profile is not None:
-        found: Hardware | None = wish.profile
+        profile: Hardware | None = wish.profile
     elif world is None:
-        found = _local(ranks or _devices(), options, quiet)
+        profile = _local(ranks or _devices(), options, quiet)
     else:
-        found = _as_rank(world, options, quiet)
-    if found is None:
+        profile = _as_rank(world, options, quiet)
+    if profile is None:
         return
     if wish is not None:
-        found = wish.added_to(
-            found,
+        profile = wish.added_to(
+            profile,
             time_limit_s=time_limit,
             memory_bytes=options.memory_bytes,
             allow_busy=allow_busy,
             quiet=quiet or as_json,
         )
     if target is not None:
-        write_json(hardware_document(found), target)
+        write_json(hardware_document(profile), target)
     if STORE_VARIABLE in os.environ and world is not None:
         return
     if as_json:
-        emit(hardware_document(found))
+        emit(hardware_document(profile))
         return
-    show_profile(found)
-    show_operators(found)
+    show_profile(profile)
+    show_operators(profile)
     if target is not None:
         say(f"wrote {target}")
 
@@ -140,7 +140,7 @@ def _report() -> str | None:
 
 
 def _devices() -> int:
-    """As many ranks as GPUs; a machine without any does not say how many there should be."""
+    """Returns the number of GPUs. Raises `BadInput` without any: the number of ranks is unknown."""
     from shardwise.measure.rank import load_torch
 
     count: int = load_torch().cuda.device_count()
@@ -169,16 +169,16 @@ def _local(ranks: int, options: MeasureOptions, quiet: bool) -> Hardware:
 
     with progress(quiet, stoppable=False) as tell:
 
-        def heard(line: str) -> None:
+        def report_line(line: str) -> None:
             done, _, stage = line.partition("\t")
             tell(stage, float(done))
 
-        written = run_ranks(ranks, _arguments(options), options.time_limit_s, heard)
+        written = run_ranks(ranks, _arguments(options), options.time_limit_s, report_line)
     return hardware_from_document(msgspec.json.decode(written))
 
 
 def _arguments(options: MeasureOptions) -> list[str]:
-    """Returns the options again, for the ranks."""
+    """Returns the options as arguments for the ranks."""
     arguments = ["--operations", ",".join(options.operations), "--backend", options.backend]
     arguments += ["--time-limit", str(options.time_limit_s), "--name", options.name]
     arguments += ["--min-size", str(options.min_bytes), "--step", str(options.step)]

@@ -24,7 +24,7 @@ OF = ("frontier", "all")
 
 
 def operator_options(command: Command) -> Command:
-    """Returns the options of `--operators`."""
+    """Adds the options of `--operators`."""
     for option in reversed(
         (
             click.option("--operators", help="A graph whose plans' operators are measured too."),
@@ -73,13 +73,13 @@ class OperatorWish:
         of: str,
         optimizer: str,
     ) -> OperatorWish | None:
-        """None where no operators are asked for; raises `BadInput`."""
+        """Returns the wish, or None without `--operators`. Raises `BadInput`."""
         if operators is None:
             if hardware is not None or gpus is not None:
                 raise BadInput(
-                    "nothing to do with it",
+                    "has no effect by itself",
                     field="hardware" if hardware is not None else "gpus",
-                    expected="--operators GRAPH beside it",
+                    expected="--operators GRAPH with it",
                 )
             return None
         profile = None if hardware is None else load_hardware(hardware)
@@ -94,7 +94,7 @@ class OperatorWish:
         allow_busy: bool,
         quiet: bool,
     ) -> Hardware:
-        """Returns the profile with the operators measured; says what is not."""
+        """Returns the profile with the operators measured; notes those that are not."""
         from shardwise.measure.operators import add_operators
         from shardwise.measure.operators.profile import default_effort
 
@@ -106,7 +106,7 @@ class OperatorWish:
         if memory_bytes is not None:
             effort = replace(effort, memory_limit_bytes=memory_bytes)
         with progress(quiet, stoppable=True) as tell:
-            document, found = add_operators(
+            document, outcome = add_operators(
                 hardware_document(profile),
                 graph,
                 gpus,
@@ -116,13 +116,13 @@ class OperatorWish:
                 progress=tell,
                 tell=tell,
             )
-        for line in found.notes():
+        for line in outcome.notes():
             note(f"note: {line}")
         return hardware_from_document(document)
 
 
 def show_operators(profile: Hardware) -> None:
-    """How many calls the profile has measured, and how noisily."""
+    """Prints how many calls the profile has measured, and how noisy they are."""
     if not profile.operators:
         return
     calls = sum(len(table.times_s) for table in profile.operators)

@@ -1,4 +1,4 @@
-"""What commands say and where: tables and answers on stdout, notes and progress on stderr."""
+"""Output of commands: tables and answers on stdout, notes and progress on stderr."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 
 class _Console(Console):
-    """A console for names that others chose: no markup in them, no control characters."""
+    """A console for names that others chose: no markup and no control characters."""
 
     def render_str(self, text: str, **keywords: Any) -> Text:
         return super().render_str(printable(text), **keywords)
@@ -42,12 +42,12 @@ class _Console(Console):
 
 
 def printable(text: str) -> str:
-    """`text` with everything that a terminal would obey instead of show replaced."""
+    """Returns `text` with everything replaced that a terminal would obey instead of show."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal (`COLUMNS` wins); 100 columns in a pipe."""
+    """Returns standard output, as wide as the terminal (`COLUMNS` wins); 100 columns in a pipe."""
     text = os.environ.get("COLUMNS", "")
     width = int(text) if text.isdecimal() and int(text) > 0 else None
     if width is None and not sys.stdout.isatty():
@@ -56,23 +56,23 @@ def console() -> Console:
 
 
 def emit(document: Any) -> None:
-    """The one JSON document of `--json`: one line of UTF-8, whatever the locale."""
+    """Prints the JSON document of `--json`: one line of UTF-8, whatever the locale."""
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
 
 
 def say(text: str) -> None:
-    """A line of the answer, on standard output."""
+    """Prints a line of the answer on standard output."""
     console().print(text)
 
 
 def note(text: str) -> None:
-    """A line for the person, on standard error."""
+    """Prints a line for the user on standard error."""
     print(printable(text), file=sys.stderr)
 
 
 def warn(warnings: Iterable[str] | UnsetType) -> None:
-    """Says what an answer says about its own limits."""
+    """Prints an answer's warnings about its own limits."""
     for warning in warnings or ():
         note(f"note: {warning}")
 
@@ -90,7 +90,7 @@ def seconds(value: float | None) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 GPU`, `2 GPUs`."""
+    """Returns `1 GPU`, `2 GPUs`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -113,11 +113,11 @@ def stop_if_cancelled(certificate: Certificate) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A text table that fits the terminal; numbers are right-aligned."""
+    """Prints a text table that fits the terminal; numbers are right-aligned."""
     shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for position, name in enumerate(columns):
         left = position == 0 or name in LEFT_ALIGNED
-        # What is there to be copied stands in one line, whatever the others must do.
+        # Text that users copy stays on one line, however the other columns wrap.
         justify: Literal["left", "right"] = "left" if left else "right"
         shown.add_column(name, justify=justify, overflow="fold", no_wrap=name in IN_ONE_LINE)
     for row in rows:
@@ -127,10 +127,10 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 @contextmanager
 def progress(quiet: bool, stoppable: bool = True) -> Iterator[Listener]:
-    """Progress on standard error: a bar on a terminal, a line every few seconds elsewhere.
+    """Yields progress on standard error: a bar on a terminal, else a line every few seconds.
 
-    The first Ctrl-C asks the search for what it has so far, a second one ends the command; what
-    is not `stoppable` (a service, which gives no half answers) ends at the first.
+    The first Ctrl-C asks the search for what it has so far, a second one ends the command; a
+    search that is not `stoppable` (a service's, which has no partial answers) ends at the first.
     """
     with _stoppable() if stoppable else nullcontext(lambda: True) as wanted:
         if quiet:
@@ -139,15 +139,15 @@ def progress(quiet: bool, stoppable: bool = True) -> Iterator[Listener]:
             with _bar() as show:
                 yield lambda stage, fraction: show(stage, fraction) and wanted()
         else:
-            tell = _lines()
-            yield lambda stage, fraction: tell(stage, fraction) and wanted()
+            report = _lines()
+            yield lambda stage, fraction: report(stage, fraction) and wanted()
 
 
 @contextmanager
 def _stoppable() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C has not been pressed yet.
+    """Yields a function that returns whether Ctrl-C has not been pressed yet.
 
-    Where nobody asks (a graph is being read), Ctrl-C ends the command at once.
+    When that is not being called (a graph is being read), Ctrl-C ends the command at once.
     """
     pressed = False
     asked = -ASKED_RECENTLY_S
@@ -195,11 +195,11 @@ def _bar() -> Iterator[Listener]:
 def _lines() -> Listener:
     last = time.monotonic()
 
-    def tell(stage: str, fraction: float) -> bool:
+    def report(stage: str, fraction: float) -> bool:
         nonlocal last
         if time.monotonic() - last > PROGRESS_PERIOD_S:
             last = time.monotonic()
             note(f"… {stage}: {fraction:.0%}")
         return True
 
-    return tell
+    return report

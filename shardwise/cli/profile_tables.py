@@ -8,7 +8,7 @@ from shardwise.hardware.verdict import verdict
 
 
 def show_profile(profile: Hardware) -> None:
-    """Every figure with its source, and what is measured."""
+    """Prints every figure with its source, and what is measured."""
     out = console()
     out.print(f"{profile.name}: {profile.provenance}")
     for device in profile.devices:
@@ -21,16 +21,16 @@ def show_profile(profile: Hardware) -> None:
     for level in profile.levels:
         out.print(f"{level.name}: {level.bandwidth_bytes_per_s / 1e9:.4g} GB/s one way")
     if profile.overlap is not None:
-        found = profile.overlap
+        overlap = profile.overlap
         out.print(
-            f"overlap: {found.hidden_fraction:.0%} hidden; computation takes "
-            f"{found.computation_slowdown:.2f} times as long beside {found.operation}, which takes "
-            f"{found.communication_slowdown:.2f} times"
+            f"overlap: {overlap.hidden_fraction:.0%} hidden; computation takes "
+            f"{overlap.computation_slowdown:.2f} times as long during {overlap.operation}, "
+            f"which takes {overlap.communication_slowdown:.2f} times"
         )
     if profile.waiting is not None:
         waits = zip(profile.waiting.wait_s, profile.waiting.compute_s, strict=True)
-        said = ", ".join(f"{seconds(w)} after {seconds(c)}" for w, c in waits)
-        out.print(f"waiting for the latest rank at a collective: {said} of computation")
+        waiting = ", ".join(f"{seconds(w)} after {seconds(c)}" for w, c in waits)
+        out.print(f"waiting for the latest rank at a collective: {waiting} of computation")
     for figure, source in profile.sources.items():
         out.print(f"  {figure}: {source}")
     if profile.collectives:
@@ -42,7 +42,7 @@ def show_profile(profile: Hardware) -> None:
 def _collectives(profile: Hardware) -> None:
     rows, odd = [], []
     for measured in profile.collectives:
-        found = verdict(profile, measured)
+        judged = verdict(profile, measured)
         where = f"{measured.nodes} x {measured.ranks_per_node}"
         where += "" if measured.consecutive else " strided"
         name = measured.operation + (" (derived)" if measured.derived else "")
@@ -58,12 +58,12 @@ def _collectives(profile: Hardware) -> None:
                 seconds(measured.times_s[0]),
                 seconds(measured.times_s[-1]),
                 spread,
-                f"{found.bus_bytes_per_s / 1e9:.3g}",
-                found.status + ("" if found.share is None else f" {found.share:.0%}"),
+                f"{judged.bus_bytes_per_s / 1e9:.3g}",
+                judged.status + ("" if judged.share is None else f" {judged.share:.0%}"),
             )
         )
-        if found.status in ("low", "suspicious"):
-            odd.append(f"{name} on {where} is {found.status}: {found.reason}")
+        if judged.status in ("low", "suspicious"):
+            odd.append(f"{name} on {where} is {judged.status}: {judged.reason}")
     table(
         "collectives (nodes x ranks), at the largest size; bus bandwidth in GB/s against the links",
         ("operation", "group", "MiB", "smallest", "time", "p10 p90", "busbw", "note"),

@@ -29,7 +29,7 @@ GRACE_S = 30.0
 
 
 class RunFailed(ShardwiseError):
-    """A rank ended with an error; what it said stands above this."""
+    """A rank ended with an error; its own output is above this."""
 
     def __init__(self, code: int) -> None:
         how = f"was ended by signal {code - 128}" if code > 128 else f"ended with {code}"
@@ -66,7 +66,7 @@ def run(
 ) -> None:
     """Train a few steps by PLAN_FILE; what follows `--` are arguments of torchrun.
 
-    Weights and inputs are made up: time and memory are what is looked at. To train in earnest call
+    Weights and inputs are synthetic: only time and memory are measured. To train a model call
     `shardwise.parallelize` in a script of your own (docs/execute.md). Started by torchrun, srun or
     an agent, this process is one rank.
     """
@@ -100,7 +100,7 @@ def run(
 
 
 def show(document: Mapping[str, Any]) -> None:
-    """Predicted against measured, as a table."""
+    """Prints predicted against measured, as a table."""
     predicted, errors = document["predicted"], document["errors"]
     rows = [
         ("iteration time", "iteration", _ms(predicted["replayed_time_s"]),
@@ -152,7 +152,7 @@ def _require_executable(plan: Plan, path: str) -> None:
 
 
 def _known_graph(plan: Plan, source: str | None) -> str | None:
-    """Returns the graph where nobody names one: the launch's, a shipped one of the plan's name."""
+    """Returns the graph if none is named: the launch's, or a shipped one of the plan's name."""
     from shardwise.capture.shipped import shipped_names
 
     if source is not None:
@@ -205,25 +205,25 @@ def _as_rank(plan: Plan, world: World, options: Any, output: str | None) -> None
 def _launched(plan: Plan, launcher: list[str], arguments: list[str]) -> dict[str, Any] | None:
     """Returns what rank 0 measured under torchrun; None when it was not on this host."""
     with tempfile.TemporaryDirectory(prefix="shardwise-run-") as folder:
-        found = Path(folder) / "measurement.json"
+        report = Path(folder) / "measurement.json"
         # torchrun would leave an empty folder for logs among the temporary ones.
         launched = [f"--log-dir={folder}/logs", *launcher_arguments(plan, launcher)]
         command = [
             sys.executable, "-m", "shardwise.execute.torchrun", *launched,
-            "-m", "shardwise.execute", *arguments, "--output", str(found),
+            "-m", "shardwise.execute", *arguments, "--output", str(report),
         ]  # fmt: skip
         with _started(command) as process:
             code = process.wait()
         if code:
             raise RunFailed(code)
         document: dict[str, Any] | None = None
-        if found.exists():
-            document = msgspec.json.decode(found.read_bytes())
+        if report.exists():
+            document = msgspec.json.decode(report.read_bytes())
         return document
 
 
 def launcher_arguments(plan: Plan, launcher: list[str]) -> list[str]:
-    """Returns the user's arguments, with what the plan knows where they say nothing."""
+    """Returns the user's arguments, completed from the plan."""
     words = {argument.partition("=")[0].replace("_", "-").lstrip("-") for argument in launcher}
     added = []
     if not words & {"nproc-per-node"}:
@@ -231,14 +231,14 @@ def launcher_arguments(plan: Plan, launcher: list[str]) -> list[str]:
     if not words & {"nnodes", "standalone", "rdzv-endpoint", "master-addr"}:
         added = ["--standalone", f"--nproc-per-node={plan.gpus}"]
         if not words & {"rdzv-conf"}:
-            # The store is torchrun's own thread. When it does not answer, the host is busy.
+            # The store is torchrun's own thread. If it does not answer, the host is busy.
             added.append(f"--rdzv-conf=read_timeout={JOIN_S:.0f}")
     return [*added, *launcher]
 
 
 @contextmanager
 def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """torchrun with the ranks' output on our standard error; it never outlives this process."""
+    """Runs torchrun with its output on our standard error; it never outlives this process."""
     if importlib.util.find_spec("torch") is None:
         raise ShardwiseError("running a plan needs PyTorch: pip install 'shardwise[torch]'")
     environment = {"OMP_NUM_THREADS": str(1), **os.environ}

@@ -19,7 +19,7 @@ MOST_OFFERS = 24
 
 
 def curve_table(document: Curve) -> None:
-    """The feasible counts; the others with their reasons."""
+    """Prints the feasible counts, and the others with their reasons."""
     rows = []
     reasons: list[tuple[int, str]] = []
     for point in document.points:
@@ -48,11 +48,11 @@ def curve_table(document: Curve) -> None:
             ("GPUs", "nodes", "time", "overlapped", "samples/s", "peak GiB", "gap", "reason"),
             rows,
         )
-        say(stands_on([p for p in document.points if p.feasible]))
+        say(compute_basis([p for p in document.points if p.feasible]))
 
 
 def _runs(reasons: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
-    """Every infeasible count with its own reason; equal neighbours share a line."""
+    """Returns every infeasible count with its own reason; equal neighbours share a line."""
     runs: list[tuple[int, int, str]] = []
     for gpus, reason in reasons:
         if runs and runs[-1][1] == gpus - 1 and runs[-1][2] == reason:
@@ -62,15 +62,15 @@ def _runs(reasons: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
     return runs
 
 
-def stands_on(points: Sequence[FrontierPoint | CurvePoint | OfferRow]) -> str:
-    """Returns how much of the compute times of these points was measured: a line."""
+def compute_basis(points: Sequence[FrontierPoint | CurvePoint | OfferRow]) -> str:
+    """Returns a line that says how much of these points' compute times was measured."""
     known = [p.compute_shares for p in points if p.compute_shares is not None]
     if not known:
-        return "Compute times: nothing that takes time."
+        return "Compute times: none."
     if all(shares.modelled == 1.0 for shares in known):
         return "Compute times: modelled (roofline)."
     least = min(known, key=lambda shares: shares.measured)
-    return f"Compute times: at the least {shares_text(least)}."
+    return f"Compute times: at least {shares_text(least)}."
 
 
 def curve_csv(curve: Curve) -> str:
@@ -94,7 +94,7 @@ def _flat(point: dict[str, Any]) -> dict[str, Any]:
 
 
 def quote_table(document: Quote) -> None:
-    """The offers, and what is not offered and why."""
+    """Prints the offers, and what is not offered and why."""
     if document.minimum_gpus is not None:
         fewest = counted(document.minimum_gpus, "GPU")
         say(f"{document.graph_name}: fits on {fewest} at the fewest.")
@@ -120,7 +120,7 @@ def quote_table(document: Quote) -> None:
             rows,
         )
     if rows:
-        say(stands_on(document.offers))
+        say(compute_basis(document.offers))
     for row in document.not_offered:
         say(f"not offered: {row.provider} {row.instance_type}: {row.reason}")
 

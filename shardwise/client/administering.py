@@ -25,7 +25,7 @@ from shardwise.client.request import path_of, post_json
 Document = dict[str, Any]
 CONFIRM = "Shardwise-Confirm"
 ARCHIVE_READ_S = 300.0
-"""How long the service may read between two pieces of an archive."""
+"""How long the service may be silent between two pieces of an archive."""
 
 
 class AdministrationCalls:
@@ -55,7 +55,7 @@ class AdministrationCalls:
         return document_of((yield from asked(request, self.policy)))
 
     def make_tenant(self, tenant: str, limits: Mapping[str, float]) -> Flow[Document]:
-        """Returns a tenant, be it new or not."""
+        """Returns a tenant, new or existing."""
         request = post_json(path_of("tenants"), {"id": tenant, "limits": dict(limits)})
         return document_of((yield from asked(request, self.policy)))
 
@@ -74,7 +74,7 @@ class AdministrationCalls:
     def export_tenant(self, tenant: str, path: Path) -> Flow[int]:
         """Returns the bytes of an archive that was written.
 
-        Raises `Unreachable` when it broke off.
+        Raises `Unreachable` if the download broke off.
         """
         request = Request("GET", path_of("tenants", tenant, "export"), read_s=ARCHIVE_READ_S)
         try:
@@ -86,10 +86,10 @@ class AdministrationCalls:
 
 
 def keys_path(tenant: str | None, *rest: str) -> str:
-    """`/v1/keys` of one's own tenant, or of another."""
+    """Returns `/v1/keys` of one's own tenant, or of another."""
     return path_of(*(() if tenant is None else ("tenants", tenant)), "keys", *rest)
 
 
 def keys_list(tenant: str | None) -> str:
-    """The list of keys of one's own tenant, or of another, as `_list` names it."""
+    """Returns the name for `_list` of the keys of one's own tenant, or of another."""
     return "keys" if tenant is None else f"tenants/{tenant}/keys"

@@ -45,7 +45,7 @@ from shardwise.hardware import Hardware
 PAGE = "200"
 MOST_CURVES = 256
 ROUNDS = 5
-"""How often an allocation is asked for while curves that it needs come and go."""
+"""How often an allocation is requested while the curves that it needs come and go."""
 
 Document = dict[str, Any]
 D = TypeVar("D", Frontier, Plan, Quote)
@@ -64,7 +64,7 @@ class Calls:
         return document_of((yield from asked(Request("GET", path), self.policy)))
 
     def health(self) -> Flow[Document]:
-        """`/readyz`: not asked twice, and not an error when the service is not ready."""
+        """Returns `/readyz`: asked only once, and not an error when the service is not ready."""
         try:
             reply: Reply = yield Send(Request("GET", "/readyz"))
         except Lost as error:
@@ -80,19 +80,19 @@ class Calls:
         return document_of((yield from asked(Request("GET", path, given), self.policy)))
 
     def send(self, request: Request) -> Flow[Document]:
-        """Returns what an upload is answered."""
+        """Returns the answer to an upload."""
         return document_of((yield from asked(request, self.policy)))
 
     def delete(self, path: str) -> Flow[None]:
-        """Deletes; raises `Missing` for what was not there."""
+        """Deletes. Raises `Missing` if it did not exist."""
         yield from deleted(Request("DELETE", path), self.policy)
 
     def upload_graph(self, source: Any, **keywords: Any) -> Flow[Document]:
-        """Returns what lists say of the graph, as the service answers an upload."""
+        """Uploads a graph. Returns what lists say of it."""
         return self.send(upload_of_graph(source, **keywords))
 
     def upload_hardware(self, source: Any) -> Flow[Document]:
-        """Returns what lists say of the profile."""
+        """Uploads a profile. Returns what lists say of it."""
         return self.send(upload_of_hardware(source))
 
     def submit(
@@ -114,7 +114,7 @@ class Calls:
         return job_from((yield from self.get(path_of("jobs", job_id))))
 
     def wait(self, job: Job, progress: Progress | None, timeout_s: float | None) -> Flow[Job]:
-        """The job once it has ended; `progress` answering False cancels it."""
+        """Returns the job once it has ended; it is cancelled when `progress` returns False."""
         try:
             return (yield from self._ended(job, progress, timeout_s))
         except Cancelled:
@@ -122,7 +122,7 @@ class Calls:
             raise
 
     def cancel(self, job: Job | str) -> Flow[Job]:
-        """The job after it was asked to stop."""
+        """Returns the job after it was asked to stop."""
         if isinstance(job, str):
             job = yield from self.job(job)
         return (yield from cancel_flow(job, self.policy))
@@ -153,7 +153,7 @@ class Calls:
     ) -> Flow[Curve]:
         """Returns the curve by `GET`, which a service answers from memory.
 
-        304 when this client has it.
+        The answer is 304 if this client has the curve.
         """
 
         def ask() -> Flow[tuple[Reply, str]]:
@@ -180,7 +180,7 @@ class Calls:
         return curve
 
     def plan_of(self, plan_id: str) -> Flow[Plan]:
-        """A plan by its own id, or by its job's."""
+        """Returns a plan by its own id, or by its job's."""
         plan: Plan = job_from((yield from self.get(path_of("plans", plan_id)))).answer()
         return plan
 
@@ -217,11 +217,11 @@ class Calls:
         raise Unreachable("the curves of the allocation do not stay on the service")
 
     def _answer_of(self, job: Job, progress: Progress | None, timeout_s: float | None) -> Flow[Any]:
-        """The answer of a job that was asked for only for this."""
+        """Returns the answer of a job that was made only for this call."""
         try:
             job = yield from self._ended(job, progress, timeout_s)
         except (Cancelled, *INTERRUPTS):
-            # Whoever stops this call wants no answer; whoever made the job may still want it.
+            # A caller that stops wants no answer, but another that made the job may still want it.
             if job.asked_here:
                 yield from cancel_flow(job, replace(self.policy, retries=0))
             raise
@@ -233,7 +233,7 @@ class Calls:
         return (yield from wait_flow(job, self.policy, progress, timeout_s))
 
     def _with_uploads(self, ask: Callable[[], Flow[T]], sources: Iterable[Any]) -> Flow[T]:
-        """Asks; where something is missing, uploads what was given as objects and asks again."""
+        """Asks; if something is missing, uploads what was given as objects and asks again."""
         try:
             return (yield from ask())
         except Missing:

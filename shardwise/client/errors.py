@@ -1,8 +1,8 @@
-"""What goes wrong between a client and a service, from its problem documents (RFC 9457).
+"""Errors between a client and a service, from its problem documents (RFC 9457).
 
 | the service says | raised | exit code |
 |---|---|---|
-| nothing, or 502, 503, 504, or it is no Shardwise service | `Unreachable` | 3 |
+| nothing, or 502, 503, 504, or it is not a Shardwise service | `Unreachable` | 3 |
 | 500 | `ServiceDefect` | 3 |
 | 429 | `TooMany`, with `retry_after_s` | 3 |
 | 401, 403 | `Denied` | 2 |
@@ -25,7 +25,7 @@ Document = Mapping[str, Any]
 
 
 class ServiceError(ShardwiseError):
-    """An error that the service answered; `document` is its problem document.
+    """An error that the service returned; `document` is its problem document.
 
     `slug` is the last part of the problem's type (docs/service.md, Errors).
     """
@@ -38,7 +38,7 @@ class ServiceError(ShardwiseError):
 
 
 class Unreachable(ShardwiseError):
-    """The service does not answer, or not as one (exit code 3)."""
+    """The service does not answer, or not as a Shardwise service (exit code 3)."""
 
     exit_code = 3
 
@@ -53,7 +53,7 @@ class ServiceDefect(ServiceError):
 
 
 class Denied(ServiceError):
-    """No key, one that is not in force, or one that may not do this."""
+    """There is no key, or it is not in force, or it may not do this."""
 
 
 class TooMany(ServiceError):
@@ -70,13 +70,13 @@ class TooMany(ServiceError):
 
 
 class Missing(ServiceError, NotFound):
-    """There is no such thing, at least not for this tenant (exit code 1)."""
+    """It does not exist, at least not for this tenant (exit code 1)."""
 
     exit_code = 1
 
 
 class _OfField(BadInput):
-    """A BadInput whose text is the service's: it names field and expectation already."""
+    """A BadInput with the service's text, which already names field and expectation."""
 
     def __init__(self, document: Document) -> None:
         self.document = dict(document)
@@ -102,7 +102,7 @@ class JobFailed(ServiceError, SolverError):
 
 
 class JobCancelled(Cancelled):
-    """Somebody else cancelled the job."""
+    """The job was cancelled by another client."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class JobCancelled(Cancelled):
 def error_of(
     status: int, document: Document, retry_after_s: float | None
 ) -> ServiceError | Refused | JobRefused | Unreachable:
-    """Returns the error that a problem document is."""
+    """Returns the error that a problem document describes."""
     slug = str(document.get("type", "")).removeprefix(PREFIX)
     job = document.get("job")
     if slug == "failed" and isinstance(job, Mapping) and isinstance(job.get("error"), Mapping):
@@ -131,7 +131,7 @@ def error_of(
 
 
 def error_of_job(error: Document) -> JobRefused | JobFailed:
-    """Returns the error that stands in a failed job."""
+    """Returns the error of a failed job."""
     if str(error.get("type", "")).removeprefix(PREFIX) == "invalid":
         return JobRefused(error)
     return JobFailed(error)

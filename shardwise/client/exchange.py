@@ -1,4 +1,4 @@
-"""Requests and replies without a network: flows yield steps, a driver takes them.
+"""Requests and replies without a network: flows yield steps, a driver runs them.
 
 A flow is a generator: it yields a `Step` and gets its outcome sent, or its error thrown. So each
 call is written once for `Client`, which blocks, and for `AsyncClient`, which awaits.
@@ -17,8 +17,8 @@ import msgspec
 from shardwise.client.errors import MEDIA_TYPE, Unreachable, error_of
 
 T = TypeVar("T")
-AGAIN = (429, 502, 503, 504)
-"""Statuses that may be another at the next try."""
+RETRIED = (429, 502, 503, 504)
+"""Statuses that may change at the next try."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole answer; names of `headers` are in small letters.
+    """A whole answer; names of `headers` are in lower case.
 
     `after_loss`: the answer to an earlier try, which may have done the work, was lost.
     """
@@ -67,7 +67,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Sleep:
-    """Outcome: None, after so long."""
+    """Outcome: None, after `seconds`."""
 
     seconds: float
 
@@ -90,7 +90,7 @@ class NextLine:
 class Download:
     """Outcome: a `Reply`; the body of a good one is in the file, not in the reply. Throws `Lost`.
 
-    The file is there only once all of it has come.
+    The file exists only once all of it has come.
     """
 
     request: Request
@@ -116,8 +116,8 @@ class Lost(Exception):
 class Policy:
     """How often and when a request is sent again.
 
-    Every request of this client may be: GET and DELETE by nature, POST because it carries an
-    Idempotency-Key. Before try i + 1 it waits `first_s` · 2^i, at most `most_s`, less up to half
+    Every request of this client may be repeated: GET and DELETE by nature, POST because it carries
+    an Idempotency-Key. Before try i + 1 it waits `first_s` · 2^i, at most `most_s`, less up to half
     of that by chance, or what Retry-After says if that is within `patience_s`.
     """
 
@@ -127,23 +127,23 @@ class Policy:
     patience_s: float = 30.0
 
     def pause_s(self, tries: int) -> float:
-        """Returns how long to wait after so many tries."""
+        """Returns how long to wait after `tries` tries."""
         longest: float = min(self.first_s * 2.0 ** (tries - 1), self.most_s)
         return longest * random.uniform(0.5, 1.0)
 
-    def again_after_s(self, reply: Reply, tries: int) -> float | None:
+    def retry_pause_s(self, reply: Reply, tries: int) -> float | None:
         """Returns how long to wait before asking again; None when this reply is the answer."""
-        if reply.status not in AGAIN or tries > self.retries:
+        if reply.status not in RETRIED or tries > self.retries:
             return None
-        told = reply.retry_after_s
-        if told is None:
-            # A 429 that names no time is a quota: asking again does not help.
+        after_s = reply.retry_after_s
+        if after_s is None:
+            # A 429 without a time is a quota: asking again does not help.
             return None if reply.status == 429 else self.pause_s(tries)
-        return None if told > self.patience_s else max(told, self.pause_s(tries))
+        return None if after_s > self.patience_s else max(after_s, self.pause_s(tries))
 
 
 def exchange(request: Request, policy: Policy) -> Flow[Reply]:
-    """Returns the reply to a request, sent again where that may help. Raises `Unreachable`."""
+    """Returns the reply to a request, with retries where they may help. Raises `Unreachable`."""
     tries, lost = 0, False
     while True:
         tries += 1
@@ -155,27 +155,27 @@ def exchange(request: Request, policy: Policy) -> Flow[Reply]:
             lost = True
             yield Sleep(policy.pause_s(tries))
             continue
-        wait_s = policy.again_after_s(reply, tries)
+        wait_s = policy.retry_pause_s(reply, tries)
         if wait_s is None:
             return replace(reply, after_loss=lost)
         yield Sleep(wait_s)
 
 
 def asked(request: Request, policy: Policy) -> Flow[Reply]:
-    """As `exchange`, for a reply that is no error: else what `error_of` gives is raised."""
+    """Returns the reply as `exchange` does. Raises the error of `error_of` if it is one."""
     reply = yield from exchange(request, policy)
     return require_good(reply)
 
 
 def deleted(request: Request, policy: Policy) -> Flow[None]:
-    """A DELETE that is answered with nothing. Raises `Missing` for what was not there."""
+    """Deletes, without a document in return. Raises `Missing` if it did not exist."""
     reply = yield from exchange(request, policy)
     if not (reply.status == 404 and reply.after_loss):
         require_good(reply)
 
 
 def require_good(reply: Reply) -> Reply:
-    """Returns the reply, if it is not an error."""
+    """Returns the reply. Raises its error if it is one."""
     if reply.status < 400 and reply.status not in (301, 302, 303, 307, 308):
         return reply
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()

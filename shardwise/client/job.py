@@ -17,8 +17,8 @@ INFEASIBLE = documents.schema_of(documents.Infeasible)
 class Job:
     """A question that is being computed or was; `document` is its `shardwise.job/1`.
 
-    `asked_here`: it was this very call that made the job. Otherwise somebody of the same tenant
-    asked the same question before, and the two share one computation.
+    `asked_here`: this very call made the job. Otherwise the same tenant asked the same question
+    before, and the two share one computation.
     """
 
     document: dict[str, Any]

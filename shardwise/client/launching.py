@@ -26,8 +26,8 @@ Document = dict[str, Any]
 ENDED = ("done", "failed", "stopped", "lost")
 LOG_PAGE = 1000
 
-Tell = Callable[[Document], None]
-"""Gets a launch's document whenever it was looked at, or one line of its output."""
+Report = Callable[[Document], None]
+"""Gets a launch's document whenever it was read, or one line of its output."""
 
 
 class LaunchCalls:
@@ -45,16 +45,16 @@ class LaunchCalls:
         return document_of((yield from asked(Request("DELETE", path), self.policy)))
 
     def forget(self, launch_id: str) -> Flow[None]:
-        """Deletes an ended launch; raises `Missing` for what was not there."""
+        """Deletes an ended launch. Raises `Missing` if it did not exist."""
         query = (("forget", "true"),)
         yield from deleted(Request("DELETE", path_of("launches", launch_id), query), self.policy)
 
     def remove(self, path: str) -> Flow[None]:
-        """A DELETE that is answered with nothing; raises `Missing` for what was not there."""
+        """Deletes, without a document in return. Raises `Missing` if it did not exist."""
         yield from deleted(Request("DELETE", path), self.policy)
 
     def start(self, ask: LaunchRequest, graph: GraphSource | None) -> Flow[Document]:
-        """Launches; a graph that is given as an object is uploaded first."""
+        """Starts a launch; a graph that is given as an object is uploaded first."""
         if isinstance(graph, Graph):
             yield from asked(upload_of_graph(graph), self.policy)
         return (yield from self.post(path_of("launches"), request_body(ask)))
@@ -66,7 +66,7 @@ class LaunchCalls:
         )
 
     def log_page(self, launch_id: str, after: int, rank: int | None, limit: int) -> Flow[Document]:
-        """Returns a page of output behind line `after`."""
+        """Returns a page of output after line `after`."""
         query = [("after", str(after)), ("limit", str(limit))]
         if rank is not None:
             query.append(("rank", str(rank)))
@@ -74,34 +74,34 @@ class LaunchCalls:
         return document_of((yield from asked(request, self.policy)))
 
     def wait(
-        self, launch_id: str, told: Tell | None, line: Tell | None, timeout_s: float | None
+        self, launch_id: str, report: Report | None, line: Report | None, timeout_s: float | None
     ) -> Flow[Document]:
-        """The launch once it has ended; raises TimeoutError, and the launch goes on."""
+        """Returns the launch once it has ended. Raises TimeoutError; the launch goes on."""
         patient = LaunchCalls(replace(self.policy, retries=self.policy.retries + MORE_RETRIES))
         until = None if timeout_s is None else monotonic() + timeout_s
         after, pause_s = 0, POLL_S[0]
         while True:
             launch = yield from patient.get(launch_id)
-            if told is not None:
-                told(launch)
-            heard = after
+            if report is not None:
+                report(launch)
+            before = after
             if line is not None:
-                after = yield from patient._tell_lines(launch_id, after, line)
+                after = yield from patient._report_lines(launch_id, after, line)
             if launch["state"] in ENDED:
                 return launch
             if until is not None and monotonic() > until:
                 raise TimeoutError(
                     f"the launch {launch_id} is still {launch['state']} after {timeout_s:g} s"
                 )
-            pause_s = POLL_S[0] if after > heard else min(pause_s * 1.5, POLL_S[1])
+            pause_s = POLL_S[0] if after > before else min(pause_s * 1.5, POLL_S[1])
             yield Sleep(pause_s)
 
-    def _tell_lines(self, launch_id: str, after: int, line: Tell) -> Flow[int]:
-        """Tells all lines behind `after`. Returns the number of the last."""
+    def _report_lines(self, launch_id: str, after: int, line: Report) -> Flow[int]:
+        """Passes on all lines after `after`. Returns the number of the last."""
         while True:
             page = yield from self.log_page(launch_id, after, None, LOG_PAGE)
-            for found in page["lines"]:
-                line(found)
+            for row in page["lines"]:
+                line(row)
             after = int(page["next"])
             if not page["more"]:
                 return after

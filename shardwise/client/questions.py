@@ -1,4 +1,4 @@
-"""Questions as the service takes them, from what the library's functions take."""
+"""Questions as the service takes them, from the arguments of the library's functions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def options_document(options: Options | None) -> dict[str, Any]:
 
 
 def options_query(options: Options | None) -> list[tuple[str, str]]:
-    """Returns the same as parameters of a query."""
+    """Returns the options as parameters of a query."""
     query: list[tuple[str, str]] = []
     for name, value in options_document(options).items():
         if name == "pins":
@@ -84,7 +84,7 @@ def curve_query(
 ) -> tuple[tuple[str, str], ...]:
     """Returns the query of `GET /v1/curves`.
 
-    A priority of 0 is left out, as older services know none.
+    A priority of 0 is left out, since older services do not know it.
     """
     return (
         ("graph", graph_name(graph)),
@@ -110,7 +110,7 @@ def job_to_share(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def offers_csv(offers: Sequence[Offer] | None) -> str | None:
-    """Offers as a table that reads back as the same offers; None: the service's own."""
+    """Returns offers as CSV that reads back as the same offers; None: the service's own."""
     if offers is None:
         return None
     text = io.StringIO()

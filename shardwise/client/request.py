@@ -1,4 +1,4 @@
-"""Requests as every call of the client makes them."""
+"""Requests as every call of the client builds them."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def post_json(path: str, document: Any) -> Request:
 
 
 def path_of(*parts: str) -> str:
-    """`/v1/…` of names that others chose."""
+    """Returns the path `/v1/…` of names that others chose."""
     return "/".join(["/v1", *(quote(part, safe=":*") for part in parts)])

@@ -1,4 +1,4 @@
-"""What is uploaded: graphs and profiles, from the library's own objects, documents or files."""
+"""Uploads: graphs and profiles, from the library's own objects, documents or files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONNX = ".onnx"
 GZIP = b"\x1f\x8b"
 WORTH_PACKING = 1024
 MOST_PACKED = 100
-"""Services take a high ratio of compression for a bomb (SHARDWISE_MAX_GZIP_RATIO)."""
+"""The highest compression ratio: services refuse more (SHARDWISE_MAX_GZIP_RATIO)."""
 
 
 def graph_name(source: GraphSource) -> str:
@@ -55,7 +55,7 @@ def upload_of_graph(
     """Returns the request that uploads a graph.
 
     `source`: a graph, its document, the bytes of a JSON or gzip file, or a path; a path that ends
-    in `.onnx`, or bytes that are no JSON and no gzip, are an ONNX file, and for that `name`,
+    in `.onnx`, or bytes that are neither JSON nor gzip, are an ONNX file, and for that `name`,
     `batch`, `seq` and the `sizes` of named dimensions. Raises `BadInput` for an unreadable file.
     """
     onnx = isinstance(source, Path) and source.suffix == ONNX
@@ -80,7 +80,7 @@ def upload_of_graph(
 
 
 def upload_of_hardware(source: Hardware | Mapping[str, Any] | Path) -> Request:
-    """Returns the request that uploads a profile; `BadInput` for a file that is none."""
+    """Returns the request that uploads a profile. Raises `BadInput` if the file is not one."""
     if isinstance(source, Path):
         source = load_hardware(str(source.absolute()))
     document = hardware_document(source) if isinstance(source, Hardware) else source

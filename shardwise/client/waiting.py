@@ -1,4 +1,4 @@
-"""Waiting for a job: by its event stream, and by asking again where streams do not come through."""
+"""Waiting for a job: by its event stream, or by polling where streams do not come through."""
 
 from __future__ import annotations
 
@@ -28,47 +28,47 @@ from shardwise.cost.options import Progress
 from shardwise.errors import Cancelled
 
 SILENT_S = 5.0
-"""A stream that says nothing for so long is opened anew, so that `progress` is asked again."""
+"""A stream that is silent for this long is reopened, so that `progress` is called again."""
 
 POLL_S = (0.2, 2.0)
-"""First and longest pause between two looks where there is no stream."""
+"""First and longest pause between two polls where there is no stream."""
 
 MORE_RETRIES = 6
 """A service that restarts comes back within these; nothing that it accepted is lost."""
 
 INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
-"""What ends a call from outside."""
+"""Exceptions that end a call from outside."""
 
-Tell = Callable[[Job], None]
+Report = Callable[[Job], None]
 
 
 def wait_flow(
     job: Job, policy: Policy, progress: Progress | None, timeout_s: float | None
 ) -> Flow[Job]:
-    """The job once it has ended.
+    """Returns the job once it has ended.
 
-    Raises `Cancelled` when `progress` answers False and TimeoutError after `timeout_s`; the job
+    Raises `Cancelled` when `progress` returns False and TimeoutError after `timeout_s`; the job
     goes on.
     """
     until = None if timeout_s is None else monotonic() + timeout_s
     patient = replace(policy, retries=policy.retries + MORE_RETRIES)
 
-    def tell(seen: Job) -> None:
+    def report(seen: Job) -> None:
         if progress is not None and not progress(seen.stage or seen.state, seen.progress):
             raise Cancelled
         if until is not None and monotonic() > until:
             raise TimeoutError(f"the job {seen.id} is still {seen.state} after {timeout_s:g} s")
 
-    return _until_ended(job, patient, tell)
+    return _until_ended(job, patient, report)
 
 
 def cancel_flow(job: Job, policy: Policy) -> Flow[Job]:
-    """The job after it was asked to stop; an ended one stays as it is."""
+    """Returns the job after it was asked to stop; an ended one stays as it is."""
     reply = yield from asked(Request("DELETE", job.location), policy)
     return job_from(document_of(reply))
 
 
-def _until_ended(job: Job, policy: Policy, tell: Tell) -> Flow[Job]:
+def _until_ended(job: Job, policy: Policy, report: Report) -> Flow[Job]:
     streams = True
     pause_s = POLL_S[0]
     while True:
@@ -76,45 +76,45 @@ def _until_ended(job: Job, policy: Policy, tell: Tell) -> Flow[Job]:
         job = replace(job_from(document_of(reply)), asked_here=job.asked_here)
         if job.ended:
             return job
-        tell(job)
+        report(job)
         if streams:
-            streams = yield from _follow(job, tell)
+            streams = yield from _follow(job, report)
             pause_s = POLL_S[0]
         else:
             yield Sleep(pause_s)
             pause_s = min(pause_s * 1.5, POLL_S[1])
 
 
-def _follow(job: Job, tell: Tell) -> Flow[bool]:
-    """Tells of the job's events until its stream ends. Returns whether there were any."""
+def _follow(job: Job, report: Report) -> Flow[bool]:
+    """Reports the job's events until its stream ends. Returns whether there were any."""
     accept = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     request = Request("GET", f"{job.location}/events", headers=accept, read_s=SILENT_S)
     try:
         stream: Stream = yield Listen(request)
     except Lost:
         return False
-    heard = False
+    any_event = False
     try:
         if stream.status != 200:
             return False
         while (line := (yield NextLine(stream))) is not None:
-            heard = True
-            seen = _told(line, job)
-            tell(seen)
+            any_event = True
+            seen = _job_after(line, job)
+            report(seen)
             job = seen
             if job.ended:
                 return True
     except Lost:
-        return heard
+        return any_event
     finally:
         yield Close(stream)
-    if heard:
-        # A service that is stopping ends its streams: not asked again at once.
+    if any_event:
+        # A service that is stopping ends its streams: do not ask again at once.
         yield Sleep(POLL_S[0])
-    return heard
+    return any_event
 
 
-def _told(line: str, before: Job) -> Job:
+def _job_after(line: str, before: Job) -> Job:
     """Returns the job as a line of the stream shows it; other lines leave it as it was."""
     if not line.startswith("data:"):
         return before

@@ -37,8 +37,8 @@ def verify_webhook(
 ) -> str:
     """Returns the id of a delivery whose signature is right: the same for every attempt.
 
-    `secret` is the `whsec_…` that making the webhook has shown, `headers` and `body` are as the
-    request came. A delivery may arrive twice: keep the ids that were handled. Raises `BadInput` if
+    `secret` is the `whsec_…` that was shown when the webhook was made, `headers` and `body` are as
+    received. A delivery may arrive twice: keep the ids that were handled. Raises `BadInput` if
     a header is missing, the signature is wrong, or the delivery was signed more than `tolerance_s`
     seconds before or after `now` (default: this host's clock).
     """

@@ -1,4 +1,4 @@
-"""What both clients know of HTTP: the server, the key, httpx's settings and errors."""
+"""HTTP for both clients: the server, the key, httpx's settings and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY_EXPECTED = "a key as `shardwise keys create` prints it"
 
 
 def settings(server: str, key: str | None, timeout_s: float) -> dict[str, Any]:
-    """Returns the keywords of httpx's clients. `BadInput` for what is no URL or cannot be a key."""
+    """Returns the keywords of httpx's clients. Raises `BadInput` for an invalid URL or key."""
     host = _host(server)
     headers = {"User-Agent": f"shardwise/{__version__}", "Accept": "application/json"}
     if key is not None:
@@ -29,17 +29,17 @@ def settings(server: str, key: str | None, timeout_s: float) -> dict[str, Any]:
     if not 0 < timeout_s < float("inf"):
         raise BadInput(f"{timeout_s}", field="timeout_s", expected="a finite number above 0")
     local = _is_loopback(host)
-    found: dict[str, Any] = {
+    keywords: dict[str, Any] = {
         "base_url": server.rstrip("/"),
         "headers": headers,
         "timeout": httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
-        # Variables such as HTTP_PROXY do not stand between this host and itself.
+        # On loopback, variables such as HTTP_PROXY are ignored.
         "trust_env": not local,
     }
     if local and server.startswith("https:"):
-        # SSL_CERT_FILE does: it names who signed the service's certificate.
-        found["verify"] = httpx.create_ssl_context()
-    return found
+        # SSL_CERT_FILE is not: it names who signed the service's certificate.
+        keywords["verify"] = httpx.create_ssl_context()
+    return keywords
 
 
 def built(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:

@@ -58,24 +58,26 @@ def assemble(
     progress: Progress,
     micro_batches: int = 1,
 ) -> SearchProblem:
-    """Cost every group and every crossing on the mesh.
+    """Costs every group and every crossing on the mesh.
 
     `patterns` have the batch of one of the `micro_batches`. Raises `BadInput` for pins that match
     nothing or leave nothing.
     """
-    context, found, costs = costed(patterns, hardware, mesh, options, progress, micro_batches)
+    context, group_patterns, costs = costed(
+        patterns, hardware, mesh, options, progress, micro_batches
+    )
     coarsened = patterns.coarsened
-    edges = _all_edges(context, found, costs, progress)
+    edges = _all_edges(context, group_patterns, costs, progress)
     memory, time = _fixed(context, coarsened)
     return SearchProblem(
         context,
         coarsened,
-        found,
+        group_patterns,
         costs,
         edges,
         memory,
         time,
-        _core_problem(found, costs, edges),
+        _core_problem(group_patterns, costs, edges),
     )
 
 
@@ -104,14 +106,14 @@ def costed(
         Families(patterns),
         micro_batches,
     )
-    found = [patterns.pattern(group) for group in coarsened.groups]
-    return context, found, _all_costs(context, found, progress)
+    group_patterns = [patterns.pattern(group) for group in coarsened.groups]
+    return context, group_patterns, _all_costs(context, group_patterns, progress)
 
 
 def _all_costs(
     context: CostContext, patterns: list[GroupPattern], progress: Progress
 ) -> list[GroupCosts]:
-    """Patterns alike are costed once; all layouts are registered before any path is sought."""
+    """Costs equal patterns once; all layouts are registered before any path is computed."""
     work: dict[Hashable, GroupWork] = {}
     kinds = [_kind(context, pattern) for pattern in patterns]
     for position, (kind, pattern) in enumerate(zip(kinds, patterns, strict=True)):
@@ -127,16 +129,14 @@ def _all_costs(
 
 
 def _kind(context: CostContext, pattern: GroupPattern) -> Hashable:
-    """Returns what of a group decides its configurations: its pattern, its pins, who runs again
-    with it.
-
-    Where times are measured, how its operands lie in memory too.
+    """Returns what determines a group's configurations: pattern, pins, whether others recompute
+    with it, and where times are measured, how its operands lie in memory.
     """
     index = pattern.group.index
     shared = context.segments.count(context.segments[index]) > 1
     measured = context.hardware.operator_times.known
-    lie = context.families.operands(pattern.group) if measured else ()
-    return pattern.key, context.pins.all_of(pattern.group), shared, lie
+    operands = context.families.operands(pattern.group) if measured else ()
+    return pattern.key, context.pins.all_of(pattern.group), shared, operands
 
 
 def _all_edges(
@@ -145,7 +145,7 @@ def _all_edges(
     costs: list[GroupCosts],
     progress: Progress,
 ) -> list[SearchEdge]:
-    """Crossings alike between the same groups become one edge; layers share tables."""
+    """Merges equal crossings between the same groups into one edge; layers share tables."""
     kinds: dict[Hashable, CrossingKind] = {}
     of_group = [_kind(context, pattern) for pattern in patterns]
     of_crossing: dict[Crossing, CrossingKind] = {}

@@ -46,15 +46,15 @@ def group_work(context: CostContext, pattern: GroupPattern) -> GroupWork:
     """Returns the assignments that the group and the pins allow."""
     group = pattern.group
     rules = context.pins.all_of(group)
-    found = assignments(
+    allowed = assignments(
         context.mesh.axes,
         len(group.variables),
         _legal(context, pattern),
         _pinned(context, pattern),
     )
-    if len(found) == 0:
+    if len(allowed) == 0:
         raise _no_configuration(context, pattern, rules)
-    return GroupWork(context, pattern, found)
+    return GroupWork(context, pattern, allowed)
 
 
 def group_costs(work: GroupWork) -> GroupCosts:
@@ -79,7 +79,7 @@ def group_costs(work: GroupWork) -> GroupCosts:
     ]
     recomputed, base, which = (np.array(column) for column in zip(*rows, strict=True))
 
-    def of(terms: list[Floats]) -> Floats:
+    def select(terms: list[Floats]) -> Floats:
         return np.asarray(np.stack(terms)[which, base])
 
     forward_by_source = terms.forward_by_source_s()
@@ -94,15 +94,17 @@ def group_costs(work: GroupWork) -> GroupCosts:
         np.where(axes > 0, stage[which], 0).astype(np.int8),
         axes,
         recomputed.astype(bool),
-        of([v.parameter_bytes for v in variants]),
+        select([v.parameter_bytes for v in variants]),
         np.where(recomputed, entering[base], activations[base]),
-        compute_s[base] + of([v.compute_s for v in variants]) + recomputed * rerun_compute_s[base],
+        compute_s[base]
+        + select([v.compute_s for v in variants])
+        + np.where(recomputed, rerun_compute_s[base], 0.0),
         passes_by_source[base]
-        + of([v.compute_by_source_s for v in variants])
-        + recomputed[:, None] * forward_by_source[base],
+        + select([v.compute_by_source_s for v in variants])
+        + np.where(recomputed[:, None], forward_by_source[base], 0.0),
         communication_s[base]
-        + of([v.communication_s for v in variants])
-        + recomputed * rerun_communication_s[base],
+        + select([v.communication_s for v in variants])
+        + np.where(recomputed, rerun_communication_s[base], 0.0),
         tuple(Port(*work.input_layouts[name]).take(base) for name in pattern.entries),
         tuple(Port(*work.output_layouts[name]).take(base) for name in pattern.exits),
     )
@@ -126,7 +128,7 @@ def _variants(group: GroupTerms) -> list[_Variant]:
 
 
 def _best(variants: list[_Variant]) -> NDArray[np.bool_]:
-    """Returns which variants none beats or, of equals, precedes; shape (variants, n)."""
+    """Returns which variants no other beats or, if equal, precedes; shape (variants, n)."""
     memory = np.stack([variant.parameter_bytes for variant in variants])
     time = np.stack([variant.time_s for variant in variants])
     keep = np.ones(memory.shape, dtype=bool)
@@ -140,8 +142,7 @@ def _best(variants: list[_Variant]) -> NDArray[np.bool_]:
 
 
 def _recomputations(context: CostContext, pattern: GroupPattern) -> list[bool]:
-    """Returns whether forward may be run again: what the options and pins allow and what can
-    matter."""
+    """Returns whether forward may be run again, as options and pins allow and where it matters."""
     group = pattern.group
     wanted = {"never": [False], "always": [True], "auto": [False, True]}[context.options.recompute]
     pins = context.pins.of(group, "recompute")
@@ -154,7 +155,10 @@ def _recomputations(context: CostContext, pattern: GroupPattern) -> list[bool]:
 
 
 def _can_matter(context: CostContext, pattern: GroupPattern) -> bool:
-    """A group without gradients has no backward; one that keeps nothing, alone, saves nothing."""
+    """Returns whether recomputing the group can save memory.
+
+    A group without gradients has no backward; one that keeps nothing, alone, saves nothing.
+    """
     outputs = [o for m in pattern.members for o in m.operator.outputs]
     if not any(context.patterns.carries_gradient(o) for o in outputs):
         return False
@@ -176,12 +180,12 @@ def _legal(context: CostContext, pattern: GroupPattern) -> Callable[[int, int], 
 
 
 def _pinned(context: CostContext, pattern: GroupPattern) -> dict[int, list[int]]:
-    """Per pinned axis the variables (or NONE) that it may split.
+    """Returns per pinned axis the variables (or NONE) that it may split.
 
     An axis pinned to variables of which the group has none splits nothing there.
     """
     variables = pattern.group.variables
-    found: dict[int, list[int]] = {}
+    allowed: dict[int, list[int]] = {}
     for rule in axis_rules(context.pins.all_of(pattern.group)):
         named = [
             a
@@ -196,17 +200,17 @@ def _pinned(context: CostContext, pattern: GroupPattern) -> dict[int, list[int]]
         if rule.allows(NO_VARIABLE) or (not rule.forbids and not choices):
             choices.append(NONE)
         for axis in named:
-            found[axis] = [v for v in found.get(axis, choices) if v in choices]
-    return found
+            allowed[axis] = [v for v in allowed.get(axis, choices) if v in choices]
+    return allowed
 
 
 def _no_configuration(
     context: CostContext, pattern: GroupPattern, rules: tuple[Pin, ...]
 ) -> BadInput:
-    asked = "; ".join(str(rule) for rule in rules) or "the options"
+    constraints = "; ".join(str(rule) for rule in rules) or "the options"
     axes = ", ".join(f"{axis.name} ({axis.size})" for axis in context.mesh.axes)
     return BadInput(
-        f"{asked} leaves no configuration of {pattern.group.name}",
+        f"{constraints} leaves no configuration of {pattern.group.name}",
         field="pin",
         expected=f"its variables are {', '.join(pattern.group.variables)}, the mesh axes {axes}",
     )

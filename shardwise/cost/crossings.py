@@ -11,7 +11,7 @@ for A micro-batches, and the copies that backward needs choose between alternati
     only j keeps it   after: |x_d|          before: |x_s| and path(s → d) once more
     only i keeps it   0 (counted in i)
     both keep it      both: |x_s| + |x_d|   before: |x_s|, path(s → d)   after: |x_d|, path(d → s)
-    s = d             one copy, whoever needs it
+    s = d             one copy, whichever side needs it
 
 Recomputation changes who needs x: a group that runs forward again keeps nothing that it makes,
 and needs all that it reads. Where i and j both run again in one segment, x is rebuilt on the way:
@@ -53,7 +53,7 @@ class EdgeTable:
     columns: NDArray[np.uint32]
 
     def cell(self, source: int, target: int) -> tuple[int, int]:
-        """Returns where the alternatives of a pair of configurations stand."""
+        """Returns the row and column of the alternatives of a pair of configurations."""
         return int(self.rows[source]), int(self.columns[target])
 
 
@@ -78,7 +78,7 @@ class End:
         )
 
     def distinct(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Per configuration its row among the distinct ones, and one configuration per row."""
+        """Returns the distinct row of each configuration, and one configuration of each row."""
         columns = [encode(self.port.forward), encode(self.port.gradient), self.recompute]
         _, first, inverse = np.unique(
             np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
@@ -108,14 +108,14 @@ class CrossingKind:
     content: Hashable
 
     def register(self) -> None:
-        """Makes the layouts known between which paths are wanted."""
+        """Registers the layouts between which paths are needed."""
         for port in (self.source.port, self.target.port):
             self.paths.register(port.forward)
             if self.backward:
                 self.paths.register(port.gradient)
 
     def table(self, copies: int) -> EdgeTable:
-        """The costs of `copies` such tensors between every pair of layouts."""
+        """Returns the costs of `copies` such tensors between every pair of layouts."""
         rows, r = self.source.distinct()
         columns, c = self.target.distinct()
         here = self.paths.register(self.source.port.forward[r])[:, None]
@@ -152,21 +152,21 @@ class CrossingKind:
     def _fill(
         self,
         cells: _Cells,
-        source_again: NDArray[np.bool_],
-        target_again: NDArray[np.bool_],
+        source_recomputes: NDArray[np.bool_],
+        target_recomputes: NDArray[np.bool_],
         same: NDArray[np.bool_],
     ) -> None:
-        """Which alternatives each pair of layouts has."""
+        """Fills in the alternatives of each pair of layouts."""
         everywhere = np.ones(same.shape, dtype=bool)
-        source_keeps = (self.source.keeps & ~source_again) & everywhere
-        rebuilt = (source_again & target_again & self.same_segment) & everywhere
-        target_keeps = (self.target.keeps | target_again) & everywhere & ~rebuilt
+        source_keeps = (self.source.keeps & ~source_recomputes) & everywhere
+        rebuilt = (source_recomputes & target_recomputes & self.same_segment) & everywhere
+        target_keeps = (self.target.keeps | target_recomputes) & everywhere & ~rebuilt
         # What the source counts itself costs nothing more here.
         counted = source_keeps if not self.deferred else ~everywhere
         owed = source_keeps & ~counted
         cells.put(rebuilt, REBUILT, 0.0, cells.time + cells.forward)
-        nobody = ~rebuilt & ~target_keeps
-        cells.put(nobody, ONE, np.where(owed, cells.at_source, 0.0), cells.time)
+        unused = ~rebuilt & ~target_keeps
+        cells.put(unused, ONE, np.where(owed, cells.at_source, 0.0), cells.time)
         one = target_keeps & same
         cells.put(one, ONE, np.where(counted, 0.0, cells.at_source), cells.time)
         two = target_keeps & ~same
@@ -221,7 +221,7 @@ class _Cells:
     def put(
         self, where: NDArray[np.bool_], kept: int, memory_bytes: Floats | float, time_s: Floats
     ) -> None:
-        """One more alternative in the cells marked `where`."""
+        """Adds one alternative to the cells marked `where`."""
         if not where.any():
             return
         i, j = np.nonzero(where)
@@ -254,7 +254,7 @@ def crossing_kind(
     patterns: list[GroupPattern],
     costs: list[GroupCosts],
 ) -> CrossingKind:
-    """Returns what of a crossing decides its costs."""
+    """Returns what determines the costs of a crossing."""
     source, target = patterns[crossing.source], patterns[crossing.target]
     out = source.exits.index(crossing.tensor)
     into = target.entries.index(crossing.tensor)

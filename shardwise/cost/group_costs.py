@@ -81,7 +81,7 @@ class GroupCosts:
 
 
 class ReschedulerFor(Protocol):
-    """Gives the rescheduler of a shape, an item size in bytes, and what may not end a sum."""
+    """Returns the rescheduler of a shape, an item size in bytes, and what may not end a sum."""
 
     def __call__(
         self, shape: tuple[int, ...], item_bytes: int, forbidden: str | None = None
@@ -90,7 +90,7 @@ class ReschedulerFor(Protocol):
 
 @dataclass(frozen=True)
 class CostContext:
-    """What the cost of a group depends on beside the group itself.
+    """What the cost of a group depends on besides the group itself.
 
     `graph` has the batch of one micro-batch; `segments` gives each group's segment of
     recomputation.

@@ -39,7 +39,7 @@ from shardwise.sharding.pattern import GroupPattern
 
 @dataclass(frozen=True)
 class Passes:
-    """Seconds of each member in forward and in backward, and what they stand on, shape (n, M)."""
+    """Seconds of each member in forward and in backward, and their sources, shape (n, M)."""
 
     forward_s: Floats
     backward_s: Floats
@@ -58,7 +58,7 @@ class Passes:
         return np.asarray(self.forward_s.sum(axis=1) + self.backward_s.sum(axis=1))
 
     def set(self, position: int, direction: Direction, times_s: Floats, codes: Codes) -> None:
-        """The seconds of one member in one direction, for every assignment."""
+        """Sets the seconds of one member in one direction, for every assignment."""
         backward = direction == "backward"
         (self.backward_s if backward else self.forward_s)[:, position] = times_s
         (self.backward_codes if backward else self.forward_codes)[:, position] = codes
@@ -103,7 +103,7 @@ class GroupWork:
                 self.input_layouts.setdefault(name, layouts)
 
     def register(self) -> None:
-        """Makes all layouts known between which tensors may be re-scheduled."""
+        """Registers all layouts between which tensors may be re-scheduled."""
         ports = [(name, self.input_layouts[name]) for name in self.pattern.entries]
         ports += [(name, self.output_layouts[name]) for name in self.pattern.exits]
         for _, name, source, wanted in self.moves:
@@ -149,8 +149,7 @@ class GroupWork:
         return np.where(split, local * factor, 0.0)
 
     def _splits_taps(self, member: Member, port: int) -> NDArray[np.bool_]:
-        """Returns where a window's taps are split: then shares read other rows each, with their
-        zeros."""
+        """Returns where a window's taps are split: each share then reads other rows and zeros."""
         split = np.zeros(self.count, dtype=bool)
         for variable in _taps(member, port):
             split |= self._parts(variable) > 1
@@ -164,7 +163,7 @@ class GroupWork:
         return total
 
     def kept_windows(self) -> list[tuple[int, int]]:
-        """Members and their inputs that they read with neighbours' rows, again in backward."""
+        """Returns members and those inputs whose neighbours' rows backward needs too."""
         return [
             (position, port)
             for position, member in enumerate(self.pattern.members)
@@ -192,7 +191,7 @@ class GroupWork:
         )
 
     def local_shapes(self, position: int) -> NDArray[np.int64]:
-        """Extents of a member's inputs and then outputs on one device, one row an assignment."""
+        """Returns local extents of a member's inputs, then outputs, one row per assignment."""
         op = self.pattern.members[position].operator
         names = (*op.inputs, *op.outputs)
         ports = (*self.inputs[position], *self.outputs[position])
@@ -225,16 +224,16 @@ class GroupWork:
                 dtype = self.tensors[name].dtype
                 break
         share /= saving(self.device, self.context.graph, op, dtype)
-        found = [Work("forward", sem.forward_flops * share, read + written, dtype)]
+        work = [Work("forward", sem.forward_flops * share, read + written, dtype)]
         if any(self.context.patterns.carries_gradient(o) for o in op.outputs):
             # Backward reads the output's gradient and what was kept, and writes the inputs'.
             moved = written + self._needed_bytes(position, member)
             moved += self._gradient_bytes(position, member)
-            found.append(Work("backward", sem.backward_flops * share, moved, dtype))
-        return found
+            work.append(Work("backward", sem.backward_flops * share, moved, dtype))
+        return work
 
     def _needed_bytes(self, position: int, member: Member) -> Floats:
-        """Returns what backward reads beside gradients; an addition needs neither of its terms."""
+        """Returns what backward reads besides gradients; an addition needs neither of its terms."""
         sem, op = member.semantics, member.operator
         total = np.zeros(self.count)
         for names, kept, layouts in (
@@ -263,11 +262,11 @@ class GroupWork:
         return time
 
     def masks(self, split: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Bit masks of the axes marked in `split` (n, axes)."""
+        """Returns bit masks of the axes marked in `split` (n, axes)."""
         return np.asarray(split @ (1 << np.arange(split.shape[1], dtype=np.int64)))
 
     def communication(self) -> Passes:
-        """Returns statistics, halos and re-scheduling inside the group, with the waiting member."""
+        """Returns seconds of statistics, halos and moves in the group, by the member that waits."""
         passes = Passes.none(self.count, len(self.pattern.members))
         for position, member in enumerate(self.pattern.members):
             self._statistics(position, member, passes)
@@ -280,17 +279,20 @@ class GroupWork:
         return passes
 
     def staged_bytes(self, position: int) -> Floats:
-        """Returns the most that moves of a member's inputs hold beside what they read and make."""
+        """Returns the most that moves of a member's inputs hold besides their source and result."""
         most = np.zeros(self.count)
-        for of, name, source, wanted in self.moves:
-            if of == position:
+        for reader, name, source, wanted in self.moves:
+            if reader == position:
                 paths = self._paths(name)
                 ends = paths.register(source[0]), paths.register(wanted[0])
                 most = np.maximum(most, paths.staged_bytes(*ends))
         return most
 
     def loading_s(self) -> Floats:
-        """Inputs arrive split by the batch and are re-scheduled (TensorOpt §4.2); shape (n, M)."""
+        """Returns seconds of re-scheduling inputs, shape (n, M).
+
+        Inputs arrive split by the batch (TensorOpt §4.2).
+        """
         time = np.zeros((self.count, len(self.pattern.members)))
         for position, name in self.loads:
             here = self.arriving_layout(name)[None, :]
@@ -324,7 +326,7 @@ class GroupWork:
             passes.backward_s[:, position] += time
 
     def _windows(self, position: int, member: Member, passes: Passes) -> None:
-        """Rows beyond a share come from the neighbours, and their gradients go back.
+        """Adds the exchange of rows beyond a share, and of their gradients, with the neighbours.
 
         They are copied, and so is what a share of a window's taps reads.
         """
@@ -345,7 +347,7 @@ class GroupWork:
 
     @cached_property
     def moves(self) -> list[tuple[int, str, LayoutRows, LayoutRows]]:
-        """Tensors that a member reads otherwise than they are there: member, name, from, to."""
+        """Tensors that a member reads in another layout than theirs: member, name, from, to."""
         moves = []
         for position, member in enumerate(self.pattern.members):
             for name, wanted in zip(member.operator.inputs, self.inputs[position], strict=True):
@@ -368,7 +370,7 @@ class GroupWork:
         return self.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype], self.forbidden)
 
     def is_fixed(self, name: str) -> bool:
-        """Parameters, buffers, inputs and constants are there in whatever layout is read."""
+        """Returns whether a tensor has every layout: a parameter, buffer, input or constant."""
         return self.tensors[name].role in ("parameter", "buffer", "input") or (
             name not in self.output_layouts and name not in self.pattern.entries
         )

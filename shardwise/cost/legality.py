@@ -11,7 +11,7 @@ from shardwise.sharding.layout import shard_fits
 
 
 def legality(graph: Graph, group: Group) -> Callable[[int, int], bool]:
-    """Returns whether a group variable may be split into so many shares."""
+    """Returns a function of a group variable and a number of shares: is that split legal?"""
     demands: dict[int, list[tuple[int, Access | None]]] = {}
     clashing = set()
     for member in group.members:
@@ -27,7 +27,7 @@ def legality(graph: Graph, group: Group) -> Callable[[int, int], bool]:
                 access = by_variable.get(v)
                 if access is not None:
                     demand.append((graph.tensors[name].shape[access.dim], access))
-    distinct = {variable: list(dict.fromkeys(found)) for variable, found in demands.items()}
+    distinct = {variable: list(dict.fromkeys(pairs)) for variable, pairs in demands.items()}
 
     def legal(variable: int, parts: int) -> bool:
         if variable in clashing:

@@ -1,4 +1,4 @@
-"""The family of an operator's calls: what its time depends on beside shapes.
+"""The family of an operator's calls: what its time depends on besides shapes.
 
 Left out of the attributes are those that shapes give (a size, a count of groups), those that say
 where and not what (devices), and the values of scalars: whether one is 0 can matter to a kernel
@@ -55,7 +55,7 @@ def update_family(optimizer: str, dtype: str) -> OperatorFamily:
 
 
 class Families:
-    """The families of the members of one graph's groups, each found once."""
+    """The families of the members of one graph's groups, each computed once."""
 
     def __init__(self, patterns: Patterns) -> None:
         self._patterns = patterns

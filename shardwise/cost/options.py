@@ -1,4 +1,4 @@
-"""The options of a search: what the user may choose beside model, hardware and GPU count."""
+"""The options of a search: what the user may choose besides model, hardware and GPU count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardwise.errors import BadInput, Cancelled
 from shardwise.sharding.precision import PRECISIONS
 
 Progress = Callable[[str, float], bool]
-"""Called with (stage, fraction done); answering False cancels."""
+"""Called with (stage, fraction done); returning False cancels."""
 
 OPTIMIZER_STATE_BYTES: Mapping[str, tuple[int, int]] = {
     # (bytes of state per parameter, without master weights; with float32 master weights)
@@ -27,7 +27,7 @@ The second figure is for parameters in 16 bits, which keep a float32 master copy
 """
 
 SOLVER_METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
-"""Ways to solve a problem file; each answers with a frontier."""
+"""Ways to solve a problem file; each returns a frontier."""
 
 ZERO_STAGES = (0, 1, 2, 3)
 RECOMPUTE = ("never", "auto", "always")
@@ -52,9 +52,9 @@ class Options:
     the profile's device memory divided by `memory_headroom`. `max_configurations` bounds the
     strategies considered for one group: above it neighbouring mesh axes between nodes, then
     inside nodes, are split as one. `time_limit_s` is for all of one search; `search_memory_bytes`
-    is what the solver's tables and partial strategies may take beside the problem itself.
+    is what the solver's tables and partial strategies may take besides the problem itself.
 
-    What a strategy may choose beside splits: `zero` the ZeRO stages, `recompute` whether forward
+    What a strategy may choose besides splits: `zero` the ZeRO stages, `recompute` whether forward
     may be run again in backward (`never`, `auto`: where it pays, `always`), `micro_batches` the
     numbers of micro-batches tried, `precision` what weights and activations are computed in,
     `pins` rules for single operators, scopes or the whole graph (docs/strategies.md). TensorOpt's
@@ -110,11 +110,11 @@ class Options:
             )
         if self.max_configurations < 1:
             raise BadInput(
-                f"{self.max_configurations}", field="max-configurations", expected="at least 1"
+                f"got {self.max_configurations}", field="max-configurations", expected="at least 1"
             )
         if not 0 < self.memory_headroom < inf:
             raise BadInput(
-                f"{self.memory_headroom}", field="memory-headroom", expected="a number above 0"
+                f"got {self.memory_headroom}", field="memory-headroom", expected="a number above 0"
             )
         self._check_choices()
         limit = self.memory_limit_bytes
@@ -124,7 +124,7 @@ class Options:
     def _check_choices(self) -> None:
         if not self.zero or not set(self.zero) <= set(ZERO_STAGES):
             raise BadInput(
-                f"{list(self.zero)} are no ZeRO stages", field="zero", expected="some of 0, 1, 2, 3"
+                f"got ZeRO stages {list(self.zero)}", field="zero", expected="some of 0, 1, 2, 3"
             )
         for name, value, known in (
             ("recompute", self.recompute, RECOMPUTE),
@@ -140,7 +140,7 @@ class Options:
             )
         if not self.micro_batches or min(self.micro_batches) < 1:
             raise BadInput(
-                f"{list(self.micro_batches)}", field="micro-batches", expected="numbers from 1"
+                f"got {list(self.micro_batches)}", field="micro-batches", expected="numbers from 1"
             )
         if self.gradients_applied_at_once and set(self.micro_batches) != {1}:
             raise BadInput(
@@ -156,21 +156,21 @@ class Options:
         return device_memory_bytes / self.memory_headroom
 
     def state_bytes_per_element(self, parameter_bytes: int) -> int:
-        """Optimizer state (and master weight) of one parameter element, in bytes."""
+        """Returns optimizer state (and master weight) of one parameter element, in bytes."""
         plain, with_master = OPTIMIZER_STATE_BYTES[self.optimizer]
         return with_master if parameter_bytes < 4 else plain
 
     def training_bytes_per_element(self, parameter_bytes: int) -> int:
-        """Weight, gradient and optimizer state of one parameter element, in bytes."""
+        """Returns weight, gradient and optimizer state of one parameter element, in bytes."""
         return 2 * parameter_bytes + self.state_bytes_per_element(parameter_bytes)
 
 
 def go_on(progress: Progress, stage: str, fraction: float) -> None:
-    """Tells how far a search is; raises `Cancelled` when the listener has had enough."""
+    """Reports how far a search is. Raises `Cancelled` when `progress` returns False."""
     if not progress(stage, fraction):
         raise Cancelled
 
 
 def quiet(stage: str, fraction: float) -> bool:
-    """Progress that nobody watches."""
+    """Ignores progress and never cancels."""
     return True

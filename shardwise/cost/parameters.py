@@ -1,4 +1,4 @@
-"""Parameters, gradients and optimizer state: what they take, and how they are kept alike.
+"""Parameters, gradients and optimizer state: what they take, and how copies are kept equal.
 
 ZeRO (Rajbhandari et al. 2020) shards over axes Z what all ranks along them would repeat, with W
 the bytes of a parameter on this device, G of its gradient, S of its state, |Z| ranks, Q the axes
@@ -67,7 +67,7 @@ class ParameterTerms:
 
 
 def repeated_axes(work: GroupWork) -> NDArray[np.int64]:
-    """Bit mask of the axes along which some parameter of the group is repeated, shape (n,)."""
+    """Returns bit masks of the axes that repeat some parameter of the group, shape (n,)."""
     masks = np.zeros(work.count, dtype=np.int64)
     for name in work.pattern.parameters:
         if work.context.patterns.carries_gradient(name):
@@ -76,7 +76,7 @@ def repeated_axes(work: GroupWork) -> NDArray[np.int64]:
 
 
 def inside_axes(work: GroupWork) -> int:
-    """Bit mask of the axes inside a node."""
+    """Returns the bit mask of the axes inside a node."""
     axes = work.context.mesh.axes
     return sum(1 << a for a, axis in enumerate(axes) if axis.level == INSIDE)
 
@@ -148,7 +148,7 @@ class _Column:
 def _update(
     work: GroupWork, dtype: str, elements: Floats, moved_bytes: Floats
 ) -> tuple[Floats, Codes]:
-    """Returns seconds of the optimizer's update of so many elements, and what they stand on."""
+    """Returns seconds of the optimizer's update of `elements` elements, and their sources."""
     nothing = np.zeros(work.count)
     roofline = work.device.roofline_times(nothing, moved_bytes, "float32")
     return work.context.hardware.operator_times.times(
@@ -169,7 +169,7 @@ def _ranks(work: GroupWork, masks: NDArray[np.int64]) -> Floats:
 def stages(work: GroupWork) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Yields the ZeRO stages that the options and pins allow, each with the axes that it may use.
 
-    Stage 0 stands in where a group has nothing to shard.
+    Every stage is stage 0 where a group has nothing to shard.
     """
     repeated = repeated_axes(work)
     inside = inside_axes(work)

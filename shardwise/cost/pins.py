@@ -67,7 +67,7 @@ class Pin:
 
 
 def parse_pin(rule: str) -> Pin:
-    """Returns a rule as the user writes it; `BadInput` says what was expected."""
+    """Parses a rule as the user writes it. Raises `BadInput`, which says what was expected."""
     head, equals, tail = rule.partition("=")
     forbids = head.endswith("!")
     pattern, colon, key = head.removesuffix("!").rpartition(":")
@@ -80,7 +80,7 @@ def parse_pin(rule: str) -> Pin:
         raise BadInput(f"{rule!r}: unknown {key} {wrong}", field="pin", expected=", ".join(known))
     if key == "precision" and forbids:
         raise BadInput(
-            f"{rule!r} forbids all that can be said",
+            f"{rule!r} forbids the only value",
             field="pin",
             expected="PATTERN:precision=captured",
         )
@@ -104,10 +104,10 @@ class Pins:
                 raise no_operator(rule, [op.name for op in coarsened.graph.operators[:SOME]])
         variables: dict[Pin, set[str]] = {rule: set() for rule in rules}
         for group in coarsened.groups if rules else ():
-            found = tuple(r for r in rules if any(r.binds(m.operator) for m in group.members))
-            if found:
-                self._by_group[group.index] = found
-            for rule in found:
+            binding = tuple(r for r in rules if any(r.binds(m.operator) for m in group.members))
+            if binding:
+                self._by_group[group.index] = binding
+            for rule in binding:
                 variables[rule].update(group.variables)
         for rule in rules:
             require_variables(rule, variables[rule])
@@ -130,7 +130,7 @@ SOME = 3
 
 
 def no_operator(rule: Pin, names: Iterable[str]) -> BadInput:
-    """Returns the error for a rule that binds no operator; `names` are some that there are."""
+    """Returns the error for a rule that binds no operator; `names` are examples of operators."""
     return BadInput(
         f"{rule} matches no operator",
         field="pin",
@@ -139,7 +139,7 @@ def no_operator(rule: Pin, names: Iterable[str]) -> BadInput:
 
 
 def require_variables(rule: Pin, variables: Set[str]) -> None:
-    """Raises `BadInput` for a rule that names a variable which the groups it binds have not."""
+    """Raises `BadInput` for a rule that names a variable which none of the groups it binds has."""
     unknown = rule.values - variables - {NO_VARIABLE}
     if rule.key not in _VALUES and unknown:
         raise BadInput(
@@ -183,7 +183,7 @@ def no_end(group: str) -> BadInput:
 
 def without_end(rules: Iterable[Pin]) -> bool:
     """Returns whether these rules forbid every collective that ends partial sums."""
-    found = [rule for rule in rules if rule.key == "partial"]
-    return bool(found) and not any(
-        all(rule.allows(end) for rule in found) for end in _VALUES["partial"]
+    partial_rules = [rule for rule in rules if rule.key == "partial"]
+    return bool(partial_rules) and not any(
+        all(rule.allows(end) for rule in partial_rules) for end in _VALUES["partial"]
     )

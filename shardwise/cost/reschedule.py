@@ -12,7 +12,7 @@ the cheapest sequence is a shortest path. Arcs, on a set D of axes that all chan
     replicate → partial    mask            free: all ranks but the first hold zero
 
 Where the profile prices packing (`Hardware.packing`), each arc costs the copies it takes besides:
-shares of the outermost dimension lie behind each other in memory, those of any other are packed
+shares of the outermost dimension lie one after another in memory, those of any other are packed
 before they are sent and unpacked when they have come; all_reduce, slice and mask write a new
 tensor.
 
@@ -70,15 +70,15 @@ class Rescheduler:
         self._staging: dict[tuple[int, int], float] = {}
 
     def register(self, layouts: Layouts) -> NDArray[np.int64]:
-        """Node numbers of the layouts, shape (K,)."""
+        """Returns node numbers of the layouts, shape (K,)."""
         return self._paths.register(self._to_shared[layouts + 2])
 
     def distance(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
         """Returns seconds from each source node to each target node (broadcast)."""
-        found = self._paths.distance()[source, target]
-        if not np.isfinite(found).all():
+        seconds = self._paths.distance()[source, target]
+        if not np.isfinite(seconds).all():
             raise self._paths.no_path(self._shape)
-        return found
+        return seconds
 
     def between(self, source: Layouts, target: Layouts) -> Floats:
         """Returns seconds from each source layout to each target layout (row by row, or one to
@@ -86,10 +86,10 @@ class Rescheduler:
         return self.distance(self.register(source), self.register(target))
 
     def staged_bytes(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
-        """Returns what each path between nodes (K,) holds beside its two ends (`staging.py`)."""
+        """Returns what each path between nodes (K,) holds besides its two ends (`staging.py`)."""
         pairs, inverse = np.unique(np.stack((source, target)), axis=1, return_inverse=True)
-        found = [self._staged(int(a), int(b)) for a, b in pairs.T]
-        return np.array(found, dtype=np.float64)[inverse.reshape(-1)]
+        staged = [self._staged(int(a), int(b)) for a, b in pairs.T]
+        return np.array(staged, dtype=np.float64)[inverse.reshape(-1)]
 
     def _staged(self, source: int, target: int) -> float:
         if (source, target) not in self._staging:
@@ -150,7 +150,7 @@ def _outermost(shape: tuple[int, ...]) -> int:
 class Paths:
     """All registered layouts of tensors of one shape, and the shortest paths between them.
 
-    `outermost` is the dimension whose shares lie behind each other in memory.
+    `outermost` is the dimension whose shares lie one after another in memory.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Paths:
         self._arcs: _Arcs | None = None
 
     def register(self, layouts: Layouts) -> NDArray[np.int64]:
-        """Node numbers of the layouts, shape (K,)."""
+        """Returns node numbers of the layouts, shape (K,)."""
         codes = encode(layouts)
         unique, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
         numbers = np.array(
@@ -188,7 +188,7 @@ class Paths:
         if code not in self._index:
             self._index[code] = len(self._rows)
             self._rows.append(layout.copy())
-            # Ways round: gather or reduce everything of one kind.
+            # Detours: gather or reduce everything of one kind.
             for state in set(layout.tolist()) - {REPLICATE}:
                 via = np.where(layout == state, np.int8(REPLICATE), layout)
                 self._add(int(encode(via[None, :])[0]), via)
@@ -196,7 +196,7 @@ class Paths:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Of the mesh's axes."""
+        """The sizes of the mesh's axes."""
         return self._mesh.sizes
 
     def layout(self, node: int) -> NDArray[np.int8]:
@@ -225,7 +225,7 @@ class Paths:
         """Returns what to raise when two layouts of a tensor have no path."""
         if self._forbidden is not None:
             return BadInput(
-                f"without {self._forbidden} partial sums of shape {list(shape)} have no way to end",
+                f"without {self._forbidden} partial sums of shape {list(shape)} cannot be resolved",
                 field="pin",
                 expected=f"partial={self._forbidden} for the operators that make it",
             )
@@ -277,7 +277,7 @@ def _arcs(
         kept = ~((before == PARTIAL) & ends)
         source, target, axes = source[kept], target[kept], axes[kept]
         before, after = before[kept], after[kept]
-    # An all_gather is measured by what it makes, all else by what there was.
+    # The size of an all_gather is that of its result, of all others that of their source.
     gathers = (before >= 0) & (after == REPLICATE)
     size_bytes = np.where(gathers, local[target], local[source])
     return _Arcs(
@@ -292,7 +292,7 @@ def _arcs(
 
 
 def _packed(arcs: _Arcs, hardware: Hardware, local: Floats, outermost: int) -> _Arcs:
-    """Returns the arcs with the copies that they take beside their collectives.
+    """Returns the arcs with the copies that they take besides their collectives.
 
     Read and written is, of the part before and of the part after,
 
@@ -307,12 +307,14 @@ def _packed(arcs: _Arcs, hardware: Hardware, local: Floats, outermost: int) -> _
     free = (before < 0) & ((before == REPLICATE) | (after == REPLICATE))
     brought = (before >= 0) & (before != outermost)
     sent = (before != REPLICATE) & (after >= 0) & (after != outermost)
-    moved = 2.0 * (local[arcs.target] * (free | brought) + local[arcs.source] * sent)
+    after_bytes = np.where(free | brought, local[arcs.target], 0.0)
+    before_bytes = np.where(sent, local[arcs.source], 0.0)
+    moved = 2.0 * (after_bytes + before_bytes)
     return replace(arcs, time_s=arcs.time_s + hardware.copy_times(moved))
 
 
 def _operation(before: int, after: int) -> str:
-    """The collective of a change."""
+    """Returns the collective of a change."""
     if before == REPLICATE:
         return MASK if after == PARTIAL else SLICE
     if before == PARTIAL:

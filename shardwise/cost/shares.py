@@ -1,6 +1,6 @@
-"""What a time stands on: how many of its seconds were measured, interpolated, modelled.
+"""The sources of a time: how many of its seconds were measured, interpolated, modelled.
 
-Every single term (one operator forward, one collective) stands on exactly one of the three
+Every single term (one operator forward, one collective) has exactly one of the three sources
 (docs/costs.md, "Time of an operator"); sums of terms have shares. Terms carry a code, an index into
 `SOURCES`, so that arrays of terms have arrays of codes of the same shape.
 """
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Shares:
-    """Seconds by what they stand on; adds up with `+` and `sum_shares`."""
+    """Seconds by source; adds up with `+` and `sum_shares`."""
 
     measured_s: float = 0.0
     interpolated_s: float = 0.0
@@ -40,13 +40,13 @@ class Shares:
 
     @classmethod
     def of(cls, times_s: Any, codes: Any) -> Shares:
-        """Of an array of terms and the array of their codes, shapes that broadcast."""
-        times, of = np.broadcast_arrays(np.asarray(times_s, dtype=np.float64), codes)
-        return cls(*(float(times[of == code].sum()) for code in range(len(SOURCES))))
+        """Returns the shares of an array of terms; the array of their codes broadcasts with it."""
+        times, sources = np.broadcast_arrays(np.asarray(times_s, dtype=np.float64), codes)
+        return cls(*(float(times[sources == code].sum()) for code in range(len(SOURCES))))
 
     @classmethod
     def of_columns(cls, by_source_s: Any) -> Shares:
-        """Of three sums of seconds in the order of `SOURCES`."""
+        """Returns the shares of three sums of seconds in the order of `SOURCES`."""
         return cls(*(float(value) for value in by_source_s))
 
     def __add__(self, other: Shares) -> Shares:
@@ -65,7 +65,7 @@ class Shares:
         return self.measured_s + self.interpolated_s + self.modelled_s
 
     def document(self) -> ComputeShares | None:
-        """Returns fractions that add up to 1, as answers have them; None of no time at all."""
+        """Returns fractions that add up to 1, as documents have them; None without any time."""
         if not self.total_s > 0:
             return None
         return ComputeShares(
@@ -75,12 +75,12 @@ class Shares:
         )
 
     def text(self) -> str:
-        """Such as `72% measured, 20% interpolated, 8% modelled`; a word alone where it is all."""
+        """Returns `72% measured, 20% interpolated, 8% modelled`; one word where it is all."""
         return shares_text(self.document())
 
 
 def shares_text(shares: ComputeShares | None) -> str:
-    """Returns the words for shares as answers have them; `no time` for None."""
+    """Returns the words for shares as documents have them; `no time` for None."""
     if shares is None:
         return "no time"
     present = [(name, share) for name in SOURCES if (share := getattr(shares, name)) > 0]
@@ -90,7 +90,7 @@ def shares_text(shares: ComputeShares | None) -> str:
 
 
 def sum_shares(parts: Iterable[Shares]) -> Shares:
-    """Returns all of them together."""
+    """Returns the sum of shares."""
     return sum(parts, Shares())
 
 

@@ -85,7 +85,7 @@ def _count(axes: list[SearchAxis], variables: int) -> int:
 
 
 def assignments_of_group(mesh: Mesh, max_configurations: int, variables: int) -> int:
-    """Returns how many assignments a group of so many variables has on the mesh, all legal."""
+    """Returns how many assignments a group of `variables` has on the mesh if all are legal."""
     return _count(list(SearchMesh.build(mesh, max_configurations).axes), variables)
 
 

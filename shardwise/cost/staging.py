@@ -1,6 +1,6 @@
-"""What re-scheduling holds beside the tensor before and after it, as `execute/collectives.py` does.
+"""What re-scheduling holds besides the tensor before and after it (`execute/collectives.py`).
 
-Shares of the outermost dimension lie behind each other in memory; those of any other are packed
+Shares of the outermost dimension lie one after another in memory; those of any other are packed
 before they are sent, and put into place when they have come:
 
     all_gather       the blocks that came, unless of the outermost dimension and all alike
@@ -26,7 +26,7 @@ Layout = tuple[int, ...]
 def staged_elements(
     shape: tuple[int, ...], sizes: NDArray[np.int64], path: Sequence[Layout]
 ) -> float:
-    """Returns the most elements that a path holds beside its two ends, on one device.
+    """Returns the most elements that a path holds besides its two ends, on one device.
 
     `path` are the layouts of a tensor of global `shape` from one collective to the next; `sizes`
     those of the mesh axes.
@@ -36,18 +36,20 @@ def staged_elements(
     most = 0.0
     for step in range(len(path) - 1):
         on_the_way = elements[step] if step else 0.0
-        made = elements[step + 1] - elements[-1]
-        beside = _beside(path[step], path[step + 1], extents[step], extents[step + 1], sizes)
-        most = max(most, on_the_way + made + beside)
+        result = elements[step + 1] - elements[-1]
+        packed = _packed_elements(
+            path[step], path[step + 1], extents[step], extents[step + 1], sizes
+        )
+        most = max(most, on_the_way + result + packed)
     return float(most)
 
 
-def _beside(
-    before: Layout, after: Layout, given: Floats, made: Floats, sizes: NDArray[np.int64]
+def _packed_elements(
+    before: Layout, after: Layout, source: Floats, result: Floats, sizes: NDArray[np.int64]
 ) -> float:
     """Returns elements of the copies that one collective packs or unpacks.
 
-    `given`, `made`: extents.
+    `source`, `result`: extents of the tensor before and after.
     """
     changed = [axis for axis, state in enumerate(before) if state != after[axis]]
     here, there = before[changed[0]], after[changed[0]]
@@ -55,13 +57,13 @@ def _beside(
     if here == REPLICATE or (here == PARTIAL and there == REPLICATE):
         return 0.0
     if there == REPLICATE:
-        return 0.0 if _is_outermost(made, here) and made[here] % parts == 0 else made.prod()
+        return 0.0 if _is_outermost(result, here) and result[here] % parts == 0 else result.prod()
     if here == PARTIAL:
-        return 0.0 if _is_outermost(given, there) and given[there] % parts == 0 else given.prod()
-    sent = 0.0 if _is_outermost(given, there) else given.prod()
-    return max(sent, 0.0 if _is_outermost(made, here) else made.prod())
+        return 0.0 if _is_outermost(source, there) and source[there] % parts == 0 else source.prod()
+    sent = 0.0 if _is_outermost(source, there) else source.prod()
+    return max(sent, 0.0 if _is_outermost(result, here) else result.prod())
 
 
 def _is_outermost(extents: Floats, dim: int) -> bool:
-    """Returns whether shares of a dimension lie behind each other in memory."""
+    """Returns whether shares of a dimension lie one after another in memory."""
     return bool((extents[:dim] == 1).all())

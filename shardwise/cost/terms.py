@@ -77,14 +77,16 @@ class GroupTerms:
         return np.asarray(self.micro_batches * self.communication.forward_s.sum(axis=1))
 
     def forward_by_source_s(self) -> Floats:
-        """Returns the computation of forward by what it stands on, shape (n, 3)."""
-        of = self.compute
-        return np.asarray(self.micro_batches * by_source(of.forward_s, of.forward_codes))
+        """Returns the computation of forward by source, shape (n, 3)."""
+        compute = self.compute
+        return np.asarray(self.micro_batches * by_source(compute.forward_s, compute.forward_codes))
 
     def backward_by_source_s(self) -> Floats:
-        """Returns the computation of backward by what it stands on, shape (n, 3)."""
-        of = self.compute
-        return np.asarray(self.micro_batches * by_source(of.backward_s, of.backward_codes))
+        """Returns the computation of backward by source, shape (n, 3)."""
+        compute = self.compute
+        return np.asarray(
+            self.micro_batches * by_source(compute.backward_s, compute.backward_codes)
+        )
 
     def kept_bytes(self) -> Floats:
         """Returns the activations that backward needs, with windows that are copies."""
@@ -99,7 +101,7 @@ class GroupTerms:
 class OperatorCost:
     """One operator of a plan, on one device, for one step: bytes and seconds.
 
-    `compute_from` says what each direction of its compute time stands on, such as
+    `compute_from` names the source of each direction of its compute time, such as
     {"forward": "measured", "backward": "interpolated", "update": "modelled"}.
     """
 
@@ -125,7 +127,7 @@ def operator_costs(
     recomputed = bool(costs.recompute[choice])
     batches = terms.micro_batches
     forwards = batches * (2 if recomputed else 1)
-    found = [
+    member_costs = [
         OperatorCost(compute_s=float(compute_s), communication_s=float(communication_s))
         for compute_s, communication_s in zip(
             forwards * terms.compute.forward_s[0] + batches * terms.compute.backward_s[0],
@@ -139,15 +141,15 @@ def operator_costs(
         ("backward", terms.compute.backward_s[0], terms.compute.backward_codes[0]),
     ):
         for m in np.flatnonzero(seconds > 0).tolist():
-            found[m].compute_from[direction] = SOURCES[codes[m]]
+            member_costs[m].compute_from[direction] = SOURCES[codes[m]]
     for m, seconds in enumerate(terms.loading_s[0]):
-        found[m].communication_s += float(batches * seconds)
+        member_costs[m].communication_s += float(batches * seconds)
     maker, reader = _makers_and_readers(work)
     parameters = terms.parameters(int(costs.zero[choice]), costs.zero_axes[choice][None])
     memory = parameters.weight_bytes + parameters.gradient_bytes + parameters.state_bytes
     sync_s = parameters.sync_s(batches)
     for p, name in enumerate(pattern.parameters):
-        cost = found[reader[name]]
+        cost = member_costs[reader[name]]
         cost.parameter_bytes += float(memory[0, p])
         cost.compute_s += float(parameters.update_s[0, p])
         if parameters.update_s[0, p] > 0:
@@ -155,14 +157,14 @@ def operator_costs(
         cost.communication_s += float(sync_s[0, p])
     for name in pattern.loaded if recomputed else pattern.kept:
         owner = maker.get(name, reader.get(name, 0))
-        found[owner].activation_bytes += float(np.sum(work.kept_bytes((name,))))
+        member_costs[owner].activation_bytes += float(np.sum(work.kept_bytes((name,))))
     for m, port in () if recomputed else work.kept_windows():
-        found[m].activation_bytes += float(work.window_bytes(m, port)[0])
-    return found
+        member_costs[m].activation_bytes += float(work.window_bytes(m, port)[0])
+    return member_costs
 
 
 def _makers_and_readers(work: GroupWork) -> tuple[dict[str, int], dict[str, int]]:
-    """Per tensor the member that makes it and the member that reads it first."""
+    """Returns per tensor the member that makes it and the member that reads it first."""
     maker: dict[str, int] = {}
     reader: dict[str, int] = {}
     for m, member in enumerate(work.pattern.members):

@@ -1,7 +1,7 @@
-"""The documents that the library answers with, one type each, and their JSON Schemas.
+"""The documents that the library returns, one type each, and their JSON Schemas.
 
-A document is JSON with a `schema` member such as `shardwise.plan/1`. Its type here is the one
-description of it: `json_schema` gives what is published, `read` checks a document against it.
+A document is JSON with a `schema` member such as `shardwise.plan/1`. Its type here is its only
+description: `json_schema` returns the published form, `read` checks a document against it.
 Members that a later release adds are allowed when a document is read.
 """
 

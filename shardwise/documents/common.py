@@ -68,7 +68,7 @@ class TofuStep(msgspec.Struct, frozen=True):
 
 
 class TofuReport(msgspec.Struct, frozen=True):
-    """What method `tofu` found (Tofu §5.2)."""
+    """The result of method `tofu` (Tofu §5.2)."""
 
     steps: list[TofuStep]
     stored_bytes: float

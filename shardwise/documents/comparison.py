@@ -8,7 +8,7 @@ from shardwise.documents.common import Details, Heading
 
 
 class CostBreakdown(msgspec.Struct, frozen=True):
-    """What the memory and the time of a strategy add up from."""
+    """The parts of a strategy's memory and time."""
 
     parameter_bytes: float
     activation_bytes: float

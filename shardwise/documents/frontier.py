@@ -13,7 +13,7 @@ from shardwise.documents.common import (
 
 
 class PointMemory(msgspec.Struct, frozen=True):
-    """What the memory of a point adds up from, in bytes."""
+    """What the memory of a point consists of, in bytes."""
 
     parameter_bytes: int
     activation_bytes: int
@@ -22,7 +22,7 @@ class PointMemory(msgspec.Struct, frozen=True):
 
 
 class PointTime(msgspec.Struct, frozen=True):
-    """What the time of a point adds up from, in seconds."""
+    """What the time of a point consists of, in seconds."""
 
     compute_s: float
     synchronisation_s: float

@@ -132,7 +132,7 @@ class Meeting(msgspec.Struct, frozen=True):
 
 
 class OutputKept(msgspec.Struct, frozen=True):
-    """How much of a launch's output is kept."""
+    """How much of a launch's output is stored."""
 
     lines: int
     bytes: int
@@ -212,7 +212,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class LaunchLog(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.log/1"):
-    """Lines of a launch's output; `next` is the number to ask behind."""
+    """Lines of a launch's output; `next` is the number after which to ask on."""
 
     launch: str
     state: LaunchState

@@ -1,4 +1,4 @@
-"""What may be asked: the bodies of the questions that a service takes.
+"""The questions: the bodies of the requests that a service takes.
 
 The client writes them, the service reads them. `options` are fields of `Options` by name; `graph`
 is an id or `shipped:NAME`, `hardware` an id or a built-in name.
@@ -68,9 +68,9 @@ QUESTIONS: Mapping[str, type[msgspec.Struct]] = {
 
 
 def request_body(request: msgspec.Struct) -> dict[str, Any]:
-    """Returns a request as JSON's values, without members that have their default.
+    """Returns a request as JSON values, without members that have their default.
 
-    So a service of an earlier release, which does not know all of them, takes it.
+    A service of an earlier release, which does not know all members, then accepts it.
     """
     members: dict[str, Any] = msgspec.to_builtins(request)
     for item in fields(request):

@@ -1,4 +1,4 @@
-"""JSON Schemas of the documents, and reading one against its type."""
+"""JSON Schemas of the documents, and the check of a document against its type."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def json_schema(kind: str) -> dict[str, Any]:
     """Returns the JSON Schema (2020-12) of a kind of document.
 
-    Raises `BadInput` for a kind that is neither of `DOCUMENTS` nor of `SERVICE_DOCUMENTS`.
+    Raises `BadInput` for a kind that is in neither `DOCUMENTS` nor `SERVICE_DOCUMENTS`.
     """
     known = {**DOCUMENTS, **SERVICE_DOCUMENTS}
     if kind not in known:
@@ -53,12 +53,12 @@ def schema_of(kind: type[msgspec.Struct]) -> str:
 def read(document: Any, kind: type[D], *, file: str | None = None) -> D:
     """Returns a document (JSON's objects, lists and values) as its type.
 
-    Raises `BadInput` that names file and field when it is no such document.
+    Raises `BadInput` that names file and field if it is not such a document.
     """
     wanted = schema_of(kind)
     if not isinstance(document, Mapping):
         raise BadInput("not an object", file=file, expected=wanted)
     if document.get("schema") != wanted:
-        found = str(document.get("schema"))[:80]
-        raise BadInput(f"unknown schema {found!r}", file=file, field="schema", expected=wanted)
+        given = str(document.get("schema"))[:80]
+        raise BadInput(f"unknown schema {given!r}", file=file, field="schema", expected=wanted)
     return validation.convert(document, kind, file=file)

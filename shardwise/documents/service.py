@@ -1,4 +1,4 @@
-"""All that a service answers with: the types of its OpenAPI document."""
+"""All that a service returns: the types of its OpenAPI document."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class HardwarePage(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwi
 
 
 class HardwareVersion(HardwareSummary, frozen=True, tag="shardwise.hardware-summary/1"):
-    """A version of a profile, and the one that it was made of."""
+    """A version of a profile, and the one that it was derived from."""
 
     version: int
     previous_id: str | None

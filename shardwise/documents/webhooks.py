@@ -16,7 +16,7 @@ DeliveryState = Literal["pending", "delivered", "failed"]
 
 
 class Webhook(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.webhook/1"):
-    """A URL that is told of ended jobs and launches."""
+    """A URL that is notified of ended jobs and launches."""
 
     id: str
     name: str

@@ -37,24 +37,24 @@ def accumulate(
                 )
             (loss / parts).backward()
             total = loss.detach() if total is None else total + loss.detach()
-        found = [p.grad for p in parameters]
+        accumulated = [p.grad for p in parameters]
     finally:
         for p, grad in zip(parameters, earlier, strict=True):
             p.grad = grad
     assert total is not None
     seed = torch.zeros((), device=total.device, requires_grad=True)
-    return _Deposit.apply(total / parts, seed, parameters, found)
+    return _Deposit.apply(total / parts, seed, parameters, accumulated)
 
 
 class _Deposit(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, loss: Any, seed: Any, parameters: Any, found: Any) -> Any:
-        ctx.parameters, ctx.found = parameters, found
+    def forward(ctx: Any, loss: Any, seed: Any, parameters: Any, accumulated: Any) -> Any:
+        ctx.parameters, ctx.accumulated = parameters, accumulated
         return loss.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        for p, grad in zip(ctx.parameters, ctx.found, strict=True):
+        for p, grad in zip(ctx.parameters, ctx.accumulated, strict=True):
             if grad is not None:
                 scaled = grad * gradients[0].to(grad.dtype)
                 p.grad = scaled if p.grad is None else p.grad + scaled

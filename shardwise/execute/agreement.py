@@ -50,15 +50,15 @@ class ForwardPass:
         self.things[len(self.things)] = thing
         return len(self.things) - 1
 
-    def watch(self, inputs: Sequence[Any], made: Sequence[Any]) -> Sequence[Any]:
+    def watch(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         """Returns what an instruction made, hooked to rebuild what is due before its backward.
 
         In the first pass it is not yet known what will be due.
         """
         if self._places is not None and self.now not in self._places:
-            return made
+            return outputs
         given = {id(tensor) for tensor in inputs}
-        return [self._watched(tensor, id(tensor) in given) for tensor in made]
+        return [self._watched(tensor, id(tensor) in given) for tensor in outputs]
 
     def _watched(self, tensor: Any, passed_on: bool) -> Any:
         if not isinstance(tensor, torch.Tensor) or tensor.grad_fn is None:
@@ -96,16 +96,16 @@ class Agreement:
     def end(self, done: ForwardPass) -> None:
         """Ends a forward pass; the first call is collective."""
         if self._places is None:
-            everybody = _everybody((done.wanted, done.needed))
-            differ = any(pairs != everybody[0] for pairs in everybody)
-            self._places = agreed(everybody) if differ else {}
+            all_pairs = _gather_pairs((done.wanted, done.needed))
+            differ = any(pairs != all_pairs[0] for pairs in all_pairs)
+            self._places = agreed(all_pairs) if differ else {}
         done.end(self._places)
 
 
-def agreed(everybody: Sequence[tuple[Pairs, Pairs]]) -> dict[int, list[int]]:
+def agreed(all_pairs: Sequence[tuple[Pairs, Pairs]]) -> dict[int, list[int]]:
     """Maps instructions to what all ranks rebuild before their backward, in order."""
-    wanted = set().union(*(wanted for wanted, _ in everybody))
-    needed = set().union(*(needed for _, needed in everybody))
+    wanted = set().union(*(wanted for wanted, _ in all_pairs))
+    needed = set().union(*(needed for _, needed in all_pairs))
     latest: dict[int, int] = {}
     for thing, instruction in wanted:
         latest[thing] = max(instruction, latest.get(thing, -1))
@@ -135,7 +135,7 @@ def agreed(everybody: Sequence[tuple[Pairs, Pairs]]) -> dict[int, list[int]]:
     return places
 
 
-def _everybody(mine: tuple[Pairs, Pairs]) -> list[Any]:
+def _gather_pairs(mine: tuple[Pairs, Pairs]) -> list[Any]:
     if not dist.is_initialized():
         return [mine]
     gathered: list[Any] = [None] * dist.get_world_size()

@@ -21,14 +21,14 @@ from torch.utils._pytree import tree_leaves
 class AllocationTracker(TorchDispatchMode):  # type: ignore[misc]
     """Bytes of the storages now alive, and the most there ever were at once.
 
-    `held` lists the storages at the peak, largest first, with the operator that made them.
+    `at_peak` lists the storages at the peak, largest first, with the operator that made them.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.now_bytes = 0
         self.peak_bytes = 0
-        self.held: list[tuple[int, str]] = []
+        self.at_peak: list[tuple[int, str]] = []
         self.log: list[tuple[str, int]] = []
         self._sizes: dict[int, tuple[int, str]] = {}
         # Communication threads free tensors too.
@@ -48,7 +48,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[misc]
         with self._lock:
             if self.now_bytes > self.peak_bytes:
                 self.peak_bytes = self.now_bytes
-                self.held = sorted(self._sizes.values(), reverse=True)
+                self.at_peak = sorted(self._sizes.values(), reverse=True)
 
     def _freed(self, key: int) -> None:
         with self._lock:

@@ -86,9 +86,9 @@ class Builder:
     def _emit(
         self, name: str, run: Callable[..., Any], inputs: Sequence[int], outputs: Sequence[int]
     ) -> Instruction:
-        made = Instruction(name, run, tuple(inputs), tuple(outputs))
-        self._built.instructions.append(made)
-        return made
+        instruction = Instruction(name, run, tuple(inputs), tuple(outputs))
+        self._built.instructions.append(instruction)
+        return instruction
 
     def _route(
         self, name: str, forward: Sequence[Change], backward: Sequence[Change] = ()
@@ -112,13 +112,13 @@ class Builder:
         op = placed.operator
         inputs = [self._whole(name) for name in op.inputs]
         outputs = [self._new((name, CONSTANT)) for name in op.outputs]
-        made = Instruction(op.name, self._local(placed), tuple(inputs), tuple(outputs))
-        made.tensors = op.outputs
+        instruction = Instruction(op.name, self._local(placed), tuple(inputs), tuple(outputs))
+        instruction.tensors = op.outputs
         if _is_random(op) or any(name in self._random for name in op.inputs):
             self._random.update(op.outputs)
-            self._built.instructions.append(made)
+            self._built.instructions.append(instruction)
         else:
-            self._built.constants.append(made)
+            self._built.constants.append(instruction)
 
     def _member(self, placed: Placed) -> None:
         op, recomputed = placed.operator, self._placement.groups[placed.group].recompute
@@ -130,9 +130,9 @@ class Builder:
         outputs = [self._new((name, placed.group)) for name in op.outputs]
         for slot, pair in zip(outputs, placed.layouts.outputs, strict=True):
             self._built.pairs[slot] = pair
-        made = self._emit(op.name, self._local(placed), inputs, outputs)
-        made.tensors = op.outputs
-        made.written = written_ports(op, self._graph)
+        emitted = self._emit(op.name, self._local(placed), inputs, outputs)
+        emitted.tensors = op.outputs
+        emitted.written = written_ports(op, self._graph)
         if recomputed:
             segment = self._placement.groups[placed.group].segment
             for instruction in self._built.instructions[begin:]:
@@ -175,22 +175,22 @@ class Builder:
         return slot, self._entered[name, group]
 
     def _cross(self, name: str, made_in: int, group: int, into: LayoutPair) -> None:
-        way = self._placement.crossing_path(name, made_in, group, into)
+        path = self._placement.crossing_path(name, made_in, group, into)
         self._entered[name, group] = into
         source = self._slot[name, made_in]
-        route = self._route(name, way.forward, way.backward)
+        route = self._route(name, path.forward, path.backward)
         before = len(self._built.instructions)
         target = self._moved((name, group), name, source, route)
-        if len(self._built.instructions) == before or not way.forward:
+        if len(self._built.instructions) == before or not path.forward:
             return
         crossing = self._built.instructions[-1]
-        if way.kept != "rebuilt":
+        if path.kept != "rebuilt":
             crossing.name = f"cross {name}"
-        again = self._route(name, way.again)
-        if way.kept == "before":
-            crossing.rebuild = Rebuild(source, target, again.move)
-        elif way.kept == "after" and way.again:
-            crossing.rebuild = Rebuild(target, source, again.move)
+        recompute = self._route(name, path.recompute)
+        if path.kept == "before":
+            crossing.rebuild = Rebuild(source, target, recompute.move)
+        elif path.kept == "after" and path.recompute:
+            crossing.rebuild = Rebuild(target, source, recompute.move)
 
     # Tensors that exist without being computed
 
@@ -241,9 +241,9 @@ class Builder:
         if key not in self._slot:
             slices = self._mesh.local_slices(self._graph.tensors[name].shape, wanted.forward)
             target = self._new(key)
-            made = Instruction(f"cut {name}", lambda x: (x[slices],), (whole,), (target,))
+            instruction = Instruction(f"cut {name}", lambda x: (x[slices],), (whole,), (target,))
             constant = name not in self._random
-            (self._built.constants if constant else self._built.instructions).append(made)
+            (self._built.constants if constant else self._built.instructions).append(instruction)
         return self._slot[key]
 
     # Results

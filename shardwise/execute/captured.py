@@ -135,17 +135,17 @@ def _capture_smaller(captured: Captured, parts: int) -> Captured:
 
     model = captured.model
     args, kwargs = pytree.tree_map(cut, (model.args, dict(model.kwargs)))
-    made = capture_module(
+    recaptured = capture_module(
         Model(model.module, args, kwargs, model.prefix, model.input_names), captured.graph.name
     )
     same = [(op.name, op.kind) for op in captured.graph.operators]
-    if [(op.name, op.kind) for op in made.graph.operators] != same:
+    if [(op.name, op.kind) for op in recaptured.graph.operators] != same:
         raise BadInput(
             f"the module runs different operators on 1 / {parts} of the batch",
             field="micro_batches",
             expected="a module whose operators do not depend on the batch size",
         )
-    return made
+    return recaptured
 
 
 def difference(graph: Graph, plan: Plan) -> str:

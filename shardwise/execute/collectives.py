@@ -125,12 +125,12 @@ def reduce_scatter(x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int
     step = max(lengths)
     packed = not _outermost(x.shape, dim) or lengths.count(step) != len(lengths)
     given = _blocks(x, dim, lengths, step) if packed else x.contiguous()
-    made = x.new_empty(_with(x.shape, dim, step))
+    reduced = x.new_empty(_with(x.shape, dim, step))
     group = mesh.group(axes)
-    scatter.reduce_scatter(dist, made.view(-1), given.view(-1), group, spare=packed)
+    scatter.reduce_scatter(dist, reduced.view(-1), given.view(-1), group, spare=packed)
     own = lengths[mesh.index(axes)]
     # A narrowed view would not have a storage of its own (`saved.py`).
-    return made if own == step else made.narrow(dim, 0, own).clone(memory_format=CONTIGUOUS)
+    return reduced if own == step else reduced.narrow(dim, 0, own).clone(memory_format=CONTIGUOUS)
 
 
 def all_to_all(
@@ -143,17 +143,17 @@ def all_to_all(
     own = _with(x.shape, target, sent[mesh.index(axes)])
     others = [_with(own, state, length) for length in got]
     counts = [other.numel() for other in others]
-    made = x.new_empty(sum(counts))
+    buffer = x.new_empty(sum(counts))
     dist.all_to_all_single(
-        made,
+        buffer,
         x.contiguous().view(-1) if _outermost(x.shape, target) else _packed(pieces),
         counts,
         [piece.numel() for piece in pieces],
         group=mesh.group(axes),
     )
     if _outermost(own, state):
-        return made.view(_with(own, state, extent))
-    received = zip(made.split(counts), others, strict=True)
+        return buffer.view(_with(own, state, extent))
+    received = zip(buffer.split(counts), others, strict=True)
     return torch.cat([part.view(shape) for part, shape in received], dim=state)
 
 

@@ -155,14 +155,14 @@ class _Moves:
         places = [grad.narrow(self.dim, r.start, len(r)) for r in starts]
         mine = places.pop(self.me)
         sent = self._others(self.sent)
-        made = self._swap(grad, places, sent)
+        received = self._swap(grad, places, sent)
         used = self.sent[self.me]
         if len(used) == len(self.own):
             total = mine.clone(memory_format=torch.contiguous_format)
         else:
             total = grad.new_zeros(self._shape(grad, len(self.own)))
             self._own(total).copy_(mine)
-        for r, piece in zip(sent, made, strict=True):
+        for r, piece in zip(sent, received, strict=True):
             total.narrow(self.dim, r.start - self.own.start, len(r)).add_(piece)
         return total
 
@@ -185,10 +185,10 @@ class _Moves:
         expected = [torch.Size(shape).numel() * per_element for shape in shapes]
         counts.insert(self.me, 0)
         sizes = [*expected[: self.me], 0, *expected[self.me :]]
-        made = whole.new_empty(sum(sizes))
+        received = whole.new_empty(sum(sizes))
         group = self.mesh.group(self.axes)
-        dist.all_to_all_single(made, torch.cat(wires), sizes, counts, group=group)
-        parts = made.split(expected)
+        dist.all_to_all_single(received, torch.cat(wires), sizes, counts, group=group)
+        parts = received.split(expected)
         if x.is_complex():
             parts = [part.view(-1, 2) for part in parts]
         return [
@@ -219,24 +219,24 @@ class _Total(torch.autograd.Function):  # type: ignore[misc]
 
 class _First(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, x: Any, kept: bool) -> Any:
-        ctx.kept = kept
-        return x.view_as(x) if kept else torch.zeros_like(x)
+    def forward(ctx: Any, x: Any, is_first: bool) -> Any:
+        ctx.is_first = is_first
+        return x.view_as(x) if is_first else torch.zeros_like(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return (grad if ctx.kept else torch.zeros_like(grad)), None
+        return (grad if ctx.is_first else torch.zeros_like(grad)), None
 
 
 class _Shared(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, x: Any, kept: bool) -> Any:
-        ctx.kept = kept
+    def forward(ctx: Any, x: Any, is_first: bool) -> Any:
+        ctx.is_first = is_first
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return (grad if ctx.kept else torch.zeros_like(grad)), None
+        return (grad if ctx.is_first else torch.zeros_like(grad)), None
 
 
 class _Gather(torch.autograd.Function):  # type: ignore[misc]
@@ -281,11 +281,11 @@ def _from_wire(x: Any, dtype: torch.dtype) -> Any:
 
 
 def _starts(lengths: Sequence[int]) -> list[range]:
-    found, start = [], 0
+    ranges, start = [], 0
     for length in lengths:
-        found.append(range(start, start + length))
+        ranges.append(range(start, start + length))
         start += length
-    return found
+    return ranges
 
 
 def _common(a: range, b: range) -> range:

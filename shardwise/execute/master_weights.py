@@ -59,19 +59,19 @@ class MasterWeights(torch.optim.Optimizer):  # type: ignore[misc]
         return loss
 
     def _update(self, group: dict[str, Any], parameter: Any) -> None:
-        kept, target = self.state[parameter], parameter
+        state, target = self.state[parameter], parameter
         if parameter.dtype in HALVES:
-            if MASTER not in kept:
-                kept[MASTER] = parameter.detach().float()
-            target = kept[MASTER]
+            if MASTER not in state:
+                state[MASTER] = parameter.detach().float()
+            target = state[MASTER]
             target.grad = parameter.grad.float()
-        moments = {key: value for key, value in kept.items() if key != MASTER}
+        moments = {key: value for key, value in state.items() if key != MASTER}
         self._one.param_groups = [{**group, "params": [target]}]
         self._one.state.clear()
         self._one.state[target] = moments
         self._one.step()
         self._one.state.clear()
-        kept.update(moments)
+        state.update(moments)
         if target is not parameter:
             target.grad = None
             parameter.copy_(target)

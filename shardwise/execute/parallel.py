@@ -99,14 +99,17 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         saved = SavedTensors()
         exchange = Exchange(mesh, self._device)
         placement = Placement(self._captured.graph, plan, mesh)
-        kept = Parameters(placement)
-        built = self._build(placement, kept, exchange)
+        parameters = Parameters(placement)
+        built = self._build(placement, parameters, exchange)
         self._store = ParameterStore(
-            _specs(placement, kept, captured), mesh, micro_batches=self._parts, device=self._device
+            _specs(placement, parameters, captured),
+            mesh,
+            micro_batches=self._parts,
+            device=self._device,
         )
         self._store.saved = saved
         self._store.load(
-            {name: captured.value(name).detach().to(self._device) for name in kept.all()}
+            {name: captured.value(name).detach().to(self._device) for name in parameters.all()}
         )
         self._whole_buffers = {
             name: captured.value(name).detach().to(self._device, copy=True)
@@ -135,20 +138,20 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         )
         self.program: Summary = summarise(built, plan)
 
-    def _build(self, placement: Placement, kept: Parameters, exchange: Exchange) -> Built:
+    def _build(self, placement: Placement, parameters: Parameters, exchange: Exchange) -> Built:
         captured, planned = placement.captured, placement.graph
 
         def local(placed: Placed) -> Any:
             op, graph = placed.operator, captured if placed.group == CONSTANT else planned
-            made = local_operator(
+            local_op = local_operator(
                 op, graph.tensors, placed.semantics, placed.split, placement.mesh, exchange
             )
             if graph is captured:
-                return made
-            return replace(made, run=with_casts(made.run, op, captured, planned))
+                return local_op
+            return replace(local_op, run=with_casts(local_op.run, op, captured, planned))
 
         outputs = [n for n in self._captured.converted.outputs if n in placement.made_in]
-        return Builder(placement, local, kept).build([name for name in outputs if name])
+        return Builder(placement, local, parameters).build([name for name in outputs if name])
 
     def _register(self) -> None:
         """Registers parameters and buffers under the names they have in the graph."""
@@ -182,10 +185,10 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         pass them. Raises `BadInput` for arguments unlike the example inputs.
         """
         leaves, form = pytree.tree_flatten((args, kwargs))
-        made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(
+        shares: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(
             self._loading.share(leaves), form
         )
-        return made
+        return shares
 
     def run(self, args: Any, kwargs: Any, watch: Watch | None = None) -> Any:
         """Runs `forward`; `watch` sees every instruction."""
@@ -239,11 +242,11 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             whole.copy_(run(part, path, self._mesh, whole.shape))
 
 
-def _specs(placement: Placement, kept: Parameters, captured: Captured) -> list[ParameterSpec]:
+def _specs(placement: Placement, parameters: Parameters, captured: Captured) -> list[ParameterSpec]:
     """Returns the specs of all parameters; frozen ones get no gradient, as in the module."""
     specs = []
-    for name, pair in kept.all().items():
-        group = placement.groups[kept.group[name]]
+    for name, pair in parameters.all().items():
+        group = placement.groups[parameters.group[name]]
         tensor = placement.graph.tensors[name]
         specs.append(
             ParameterSpec(

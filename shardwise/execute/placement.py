@@ -25,7 +25,7 @@ from shardwise.sharding.pattern import differentiated
 from shardwise.tdl.registry import analyse
 
 CONSTANT = -1
-"""Stands in for a group: every rank fully computes what depends on no data and no parameter."""
+"""Replaces a group: every rank fully computes what depends on no data and no parameter."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class PlacedGroup:
 
 @dataclass(frozen=True)
 class CrossingPath:
-    """A crossing between two groups; `again` is what backward runs once more, if anything."""
+    """A crossing between two groups; `recompute` is what backward runs again, if anything."""
 
     kept: str
     forward: tuple[Change, ...]
     backward: tuple[Change, ...]
-    again: tuple[Change, ...]
+    recompute: tuple[Change, ...]
 
 
 class Placement:
@@ -140,12 +140,12 @@ class Placement:
             raise BadInput(
                 f"the gradient of {name} has no path back", field="edges", expected="backward steps"
             )
-        again_from = into.forward if edge.kept == "after" else here.forward
+        recompute_from = into.forward if edge.kept == "after" else here.forward
         return CrossingPath(
             edge.kept,
             self.path(here.forward, edge.forward, into.forward, name),
             self.path(into.gradient, edge.backward, here.gradient, name) if edge.backward else (),
-            tuple(parse_path(self.mesh, again_from, edge.again)),
+            tuple(parse_path(self.mesh, recompute_from, edge.again)),
         )
 
     def path(

@@ -50,15 +50,15 @@ def with_casts(run: Run, op: Operator, captured: Graph, planned: Graph) -> Run:
         return run
     declared = [getattr(torch, planned.tensors[n].dtype) for n in op.outputs]
     inner: Any = getattr(torch, narrow.pop())
-    made, read = _are_wide(op.outputs, planned), _are_wide(op.inputs, planned)
-    if made and all(made) and any(read):
+    wide_outputs, wide_inputs = _are_wide(op.outputs, planned), _are_wide(op.inputs, planned)
+    if wide_outputs and all(wide_outputs) and any(wide_inputs):
         inner = torch.float32
-    beside = torch.float32 if written_ports(op, planned) else inner
+    others = torch.float32 if written_ports(op, planned) else inner
 
     def cast(*inputs: Any) -> list[Any]:
-        given = [_to(x, beside if i else inner) for i, x in enumerate(inputs)]
-        made = run(*given)
-        return [_to(y, dtype) for y, dtype in zip(made, declared, strict=False)]
+        given = [_to(x, others if i else inner) for i, x in enumerate(inputs)]
+        results = run(*given)
+        return [_to(y, dtype) for y, dtype in zip(results, declared, strict=False)]
 
     return cast
 

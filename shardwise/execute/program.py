@@ -116,8 +116,8 @@ class Program:
             slots[slot] = whole[self._mesh.local_slices(whole.shape, layout)]
         with torch.no_grad():
             for instruction in self._built.constants:
-                made = instruction.run(*[slots[s] for s in instruction.inputs])
-                for slot, tensor in zip(instruction.outputs, made, strict=True):
+                results = instruction.run(*[slots[s] for s in instruction.inputs])
+                for slot, tensor in zip(instruction.outputs, results, strict=True):
                     slots[slot] = tensor
         return slots
 
@@ -129,8 +129,8 @@ class Program:
         for run, inputs, outputs, dead, parameters in self._simple:
             for slot, use in parameters:
                 slots[slot] = use()
-            made = run(*[slots[s] for s in inputs])
-            for slot, tensor in zip(outputs, made, strict=False):
+            results = run(*[slots[s] for s in inputs])
+            for slot, tensor in zip(outputs, results, strict=False):
                 slots[slot] = tensor
             for slot in dead:
                 slots[slot] = None
@@ -145,12 +145,12 @@ class Program:
     def _one(self, slots: Slots, number: int, instruction: Instruction) -> None:
         for slot, use in self._first.get(number, ()):
             slots[slot] = use()
-        made = instruction.run(*[slots[s] for s in instruction.inputs])
-        for slot, tensor in zip(instruction.outputs, made, strict=True):
+        results = instruction.run(*[slots[s] for s in instruction.inputs])
+        for slot, tensor in zip(instruction.outputs, results, strict=True):
             slots[slot] = tensor
 
     def _run_hooked(self, slots: Slots, number: int, watch: Watch | None) -> None:
-        runs = Recomputations(self._saved, self._built.instructions, self._again_at(number))
+        runs = Recomputations(self._saved, self._built.instructions, self._rerun_at(number))
         forward_pass = self._saved.forward_pass
         for position, instruction in enumerate(self._built.instructions):
             forward_pass.now = position
@@ -158,8 +158,8 @@ class Program:
                 slots[slot] = use()
             inputs = [slots[s] for s in instruction.inputs]
             with runs.of(instruction, slots):
-                made = forward_pass.watch(inputs, instruction.run(*inputs))
-            for slot, tensor in zip(instruction.outputs, made, strict=True):
+                results = forward_pass.watch(inputs, instruction.run(*inputs))
+            for slot, tensor in zip(instruction.outputs, results, strict=True):
                 slots[slot] = tensor
             if instruction.rebuild is not None:
                 runs.rebuild(instruction.rebuild, slots)
@@ -168,10 +168,10 @@ class Program:
             for slot in instruction.dead:
                 slots[slot] = None
 
-    def _again_at(self, number: int) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    def _rerun_at(self, number: int) -> Callable[[], contextlib.AbstractContextManager[None]]:
         @contextlib.contextmanager
-        def again() -> Any:
+        def rerun() -> Any:
             self._step(number)
             yield
 
-        return again
+        return rerun

@@ -174,7 +174,7 @@ def _subgroup(siblings: Members) -> Any:
 
 
 @atexit.register
-def _let_go() -> None:
+def _release_groups() -> None:
     """Lets groups that `destroy_process_group` has ended end their threads too.
 
     A gloo thread may be the last to hold a collective's tensors. If it frees them while the

@@ -41,13 +41,13 @@ class Numbered:
 
     def __init__(self, run: Recomputation) -> None:
         self._run = run
-        self.made: torch.Tensor | None = None
+        self.value: torch.Tensor | None = None
 
     def tensor(self) -> torch.Tensor:
         """Returns the tensor that the second run made."""
         self._run.prepare()
-        assert self.made is not None
-        return self.made
+        assert self.value is not None
+        return self.value
 
 
 class Recomputation:
@@ -64,7 +64,7 @@ class Recomputation:
         self._instructions = instructions
         self._entering: dict[int, tuple[Any, bool]] = {}
         self._storages = _Storages()
-        self._made: set[int] = set()
+        self._computed: set[int] = set()
         self._counts: dict[int, int] = {}
         self._stand_ins: WeakValueDictionary[tuple[int, int], Numbered] = WeakValueDictionary()
         self._over = False
@@ -78,13 +78,13 @@ class Recomputation:
         instruction = self._instructions[number]
         for slot in instruction.inputs:
             tensor = slots[slot]
-            if slot in self._made or slot in self._entering or tensor is None:
+            if slot in self._computed or slot in self._entering or tensor is None:
                 continue
             self._storages.add(tensor)
             kept = self._hooks.keep(tensor)
             self._hooks.need(kept, self.number)
             self._entering[slot] = (kept, tensor.requires_grad)
-        self._made.update(instruction.outputs)
+        self._computed.update(instruction.outputs)
         self._now = number
         self._counts[number] = 0
 
@@ -142,15 +142,15 @@ class Recomputation:
             if tensor not in storages:
                 stand_in = self._stand_ins.get((number, place))
                 if stand_in is not None:
-                    stand_in.made = tensor.detach()
+                    stand_in.value = tensor.detach()
                 place += 1
 
         def unpack(_: None) -> torch.Tensor:
             raise AssertionError("the second run is not differentiated")
 
         with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-            made = instruction.run(*inputs)
-        for slot, tensor in zip(instruction.outputs, made, strict=True):
+            results = instruction.run(*inputs)
+        for slot, tensor in zip(instruction.outputs, results, strict=True):
             # Its graph would keep what the instruction has read.
             slots[slot] = tensor.detach().requires_grad_(tensor.requires_grad)
 

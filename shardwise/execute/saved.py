@@ -23,7 +23,7 @@ Recompute = Callable[[], torch.Tensor]
 
 
 class Later(Protocol):
-    """What stands for a saved tensor."""
+    """A stand-in for a saved tensor."""
 
     def tensor(self) -> torch.Tensor:
         """Returns the tensor itself."""
@@ -48,9 +48,9 @@ class _Source:
     def prepare(self) -> None:
         recompute, self._recompute = self._recompute, None
         if recompute is not None:
-            made = recompute()
+            rebuilt = recompute()
             for user in self._users:
-                user.made = made
+                user.value = rebuilt
 
 
 class Cell:
@@ -75,14 +75,14 @@ class Rebuilt:
         self, source: _Source, size: torch.Size, stride: tuple[int, ...], offset: int
     ) -> None:
         self.source = source
-        self.made: torch.Tensor | None = None
+        self.value: torch.Tensor | None = None
         self._place = (size, stride, offset)
 
     def tensor(self) -> torch.Tensor:
         """Returns the tensor, rebuilt."""
         self.source.prepare()
-        assert self.made is not None
-        return self.made.as_strided(*self._place)
+        assert self.value is not None
+        return self.value.as_strided(*self._place)
 
 
 class SavedTensors:
@@ -113,10 +113,10 @@ class SavedTensors:
             return self.forward_pass.add(_Source(None, recompute))
 
         def alike() -> torch.Tensor:
-            made = recompute()
-            if made.stride() == stride and made.storage_offset() == 0:
-                return made
-            return made.new_empty_strided(size, stride).copy_(made)
+            rebuilt = recompute()
+            if rebuilt.stride() == stride and rebuilt.storage_offset() == 0:
+                return rebuilt
+            return rebuilt.new_empty_strided(size, stride).copy_(rebuilt)
 
         reference = StorageWeakRef(storage)
         source = self._sources[reference.cdata] = _Source(reference, alike)

@@ -42,30 +42,30 @@ class StepTimes:
 
 
 def time_steps(
-    step: Step, held: Callable[[], Any], device: torch.device, *, warm_up: int, steps: int
+    step: Step, resident: Callable[[], Any], device: torch.device, *, warm_up: int, steps: int
 ) -> StepTimes:
     """Runs `step` on every rank: `warm_up` + `steps` ordinary ones, some timed alone, one followed.
 
-    `held` returns what is in memory between two steps: parameters, optimizer state, inputs.
+    `resident` returns what is in memory between two steps: parameters, optimizer state, inputs.
     """
     for _ in range(warm_up):
         step()
     ordinary = [_seconds(step, device) for _ in range(steps)]
     parts = [_parts(step, device) for _ in range(max(steps // 2, LEAST_TIMED))]
-    peak = _peak(step, held, device)
-    everybody: list[Any] = [None] * dist.get_world_size()
+    peak = _peak(step, resident, device)
+    by_rank: list[Any] = [None] * dist.get_world_size()
     mine = (
         ordinary,
         median(compute for compute, _, _ in parts),
         median(communication for _, communication, _ in parts),
         peak,
     )
-    dist.all_gather_object(everybody, mine)
+    dist.all_gather_object(by_rank, mine)
     return StepTimes(
-        tuple(max(times) for times in zip(*(times for times, *_ in everybody), strict=True)),
-        sum(compute for _, compute, _, _ in everybody) / len(everybody),
-        sum(communication for _, _, communication, _ in everybody) / len(everybody),
-        tuple(int(bytes_) for *_, bytes_ in everybody),
+        tuple(max(times) for times in zip(*(times for times, *_ in by_rank), strict=True)),
+        sum(compute for _, compute, _, _ in by_rank) / len(by_rank),
+        sum(communication for _, _, communication, _ in by_rank) / len(by_rank),
+        tuple(int(bytes_) for *_, bytes_ in by_rank),
         parts[-1][2],
     )
 
@@ -86,14 +86,14 @@ def _parts(step: Step, device: torch.device) -> tuple[float, float, dict[str, in
     return total - clock.seconds - clock.waited_s, clock.seconds, clock.calls
 
 
-def _peak(step: Step, held: Callable[[], Any], device: torch.device) -> int:
+def _peak(step: Step, resident: Callable[[], Any], device: torch.device) -> int:
     if device.type == "cuda":
         _wait(device)
         torch.cuda.reset_peak_memory_stats(device)
         step()
         return int(torch.cuda.max_memory_allocated(device))
     tracker = AllocationTracker()
-    tracker.follow(tree_leaves(held()), "there before the step")
+    tracker.follow(tree_leaves(resident()), "there before the step")
     with tracker:
         step()
     return tracker.peak_bytes

@@ -72,11 +72,11 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
             _loss(model(*inputs, **named)).backward()
             optimizer.step()
 
-        def held() -> Any:
+        def resident() -> Any:
             state = [v for s in optimizer.state.values() for v in s.values()]
             return [list(model.parameters()), list(model.buffers()), state, inputs, named]
 
-        times = time_steps(step, held, device, warm_up=options.warm_up, steps=options.steps)
+        times = time_steps(step, resident, device, warm_up=options.warm_up, steps=options.steps)
         if world.rank:
             return None
         return measurement_document(
@@ -117,11 +117,11 @@ def _captured(plan: Plan, options: RunOptions) -> Captured:
             )
         return captured_from_graph(options.graph)
     parsed = parse_source(options.source)
-    made = build(parsed, options.batch, options.seq, options.dtype)
-    _materialise(made.module)
+    built = build(parsed, options.batch, options.seq, options.dtype)
+    _materialise(built.module)
     random = torch.Generator().manual_seed(0)
-    args, kwargs = pytree.tree_map(lambda t: _values(t, random), (made.args, dict(made.kwargs)))
-    model = Model(made.module, args, kwargs, made.prefix, made.input_names)
+    args, kwargs = pytree.tree_map(lambda t: _values(t, random), (built.args, dict(built.kwargs)))
+    model = Model(built.module, args, kwargs, built.prefix, built.input_names)
     captured = capture_module(model, plan.graph_name)
     _require(captured.graph, plan)
     return captured
@@ -138,20 +138,20 @@ def _require(graph: Graph, plan: Plan) -> None:
 
 def _materialise(module: Any) -> None:
     """Gives a module on the meta device real, random weights; tied ones stay tied."""
-    made: dict[int, Any] = {}
+    replaced: dict[int, Any] = {}
     random = torch.Generator().manual_seed(0)
 
     def real(tensor: Any) -> Any:
         if tensor.device.type != "meta":
             return tensor
-        if id(tensor) not in made:
+        if id(tensor) not in replaced:
             data = torch.ones(tensor.shape, dtype=tensor.dtype)
             if isinstance(tensor, torch.nn.Parameter):
                 if tensor.dim() > 1:
                     data = (torch.randn(tensor.shape, generator=random) * 0.02).to(tensor.dtype)
                 data = torch.nn.Parameter(data, requires_grad=tensor.requires_grad)
-            made[id(tensor)] = data
-        return made[id(tensor)]
+            replaced[id(tensor)] = data
+        return replaced[id(tensor)]
 
     for child in module.modules():
         for table in (child._parameters, child._buffers):

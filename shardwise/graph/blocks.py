@@ -5,7 +5,8 @@
    (unless they are an item of a list, such as `down.0`) or between whose modules others run, and
    modules in which others repeat.
 2. Operators between units (activations, pooling, additions of the model's own code) belong to the
-   unit that made their latest input; heavy ones stand alone, and so does what makes an output.
+   unit that made their latest input; heavy ones are units of their own, and so is what makes an
+   output.
 3. Units in the order of their first operators are folded where a sequence of up to `PERIOD` units
    repeats with the same operators and shapes (the layers of a transformer, pairs of Swin blocks),
    and where the picture would still be longer than `MANY` blocks, whatever the shapes.
@@ -27,8 +28,8 @@ MANY = 30
 
 @dataclass(frozen=True)
 class Sums:
-    """Of some operators: elements of parameters (each counted where it is first read), bytes of
-    activations kept for backward, flops of forward and backward, and how many operators have no
+    """Sums over some operators: elements of parameters (each counted where it is first read), bytes
+    of activations kept for backward, flops of forward and backward, and how many operators have no
     description, so that their flops are not known."""
 
     parameters: int
@@ -138,7 +139,7 @@ def _worth_opening(graph: Graph, node: _Node) -> bool:
         return False
     numbers = sorted(node.all())
     if not node.own and numbers[-1] - numbers[0] >= len(numbers):
-        return True  # others run between its modules: the way up of a U-Net
+        return True  # others run between its modules: the upward path of a U-Net
     numbered = node.path.rpartition(".")[2].isdecimal()
     if not node.own and not numbered and len(numbers) > SMALL:
         return True
@@ -152,7 +153,7 @@ def _descendants(node: _Node) -> Iterator[_Node]:
 
 
 def _repeats(graph: Graph, node: _Node) -> bool:
-    """Returns whether modules of the same operators, with modules of their own, stand in a list
+    """Returns whether modules of the same operators, with modules of their own, are items of a list
     here."""
     listed = [c for name, c in node.children.items() if name.isdecimal() and c.children]
     signatures = Counter(
@@ -164,7 +165,7 @@ def _repeats(graph: Graph, node: _Node) -> bool:
 def _assign(
     graph: Graph, semantics: Mapping[str, OperatorSemantics], units: list[_Unit]
 ) -> list[_Unit]:
-    """Rule 2: operators outside of units join the unit of their latest input."""
+    """Applies rule 2: operators outside of units join the unit of their latest input."""
     home: dict[int, _Unit] = {}
     loose: set[int] = set()
     for unit in units:
@@ -193,13 +194,13 @@ def _assign(
     shared: dict[str, _Unit] = {}
     for i in reversed(waiting):
         readers = [c for name in graph.operators[i].outputs for c in graph.consumers[name]]
-        found = {id(home[number[c.name]]): home[number[c.name]] for c in readers}
+        homes = {id(home[number[c.name]]): home[number[c.name]] for c in readers}
         scope = graph.operators[i].scope or "inputs"
-        # What several read (an attention mask) is none of the first one's.
+        # What several units read (an attention mask) belongs to none of them.
         home[i] = (
             shared.setdefault(scope, _Unit(scope, []))
-            if len(found) > 1
-            else next(iter(found.values()), _Unit(scope, []))
+            if len(homes) > 1
+            else next(iter(homes.values()), _Unit(scope, []))
         )
     result: dict[int, _Unit] = {}
     first: dict[int, int] = {}
@@ -230,14 +231,17 @@ def _signature(graph: Graph, unit: _Unit, shapes: bool) -> tuple[object, ...]:
 def _tandems(
     units: list[_Unit], signature: Callable[[_Unit], tuple[object, ...]]
 ) -> list[tuple[list[_Unit], int]]:
-    """Runs of units with their period: [a b a b a b c] is [(a b a b a b, 2), (c, 1)]."""
+    """Returns runs of units with their period: [a b a b a b c] is [(a b a b a b, 2), (c, 1)]."""
     marks = [hash(signature(unit)) for unit in units]
     runs: list[tuple[list[_Unit], int]] = []
     at = 0
     while at < len(units):
         period, times = max(
             ((p, _times(marks, at, p)) for p in range(1, PERIOD + 1)),
-            key=lambda found: (found[0] * found[1] if found[1] > 1 else 1, -found[0]),
+            key=lambda candidate: (
+                candidate[0] * candidate[1] if candidate[1] > 1 else 1,
+                -candidate[0],
+            ),
         )
         length = period * times if times > 1 else 1
         runs.append((units[at : at + length], period if times > 1 else 1))
@@ -318,7 +322,7 @@ def _parts(graph: Graph, units: list[_Unit], sums: _Summing) -> Iterator[Part]:
 
 
 def kinds_line(operators: Sequence[Operator]) -> str:
-    """`2 layer_norm, 4 linear, attention`: products first, then what there is most of."""
+    """Returns `2 layer_norm, 4 linear, attention`: products first, then the most frequent kinds."""
     counts = Counter(op.kind.partition(".")[2].partition(".")[0].strip("_") for op in operators)
     rank = {name: (name not in _TELLING, -count) for name, count in counts.items()}
     names = sorted(counts, key=lambda name: (*rank[name], name))
@@ -336,7 +340,7 @@ _TELLING = frozenset(
 
 
 def _title(paths: list[str], first: list[str]) -> str:
-    """`transformer.h.0 … 11`, or `layers.2.blocks.0-1 … 16-17`."""
+    """Returns `transformer.h.0 … 11`, or `layers.2.blocks.0-1 … 16-17`."""
     if len(paths) == 1:
         return paths[0]
     head, _, start = first[0].rpartition(".")

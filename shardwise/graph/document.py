@@ -86,7 +86,7 @@ def canonical_json(graph: Graph) -> bytes:
 
 
 def graph_id(graph: Graph) -> str:
-    """`sha256:` and the hexadecimal digest of the canonical form."""
+    """Returns `sha256:` and the hexadecimal digest of the canonical form."""
     return "sha256:" + hashlib.sha256(canonical_json(graph)).hexdigest()
 
 
@@ -174,7 +174,7 @@ def _build(document: _GraphDocument) -> Graph:
 
 
 def _check_text(text: str, field: str) -> None:
-    """Half of a surrogate pair has no UTF-8 form; Python's own JSON reader lets it in."""
+    """Raises `BadInput` for half a surrogate pair, which Python's JSON reader accepts."""
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise BadInput(f"{text!r} is not Unicode text", field=field)
 
@@ -185,7 +185,7 @@ def _check_attribute(value: object, field: str, depth: int) -> None:
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise BadInput(f"key {key!r} is not text", field=field)
+                raise BadInput(f"expected a string as key, got {key!r}", field=field)
             _check_text(key, field)
             _check_attribute(item, f"{field}.{key}", depth + 1)
     elif isinstance(value, list | tuple):

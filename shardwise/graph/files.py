@@ -12,14 +12,14 @@ from shardwise.graph.graph import Graph
 
 
 def read_graph(path: str | os.PathLike[str]) -> Graph:
-    """Reads and validate a graph file; gzip is recognised by content. Raises BadInput."""
+    """Reads and validates a graph file; gzip is recognised by content. Raises BadInput."""
     return graph_from_json(read_bounded(path, f"a {SCHEMA} file"), os.fspath(path))
 
 
 def write_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Writes the canonical form; `.gz` names are compressed, with no time stamp in them.
 
-    The file appears under its name only when it is complete. Raises BadInput where the folder
+    The file appears under its name only when it is complete. Raises BadInput if the folder
     cannot be written.
     """
     data = canonical_json(graph) + b"\n"

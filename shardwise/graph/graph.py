@@ -64,7 +64,7 @@ class Operator:
     """One forward operator.
 
     `kind` is an ATen name (`aten.linear.default`). `inputs` are tensor names in the order of
-    the operator's schema; tensors inside list arguments stand one after another; optional
+    the operator's schema; tensors inside list arguments follow one another; optional
     tensors that are absent are left out. `attributes["tensor_arguments"]` names the schema
     argument of each input (`input`, `weight`, `bias`, `tensors.0`, `tensors.1`); the other
     attributes are the non-tensor arguments by their schema names, schema defaults filled in.

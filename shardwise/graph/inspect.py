@@ -37,7 +37,7 @@ def inspect_graph(graph: Graph, analyse: Analyse) -> dict[str, Any]:
     """
     semantics = {op.name: analyse(op, graph.tensors) for op in graph.operators}
     tensors = graph.tensors.values()
-    made = [t for t in tensors if t.role in ("activation", "output")]
+    activations = [t for t in tensors if t.role in ("activation", "output")]
     return {
         "schema": SCHEMA,
         "name": graph.name,
@@ -48,7 +48,7 @@ def inspect_graph(graph: Graph, analyse: Analyse) -> dict[str, Any]:
         "parameters": _total([t for t in tensors if t.role == "parameter"]),
         "buffers": _total([t for t in tensors if t.role == "buffer"]),
         "activations": {
-            **_total(made),
+            **_total(activations),
             "kept_for_backward_bytes": sum(
                 graph.tensors[name].size_bytes for name in kept_tensors(graph, semantics)
             ),
@@ -68,7 +68,7 @@ def _by_kind(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> list[d
     """Returns one row for each kind, the heaviest first."""
     rows: dict[str, dict[str, Any]] = {}
     for op in graph.operators:
-        found = semantics[op.name]
+        sem = semantics[op.name]
         row = rows.setdefault(
             op.kind,
             {
@@ -81,18 +81,18 @@ def _by_kind(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> list[d
             },
         )
         row["count"] += 1
-        row["forward_flops"] += found.forward_flops
-        row["backward_flops"] += found.backward_flops
+        row["forward_flops"] += sem.forward_flops
+        row["backward_flops"] += sem.backward_flops
         row["output_bytes"] += sum(graph.tensors[name].size_bytes for name in op.outputs)
-        row["described"] = row["described"] and found.described
+        row["described"] = row["described"] and sem.described
     return sorted(rows.values(), key=lambda r: (-r["forward_flops"], -r["count"], r["kind"]))
 
 
-def _matrix_flops(op: Operator, found: OperatorSemantics) -> float:
+def _matrix_flops(op: Operator, sem: OperatorSemantics) -> float:
     if op.kind.partition(".")[2].partition(".")[0] not in _MATRIX:
         return 0.0
     # Descriptions count the half of causal scores that attention kernels compute.
-    return found.forward_flops * (2 if op.attributes.get("is_causal") else 1)
+    return sem.forward_flops * (2 if op.attributes.get("is_causal") else 1)
 
 
 def kept_tensors(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> frozenset[str]:
@@ -103,11 +103,11 @@ def kept_tensors(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> fr
     looks_at: dict[str, str] = {}
     kept: set[str] = set()
     for op in graph.operators:
-        found = semantics[op.name]
-        if found.category == "view" and op.inputs:
+        sem = semantics[op.name]
+        if sem.category == "view" and op.inputs:
             source = looks_at.get(op.inputs[0], op.inputs[0])
             looks_at.update(dict.fromkeys(op.outputs, source))
-        for names, saved in ((op.inputs, found.saves_inputs), (op.outputs, found.saves_outputs)):
+        for names, saved in ((op.inputs, sem.saves_inputs), (op.outputs, sem.saves_outputs)):
             kept.update(name for name, is_saved in zip(names, saved, strict=True) if is_saved)
     stored = {looks_at.get(name, name) for name in kept}
     return frozenset(n for n in stored if graph.tensors[n].role in ("activation", "output"))

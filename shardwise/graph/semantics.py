@@ -1,4 +1,4 @@
-"""What the analysis of a description tells the rest of the system about one operator.
+"""What the analysis of a description says about one operator, for the rest of the system.
 
 Index variables are the loops of the operator: output variables name output dimensions,
 reduction variables are summed (or maximised, …) over. Splitting a variable k ways gives k
@@ -28,7 +28,7 @@ class IndexVariable:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the split of one variable shows on one tensor.
+    """How the split of one variable affects one tensor.
 
     `dim` is the dimension of the tensor that is split along with the variable. For a variable
     that does not index the tensor, or needs all of it whatever the share, there is no Access

@@ -1,4 +1,4 @@
-"""Shapes that operators of well-known kinds must have; other kinds are not judged here.
+"""Shapes that operators of well-known kinds must have; other kinds are not checked here.
 
 This is a check of files from outside, not a description of operators: it knows the shapes of the
 results, and nothing about how they may be split.
@@ -27,15 +27,15 @@ class ShapeProblem:
 
 class _Wrong(Exception):
     def __init__(self, problem: str, field: str, expected: str | None = None) -> None:
-        self.found = ShapeProblem(problem, field, expected)
+        self.details = ShapeProblem(problem, field, expected)
 
 
 def shape_problem(op: Operator, tensors: Mapping[str, Tensor]) -> ShapeProblem | None:
-    """Returns the first shape of `op` that cannot be, or None. All its tensor names must exist."""
+    """Returns the first impossible shape of `op`, or None. All its tensor names must exist."""
     try:
         _check(op, tensors)
     except _Wrong as wrong:
-        return wrong.found
+        return wrong.details
     return None
 
 
@@ -228,7 +228,7 @@ def _cat(s: _Shapes) -> None:
             first[:dim] + first[dim + 1 :]
         ):
             raise _Wrong(
-                f"shape {list(shape)} cannot stand beside {list(first)}", f"inputs[{place}]"
+                f"shape {list(shape)} cannot be joined with {list(first)}", f"inputs[{place}]"
             )
         total += shape[dim] if shape else 0
     s.makes((*first[:dim], total, *first[dim + 1 :]))
@@ -251,10 +251,7 @@ def _cross_entropy(s: _Shapes) -> None:
 
 
 def _broadcast(a: Shape, b: Shape) -> Shape | None:
-    """Returns the shape that two tensors take together, aligned at the last dimension.
-
-    None if none.
-    """
+    """Returns the shape that two tensors broadcast to, aligned at the last dimension, or None."""
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     result = list(longer)
     for offset in range(1, len(shorter) + 1):

@@ -31,12 +31,12 @@ def validate_graph(graph: Graph) -> Graph:
     ordered = _topological(graph)
     result = Graph(graph.name, graph.tensors, ordered)
     for position, op in enumerate(graph.operators):
-        found = shape_problem(op, graph.tensors)
-        if found:
+        mismatch = shape_problem(op, graph.tensors)
+        if mismatch:
             raise BadInput(
-                f"{op.name} ({op.kind}): {found.problem}",
-                field=f"operators[{position}].{found.field}",
-                expected=found.expected,
+                f"{op.name} ({op.kind}): {mismatch.problem}",
+                field=f"operators[{position}].{mismatch.field}",
+                expected=mismatch.expected,
             )
     return result
 
@@ -95,7 +95,7 @@ def _check_operators(graph: Graph) -> None:
             )
         seen.add(op.name)
         if not op.outputs:
-            raise BadInput(f"{op.name!r} makes nothing", field=f"{field}.outputs")
+            raise BadInput(f"{op.name!r} has no outputs", field=f"{field}.outputs")
         for part, names in (("inputs", op.inputs), ("outputs", op.outputs)):
             for place, name in enumerate(names):
                 if name not in graph.tensors:
@@ -131,7 +131,7 @@ def _check_production(graph: Graph) -> None:
 
 
 def _topological(graph: Graph) -> tuple[Operator, ...]:
-    """Kahn's algorithm; among the ready operators the one that stands first in the file."""
+    """Returns Kahn's order; among the ready operators the one that is first in the file."""
     position = {op.name: i for i, op in enumerate(graph.operators)}
     waiting: list[int] = []
     readers: dict[int, list[int]] = defaultdict(list)
@@ -156,7 +156,10 @@ def _topological(graph: Graph) -> tuple[Operator, ...]:
 
 
 def _cycle(graph: Graph, position: dict[str, int], stuck: set[int]) -> BadInput:
-    """Every stuck operator waits for a stuck one, so walking back must come round again."""
+    """Returns the error for one cycle.
+
+    Every stuck operator waits for a stuck one, so walking back comes round to one seen before.
+    """
     path: list[int] = []
     place: dict[int, int] = {}
     at = min(stuck)

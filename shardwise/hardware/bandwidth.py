@@ -8,8 +8,8 @@
     all_to_all                      (n-1)/n
     broadcast, send_receive         1
 
-The bus bandwidth is what the slowest link carries along a ring, so it can be held against the
-link's peak whatever n is.
+The bus bandwidth is what the slowest link carries along a ring, so it can be compared with
+the link's peak whatever n is.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class UnknownCollective(ShardwiseError):
 
     @classmethod
     def named(cls, operation: str) -> UnknownCollective:
-        """Returns the error for a name that is none of `OPERATIONS`."""
-        return cls(f"no cost for {operation!r}: it is one of {', '.join(OPERATIONS)}")
+        """Returns the error for a name that is not one of `OPERATIONS`."""
+        return cls(f"no cost for {operation!r}: expected one of {', '.join(OPERATIONS)}")
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    """busbw / algbw for a group of `ranks`; raises `UnknownCollective`."""
+    """Returns busbw / algbw for a group of `ranks`. Raises `UnknownCollective`."""
     if operation == "all_reduce":
         return 2 * (ranks - 1) / ranks
     if operation in ("all_gather", "reduce_scatter", "all_to_all"):

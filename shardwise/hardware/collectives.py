@@ -55,7 +55,7 @@ Basis = Literal["measured", "interpolated", "derived", "modelled"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A time in seconds, what it stands on, and its 10th and 90th percentile where measured."""
+    """A time in seconds, its provenance, and its 10th and 90th percentile where measured."""
 
     time_s: float
     provenance: Basis
@@ -82,7 +82,7 @@ def collective_times(
 def collective_time(
     hardware: Hardware, operation: str, size_bytes: float, shape: GroupShape
 ) -> Estimate:
-    """Returns one size, with what the time stands on."""
+    """Returns the time of one size, with its provenance."""
     size = np.array([size_bytes])
     time = float(collective_times(hardware, operation, size, shape)[0])
     table = None if shape.size == 1 else find_table(hardware, operation, shape)
@@ -102,12 +102,16 @@ def collective_time(
 def find_table(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
     """Returns the measured table of a shape, else a derived one, else None."""
     if not hardware.collectives or shape.nodes * shape.ranks_per_node != shape.size:
-        return None  # unevenly filled nodes have no table: those are of full ones
+        return None  # tables are of evenly filled nodes
     key = (operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
-    found = hardware.tables.get(key)
-    if found is not None and shape.nodes > 1 and (found.siblings or inf) < shape.siblings_per_node:
+    measured = hardware.tables.get(key)
+    if (
+        measured is not None
+        and shape.nodes > 1
+        and (measured.siblings or inf) < shape.siblings_per_node
+    ):
         return None  # measured without all that share a network card: too fast
-    return found if found is not None else derived_table(hardware, operation, shape)
+    return measured if measured is not None else derived_table(hardware, operation, shape)
 
 
 @lru_cache(maxsize=65536)
@@ -118,7 +122,7 @@ def _modelled(
     shape: GroupShape,
     two_node_trees: bool,
 ) -> tuple[float, float]:
-    """(seconds per byte, seconds) from (bandwidth, latency) of both levels."""
+    """Returns (seconds per byte, seconds) from (bandwidth, latency) of both levels."""
     n, nodes = shape.size, shape.nodes
     r = min(shape.ranks_per_node, n)
     inside = 1 / inner[0] if r > 1 else 0.0

@@ -52,7 +52,7 @@ _known: dict[int, dict[TableKey, CollectiveTable | None]] = {}
 
 
 def derived_table(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
-    """Returns the table of a shape that has none, None where no rule applies; worked out once."""
+    """Returns the table of a shape that has none, None where no rule applies; computed once."""
     key = (operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
     known = _known_of(hardware)
     if key not in known:
@@ -64,7 +64,7 @@ def derived_table(hardware: Hardware, operation: str, shape: GroupShape) -> Coll
 
 
 def _known_of(hardware: Hardware) -> dict[TableKey, CollectiveTable | None]:
-    """Returns what has been worked out for a profile; it is dropped with the profile."""
+    """Returns what has been computed for a profile; it is dropped with the profile."""
     identity = id(hardware)
     if identity not in _known:
         _known[identity] = {}
@@ -73,7 +73,7 @@ def _known_of(hardware: Hardware) -> dict[TableKey, CollectiveTable | None]:
 
 
 def interpolate(table: CollectiveTable, sizes_bytes: Floats, times_s: Floats) -> Floats:
-    """`times_s` of the table's sizes at others: log-log, above the largest its bandwidth."""
+    """Returns `times_s` at other sizes: log-log, above the table's largest size its bandwidth."""
     sizes = np.array(table.sizes_bytes)
     wanted = np.maximum(sizes_bytes, 1.0)
     inside = np.exp(np.interp(np.log(wanted), np.log(sizes), np.log(times_s)))
@@ -84,10 +84,10 @@ def interpolate(table: CollectiveTable, sizes_bytes: Floats, times_s: Floats) ->
 def _same_bus_bandwidth(
     hardware: Hardware, operation: str, ranks: int, consecutive: bool
 ) -> CollectiveTable | None:
-    """Rule 1; a measured table of the very shape is itself."""
-    found = hardware.tables.get((operation, 1, ranks, consecutive))
-    if found is not None:
-        return found
+    """Applies rule 1; a measured table of this very shape is returned as it is."""
+    measured = hardware.tables.get((operation, 1, ranks, consecutive))
+    if measured is not None:
+        return measured
     others = [t for t in hardware.tables.values() if t.operation == operation and t.nodes == 1]
     if not others:
         return None
@@ -112,7 +112,7 @@ def _same_bus_bandwidth(
 
 
 def _composed(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
-    """Rule 2."""
+    """Applies rule 2."""
     r, nodes = shape.ranks_per_node, shape.nodes
     if r == 1 or r * nodes != shape.size:
         return None

@@ -135,17 +135,17 @@ def _check(parsed: _HardwareFile, file: str | None) -> None:
     )
     for i, device in enumerate(parsed.devices):
         at = f"devices[{i}]"
-        demand(device.count >= 1, f"{at}.count", f"{device.count}", "at least 1")
+        demand(device.count >= 1, f"{at}.count", f"got {device.count}", "at least 1")
         for name in ("memory_bytes", "memory_bandwidth_bytes_per_s"):
             value = getattr(device, name)
-            demand(value > 0, f"{at}.{name}", f"{value}", "a finite number above 0")
+            demand(value > 0, f"{at}.{name}", f"got {value}", "a finite number above 0")
         for name in ("compute_efficiency", "memory_efficiency"):
             value = getattr(device, name)
-            demand(0 < value <= 1, f"{at}.{name}", f"{value}", "a fraction in (0, 1]")
+            demand(0 < value <= 1, f"{at}.{name}", f"got {value}", "a fraction in (0, 1]")
         demand(
             device.kernel_latency_s >= 0,
             f"{at}.kernel_latency_s",
-            f"{device.kernel_latency_s}",
+            f"got {device.kernel_latency_s}",
             "at least 0",
         )
         demand(
@@ -155,23 +155,27 @@ def _check(parsed: _HardwareFile, file: str | None) -> None:
             "peaks by dtype, float32 among them",
         )
         for dtype, value in device.peak_flops_per_s.items():
-            demand(value > 0, f"{at}.peak_flops_per_s.{dtype}", f"{value}", "above 0")
+            demand(value > 0, f"{at}.peak_flops_per_s.{dtype}", f"got {value}", "above 0")
         for dtype, value in device.compute_efficiency_by_dtype.items():
             name = f"{at}.compute_efficiency_by_dtype.{dtype}"
-            demand(0 < value <= 1, name, f"{value}", "a fraction in (0, 1]")
+            demand(0 < value <= 1, name, f"got {value}", "a fraction in (0, 1]")
         for dtype, value in device.fast_convolution_saving.items():
-            demand(value >= 1, f"{at}.fast_convolution_saving.{dtype}", f"{value}", "at least 1")
+            demand(
+                value >= 1, f"{at}.fast_convolution_saving.{dtype}", f"got {value}", "at least 1"
+            )
     for i, level in enumerate(parsed.levels):
         at = f"levels[{i}]"
-        demand(level.size >= 1, f"{at}.size", f"{level.size}", "at least 1")
+        demand(level.size >= 1, f"{at}.size", f"got {level.size}", "at least 1")
         demand(
             level.bandwidth_bytes_per_s > 0,
             f"{at}.bandwidth_bytes_per_s",
-            f"{level.bandwidth_bytes_per_s}",
+            f"got {level.bandwidth_bytes_per_s}",
             "above 0",
         )
-        demand(level.latency_s >= 0, f"{at}.latency_s", f"{level.latency_s}", "at least 0")
-        demand(0 < level.efficiency <= 1, f"{at}.efficiency", f"{level.efficiency}", "in (0, 1]")
+        demand(level.latency_s >= 0, f"{at}.latency_s", f"got {level.latency_s}", "at least 0")
+        demand(
+            0 < level.efficiency <= 1, f"{at}.efficiency", f"got {level.efficiency}", "in (0, 1]"
+        )
     for i, table in enumerate(parsed.collectives):
         at = f"collectives[{i}]"
         demand(
@@ -200,19 +204,19 @@ def _check(parsed: _HardwareFile, file: str | None) -> None:
             )
     if parsed.overlap is not None:
         hidden = parsed.overlap.hidden_fraction
-        demand(0 <= hidden <= 1, "overlap.hidden_fraction", f"{hidden}", "a fraction in [0, 1]")
+        demand(0 <= hidden <= 1, "overlap.hidden_fraction", f"got {hidden}", "a fraction in [0, 1]")
     if parsed.waiting is not None:
         apart, waits = parsed.waiting.compute_s, parsed.waiting.wait_s
         demand(
             bool(apart) and apart[0] >= 0 and all(a < b for a, b in pairwise(apart)),
             "waiting.compute_s",
-            f"{apart}",
+            f"got {apart}",
             "ascending seconds from 0 on, at least one",
         )
         demand(
             len(waits) == len(apart) and min(waits) >= 0,
             "waiting.wait_s",
-            f"{waits}",
+            f"got {waits}",
             "as many as compute_s, each at least 0",
         )
-    demand(parsed.nodes is None or parsed.nodes >= 1, "nodes", f"{parsed.nodes}", "at least 1")
+    demand(parsed.nodes is None or parsed.nodes >= 1, "nodes", f"got {parsed.nodes}", "at least 1")

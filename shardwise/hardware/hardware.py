@@ -68,7 +68,7 @@ class Overlap:
 
     `hidden_fraction` is how much of the shorter of the two is really hidden behind the other:
     (alone + alone - together) / shorter, 1 when neither notices the other, 0 when the two take
-    turns. The slowdowns are each one's time beside the other over its time alone.
+    turns. The slowdowns are each one's time next to the other over its time alone.
     """
 
     hidden_fraction: float
@@ -90,11 +90,10 @@ class Waiting:
     wait_s: tuple[float, ...]
 
     def per_step(self, compute_s: Floats, collectives: Floats) -> Floats:
-        """Returns seconds of waiting in a step of so much computation and so many collectives, like
-        (P,).
+        """Returns seconds of waiting in steps with this computation and these collectives, (P,).
 
-        Collectives are taken to lie evenly in it. Between measured times along lines, outside them
-        as at the nearest one.
+        Collectives are taken to lie evenly in a step. Measured times are interpolated linearly,
+        and constant outside.
         """
         apart = compute_s / np.maximum(collectives, 1.0)
         return np.asarray(collectives * np.interp(apart, self.compute_s, self.wait_s))
@@ -105,7 +104,7 @@ TableKey = tuple[str, int, int, bool]
 
 
 def table_key(table: CollectiveTable) -> TableKey:
-    """By what a table is looked up."""
+    """Returns the key by which a table is looked up."""
     return (table.operation, table.nodes, table.ranks_per_node, table.consecutive)
 
 
@@ -115,7 +114,7 @@ class Hardware:
 
     `two_node_trees`: whether the communication library reduces over two nodes along a tree, which
     halves the bytes between them. `packing`: whether the copies that pack what a collective sends
-    and unpack what it brings are priced beside it; else a level's `efficiency` has them in it.
+    and unpack what it brings are priced besides; else a level's `efficiency` includes them.
     `overlap`, `waiting` and `measurement` (when, where and with what the profile was measured) are
     there only where something was measured.
     """
@@ -164,7 +163,7 @@ class Hardware:
         return OperatorTimes(self.operators, self.devices[0])
 
     def copy_times(self, moved_bytes: Floats) -> Floats:
-        """Returns seconds of copies that read and write so many bytes together, 0 for none.
+        """Returns seconds of copies that read and write `moved_bytes` in all, 0 for none.
 
         All 0 where `packing` is not priced.
         """
@@ -174,7 +173,7 @@ class Hardware:
         return np.where(moved_bytes > 0, times, 0.0)
 
     def with_nodes(self, nodes: int) -> Hardware:
-        """Exactly so many nodes."""
+        """Returns the profile with exactly `nodes` nodes."""
         return replace(self, nodes=nodes)
 
     def with_devices_per_node(self, count: int) -> Hardware:
@@ -224,10 +223,7 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
 
 
 def _table_document(table: CollectiveTable) -> dict[str, Any]:
-    """Returns a table with what it has.
-
-    What is unknown is left out, as files without it always had.
-    """
+    """Returns the file form of a table, without what is unknown."""
     document: dict[str, Any] = msgspec.to_builtins(table)
     return {k: v for k, v in document.items() if v or k not in _OPTIONAL}
 

@@ -68,7 +68,7 @@ class Mesh:
 
     @classmethod
     def place(cls, gpus: int, capacity: int) -> Mesh:
-        """`gpus` devices on as few nodes of `capacity` as hold them."""
+        """Places `gpus` devices on as few nodes of `capacity` as hold them."""
         nodes = -(-gpus // capacity)
         even = gpus % nodes == 0
         per_node = gpus // nodes if even else capacity
@@ -88,10 +88,7 @@ class Mesh:
         return {}
 
     def group_shape(self, axes: tuple[int, ...]) -> GroupShape:
-        """Returns the groups that these axes span, from the real placement of ranks.
-
-        The worst one.
-        """
+        """Returns the worst group that these axes span, from the real placement of ranks."""
         key = tuple(sorted(axes))
         if key not in self._shapes:
             self._shapes[key] = _group_shape(tuple(a.size for a in self.axes), self.per_node, key)
@@ -139,14 +136,14 @@ def _group_shape(sizes: tuple[int, ...], per_node: int, axes: tuple[int, ...]) -
 
 
 def _factors(n: int) -> list[int]:
-    """Prime factors, ascending."""
-    found, p = [], 2
+    """Returns the prime factors, ascending."""
+    factors, p = [], 2
     while n > 1:
         while n % p == 0:
-            found.append(p)
+            factors.append(p)
             n //= p
         p += 1 if p == 2 else 2
-    return found
+    return factors
 
 
 def _inner_first(factors: list[int], per_node: int) -> list[int]:

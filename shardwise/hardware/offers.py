@@ -2,7 +2,7 @@
 
 Columns are found by header: InstanceType, AcceleratorName, AcceleratorCount, Price and Region
 are needed; SpotPrice, Provider, PriceAsOf, PriceSource, Hardware and NetworkGbps are used where
-present. A row without a GPU (SkyPilot lists CPU instances too) is passed over.
+present. A row without a GPU (SkyPilot lists CPU instances too) is skipped.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Offer:
     network_gbps: float | None = None
 
     def profile(self) -> Hardware:
-        """The hardware profile with this instance's GPU count and network."""
+        """Returns the hardware profile with this instance's GPU count and network."""
         if self.hardware is None:
             raise BadInput(f"no hardware profile for {self.gpu_kind}", field="offers")
         hardware = load_hardware(self.hardware)
@@ -89,8 +89,8 @@ def on_demand_usd_per_hour(hardware: Hardware, gpus: int, offers: Iterable[Offer
     the cheapest on demand of those that are offered as this profile, with as many devices in a
     node.
 
-    None where nobody offers it. Between instances an offer may have another network than the
-    profile: `quote` counts that in.
+    None where no offer has it. The network between an offer's instances may differ from the
+    profile's: `quote` takes that into account.
     """
     prices = [
         -(-gpus // offer.gpus_per_instance) * offer.usd_per_hour
@@ -166,4 +166,4 @@ def _number(row: dict[str, str], column: str, file: str, number: int) -> float:
 
 
 def _bad(file: str, number: int, column: str, value: object, expected: str) -> BadInput:
-    return BadInput(f"{value!r}", file=file, field=f"row {number}: {column}", expected=expected)
+    return BadInput(f"got {value!r}", file=file, field=f"row {number}: {column}", expected=expected)

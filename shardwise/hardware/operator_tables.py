@@ -15,8 +15,8 @@ but shapes. Its columns have one entry per measured call. In a file:
 `moved_bytes` are what the cost model counts for that call (its roofline); `times_s` is the median,
 `spreads` half the distance of the quartiles relative to it. `strides` says how each input lies in
 memory (`sharding/strides.py`; "" is contiguous), `gradients` which inputs backward gives a
-gradient. `ranks` measured at the same time on one host, each with so many `threads` (0: not a
-CPU), with the caches `flushed` between repetitions or not.
+gradient. `ranks` measured at the same time on one host, each with `threads` threads (0: not
+a CPU), with the caches `flushed` between repetitions or not.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class OperatorFamily:
 
     @cached_property
     def relatives(self) -> tuple[object, ...]:
-        """What families share that lend each other utilisation: all but how operands lie."""
+        """What families that lend each other utilisation share: all but how operands lie."""
         return (self.kind, self.direction, self.attributes, self.dtypes)
 
     @cached_property
@@ -107,7 +107,7 @@ class OperatorTable:
 
 
 def canonical(attributes: Mapping[str, Any]) -> str:
-    """Equal text for equal attributes."""
+    """Returns equal text for equal attributes."""
     return msgspec.json.encode(attributes, order="deterministic").decode()
 
 
@@ -137,25 +137,25 @@ class OperatorTableFile(msgspec.Struct):
 def operator_tables(
     parsed: Sequence[OperatorTableFile], file: str | None
 ) -> tuple[OperatorTable, ...]:
-    """Checked tables; `BadInput` names the file and the field."""
+    """Returns checked tables. Raises `BadInput`, which names the file and the field."""
     seen: dict[tuple[object, ...], str] = {}
     tables = []
     for i, table in enumerate(parsed):
         at = f"operators[{i}]"
         _check(table, at, file)
-        made = _table(table)
-        for p, shapes in enumerate(made.shapes):
-            key = (made.device, made.family, shapes)
+        checked = _table(table)
+        for p, shapes in enumerate(checked.shapes):
+            key = (checked.device, checked.family, shapes)
             where = f"{at}.shapes[{p}]"
             if key in seen:
                 raise BadInput(
-                    f"the call of {seen[key]} again",
+                    f"the same call as {seen[key]}",
                     file=file,
                     field=where,
                     expected="each call once",
                 )
             seen[key] = where
-        tables.append(made)
+        tables.append(checked)
     return tuple(tables)
 
 
@@ -231,11 +231,11 @@ def _check(table: OperatorTableFile, at: str, file: str | None) -> None:
             demand(
                 isfinite(number) and (number > 0 if above else number >= 0),
                 f"{name}[{p}]",
-                f"{number}",
+                f"got {number}",
                 "a finite number " + ("above 0" if above else "of at least 0"),
             )
     for p, repetitions in enumerate(table.repetitions or []):
-        demand(repetitions >= 1, f"repetitions[{p}]", f"{repetitions}", "at least 1")
+        demand(repetitions >= 1, f"repetitions[{p}]", f"got {repetitions}", "at least 1")
     ranks = [len(shape) for shape in table.shapes[0]]
     for p, shapes in enumerate(table.shapes):
         demand(

@@ -36,7 +36,7 @@ REACH = 16.0
 """How many times less or more than all measured calls a call may do to be interpolated."""
 
 COINCIDENT = 1e-12
-"""Below this a squared distance is no distance."""
+"""A squared distance below this counts as this."""
 
 Rows = NDArray[np.int64]
 """Shapes of calls, extents of all inputs and outputs one after another, one call a row."""
@@ -60,7 +60,7 @@ class _Points:
 
 
 class OperatorTimes:
-    """The operator tables of one kind of device, made ready for many calls at once."""
+    """The operator tables of one kind of device, prepared for many calls at once."""
 
     def __init__(self, tables: Iterable[OperatorTable], device: Device) -> None:
         self._calls: dict[OperatorFamily, _Calls] = {}
@@ -70,13 +70,13 @@ class OperatorTimes:
             if table.device == device.kind:
                 by_family[table.family].append(table)
                 by_relatives[table.family.relatives].append(table)
-        for family, found in by_family.items():
-            self._calls[family] = _calls(found)
+        for family, measured in by_family.items():
+            self._calls[family] = _calls(measured)
         self._points: Mapping[OperatorFamily, _Points] = {
-            family: _points(found, device) for family, found in by_family.items()
+            family: _points(measured, device) for family, measured in by_family.items()
         }
         self._relatives: Mapping[tuple[object, ...], _Points] = {
-            key: _points(found, device) for key, found in by_relatives.items()
+            key: _points(measured, device) for key, measured in by_relatives.items()
         }
 
     @property
@@ -92,7 +92,7 @@ class OperatorTimes:
         moved_bytes: Floats,
         roofline_s: Floats,
     ) -> tuple[Floats, Codes]:
-        """Returns seconds of n calls of a family and what each stands on (arrays of length n).
+        """Returns seconds of n calls of a family and the source of each (arrays of length n).
 
         `rows` gives their shapes (n, extents) and is only asked where the family was measured.
         """
@@ -102,10 +102,10 @@ class OperatorTimes:
         calls = self._calls.get(family)
         if calls is None:
             return _interpolate(points, flops, moved_bytes, roofline_s)
-        found, times = _look_up(calls, rows())
+        measured, times = _look_up(calls, rows())
         codes = np.full(len(times), MEASURED, dtype=np.int8)
-        if not found.all():
-            others = ~found
+        if not measured.all():
+            others = ~measured
             times[others], codes[others] = _interpolate(
                 points, flops[others], moved_bytes[others], roofline_s[others]
             )
@@ -143,7 +143,7 @@ def _places(flops: Floats, moved_bytes: Floats) -> Floats:
 
 
 def _positive(roofline_s: Floats) -> Floats:
-    """A device without latency takes no time for no work: no logarithm has that."""
+    """Returns times above 0: a device without latency takes no time for no work."""
     return np.maximum(roofline_s, 1e-12)
 
 

@@ -1,4 +1,4 @@
-"""What a time stands on, as codes: arrays of terms have arrays of codes of the same shape."""
+"""The sources of times, as codes: arrays of terms have arrays of codes of the same shape."""
 
 from __future__ import annotations
 

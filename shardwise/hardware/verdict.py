@@ -57,7 +57,7 @@ class Verdict:
 
 
 def verdict(hardware: Hardware, table: CollectiveTable) -> Verdict:
-    """Returns whether a table of this profile is what its links usually give."""
+    """Returns whether a table of this profile is what its links usually reach."""
     size, time = table.sizes_bytes[-1], table.times_s[-1]
     bus = bus_bandwidth(table.operation, table.size, size, time)
     kind = link_kind(hardware, table.nodes)
@@ -72,22 +72,22 @@ def verdict(hardware: Hardware, table: CollectiveTable) -> Verdict:
     ceiling = ABOVE_PEAK
     if kind == "nvlink" and table.operation == "all_reduce":
         ceiling = ABOVE_PEAK_IN_SWITCH
-    told = f"{share:.0%} of the {kind} peak"
+    text = f"{share:.0%} of the {kind} peak"
     if share > ceiling:
-        return Verdict("suspicious", bus, share, f"{told}: more than a link carries")
+        return Verdict("suspicious", bus, share, f"{text}: more than a link carries")
     if share < suspicious:
-        return Verdict("suspicious", bus, share, f"{told}, usual is {normal:.0%} and more")
+        return Verdict("suspicious", bus, share, f"{text}, usually {normal:.0%} or more")
     if share < normal:
-        return Verdict("low", bus, share, f"{told}, usual is {normal:.0%} and more")
-    return Verdict("normal", bus, share, told)
+        return Verdict("low", bus, share, f"{text}, usually {normal:.0%} or more")
+    return Verdict("normal", bus, share, text)
 
 
 def link_kind(hardware: Hardware, nodes: int) -> str | None:
-    """Returns what the slowest links of a group on so many nodes are, as the profile says it."""
+    """Returns what the slowest links of a group on `nodes` nodes are, as the profile says it."""
     level = "inside" if nodes == 1 else "between"
-    told = hardware.measurement.get("links")
-    if isinstance(told, dict):
-        kind = told.get(level)
+    links = hardware.measurement.get("links")
+    if isinstance(links, dict):
+        kind = links.get(level)
         return kind if isinstance(kind, str) and kind in THRESHOLDS else None
     source = hardware.sources.get(f"levels.{level}", "").lower()
     if level == "between":

@@ -23,7 +23,7 @@ def own_groups(rank: Rank) -> list[OwnGroup]:
     own = []
     for siblings in group_shapes(rank.world.size, rank.world.ranks_per_node):
         for ranks in siblings.groups:
-            made = rank.torch.distributed.new_group(list(ranks), backend=rank.backend)
+            group = rank.torch.distributed.new_group(list(ranks), backend=rank.backend)
             if rank.world.rank in ranks:
-                own.append(OwnGroup(siblings, made, ranks))
+                own.append(OwnGroup(siblings, group, ranks))
     return own

@@ -34,7 +34,8 @@ def _nvlink(nvml: Any, handle: Any) -> Link | None:
     active = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
-            active += bool(nvml.nvmlDeviceGetNvLinkState(handle, link))
+            if nvml.nvmlDeviceGetNvLinkState(handle, link):
+                active += 1
         except nvml.NVMLError:
             break
     if not active:

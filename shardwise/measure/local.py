@@ -1,4 +1,4 @@
-"""N ranks as processes of this machine; all end when one fails, and when the starter does."""
+"""N ranks as processes of this machine; all end when one fails or the starter ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
-from shardwise.child_process import end_with_parent
+from shardwise.child_process import die_with_parent
 from shardwise.errors import ShardwiseError
 from shardwise.measure.cores import allowed_cores
 from shardwise.measure.rank import SLACK_S
@@ -34,10 +34,10 @@ class RankFailed(ShardwiseError):
 def run_ranks(
     ranks: int, arguments: Sequence[str], limit_s: float, heard: Callable[[str], None]
 ) -> bytes:
-    """Run `python -m shardwise.measure` as `ranks` local ranks; the profile that rank 0 wrote.
+    """Runs `python -m shardwise.measure` as `ranks` local ranks; returns rank 0's profile.
 
-    `heard` gets each line that rank 0 says, the first when all have joined: the time limit counts
-    from there, so that a machine on which processes start slowly measures as any other. Raises
+    `heard` gets each line that rank 0 prints, the first when all have joined: the time limit counts
+    from there, so that a slow start of the processes does not shorten the measurement. Raises
     `RankFailed` with the first failed rank's last line, `TimeoutError` when the ranks do not join
     within `JOIN_S` or are far beyond the time limit. No process is left behind, whatever ends this
     one.
@@ -70,16 +70,16 @@ def _started(
                     PARENT_VARIABLE: str(os.getpid()),
                 }
                 environment.setdefault("OMP_NUM_THREADS", str(max(cores // ranks, 1)))
-                said = (place / f"out-{rank}").open("wb")
-                failed = (place / f"err-{rank}").open("wb")
-                with said, failed:
+                out = (place / f"out-{rank}").open("wb")
+                err = (place / f"err-{rank}").open("wb")
+                with out, err:
                     # A session of its own: Ctrl-C comes to the starter, which ends the ranks.
                     process = subprocess.Popen(
                         command,
                         env=environment,
                         stdin=subprocess.DEVNULL,
-                        stdout=said,
-                        stderr=failed,
+                        stdout=out,
+                        stderr=err,
                         start_new_session=True,
                     )
                 processes.append(process)
@@ -97,9 +97,9 @@ def _await(
     deadline = monotonic() + JOIN_S
     late = f"the ranks did not start and find each other within {JOIN_S:g} s"
     joined = False
-    with (place / "out-0").open(encoding="utf-8", errors="replace") as said:
+    with (place / "out-0").open(encoding="utf-8", errors="replace") as output:
         while True:
-            for line in said:
+            for line in output:
                 if not joined:
                     joined = True
                     deadline = monotonic() + limit_s + SLACK_S
@@ -118,7 +118,7 @@ def _await(
 
 
 def _reason(processes: Sequence[subprocess.Popen[bytes]], place: Path) -> RankFailed:
-    """The error in the last line of a failed rank; one that only lost the others is asked last."""
+    """Returns the error in the last line of a failed rank, preferring one that lost no others."""
     failures = []
     for rank, process in enumerate(processes):
         code = process.poll()
@@ -150,7 +150,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 @contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind as Ctrl-C does, so that ranks are ended and folders removed."""
+    """Makes SIGTERM and SIGHUP unwind like Ctrl-C, so that ranks end and folders are removed."""
 
     def unwind(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -171,4 +171,4 @@ def end_with_starter() -> None:
     """Asks the kernel, in a rank that was started here, to end it with its starter (Linux only)."""
     parent = os.environ.get(PARENT_VARIABLE)
     if parent is not None:
-        end_with_parent(int(parent))
+        die_with_parent(int(parent))

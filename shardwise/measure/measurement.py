@@ -42,11 +42,10 @@ def measurement_document(
     """Returns the document of a run of this plan; seconds and bytes."""
     predicted = plan.predicted
     typical = median(iterations_s)
-    low, high = (
-        (typical, typical)
-        if len(iterations_s) < 2
-        else (lambda cuts: (cuts[0], cuts[-1]))(quantiles(iterations_s, n=10, method="inclusive"))
-    )
+    low = high = typical
+    if len(iterations_s) > 1:
+        cuts = quantiles(iterations_s, n=10, method="inclusive")
+        low, high = cuts[0], cuts[-1]
     measured = {
         "iteration": typical,
         "compute": compute_s,

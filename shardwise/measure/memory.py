@@ -26,6 +26,6 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    kept = (mallopt(_M_MMAP_THRESHOLD, _NEVER_MAPPED), mallopt(_M_TRIM_THRESHOLD, _MOST))
+    accepted = (mallopt(_M_MMAP_THRESHOLD, _NEVER_MAPPED), mallopt(_M_TRIM_THRESHOLD, _MOST))
     mallopt(_M_TOP_PAD, _PAD)
-    return all(kept)
+    return all(accepted)

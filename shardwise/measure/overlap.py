@@ -74,14 +74,14 @@ def measure_overlap(rank: Rank, group: Any, memory_bytes: float, limit_s: float)
         )
         if float(rank.worst([perf_counter() - began])[0]) > limit_s:
             break
-    compute_s, communication_s, both_s, compute_beside_s, communication_beside_s = np.median(
-        rounds, axis=0
+    compute_s, communication_s, both_s, compute_overlapped_s, communication_overlapped_s = (
+        np.median(rounds, axis=0)
     )
     hidden = (compute_s + communication_s - both_s) / min(compute_s, communication_s)
     return Overlap(
         float(np.clip(hidden, 0.0, 1.0)),
-        float(compute_beside_s / compute_s),
-        float(communication_beside_s / communication_s),
+        float(compute_overlapped_s / compute_s),
+        float(communication_overlapped_s / communication_s),
         OPERATION,
         float(size),
     )
@@ -113,15 +113,15 @@ def _together(
     computed = perf_counter() - began
     pending.wait()
     both = perf_counter() - began
-    talked = (ended[0] - began) if ended else both
-    return max(both, computed, talked), computed, talked
+    communicated = (ended[0] - began) if ended else both
+    return max(both, computed, communicated), computed, communicated
 
 
 def _together_on_gpu(
     rank: Rank, compute: Callable[[], None], exchange: Callable[[], Any]
 ) -> tuple[float, float, float]:
     cuda = rank.torch.cuda
-    start, computed, talked = (cuda.Event(enable_timing=True) for _ in range(3))
+    start, computed, communicated = (cuda.Event(enable_timing=True) for _ in range(3))
     start.record()
     pending = exchange()
     compute()
@@ -130,8 +130,8 @@ def _together_on_gpu(
     waiting = cuda.Stream()
     with cuda.stream(waiting):
         pending.wait()
-        talked.record()
+        communicated.record()
     cuda.current_stream().wait_stream(waiting)
     cuda.synchronize(rank.device)
-    seconds = [float(start.elapsed_time(event)) / 1e3 for event in (computed, talked)]
+    seconds = [float(start.elapsed_time(event)) / 1e3 for event in (computed, communicated)]
     return max(seconds), seconds[0], seconds[1]

@@ -69,27 +69,27 @@ def refit(hardware: Document, measurements: Sequence[Document]) -> dict[str, Any
             field="measurements",
             expected="runs with `compute_s` or `communication_s` and the same under `predicted`",
         )
-    said = []
+    changes = []
     if compute is not None:
         _scale_compute(document, compute.factor)
-        said.append(_text("compute", compute))
+        changes.append(_text("compute", compute))
     for fit, level, where in ((inside, _INSIDE, "inside"), (between, _BETWEEN, "between")):
         if fit is not None:
             _scale_links(document, level, fit.factor)
-            said.append(_text(f"links {where} nodes", fit))
-    document["sources"] = {**document["sources"], "refit": "; ".join(said)}
+            changes.append(_text(f"links {where} nodes", fit))
+    document["sources"] = {**document["sources"], "refit": "; ".join(changes)}
     document["provenance"] = (
         f"refitted from {len(measurements)} run{'s' if len(measurements) != 1 else ''} "
-        f"({'; '.join(said)}); before it {before.id}"
+        f"({'; '.join(changes)}); before it {before.id}"
     )
     return hardware_document(hardware_from_document(document))
 
 
 def _nodes(run: Document, per_node: int) -> int:
     """Returns how many nodes a run used: what it says, else as few as hold its GPUs."""
-    said = run.get("nodes")
-    if isinstance(said, int) and not isinstance(said, bool) and said >= 1:
-        return said
+    nodes = run.get("nodes")
+    if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes >= 1:
+        return nodes
     gpus = run.get("gpus")
     return -(-gpus // per_node) if isinstance(gpus, int) and gpus >= 1 else 1
 

@@ -52,8 +52,8 @@ def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | Non
         share = OVERLAP_SHARE + WAITING_SHARE
         if options.overlap and world.size > 1:
             tell("overlap", 0.0)
-            everybody = groups[-1].group
-            overlap = measure_overlap(rank, everybody, memory, options.time_limit_s * OVERLAP_SHARE)
+            all_ranks = groups[-1].group
+            overlap = measure_overlap(rank, all_ranks, memory, options.time_limit_s * OVERLAP_SHARE)
             tell("waiting", 0.0)
             waiting = measure_waiting(rank, groups, memory, options.time_limit_s * WAITING_SHARE)
             share = 0.0

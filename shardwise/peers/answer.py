@@ -1,4 +1,4 @@
-"""What a peer answers: its points, and how they were found."""
+"""The answer of a peer: its points, and how they were found."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Answer:
 
 
 def proven(epsilon: float) -> float | None:
-    """Returns a certificate as answers have it: None where nothing is proven."""
+    """Returns a certificate as documents have it: None where nothing is proven."""
     return epsilon if isfinite(epsilon) else None
 
 

@@ -42,7 +42,7 @@ class AxisClasses:
         return prod(size**count for size, count in zip(self.sizes, bundle, strict=True))
 
     def of_last(self, count: int) -> Bundle:
-        """The bundle of the innermost `count` axes."""
+        """Returns the bundle of the innermost `count` axes."""
         last = self.of_axis[len(self.of_axis) - count :]
         return tuple(last.count(c) for c in range(len(self.sizes)))
 
@@ -91,11 +91,11 @@ class Bundles:
         cost = self._problem.costs[group]
         if id(cost) not in self._known:
             variables = len(self._problem.coarsened.groups[group].variables)
-            found = np.zeros((len(cost.assignment), variables, len(self._classes.sizes)), np.int64)
+            counts = np.zeros((len(cost.assignment), variables, len(self._classes.sizes)), np.int64)
             for axis, kind in enumerate(self._classes.of_axis):
                 for variable in range(variables):
-                    found[:, variable, kind] += cost.assignment[:, axis] == variable
-            self._known[id(cost)] = found
+                    counts[:, variable, kind] += cost.assignment[:, axis] == variable
+            self._known[id(cost)] = counts
         return self._known[id(cost)]
 
     def on(self, group: int, mesh: tuple[Bundle, ...]) -> NDArray[np.bool_]:
@@ -103,9 +103,9 @@ class Bundles:
         none."""
         key = (id(self._problem.costs[group]), mesh)
         if key not in self._on:
-            there = Counter(mesh)
+            available = Counter(mesh)
             fits = [
-                Counter(tuple(bundle) for bundle in row if any(bundle)) <= there
+                Counter(tuple(bundle) for bundle in row if any(bundle)) <= available
                 for row in self.of(group).tolist()
             ]
             self._on[key] = np.array(fits, dtype=bool)

@@ -58,7 +58,9 @@ def compare(
     if (options.zero, options.recompute) != ((0,), "never"):
         sharded = []
         if 3 in options.zero:
-            sharded.append(_asked(fsdp, partial(fsdp.fsdp, ours, options.recompute), progress))
+            sharded.append(
+                _timed_answer(fsdp, partial(fsdp.fsdp, ours, options.recompute), progress)
+            )
         best = _ours(subject, hardware, gpus, options, progress)
         rounds.append((ALL, sharded, _own_answer(best, ALL)))
     return compare_document(ours, rounds)
@@ -68,28 +70,28 @@ def _check(options: Options, proposals: int) -> None:
     if options.method == TOFU:
         raise BadInput("Tofu is one of the peers", field="method", expected="our own method")
     if options.pins:
-        raise BadInput("other systems know no pins", field="pin", expected="none")
+        raise BadInput("other systems have no pins", field="pin", expected="none")
     if len(options.micro_batches) != 1:
         raise BadInput(
-            f"{list(options.micro_batches)}", field="micro-batches", expected="one number"
+            f"got {list(options.micro_batches)}", field="micro-batches", expected="one number"
         )
     if proposals < 1:
-        raise BadInput(f"{proposals}", field="proposals", expected="a whole number from 1")
+        raise BadInput(f"got {proposals}", field="proposals", expected="a whole number from 1")
 
 
 def _ours(
     subject: Subject, hardware: Hardware, gpus: int, options: Options, progress: Progress
 ) -> Search:
     batches = options.micro_batches[0]
-    found = search(subject, hardware, gpus, options, progress, micro_batches=batches)
-    if found.solution.status == "cancelled":
+    ours = search(subject, hardware, gpus, options, progress, micro_batches=batches)
+    if ours.solution.status == "cancelled":
         raise Cancelled
-    return found
+    return ours
 
 
-def _answers(found: Search, progress: Progress, proposals: int, seed: int) -> Iterator[Answer]:
+def _answers(ours: Search, progress: Progress, proposals: int, seed: int) -> Iterator[Answer]:
     """Yields the peers that only split, one after the other."""
-    problem, options = found.problem, found.options
+    problem, options = ours.problem, ours.options
     names = named_dimensions(problem)
     peers: tuple[tuple[ModuleType, Peer], ...] = (
         (data_parallel, lambda _: data_parallel.data_parallel_answer(problem)),
@@ -100,11 +102,11 @@ def _answers(found: Search, progress: Progress, proposals: int, seed: int) -> It
         (megatron, partial(megatron.megatron, problem, options, names=names)),
     )
     for module, peer in peers:
-        yield _asked(module, peer, progress)
+        yield _timed_answer(module, peer, progress)
 
 
-def _asked(module: ModuleType, peer: Peer, progress: Progress) -> Answer:
-    """A peer's answer with its time; without one, the reason."""
+def _timed_answer(module: ModuleType, peer: Peer, progress: Progress) -> Answer:
+    """Returns a peer's answer with its time; without one, the reason."""
     title: str = module.TITLE
     started = monotonic()
     go_on(progress, title, 0.0)
@@ -115,9 +117,9 @@ def _asked(module: ModuleType, peer: Peer, progress: Progress) -> Answer:
     return replace(answer, seconds=monotonic() - started)
 
 
-def _own_answer(found: Search, space: str) -> Answer:
+def _own_answer(ours: Search, space: str) -> Answer:
     """Returns our frontier as an answer like the peers'."""
-    solution = found.solution
+    solution = ours.solution
     what = {
         SPLITS: ("This system, splits", "the certified frontier of splits"),
         ALL: ("This system", "the certified frontier of all that the options allow"),
@@ -127,7 +129,7 @@ def _own_answer(found: Search, space: str) -> Answer:
         OURS[space],
         title,
         found_by,
-        tuple(points_of(found)),
+        tuple(points_of(ours)),
         frontier=True,
         epsilon=proven(float(solution.epsilon)),
         seconds=float(solution.seconds),

@@ -2,7 +2,7 @@
 
 Every device holds all parameters and works on its share of the samples; gradients are summed by
 one all_reduce each. A group that no sample runs through (a position table) is computed in full by
-every device; a group whose batch cannot be cut in so many shares takes the most that it can.
+every device; a group whose batch cannot be cut into that many shares takes as many as it can.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ class DataParallel:
         return tuple(notes)
 
 
-def data_parallel(found: Search) -> Point:
+def data_parallel(search: Search) -> Point:
     """Returns the point of data parallelism on the search's mesh, without ZeRO and recomputation.
 
     `.memory_bytes`, `.time_s`, `.compute_s`, `.communication_s`, and `.choices`, rows of the
-    costs of `splits_only(found)`. Whether it fits is `point.memory_bytes <= found.limit_bytes`.
+    costs of `splits_only(search)`. Whether it fits is `point.memory_bytes <= search.limit_bytes`.
     """
-    problem = splits_only(found)
+    problem = splits_only(search)
     return evaluate(problem, data_parallel_rows(problem).choices)
 
 
-def data_parallel_over_mini_time(found: Search) -> float | None:
-    """Iteration time of data parallelism ÷ the shortest that fits the limit (TensorOpt Table 4).
+def data_parallel_over_mini_time(search: Search) -> float | None:
+    """Returns time of data parallelism ÷ the shortest that fits the limit (TensorOpt Table 4).
 
     None where nothing fits. Data parallelism itself need not fit.
     """
-    fastest = found.fastest_within(found.limit_bytes)
-    return None if fastest is None else data_parallel(found).time_s / float(found.time_s[fastest])
+    fastest = search.fastest_within(search.limit_bytes)
+    return None if fastest is None else data_parallel(search).time_s / float(search.time_s[fastest])
 
 
 def data_parallel_answer(problem: SearchProblem) -> Answer:
-    """Data parallelism as one point of a problem without ZeRO."""
+    """Returns data parallelism as one point of a problem without ZeRO."""
     rows = data_parallel_rows(problem)
     return Answer(
         METHOD,
@@ -77,7 +77,7 @@ def data_parallel_answer(problem: SearchProblem) -> Answer:
 
 
 def data_parallel_rows(problem: SearchProblem) -> DataParallel:
-    """Per group the row that splits the batch and nothing else into the most shares.
+    """Returns per group the row that splits the batch and nothing else into the most shares.
 
     Of several such rows the one that shards parameters over the most devices (ZeRO).
     """

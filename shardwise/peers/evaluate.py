@@ -1,4 +1,4 @@
-"""The price of a strategy that somebody else chose, on our cost model (TensorOpt Eq. 3).
+"""The price of a strategy that another system chose, on our cost model (TensorOpt Eq. 3).
 
     m = Σ groups m(o, s) + Σ edges m(e) + fixed        t likewise
 
@@ -105,11 +105,11 @@ def point_of(
     return Point(memory + edge_bytes, time + edge_s, breakdown, choices, edge_choices, label)
 
 
-def points_of(found: Search) -> list[Point]:
+def points_of(search: Search) -> list[Point]:
     """Returns the points of a solved search."""
-    solution = found.solution
+    solution = search.solution
     return [
-        point_of(found.problem, choices, edges)
+        point_of(search.problem, choices, edges)
         for choices, edges in zip(solution.choices, solution.edge_choices, strict=True)
     ]
 

@@ -83,7 +83,7 @@ def random_search(
 ) -> Walk:
     """Walks from `start` over the allowed configurations; never worse than the start.
 
-    Equal seeds walk alike. Raises `Cancelled` when `progress` answers False.
+    Equal seeds walk alike. Raises `Cancelled` when `progress` returns False.
     """
     random = Random(seed)
     times = [cost.time_s.tolist() for cost in problem.costs]

@@ -27,12 +27,12 @@ RUNS = {
 LABELS = {"never": "zero-3", "always": "zero-3·recompute"}
 
 
-def fsdp(found: Search, recompute: str, progress: Progress) -> Answer:
-    """A point `zero-3` unless `recompute` is `always`, `zero-3·recompute` unless it is `never`."""
+def fsdp(search: Search, recompute: str, progress: Progress) -> Answer:
+    """Returns points `zero-3` unless `recompute` is `always`, `zero-3·recompute` unless `never`."""
     points = []
     notes: tuple[str, ...] = ()
     for run in RUNS[recompute]:
-        problem = problem_with(found, (3,), run, progress)
+        problem = problem_with(search, (3,), run, progress)
         rows = data_parallel_rows(problem)
         notes = rows.notes()
         points.append(evaluate(problem, rows.choices, label=LABELS[run]))

@@ -6,7 +6,7 @@ each factorisation:
     dp   the batch, in every operator that has one
     tp   one dimension of an operator or none: columns or rows of its matrix, its heads, its
          vocabulary; never samples, never positions, and never the hidden size of the residual
-         stream, by which a dimension is meant that a normalisation reduces and scales
+         stream, that is, a dimension that a normalisation reduces and scales
     sp   with sequence parallelism operators without a matrix may have tp on positions instead
 
 Which of these an operator takes is not written down per layer as in Megatron-LM: the fastest
@@ -85,7 +85,7 @@ class _Space:
         g = group.index
         fits = self._bundles.on(g, (dp, tp)).copy()
         samples = self._names.samples[g]
-        # The first variable of samples that can be cut in so many shares, as in data parallelism.
+        # The first variable of samples that can be cut into dp shares, as in data parallelism.
         batch = next((v for v in samples if (fits & self._bundles.has(g, v, dp)).any()), None)
         none = tuple(0 for _ in tp)
         for v in range(len(group.variables)):
@@ -120,14 +120,14 @@ def _hidden(problem: SearchProblem, names: NamedDimensions) -> frozenset[int]:
 
 
 def _reduced(group: Group) -> set[int]:
-    found = set()
+    variables = set()
     for member in group.members:
         sem = member.semantics
         reduced = {v for v, variable in enumerate(sem.variables) if variable.is_reduction}
         for statistic in sem.statistics:
             reduced |= statistic.reduced
-        found |= {member.variables[v] for v in reduced}
-    return found
+        variables |= {member.variables[v] for v in reduced}
+    return variables
 
 
 def _scaled(problem: SearchProblem, group: Group) -> set[int]:

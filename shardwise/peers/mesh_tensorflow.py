@@ -49,7 +49,7 @@ def mesh_tensorflow(
     progress: Progress,
     names: NamedDimensions | None = None,
 ) -> Answer:
-    """Mesh-TensorFlow's frontier. Without an answer in time for any mesh: `SolverError`."""
+    """Returns Mesh-TensorFlow's frontier. Raises `SolverError` if no mesh is searched in time."""
     names = names or named_dimensions(problem)
     classes = AxisClasses.of(problem.context.mesh.axes)
     bundles = Bundles(problem, classes)
@@ -61,15 +61,15 @@ def mesh_tensorflow(
     if options.time_limit_s is not None:
         options = replace(options, time_limit_s=options.time_limit_s / len(tried))
     for number, mesh in enumerate(tried):
-        label = _called(classes, mesh)
+        label = _label_of(classes, mesh)
 
-        def heard(stage: str, fraction: float, done: int = number, mesh: str = label) -> bool:
-            return progress(f"mesh {mesh}", (done + fraction) / len(tried))
+        def report(stage: str, fraction: float, done: int = number, name: str = label) -> bool:
+            return progress(f"mesh {name}", (done + fraction) / len(tried))
 
-        go_on(heard, "", 0.0)
+        go_on(report, "", 0.0)
         part = _with_names(problem, names, bundles, mesh, options.epsilon)
         try:
-            solution = solve(part.problem, options, heard, epsilon=options.epsilon)
+            solution = solve(part.problem, options, report, epsilon=options.epsilon)
         except SolverError:
             late.append(label)
             continue
@@ -93,7 +93,7 @@ def mesh_tensorflow(
     )
 
 
-def _called(classes: AxisClasses, mesh: tuple[Bundle, ...]) -> str:
+def _label_of(classes: AxisClasses, mesh: tuple[Bundle, ...]) -> str:
     sizes = sorted((classes.size(bundle) for bundle in mesh), reverse=True)
     return "×".join(map(str, sizes)) or "1"
 
@@ -110,7 +110,7 @@ def _with_names(
     part = restrict(problem, allowed)
     # The first configuration replicates: always allowed, and alike everywhere.
     known = evaluate(problem, [int(rows[0]) for rows in part.rows])
-    # Breaking a tie once must be dearer than anything that a point may stand for.
+    # Breaking a tie once must cost more than any point of the frontier may.
     too_much = 2.0 + epsilon
     memory, time = too_much * known.memory_bytes, too_much * known.time_s
     tables: dict[tuple[bytes, bytes], tuple[int, NDArray[np.uint32], NDArray[np.uint32]]] = {}
@@ -127,7 +127,7 @@ def _with_names(
 def _tied_groups(
     names: NamedDimensions,
 ) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Per pair of groups the variables that bear one name."""
+    """Returns per pair of groups the variables that have one name."""
     tied: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for (one, v), (other, w) in names.ties:
         pair, variables = ((one, other), (v, w)) if one < other else ((other, one), (w, v))

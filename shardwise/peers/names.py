@@ -76,8 +76,8 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
 
     samples = sample_variables(problem)
     batch = {name_of[g, v] for g, variables in enumerate(samples) for v in variables}
-    held = [t for t in problem.context.graph.tensors.values() if t.role == "input"]
-    others = [(t.name, d) for t in held for d in range(len(t.shape)) if d != t.batch_dim]
+    inputs = [t for t in problem.context.graph.tensors.values() if t.role == "input"]
+    others = [(t.name, d) for t in inputs for d in range(len(t.shape)) if d != t.batch_dim]
     positions = {n for cell in others if (n := name(cell)) is not None} - batch
     positions -= _matrix_names(problem, name_of)
     for g, variable, source, dim in renamed:
@@ -96,7 +96,7 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
 
 
 def sample_variables(problem: SearchProblem) -> tuple[tuple[int, ...], ...]:
-    """Per group its variables that run over samples, in the order of its members."""
+    """Returns per group its variables that run over samples, in the order of its members."""
     groups = problem.coarsened.groups
     semantics = {m.operator.name: m.semantics for g in groups for m in g.members}
     dims = batch_dims(problem.context.graph, semantics)
@@ -168,7 +168,7 @@ class _Classes:
         return item
 
     def join(self, a: object, b: object) -> bool:
-        """Makes two classes one; False where a holder would have two places in it."""
+        """Merges two classes. Returns False if a holder would have two places in the result."""
         a, b = self.find(a), self.find(b)
         if a == b:
             return True

@@ -39,7 +39,7 @@ def optcnn(problem: SearchProblem, options: Options, progress: Progress) -> Answ
 
 
 def output_splits(problem: SearchProblem) -> list[NDArray[np.bool_]]:
-    """Per group the configurations that cut dimensions of its operator's output alone."""
+    """Returns per group the configurations that cut dimensions of its operator's output alone."""
     masks: list[NDArray[np.bool_]] = []
     for group, cost in zip(problem.coarsened.groups, problem.costs, strict=True):
         summed = np.isin(cost.assignment, summed_variables(group)).any(axis=1)

@@ -28,7 +28,7 @@ Masks = Sequence[NDArray[np.bool_]]
 
 @dataclass(frozen=True)
 class Restricted:
-    """The solver's problem, and per group the rows of the whole that its choices stand for."""
+    """The solver's problem, and per group the rows of the whole that its choices refer to."""
 
     problem: _core.Problem
     rows: tuple[NDArray[np.int64], ...]
@@ -41,7 +41,7 @@ class Restricted:
 
 
 def everything(problem: SearchProblem) -> list[NDArray[np.bool_]]:
-    """Masks that allow every configuration."""
+    """Returns masks that allow every configuration."""
     return [np.ones(len(cost.time_s), dtype=bool) for cost in problem.costs]
 
 
@@ -54,14 +54,14 @@ def restrict(problem: SearchProblem, allowed: Masks, *, time_only: bool = False)
     part = _core.Problem()
     rows = tuple(np.flatnonzero(mask) for mask in allowed)
     costs: dict[tuple[int, bytes], int] = {}
-    for found, cost, kept in zip(problem.patterns, problem.costs, rows, strict=True):
+    for pattern, cost, kept in zip(problem.patterns, problem.costs, rows, strict=True):
         if not len(kept):
-            raise ValueError(f"no configuration is left of {found.group.name}")
+            raise ValueError(f"no configuration is left of {pattern.group.name}")
         key = (id(cost), kept.tobytes())
         if key not in costs:
             memory = cost.memory_bytes[kept]
             costs[key] = part.add_costs(_counted(memory, time_only), cost.time_s[kept])
-        part.add_operator(found.group.name, costs[key])
+        part.add_operator(pattern.group.name, costs[key])
     tables: dict[int, int] = {}
     for edge in problem.edges:
         table = edge.table
@@ -90,8 +90,8 @@ def least_time(
 ) -> tuple[NDArray[np.uint32], float]:
     """Returns the rows of the fastest strategy among the allowed ones, memory left out of account.
 
-    And the proven error in time: `LEAST_TIME_EPSILON` at most, unless a limit of the options
-    ended the search before (infinite where nothing is proven). Raises `SolverError` and
+    Also returns the proven error in time: `LEAST_TIME_EPSILON` at most, unless a limit of the
+    options ended the search before (infinite where nothing is proven). Raises `SolverError` and
     `Cancelled` as `solve` does.
     """
     part = restrict(problem, allowed, time_only=True)
@@ -102,10 +102,10 @@ def least_time(
 def solve(
     problem: _core.Problem, options: Options, progress: Progress, *, epsilon: float
 ) -> _core.Solution:
-    """Returns the solver under the options' limits.
+    """Runs the solver under the options' limits.
 
     Raises `SolverError` when a limit is met before there is any answer, `Cancelled` when
-    `progress` answered False.
+    `progress` returned False.
     """
     started = monotonic()
     try:

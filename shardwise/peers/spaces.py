@@ -15,20 +15,20 @@ from shardwise.cost.options import Progress, quiet
 from shardwise.search.search import Search
 
 
-def splits_only(found: Search, progress: Progress = quiet) -> SearchProblem:
+def splits_only(search: Search, progress: Progress = quiet) -> SearchProblem:
     """Returns the problem of a search without ZeRO, recomputation and pins."""
-    return problem_with(found, (0,), "never", progress)
+    return problem_with(search, (0,), "never", progress)
 
 
 def problem_with(
-    found: Search, zero: tuple[int, ...], recompute: str, progress: Progress = quiet
+    search: Search, zero: tuple[int, ...], recompute: str, progress: Progress = quiet
 ) -> SearchProblem:
     """Returns the problem of a search with these ZeRO stages and this recomputation, and without
     pins."""
-    options = found.options
+    options = search.options
     wanted = replace(options, zero=zero, recompute=recompute, pins=())
     if (options.zero, options.recompute, options.pins) == (zero, recompute, ()):
-        return found.problem
-    micro_batches = found.problem.context.micro_batches
-    variant = found.subject.variant(options, micro_batches)
-    return assemble(variant, found.hardware, found.mesh, wanted, progress, micro_batches)
+        return search.problem
+    micro_batches = search.problem.context.micro_batches
+    variant = search.subject.variant(options, micro_batches)
+    return assemble(variant, search.hardware, search.mesh, wanted, progress, micro_batches)

@@ -19,7 +19,7 @@ TITLE = "Tofu"
 def tofu(problem: SearchProblem, options: Options, progress: Progress) -> Answer:
     """Returns the one strategy that moves the fewest bytes with nothing replicated by choice."""
     try:
-        found = recursion(problem, options, progress)
+        solution = recursion(problem, options, progress)
     except _core.Cancelled:
         raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
@@ -28,6 +28,6 @@ def tofu(problem: SearchProblem, options: Options, progress: Progress) -> Answer
         METHOD,
         TITLE,
         "recursive splits that move the fewest bytes; every tensor split, nothing replicated",
-        (point_of(problem, found.choices[0], found.edge_choices[0]),),
-        details=to_builtins(found.report()),
+        (point_of(problem, solution.choices[0], solution.edge_choices[0]),),
+        details=to_builtins(solution.report()),
     )

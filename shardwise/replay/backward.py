@@ -1,7 +1,7 @@
 """The backward pass of a step program: the forward order reversed, as autograd runs it.
 
 Every operator frees the gradients of its results and what it kept once it has run. Gradients of
-one tensor add up in the buffer that came first, unless somebody else still needs that buffer
+one tensor add up in the buffer that came first, unless that buffer is still needed elsewhere
 (torch/csrc/autograd/input_buffer.cpp).
 """
 
@@ -20,7 +20,7 @@ from shardwise.replay.tape import COMMUNICATION, COMPUTE
 class Backward:
     """Writes the backward pass of one forward pass.
 
-    `reduce` gets the gradient of every parameter as soon as it is whole and answers the task that
+    `reduce` gets the gradient of every parameter as soon as it is whole and returns the task that
     scatters it, if any. `last` is the pass's last task of computation.
     """
 
@@ -44,7 +44,7 @@ class Backward:
         self.last = 0
 
     def write(self) -> None:
-        """The whole pass."""
+        """Writes the whole pass."""
         step = self._step
         for name, group in step.crossings:
             for member in step.problem.patterns[group].members:
@@ -67,7 +67,7 @@ class Backward:
         saved = self._kept.saved(group, position)
         weights = self._kept.weights.gather(group, position, "backward")
         arriving = [self._take(name, group) for name in op.outputs]
-        after = {copy.made for copies in (*arriving, saved, weights) for copy in copies}
+        after = {copy.maker for copies in (*arriving, saved, weights) for copy in copies}
         after.update(self._limit(group))
         if table.communicates(position, BACKWARD):
             seconds = step.cell(group, table.communication_s(position, BACKWARD))
@@ -78,7 +78,7 @@ class Backward:
             for copy in copies:
                 tape.use(copy.buffer, task, copy.flag)
         if not any(arriving):
-            # Here the pass begins: the gradient of the result itself.
+            # The pass begins here, with the gradient of the result itself.
             size = step.cell(group, table.output_bytes(position, 0))
             tape.buffer(f"seed of {op.name}", task, size)
         self._kept.inner(group, position, task)
@@ -88,10 +88,10 @@ class Backward:
         self._contribute(group, position, arriving, task)
 
     def _limit(self, group: int) -> list[int]:
-        """Scatters that a group waits for when it begins: those of the last group but one.
+        """Returns the scatters that a beginning group waits for: those of the last group but one.
 
-        Otherwise whole gradients pile up where scattering takes longer than computing; FSDP lets
-        two be under way (Zhao et al. 2023, §3.4).
+        Otherwise whole gradients pile up where scattering takes longer than computing; FSDP allows
+        two in flight (Zhao et al. 2023, §3.4).
         """
         if not self._step.table(group).shards_gradients or group in self._scatters:
             return []
@@ -104,7 +104,7 @@ class Backward:
         return self._gradient.pop((tensor, group), ())
 
     def _contribute(self, group: int, position: int, arriving: Sequence[Copies], task: int) -> None:
-        """Gradients of the inputs, from the task that computed them to whoever waits for them."""
+        """Passes gradients of the inputs from the task that computed them to their readers."""
         step = self._step
         op = step.member(group, position).operator
         parts: list[tuple[int, str, Copies]] = []
@@ -141,7 +141,7 @@ class Backward:
         if memory.shares[port] and not parameter and arriving and arriving[0]:
             if memory.views[port]:
                 self._viewed.update(copy.buffer for copy in arriving[0])
-            return tuple(copy._replace(made=task) for copy in arriving[0])
+            return tuple(copy._replace(maker=task) for copy in arriving[0])
         size = step.cell(group, table.input_bytes(position, port))
         part = Copy(tape.buffer(f"gradient of {name}", task, size), task)
         if memory.views[port]:
@@ -151,17 +151,17 @@ class Backward:
         return (part,)
 
     def _add_parameter(self, name: str, part: Copy) -> None:
-        """One more part of a parameter's gradient (tied weights, steps of a recurrence)."""
+        """Adds one part of a parameter's gradient (tied weights, steps of a recurrence)."""
         tape = self._tape
         first = self._parameter.get(name)
         if first is None:
             self._parameter[name] = part
             return
-        task = tape.task(f"add gradients of {name}", COMMUNICATION, 0.0, (first.made, part.made))
+        task = tape.task(f"add gradients of {name}", COMMUNICATION, 0.0, (first.maker, part.maker))
         for copy in (first, part):
             tape.use(copy.buffer, task)
         if first.buffer not in self._viewed:
-            self._parameter[name] = first._replace(made=task)
+            self._parameter[name] = first._replace(maker=task)
             return
         added = tape.buffer(f"gradient of {name} added", task, tape.sizes[part.buffer])
         self._parameter[name] = Copy(added, task)
@@ -170,7 +170,7 @@ class Backward:
         """Returns a member's gradient, brought into the layout that its tensor has in the group."""
         step, tape, table = self._step, self._tape, self._step.table(group)
         op = step.member(group, position).operator
-        task = part[0].made
+        task = part[0].maker
         size = step.cell(group, table.moved_bytes(position, port, BACKWARD))
         buffer = tape.buffer(f"gradient of {op.inputs[port]} moved", task, size)
         moved = tape.flag(step.cell(group, table.moved(position, port, BACKWARD)))
@@ -184,7 +184,7 @@ class Backward:
         parts = self._take(crossing.tensor, crossing.target)
         seconds = crossing.cell("backward_s")
         label = f"move gradient of {crossing.tensor}"
-        task = tape.task(label, COMMUNICATION, seconds, [c.made for c in parts])
+        task = tape.task(label, COMMUNICATION, seconds, [c.maker for c in parts])
         for copy in parts:
             tape.use(copy.buffer, task, copy.flag)
         size = crossing.cell("gradient_bytes")
@@ -193,25 +193,25 @@ class Backward:
         moved = tape.flag(crossing.cell("moved_back"))
         same = tape.flag(crossing.cell("same_back"))
         self._holders[buffer] += 1
-        stays = (c._replace(made=task, flag=tape.both(c.flag, same)) for c in parts)
+        stays = (c._replace(maker=task, flag=tape.both(c.flag, same)) for c in parts)
         self._add(crossing.tensor, crossing.source, (Copy(buffer, task, moved), *stays))
 
     def _add(self, tensor: str, group: int, part: Copies) -> None:
-        """One more part of a gradient: added into the first one, where that may be written to."""
+        """Adds one part of a gradient, into the first part where that may be written to."""
         tape = self._tape
         first = self._gradient.get((tensor, group))
         if not first:
             self._gradient[tensor, group] = part
             return
-        # Not in the order of the compute stream: a part that is moved is added when it has come.
-        made = [copy.made for copy in (*first, *part)]
-        task = tape.task(f"add gradients of {tensor}", COMMUNICATION, 0.0, made)
+        # Not in the order of the compute stream: a part that is moved is added when it has arrived.
+        makers = [copy.maker for copy in (*first, *part)]
+        task = tape.task(f"add gradients of {tensor}", COMMUNICATION, 0.0, makers)
         for copy in (*first, *part):
             tape.use(copy.buffer, task, copy.flag)
         self._holders.subtract(copy.buffer for copy in part)
-        mine = (self._holders[copy.buffer] == 1 for copy in first)
-        if all(mine) and self._viewed.isdisjoint(copy.buffer for copy in first):
-            self._gradient[tensor, group] = tuple(c._replace(made=task) for c in first)
+        sole_holder = (self._holders[copy.buffer] == 1 for copy in first)
+        if all(sole_holder) and self._viewed.isdisjoint(copy.buffer for copy in first):
+            self._gradient[tensor, group] = tuple(c._replace(maker=task) for c in first)
             return
         self._holders.subtract(copy.buffer for copy in first)
         # In one of the buffers that the part may lie in; it is as large in any of them.

@@ -2,7 +2,7 @@
 
 A view of `shardwise.cost.terms` under each configuration (arrays of length K): forward apart from
 backward, member by member, parameter by parameter; and the flags that say what happens at all.
-Columns are made when they are first asked for.
+A column is computed when it is first asked for.
 """
 
 from __future__ import annotations
@@ -50,41 +50,47 @@ class GroupTable:
 
     def _column(self, key: Hashable, make: Callable[[], Floats | NDArray[np.bool_]]) -> int:
         if key not in self._known:
-            # A column may be made of others, which are then numbered first.
-            made = np.broadcast_to(make(), (self.work.count,)).astype(np.float64)
+            # A column may be computed from others, which are then numbered first.
+            column = np.broadcast_to(make(), (self.work.count,)).astype(np.float64)
             self._known[key] = len(self._columns)
-            self._columns.append(made)
+            self._columns.append(column)
         return self._known[key]
 
     # Members
 
     @property
-    def may_run_again(self) -> bool:
-        """Whether any configuration runs forward again in backward."""
+    def may_recompute(self) -> bool:
+        """Whether any configuration recomputes forward in backward."""
         return bool(self._costs.recompute.any())
 
-    def again(self, *, negated: bool = False) -> int:
-        """Flag: forward is run again in backward."""
-        return self._column(("again", negated), lambda: self._costs.recompute != negated)
+    def recomputes(self, *, negated: bool = False) -> int:
+        """Flag: forward is recomputed in backward."""
+        return self._column(("recomputes", negated), lambda: self._costs.recompute != negated)
 
-    def compute_s(self, position: int, direction: int, *, again: bool = False) -> int:
+    def compute_s(self, position: int, direction: int, *, recompute: bool = False) -> int:
         """Returns a member's computation.
 
-        `again`: of the second run of forward, where there is one.
+        `recompute`: that of recomputing forward, 0 where it is not recomputed.
         """
         passes = self.terms.compute
         of = passes.backward_s if direction == BACKWARD else passes.forward_s
-        return self._pass_s("compute", of, position, direction, again)
+        return self._pass_s("compute", of, position, direction, recompute)
 
-    def communication_s(self, position: int, direction: int, *, again: bool = False) -> int:
-        """Statistics, halos and moves that a member waits for."""
+    def communication_s(self, position: int, direction: int, *, recompute: bool = False) -> int:
+        """Returns the statistics, halos and moves that a member waits for."""
         passes = self.terms.communication
         of = passes.backward_s if direction == BACKWARD else passes.forward_s
-        return self._pass_s("communication", of, position, direction, again)
+        return self._pass_s("communication", of, position, direction, recompute)
 
-    def _pass_s(self, what: str, of: Floats, position: int, direction: int, again: bool) -> int:
-        scale = self._costs.recompute.astype(np.float64) if again else 1.0
-        return self._column((what, position, direction, again), lambda: of[:, position] * scale)
+    def _pass_s(self, what: str, of: Floats, position: int, direction: int, recompute: bool) -> int:
+        def seconds() -> Floats:
+            return self._recomputed(of[:, position]) if recompute else of[:, position]
+
+        return self._column((what, position, direction, recompute), seconds)
+
+    def _recomputed(self, values: Floats) -> Floats:
+        """Returns the values where forward is recomputed, else 0."""
+        return np.where(self._costs.recompute, values, 0.0)
 
     def communicates(self, position: int, direction: int) -> bool:
         """Returns whether a member waits for communication under any configuration."""
@@ -106,33 +112,37 @@ class GroupTable:
         return not self.work.is_fixed(name) and not self.work.agree(name, source, wanted)
 
     def moved(self, position: int, port: int, direction: int, *, negated: bool = False) -> int:
-        """Flag: the input (backward: its gradient) is read otherwise than it is there."""
+        """Flag: the input (backward: its gradient) is read in another layout than it has."""
         return self._column(
             ("moved", position, port, direction, negated),
             lambda: self._differs(position, port, direction) != negated,
         )
 
-    def moved_bytes(self, position: int, port: int, direction: int, *, again: bool = False) -> int:
+    def moved_bytes(
+        self, position: int, port: int, direction: int, *, recompute: bool = False
+    ) -> int:
         """Returns the copy that a move between members makes, of the input or of its gradient."""
 
         def size() -> Floats:
             source, wanted = self._move(position, port)
             name = self.pattern.members[position].operator.inputs[port]
             layouts = source[1] if direction == BACKWARD else wanted[0]
-            made = self._differs(position, port, direction) & (self._costs.recompute | ~again)
-            return np.where(made, self.work.local_bytes(name, layouts), 0.0)
+            moved = self._differs(position, port, direction)
+            if recompute:
+                moved = moved & self._costs.recompute
+            return np.where(moved, self.work.local_bytes(name, layouts), 0.0)
 
-        return self._column(("moved bytes", position, port, direction, again), size)
+        return self._column(("moved bytes", position, port, direction, recompute), size)
 
-    def staged_bytes(self, position: int, *, again: bool = False) -> int:
-        """Returns the most that a member's moves hold beside what they read and make
+    def staged_bytes(self, position: int, *, recompute: bool = False) -> int:
+        """Returns the most that a member's moves hold besides what they read and make
         (`staging.py`)."""
 
         def most() -> Floats:
             staged_bytes = self.work.staged_bytes(position)
-            return staged_bytes * self._costs.recompute if again else staged_bytes
+            return self._recomputed(staged_bytes) if recompute else staged_bytes
 
-        return self._column(("staged moves", position, again), most)
+        return self._column(("staged moves", position, recompute), most)
 
     def _differs(self, position: int, port: int, direction: int) -> NDArray[np.bool_]:
         source, wanted = self._move(position, port)
@@ -160,7 +170,7 @@ class GroupTable:
         ]
 
     def loaded_bytes(self, position: int, port: int) -> int:
-        """Returns the copy that loading makes where an input is read otherwise than it arrives."""
+        """Returns the copy that loading makes where an input does not arrive as it is read."""
         name = self.pattern.members[position].operator.inputs[port]
 
         def size() -> Floats:
@@ -186,33 +196,33 @@ class GroupTable:
         item = self._item(self.pattern.members[position].operator.inputs[port])
         return self.size(position, Size(item, (Dims(False, port),)))
 
-    def output_bytes(self, position: int, port: int, *, again: bool = False) -> int:
+    def output_bytes(self, position: int, port: int, *, recompute: bool = False) -> int:
         """Returns the share of an output that a member makes; its gradient is as large."""
         item = self._item(self.pattern.members[position].operator.outputs[port])
-        return self.size(position, Size(item, (Dims(True, port),)), again=again)
+        return self.size(position, Size(item, (Dims(True, port),)), recompute=recompute)
 
-    def size(self, position: int, size: Size, *, again: bool = False) -> int:
+    def size(self, position: int, size: Size, *, recompute: bool = False) -> int:
         """Returns a buffer of a member.
 
-        `again`: of the second run of forward, where there is one.
+        `recompute`: that of recomputing forward, 0 where it is not recomputed.
         """
 
         def values() -> Floats:
             result = np.full(self.work.count, float(size.item_bytes))
             for span in size.spans:
                 result *= self._span(position, span)
-            return result * self._costs.recompute if again else result
+            return self._recomputed(result) if recompute else result
 
-        return self._column(("size", position, size, again), values)
+        return self._column(("size", position, size, recompute), values)
 
-    def window_bytes(self, position: int, port: int, *, again: bool = False) -> int:
+    def window_bytes(self, position: int, port: int, *, recompute: bool = False) -> int:
         """Returns an input with its neighbours' rows, as `GroupWork.window_bytes`."""
 
         def values() -> Floats:
             result = self.work.window_bytes(position, port)
-            return result * self._costs.recompute if again else result
+            return self._recomputed(result) if recompute else result
 
-        return self._column(("window", position, port, again), values)
+        return self._column(("window", position, port, recompute), values)
 
     def as_it_is(self, position: int, port: int) -> int:
         """Flag: an input is read without `window_bytes`."""
@@ -247,8 +257,8 @@ class GroupTable:
     @cached_property
     def _terms(self) -> dict[int, ParameterTerms]:
         """By ZeRO stage, for the configurations that have it."""
-        found = np.unique(self._costs.zero).tolist()
-        return {stage: self.terms.parameters(stage, self._costs.zero_axes) for stage in found}
+        stages = np.unique(self._costs.zero).tolist()
+        return {stage: self.terms.parameters(stage, self._costs.zero_axes) for stage in stages}
 
     def parameter(self, number: int, field: str) -> int:
         """Returns a field of `ParameterTerms` (bytes or seconds) of one parameter."""
@@ -294,14 +304,14 @@ class GroupTable:
         return self._column(("stage", stages), lambda: np.isin(self._costs.zero, stages))
 
     def staged(self, column: int, *stages: int) -> int:
-        """Another column where the stage is one of these, else 0."""
+        """Returns another column where the stage is one of these, else 0."""
         return self._column(
             ("staged", column, stages),
-            lambda: self._columns[column] * np.isin(self._costs.zero, stages),
+            lambda: np.where(np.isin(self._costs.zero, stages), self._columns[column], 0.0),
         )
 
     def state_elements_bytes(self, number: int, item_bytes: int) -> int:
-        """Returns a temporary of the update: so many bytes per element that this device updates."""
+        """Returns a temporary of the update: `item_bytes` per element that this device updates."""
         name = self.pattern.parameters[number]
         each = self.work.context.options.state_bytes_per_element(self._item(name))
 

@@ -37,19 +37,19 @@ COLUMNS = (
     "after_s",
     "after_bytes",
     "after_staged",
-    "again_moved",
-    "again_moved_s",
-    "again_moved_bytes",
-    "again_moved_staged",
-    "again_same",
+    "rerun_moved",
+    "rerun_moved_s",
+    "rerun_moved_bytes",
+    "rerun_moved_staged",
+    "rerun_same",
 )
 """Of one tensor. Seconds of its moves; flags; bytes of the copies that moves make (0: none), and
 of what they hold besides (`staging.py`).
 
 `keep_target`: the reader's copy stays until backward; `keep_source`: so does the producer's own,
 as far as the producer needs it; `keep_same`: there is one copy, and it stays. `before`, `after`:
-backward moves the producer's (the reader's) copy again for the other. `again_…`: the reader gets
-it from the producer's second run of forward.
+backward moves the producer's (the reader's) copy again for the other. `rerun_…`: the reader gets
+it from the producer's recomputation of forward.
 """
 
 COLUMN = {name: number for number, name in enumerate(COLUMNS)}
@@ -64,22 +64,24 @@ class EdgeValues:
         tensor = context.graph.tensors[name]
         source, target = problem.patterns[edge.source], problem.patterns[edge.target]
         out, into = source.exits.index(name), target.entries.index(name)
-        made = problem.costs[edge.source].exits[out]
-        read = problem.costs[edge.target].entries[into]
+        exit_layouts = problem.costs[edge.source].exits[out]
+        entry_layouts = problem.costs[edge.target].entries[into]
         row, column = _first(self._table.rows), _first(self._table.columns)
         item = DTYPE_BYTES[tensor.dtype]
         forbidden = forbidden_end(context.pins, source.group)
         self._paths = context.rescheduler(tensor.shape, item, forbidden)
-        self._here = self._paths.register(made.forward[row])
-        self._there = self._paths.register(read.forward[column])
+        self._here = self._paths.register(exit_layouts.forward[row])
+        self._there = self._paths.register(entry_layouts.forward[column])
         self._backward = context.patterns.carries_gradient(name)
         if self._backward:
-            self._back_to = self._paths.register(made.gradient[row])
-            self._back_from = self._paths.register(read.gradient[column])
+            self._back_to = self._paths.register(exit_layouts.gradient[row])
+            self._back_from = self._paths.register(entry_layouts.gradient[column])
         # The producer needs its own copy in backward, and the edge decides which is kept.
         self._owed = source.exit_deferred[out] & ~problem.costs[edge.source].recompute[row]
-        self._at_source = _bytes(tensor.shape, made.forward[row], context.mesh.sizes, item)
-        self._at_target = _bytes(tensor.shape, read.forward[column], context.mesh.sizes, item)
+        self._at_source = _bytes(tensor.shape, exit_layouts.forward[row], context.mesh.sizes, item)
+        self._at_target = _bytes(
+            tensor.shape, entry_layouts.forward[column], context.mesh.sizes, item
+        )
 
     def cells(
         self,
@@ -94,7 +96,7 @@ class EdgeValues:
         return np.asarray((row * columns + column) * alternatives + alternative)
 
     def values(self, cells: NDArray[np.int64]) -> Floats:
-        """Of N cells, shape (N, columns)."""
+        """Returns the columns of N cells, shape (N, columns)."""
         _, columns, alternatives = self._table.memory_bytes.shape
         pair, alternative = np.divmod(cells, alternatives)
         row, column = np.divmod(pair, columns)
@@ -106,7 +108,7 @@ class EdgeValues:
         at_source, at_target = self._at_source[row], self._at_target[column]
         before = moved & (kept == BEFORE)
         after = moved & (kept == AFTER) & self._owed[row]
-        again = moved & (kept == REBUILT)
+        rerun = moved & (kept == REBUILT)
         result = np.zeros((len(cells), len(COLUMNS)))
 
         def fill(name: str, values: NDArray[np.generic]) -> None:
@@ -130,11 +132,11 @@ class EdgeValues:
             fill("after_s", np.where(after, self._paths.distance(there, here), 0.0))
             back = self._paths.staged_bytes(there, here)
             fill("after_staged", np.where(after, back, 0.0))
-        fill("again_moved", again)
-        fill("again_moved_s", np.where(again, forward, 0.0))
-        fill("again_moved_bytes", np.where(again, at_target, 0.0))
-        fill("again_moved_staged", np.where(again, staged, 0.0))
-        fill("again_same", ~moved & (kept == REBUILT))
+        fill("rerun_moved", rerun)
+        fill("rerun_moved_s", np.where(rerun, forward, 0.0))
+        fill("rerun_moved_bytes", np.where(rerun, at_target, 0.0))
+        fill("rerun_moved_staged", np.where(rerun, staged, 0.0))
+        fill("rerun_same", ~moved & (kept == REBUILT))
         self._fill_backward(result, row, column)
         return result
 

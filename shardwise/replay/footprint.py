@@ -1,10 +1,10 @@
 """What torch allocates around one operator: what backward keeps, temporaries, shared gradients.
 
 The descriptions (`graph/semantics.py`) say which arguments and results backward needs; their sizes
-are what the search adds up. Replay needs to know besides which of these tensors is really there:
+are what the search adds up. Replay also needs to know which of these tensors really exist:
 dropout keeps a mask and not its result, a cross entropy the logarithms of the probabilities and
 not its argument, and so on. Everything here is how PyTorch's eager operators and their derivatives
-(tools/autograd/derivatives.yaml) allocate, found by tracking real steps (docs/replay.md).
+(tools/autograd/derivatives.yaml) allocate, known from tracking real steps (docs/replay.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Dims:
 
 @dataclass(frozen=True)
 class Size:
-    """Of one buffer: the product of what `spans` span, times `item_bytes`."""
+    """The size of one buffer: the product of what `spans` span, times `item_bytes`."""
 
     item_bytes: float
     spans: tuple[Dims, ...]
@@ -38,7 +38,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Footprint:
-    """The memory of one operator beside its inputs and outputs.
+    """The memory of one operator besides its inputs and outputs.
 
     `saves_inputs`, `saves_outputs`: kept until its backward has run. `kept`: further buffers with
     that life. `forward` and `backward`: buffers that live while forward or backward runs.
@@ -73,7 +73,7 @@ class Subject:
         return DTYPE_BYTES[self.graph.tensors[self.operator.inputs[position]].dtype]
 
     def shape(self, position: int) -> tuple[int, ...]:
-        """Of an input."""
+        """Returns the shape of an input."""
         return self.graph.tensors[self.operator.inputs[position]].shape
 
     def like(self, position: int, item_bytes: float | None = None) -> Size:
@@ -94,7 +94,7 @@ def footprint(member: Member, patterns: Patterns, device: str) -> Footprint:
     """Returns the footprint of a member on a kind of device (`cuda` or `cpu`)."""
     graph, op, sem = patterns.graph, member.operator, member.semantics
     view = sem.category == "view"
-    # Of a part (a slice, a piece of a split) the gradient is written into a whole of its own.
+    # The gradient of a part (a slice, a piece of a split) is written into a whole of its own.
     elements = [graph.tensors[name].elements for name in (*op.inputs[:1], *op.outputs[:1])]
     whole = view and len(set(elements)) == 1
     shares = tuple(whole and i == 0 for i in range(len(op.inputs)))
@@ -124,7 +124,7 @@ def _addition(subject: Subject, plain: Footprint) -> Footprint:
 
 
 def _conversion(subject: Subject, plain: Footprint) -> Footprint:
-    """To the type that it has already, a tensor is converted by doing nothing."""
+    """Converting a tensor to the type that it already has does nothing."""
     op, graph = subject.operator, subject.graph
     if graph.tensors[op.inputs[0]].dtype != graph.tensors[op.outputs[0]].dtype:
         return replace(plain, alias=False, shares=(False,) * len(op.inputs))
@@ -148,7 +148,7 @@ def _cross_entropy(subject: Subject, plain: Footprint) -> Footprint:
 
 
 def _power(subject: Subject, plain: Footprint) -> Footprint:
-    """gradient · (n · x^(n - 1)): both factors are there while the product is made."""
+    """gradient · (n · x^(n - 1)): both factors exist while the product is computed."""
     if subject.attribute("exponent", 2) in (0, 1):
         return plain
     return replace(plain, backward=(subject.like(0), subject.like(0)))
@@ -167,7 +167,7 @@ def _batch_norm(subject: Subject, plain: Footprint) -> Footprint:
 
 
 def _max_pool(subject: Subject, plain: Footprint) -> Footprint:
-    """The places of the maxima are kept as 64-bit numbers, beside the argument."""
+    """The places of the maxima are kept as 64-bit numbers, besides the argument."""
     places = Size(8, (Dims(True, 0),))
     return replace(plain, saves_outputs=(False,) * len(plain.saves_outputs), kept=(places,))
 

@@ -10,11 +10,11 @@ from shardwise.replay.structure import Copies, Copy, Crossing, StepStructure, We
 from shardwise.replay.tape import BEFORE, COMMUNICATION, COMPUTE
 
 CONSTANT = -1
-"""Instead of a group: constants are seen by all groups alike."""
+"""Instead of a group: all groups see the same constants."""
 
 
 class Forward:
-    """Writes one forward pass; afterwards it says what was where.
+    """Writes one forward pass; afterwards it knows which copies each group had.
 
     `task[operator]` is its forward task; `read[operator, port]` the copies that it read.
     """
@@ -28,7 +28,7 @@ class Forward:
         self._there: dict[tuple[str, int], Copies] = {}
 
     def write(self) -> None:
-        """The whole pass."""
+        """Writes the whole pass."""
         for op in self._step.graph.operators:
             place = self._step.place.get(op.name)
             if place is None:
@@ -37,7 +37,7 @@ class Forward:
                 self._member(*place)
 
     def there(self, tensor: str, group: int) -> Copies:
-        """Returns the copies of a tensor that a group made or got; none of what lasts."""
+        """Returns the copies of a tensor that a group made or received; none of what lasts."""
         for place in ((tensor, group), (tensor, CONSTANT)):
             if place in self._there:
                 return self._there[place]
@@ -62,9 +62,9 @@ class Forward:
         memory = step.footprints[op.name]
         self._load(group, position)
         inputs = [self._seen(name, group) for name in op.inputs]
-        after = {copy.made for copies in inputs for copy in copies}
+        after = {copy.maker for copies in inputs for copy in copies}
         weights = self._weights.gather(group, position, "forward")
-        after.update(copy.made for copy in weights)
+        after.update(copy.maker for copy in weights)
         if table.communicates(position, FORWARD):
             seconds = step.cell(group, table.communication_s(position, FORWARD))
             task = tape.task(f"exchange for {op.name}", COMMUNICATION, seconds, after)
@@ -88,14 +88,14 @@ class Forward:
             tape.buffer(f"within {op.name}", task, step.cell(group, table.size(position, size)))
         for port, name in enumerate(op.outputs):
             if memory.alias:
-                same = (c._replace(made=task) for c in self.read[op.name, 0])
+                same = (c._replace(maker=task) for c in self.read[op.name, 0])
                 self._there[name, group] = tuple(same)
             else:
-                made = step.cell(group, table.output_bytes(position, port))
-                self._there[name, group] = (Copy(tape.buffer(name, task, made), task),)
+                cell = step.cell(group, table.output_bytes(position, port))
+                self._there[name, group] = (Copy(tape.buffer(name, task, cell), task),)
 
     def _load(self, group: int, position: int) -> None:
-        """Inputs of the graph that the member is the first to read here."""
+        """Writes the loading of the graph's inputs that the member is the first to read."""
         step, tape, table = self._step, self._tape, self._step.table(group)
         op = step.member(group, position).operator
         ports = [port for reader, port in table.loads if reader == position]
@@ -120,24 +120,24 @@ class Forward:
     def _cross(self, crossing: Crossing) -> Copies:
         tape, here = self._tape, self.there(crossing.tensor, crossing.source)
         label = f"move {crossing.tensor}"
-        made = [copy.made for copy in here]
-        task = tape.task(label, COMMUNICATION, crossing.cell("forward_s"), made)
+        makers = [copy.maker for copy in here]
+        task = tape.task(label, COMMUNICATION, crossing.cell("forward_s"), makers)
         for copy in here:
             tape.use(copy.buffer, task, copy.flag)
         buffer = tape.buffer(f"{crossing.tensor} moved", task, crossing.cell("target_bytes"))
         tape.buffer(f"within {label}", task, crossing.cell("target_staged"))
         moved, same = tape.flag(crossing.cell("moved")), tape.flag(crossing.cell("same"))
-        stays = (c._replace(made=task, flag=tape.both(c.flag, same)) for c in here)
+        stays = (c._replace(maker=task, flag=tape.both(c.flag, same)) for c in here)
         return (Copy(buffer, task, moved), *stays)
 
     def _moved(self, group: int, position: int, port: int, copies: Copies, task: int) -> Copies:
-        """A member reads the tensor in another layout than it has in the group."""
+        """Returns a tensor that the member reads in another layout than it has in the group."""
         step, tape, table = self._step, self._tape, self._step.table(group)
         name = step.member(group, position).operator.inputs[port]
-        maker = task if task != BEFORE else copies[0].made
+        maker = task if task != BEFORE else copies[0].maker
         size = step.cell(group, table.moved_bytes(position, port, FORWARD))
         buffer = tape.buffer(f"{name} moved", maker, size)
         moved = tape.flag(step.cell(group, table.moved(position, port, FORWARD)))
         same = tape.flag(step.cell(group, table.moved(position, port, FORWARD, negated=True)))
-        stays = (c._replace(made=task, flag=tape.both(c.flag, same)) for c in copies)
+        stays = (c._replace(maker=task, flag=tape.both(c.flag, same)) for c in copies)
         return (Copy(buffer, task, moved), *stays)

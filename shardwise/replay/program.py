@@ -4,11 +4,11 @@
     backward    the same order reversed, as autograd runs it   / for every micro-batch
     update      parameter by parameter, when all gradients have been reduced
 
-On the way from one group to another a tensor may be re-scheduled: then the reader has a copy of
-its own. Whether it does, and which copy backward finds (TensorOpt §4.2, tensor reuse), depends on
-the strategy, so a tensor is a list of copies under flags. Views own nothing.
+Between two groups a tensor may be re-scheduled: then the reader has a copy of its own. Whether it
+does, and which copy backward reads (TensorOpt §4.2, tensor reuse), depends on the strategy, so a
+tensor is a list of copies under flags. Views own nothing.
 
-Of more than `WRITTEN` micro-batches only so many are written; the one in the middle is every
+Of more than `WRITTEN` micro-batches only `WRITTEN` are written; the middle one represents every
 further one.
 """
 
@@ -26,14 +26,14 @@ from shardwise.replay.tape import BEFORE
 from shardwise.replay.update import Update
 
 WRITTEN = 3
-"""Micro-batches: the first brings gradients into being, the last reduces them."""
+"""Micro-batches: the first allocates gradients, the last reduces them."""
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """A stretch of tasks that stands for more than one: those in `tasks`, `times` more often.
+    """A stretch of tasks that is repeated: those in `tasks`, `times` more often.
 
-    It takes from the end of task `begins` to the end of task `ends`.
+    One repetition takes from the end of task `begins` to the end of task `ends`.
     """
 
     tasks: range
@@ -78,7 +78,7 @@ def step_program(problem: SearchProblem, settings: StepSettings) -> StepProgram:
 
 
 def _write_lasting(step: StepStructure) -> None:
-    """What is there before the step: parameters, optimizer state, buffers, the batch."""
+    """Writes what exists before the step: parameters, optimizer state, buffers, the batch."""
     tape, tensors = step.tape, step.graph.tensors
     for name, tensor in tensors.items():
         if tensor.role == "buffer":

@@ -3,7 +3,7 @@
 The search adds memory and time up. Replay runs the step that a strategy stands for: operators in
 their order, forward and backward; tensors that are allocated and freed; communication on a stream
 of its own. The peak of memory then has temporaries and the allocator's rounding in it, and no
-longer counts activations and gradients that are never there together.
+longer counts activations and gradients that never exist at the same time.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from shardwise.replay.tape import COMPUTE, Cell, Gather
 from shardwise.sharding.layout import Floats
 
 AT_ONCE = 64
-"""Strategies whose values are laid out at the same time."""
+"""Strategies whose values are gathered at a time."""
 
 Choices = NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """Of P strategies, arrays of shape (P,), bytes and seconds.
+    """Results for P strategies: arrays of shape (P,), bytes and seconds.
 
-    `time_s` has communication overlapped, and what that costs where the profile says it, and the
+    `time_s` has communication overlapped, and what that costs where the profile has it, and the
     waiting for the latest rank at each communication where that was measured (`Hardware.waiting`).
     `compute_s` and `communication_s` are how long the two streams were busy (their sum is the time
     that the search adds up), `exposed_s` how much longer the step is than its computation.
@@ -90,51 +90,51 @@ class Replayer:
 
     def replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
         """Replays P strategies: `choices` (P, groups), `edge_choices` (P, edges)."""
-        found = []
+        parts = []
         for start in range(0, max(len(choices), 1), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            found.append(self._replay(choices[part], edge_choices[part]))
+            parts.append(self._replay(choices[part], edge_choices[part]))
         return Replayed(
-            *(np.concatenate([getattr(f, field.name) for f in found]) for field in fields(Replayed))
+            *(np.concatenate([getattr(p, field.name) for p in parts]) for field in fields(Replayed))
         )
 
     def _replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
         durations, sizes, flags = self._values(choices, edge_choices)
-        found = self._program.replay(
+        outcome = self._program.replay(
             durations, sizes, flags, block_bytes=self._settings.block_bytes
         )
-        time, compute, communication = found.time_s, found.compute_s, found.communication_s
+        time, compute, communication = outcome.time_s, outcome.compute_s, outcome.communication_s
         if self._repeat is not None:
             times = self._repeat.times
             period = durations[:, self._repeat.tasks.start : self._repeat.tasks.stop]
             streams = np.array(self._streams[self._repeat.tasks.start : self._repeat.tasks.stop])
-            time = time + times * (found.mark_end_s[:, 1] - found.mark_end_s[:, 0])
+            time = time + times * (outcome.mark_end_s[:, 1] - outcome.mark_end_s[:, 0])
             compute = compute + times * period[:, streams == COMPUTE].sum(axis=1)
             communication = communication + times * period[:, streams != COMPUTE].sum(axis=1)
         time = contended_time(time, compute, communication, self._overlap)
         if self._waiting is not None:
             time = time + self._waiting.per_step(compute, self._collectives(durations))
         return Replayed(
-            found.peak_bytes, time, compute, communication, np.maximum(time - compute, 0.0)
+            outcome.peak_bytes, time, compute, communication, np.maximum(time - compute, 0.0)
         )
 
     def _collectives(self, durations: Floats) -> Floats:
-        """Of each strategy, how often ranks communicate in one step: (P,)."""
+        """Returns how often ranks communicate in one step of each strategy: (P,)."""
         tasks = self._communicating
         times = np.ones(len(tasks))
         if self._repeat is not None:
             stretch = self._repeat.tasks
-            times += ((stretch.start <= tasks) & (tasks < stretch.stop)) * self._repeat.times
+            times[(stretch.start <= tasks) & (tasks < stretch.stop)] += self._repeat.times
         return np.asarray((durations[:, tasks] > 0.0) @ times)
 
     def moment(self, choices: Choices, edge_choices: Choices) -> Moment:
         """Returns the peak of one strategy: (groups,) and (edges,)."""
         durations, sizes, flags = self._values(choices[None, :], edge_choices[None, :])
-        found, timeline = self._program.trace(
+        outcome, timeline = self._program.trace(
             durations[0], sizes[0], flags[0], block_bytes=self._settings.block_bytes
         )
-        task = int(found.peak_task[0])
-        held = sorted(
+        task = int(outcome.peak_task[0])
+        buffers = sorted(
             ((self._buffers[b], float(sizes[0, b])) for b in timeline.at_peak),
             key=lambda item: -item[1],
         )
@@ -148,8 +148,8 @@ class Replayer:
         )
         return Moment(
             "before the step" if task < 0 else self._labels[task],
-            float(found.peak_bytes[0]),
-            tuple(held),
+            float(outcome.peak_bytes[0]),
+            tuple(buffers),
             tuple(rows),
         )
 
@@ -161,7 +161,7 @@ class Replayer:
         alternatives = edge_choices.astype(np.int64)
         tables = dict(self._group_values)
         rows: dict[int, NDArray[np.int64]] = dict.fromkeys(tables, chosen)
-        # Edges choose cells; a table holds those that occur, a row number which of them.
+        # Edges choose cells; a table holds those that occur, and a row number selects one of them.
         for number, (values, of) in self._edges.items():
             cells = values.cells(
                 chosen[:, self._sources[of]], chosen[:, self._targets[of]], alternatives[:, of]

@@ -1,9 +1,9 @@
-"""What the backward pass finds of the forward pass: kept, moved again, or computed again.
+"""What the backward pass reads of the forward pass: kept, moved again, or recomputed.
 
 A tensor that crossed between groups may be kept on either side (TensorOpt §4.2, tensor reuse);
-the other side's copy is then made again by re-scheduling. A group that recomputes has kept only
+the other side's copy is then rebuilt by re-scheduling. A group that recomputes has kept only
 what enters it; before the backward of its segment the segment's recomputing groups run forward
-once more (Chen et al. 2016), and backward finds what that run has left.
+once more (Chen et al. 2016), and backward reads what that run has left.
 """
 
 from __future__ import annotations
@@ -18,56 +18,59 @@ from shardwise.replay.tape import ALWAYS, COMMUNICATION, COMPUTE
 
 
 class SavedForBackward:
-    """Of one forward pass; tasks of second runs and moves are written when they are needed."""
+    """Of one forward pass. Tasks that recompute or move are written when they are needed."""
 
     def __init__(self, step: StepStructure, forward: Forward) -> None:
         self._step = step
         self._tape = step.tape
         self._forward = forward
         self.weights = Weights(step)
-        self._again: dict[tuple[str, int], Copies] = {}
-        self._read_again: dict[tuple[str, int], Copies] = {}
-        self._task_again: dict[str, int] = {}
+        self._recomputed: dict[tuple[str, int], Copies] = {}
+        self._recompute_inputs: dict[tuple[str, int], Copies] = {}
+        self._recompute_task: dict[str, int] = {}
         self._later: dict[tuple[str, int], Copies] = {}
         self._moved: dict[tuple[str, str, int], Copy] = {}
-        # Per move of a copy in backward the buffers that are there if somebody needs the copy.
-        self._of_moves: list[tuple[int, int]] = []
-        self._run: set[int] = set()
-        self._of_segment: dict[int, list[tuple[int, int]]] = {}
+        # Per move of a copy in backward the buffers that exist only if the copy is used.
+        self._move_buffers: list[tuple[int, int]] = []
+        self._segments_run: set[int] = set()
+        self._segment_members: dict[int, list[tuple[int, int]]] = {}
         for op in step.graph.operators:
             place = step.place.get(op.name)
-            if place is not None and step.table(place[0]).may_run_again:
-                self._of_segment.setdefault(step.segment(place[0]), []).append(place)
+            if place is not None and step.table(place[0]).may_recompute:
+                self._segment_members.setdefault(step.segment(place[0]), []).append(place)
 
     def saved(self, group: int, position: int) -> Copies:
-        """Returns inputs and outputs that the member's backward needs, after any second run."""
-        self._run_again(self._step.segment(group))
+        """Returns inputs and outputs that the member's backward needs, after any recomputation."""
+        self._recompute_segment(self._step.segment(group))
         member = self._step.member(group, position)
         op = member.operator
         memory = self._step.footprints[op.name]
-        found: list[Copy] = []
+        needed: list[Copy] = []
         # What is described as kept is moved again where the edge says so, needed or not: that is
         # what was priced.
         described = self._step.patterns.saves_inputs(member)
         for port, keeps in enumerate(memory.saves_inputs):
             if keeps or described[port]:
                 copies = self._input(group, position, port)
-                found += self._flagged(copies, self._as_it_is(group, position, port)) * keeps
+                copies = self._flagged(copies, self._as_it_is(group, position, port))
+                if keeps:
+                    needed += copies
         for port, keeps in enumerate(memory.saves_outputs):
             if keeps or member.semantics.saves_outputs[port]:
                 copies = self._tensor(op.outputs[port], group)
-                found += copies if keeps else ()
-        return tuple(dict.fromkeys(found))
+                if keeps:
+                    needed += copies
+        return tuple(dict.fromkeys(needed))
 
     def end(self) -> None:
-        """Backward is written: moves again that were priced and that nobody needed hold nothing."""
+        """Ends the pass: moves that were priced but whose copy is unused hold no memory."""
         used = {buffer for buffer, _, _ in self._tape.uses}
-        for made, staged in self._of_moves:
-            if made not in used:
-                self._tape.sizes[made] = self._tape.sizes[staged] = 0.0
+        for moved, staged in self._move_buffers:
+            if moved not in used:
+                self._tape.sizes[moved] = self._tape.sizes[staged] = 0.0
 
     def inner(self, group: int, position: int, task: int) -> None:
-        """What the member keeps beside tensors of the graph, until its backward `task`."""
+        """Writes what the member keeps besides tensors of the graph, until its backward `task`."""
         step, tape, table = self._step, self._tape, self._step.table(group)
         op = step.member(group, position).operator
         sizes: list[Callable[..., int]] = [
@@ -78,11 +81,11 @@ class SavedForBackward:
         for size in sizes:
             cell = step.cell(group, size())
             buffer = tape.buffer(f"kept by {op.name}", self._forward.task[op.name], cell)
-            tape.use(buffer, task, self._not_again(group))
-            if op.name in self._task_again:
-                cell = step.cell(group, size(again=True))
-                again = self._task_again[op.name]
-                tape.use(tape.buffer(f"kept by {op.name}", again, cell), task)
+            tape.use(buffer, task, self._not_recomputed(group))
+            if op.name in self._recompute_task:
+                cell = step.cell(group, size(recompute=True))
+                rerun = self._recompute_task[op.name]
+                tape.use(tape.buffer(f"kept by {op.name}", rerun, cell), task)
 
     def _as_it_is(self, group: int, position: int, port: int) -> int:
         """Flag: what a member keeps of an input is the input itself, not a window of it."""
@@ -91,15 +94,15 @@ class SavedForBackward:
             return ALWAYS
         return self._tape.flag(step.cell(group, table.as_it_is(position, port)))
 
-    def _is_again(self, group: int) -> int:
+    def _recomputes(self, group: int) -> int:
         table = self._step.table(group)
-        return self._tape.flag(self._step.cell(group, table.again()))
+        return self._tape.flag(self._step.cell(group, table.recomputes()))
 
-    def _not_again(self, group: int) -> int:
+    def _not_recomputed(self, group: int) -> int:
         table = self._step.table(group)
-        if not table.may_run_again:
+        if not table.may_recompute:
             return ALWAYS
-        return self._tape.flag(self._step.cell(group, table.again(negated=True)))
+        return self._tape.flag(self._step.cell(group, table.recomputes(negated=True)))
 
     # Tensors as backward sees them
 
@@ -111,47 +114,47 @@ class SavedForBackward:
             if crossing is not None:
                 self._later[key] = self._arrived(crossing)
             elif producer is not None and producer.name in self._step.place:
-                self._later[key] = self._made(name, group)
+                self._later[key] = self._produced(name, group)
             else:
                 self._later[key] = self._forward.there(name, group)
         return self._later[key]
 
-    def _made(self, name: str, group: int) -> Copies:
+    def _produced(self, name: str, group: int) -> Copies:
         producer = self._step.graph.producer[name]
         if self._step.footprints[producer.name].alias:
             return self._input(group, self._step.place[producer.name][1], 0)
-        first = self._flagged(self._forward.there(name, group), self._not_again(group))
+        first = self._flagged(self._forward.there(name, group), self._not_recomputed(group))
         leaving = self._step.leaving.get((name, group))
         if leaving is not None:
             tape = self._tape
             stays = self._flagged(first, tape.flag(leaving.cell("keep_source")))
             there = self._forward.there(name, leaving.target)[:1]
             first = (*stays, self._move(leaving, "after", there))
-        return (*first, *self._again.get((name, group), ()))
+        return (*first, *self._recomputed.get((name, group), ()))
 
     def _arrived(self, crossing: Crossing) -> Copies:
         tape, name = self._tape, crossing.tensor
         copy = self._forward.there(name, crossing.target)[:1]
         here = self._forward.there(name, crossing.source)
-        found = [
+        copies = [
             *self._flagged(copy, tape.flag(crossing.cell("keep_target"))),
             *self._flagged(here, tape.flag(crossing.cell("keep_same"))),
             self._move(crossing, "before", here),
         ]
-        again = self._again_at(name, crossing.source)
-        if again:
-            found += self._flagged(again, tape.flag(crossing.cell("again_same")))
-            found.append(self._move(crossing, "again_moved", again))
-        return tuple(found)
+        rerun = self._recomputed_at(name, crossing.source)
+        if rerun:
+            copies += self._flagged(rerun, tape.flag(crossing.cell("rerun_same")))
+            copies.append(self._move(crossing, "rerun_moved", rerun))
+        return tuple(copies)
 
-    def _again_at(self, name: str, group: int) -> Copies:
-        """Returns a tensor as the second run of a group left it."""
+    def _recomputed_at(self, name: str, group: int) -> Copies:
+        """Returns a tensor as the recomputation of a group left it."""
         producer = self._step.graph.producer[name]
-        if producer.name not in self._task_again:
+        if producer.name not in self._recompute_task:
             return ()
         if self._step.footprints[producer.name].alias:
-            return self._read_again[producer.name, 0]
-        return self._again[name, group]
+            return self._recompute_inputs[producer.name, 0]
+        return self._recomputed[name, group]
 
     def _input(self, group: int, position: int, port: int) -> Copies:
         """Returns an input in the layout in which the member read it."""
@@ -161,99 +164,99 @@ class SavedForBackward:
         if not copies or not table.moves(position, port):
             return copies
         same = tape.flag(step.cell(group, table.moved(position, port, FORWARD, negated=True)))
-        first = self._flagged(self._forward.read[op.name, port][:1], self._not_again(group))
-        again = self._read_again.get((op.name, port), ())[:1]
-        return (*first, *again, *self._flagged(copies, same))
+        first = self._flagged(self._forward.read[op.name, port][:1], self._not_recomputed(group))
+        rerun = self._recompute_inputs.get((op.name, port), ())[:1]
+        return (*first, *rerun, *self._flagged(copies, same))
 
     def _flagged(self, copies: Copies, flag: int) -> Copies:
         return tuple(c._replace(flag=self._tape.both(c.flag, flag)) for c in copies)
 
     def _move(self, crossing: Crossing, which: str, of: Copies) -> Copy:
-        """Returns a copy moved again in backward, once for all that need it."""
+        """Returns a copy moved again in backward. It is moved once for all its readers."""
         tape = self._tape
         key = (which, crossing.tensor, crossing.target)
         if key not in self._moved:
             flag = tape.flag(crossing.cell(which))
             label = f"move {crossing.tensor} again"
-            # Not before backward has come close.
-            after = [*(c.made for c in of), tape.last_compute()]
+            # Only when backward is about to need it.
+            after = [*(c.maker for c in of), tape.last_compute()]
             task = tape.task(label, COMMUNICATION, crossing.cell(f"{which}_s"), after)
             for copy in of:
                 tape.use(copy.buffer, task, tape.both(copy.flag, flag))
             staged = tape.buffer(f"within {label}", task, crossing.cell(f"{which}_staged"))
             size = crossing.cell(f"{which}_bytes")
-            made = tape.buffer(f"{crossing.tensor} again", task, size)
-            self._of_moves.append((made, staged))
-            self._moved[key] = Copy(made, task, flag)
+            moved = tape.buffer(f"{crossing.tensor} again", task, size)
+            self._move_buffers.append((moved, staged))
+            self._moved[key] = Copy(moved, task, flag)
         return self._moved[key]
 
-    # The second run
+    # Recomputation
 
-    def _run_again(self, segment: int) -> None:
-        if segment in self._run:
+    def _recompute_segment(self, segment: int) -> None:
+        if segment in self._segments_run:
             return
-        self._run.add(segment)
-        for group, position in self._of_segment.get(segment, ()):
-            self._member_again(group, position)
+        self._segments_run.add(segment)
+        for group, position in self._segment_members.get(segment, ()):
+            self._recompute_member(group, position)
 
-    def _member_again(self, group: int, position: int) -> None:
+    def _recompute_member(self, group: int, position: int) -> None:
         step, tape, table = self._step, self._tape, self._step.table(group)
         op = step.member(group, position).operator
-        memory, flag = step.footprints[op.name], self._is_again(group)
+        memory, flag = step.footprints[op.name], self._recomputes(group)
         inputs = [self._flagged(self._entering(name, group), flag) for name in op.inputs]
         weights = self.weights.gather(group, position, "backward")
-        after = {copy.made for copies in (*inputs, weights) for copy in copies}
+        after = {copy.maker for copies in (*inputs, weights) for copy in copies}
         if table.communicates(position, FORWARD):
-            seconds = step.cell(group, table.communication_s(position, FORWARD, again=True))
+            seconds = step.cell(group, table.communication_s(position, FORWARD, recompute=True))
             exchange = tape.task(f"exchange for {op.name} again", COMMUNICATION, seconds, after)
-            staged = step.cell(group, table.staged_bytes(position, again=True))
+            staged = step.cell(group, table.staged_bytes(position, recompute=True))
             tape.buffer(f"within {op.name} again", exchange, staged)
             after = {exchange}
-        seconds = step.cell(group, table.compute_s(position, FORWARD, again=True))
+        seconds = step.cell(group, table.compute_s(position, FORWARD, recompute=True))
         task = tape.task(f"{op.name} again", COMPUTE, seconds, after)
-        self._task_again[op.name] = task
+        self._recompute_task[op.name] = task
         for port, copies in enumerate(inputs):
             if copies and table.moves(position, port):
-                copies = self._moved_again(group, position, port, copies, task)
-            self._read_again[op.name, port] = copies
+                copies = self._move_recomputed(group, position, port, copies, task)
+            self._recompute_inputs[op.name, port] = copies
         for copies in (*inputs, weights):
             for copy in copies:
                 tape.use(copy.buffer, task, copy.flag)
-        self._outputs_again(
-            group, position, task, lambda port: table.output_bytes(position, port, again=True)
+        self._recompute_outputs(
+            group, position, task, lambda port: table.output_bytes(position, port, recompute=True)
         )
         for size in memory.forward:
-            cell = step.cell(group, table.size(position, size, again=True))
+            cell = step.cell(group, table.size(position, size, recompute=True))
             tape.buffer(f"within {op.name} again", task, cell)
 
-    def _outputs_again(
+    def _recompute_outputs(
         self, group: int, position: int, task: int, size: Callable[[int], int]
     ) -> None:
         step, tape = self._step, self._tape
         op = step.member(group, position).operator
         if step.footprints[op.name].alias:
             return
-        flag = self._is_again(group)
+        flag = self._recomputes(group)
         for port, name in enumerate(op.outputs):
             buffer = tape.buffer(f"{name} again", task, step.cell(group, size(port)))
-            self._again[name, group] = (Copy(buffer, task, flag),)
+            self._recomputed[name, group] = (Copy(buffer, task, flag),)
 
     def _entering(self, name: str, group: int) -> Copies:
-        """An input of the second run: made by it before, or as backward finds it."""
+        """Returns an input of the recomputation: recomputed before, or as backward sees it."""
         if (name, group) not in self._step.crossings:
             producer = self._step.graph.producer.get(name)
-            if producer is not None and producer.name in self._task_again:
-                return self._again_at(name, group)
+            if producer is not None and producer.name in self._recompute_task:
+                return self._recomputed_at(name, group)
         return self._tensor(name, group)
 
-    def _moved_again(
+    def _move_recomputed(
         self, group: int, position: int, port: int, copies: Copies, task: int
     ) -> Copies:
         step, tape, table = self._step, self._tape, self._step.table(group)
         name = step.member(group, position).operator.inputs[port]
-        size = step.cell(group, table.moved_bytes(position, port, FORWARD, again=True))
+        size = step.cell(group, table.moved_bytes(position, port, FORWARD, recompute=True))
         buffer = tape.buffer(f"{name} moved again", task, size)
         moved = tape.flag(step.cell(group, table.moved(position, port, FORWARD)))
         same = tape.flag(step.cell(group, table.moved(position, port, FORWARD, negated=True)))
-        flag = tape.both(moved, self._is_again(group))
+        flag = tape.both(moved, self._recomputes(group))
         return (Copy(buffer, task, flag), *self._flagged(copies, same))

@@ -29,10 +29,10 @@ class Crossing:
 
 
 class Copy(NamedTuple):
-    """A buffer that holds a tensor under a flag, from the end of task `made` on."""
+    """A buffer that holds a tensor under a flag, from the end of task `maker` on."""
 
     buffer: int
-    made: int
+    maker: int
     flag: int = ALWAYS
 
 
@@ -40,7 +40,7 @@ Copies = tuple[Copy, ...]
 
 
 class StepStructure:
-    """Of one search problem. Tables of groups are numbered first, those of edges follow."""
+    """The structure of one search problem. Tables of groups are numbered before those of edges."""
 
     def __init__(self, problem: SearchProblem, settings: StepSettings) -> None:
         self.problem = problem
@@ -84,7 +84,7 @@ class StepStructure:
             self.edge_table.append(number)
 
     def _all_crossings(self) -> dict[tuple[str, int], Crossing]:
-        """By tensor and reading group."""
+        """Returns the crossings by tensor and reading group."""
         return {
             (name, edge.target): Crossing(name, edge.source, edge.target, self.edge_table[e], e)
             for e, edge in enumerate(self.problem.edges)
@@ -98,7 +98,7 @@ class StepStructure:
         return self.tables[self.group_table[group]]
 
     def cell(self, group: int, column: int) -> Cell:
-        """A column of the group's own table."""
+        """Returns the cell of a column of the group's own table."""
         return Cell(self.group_table[group], group, column)
 
     def segment(self, group: int) -> int:
@@ -113,7 +113,7 @@ class Weights:
     """Parameters that ZeRO stage 3 has sharded, gathered for one pass.
 
     A group's parameters may be gathered as soon as the group before has begun to compute, one
-    group ahead, as FSDP does (Zhao et al. 2023, §3.3); they go with their last use in the pass.
+    group ahead, as FSDP does (Zhao et al. 2023, §3.3). Their last use in the pass frees them.
     """
 
     def __init__(self, step: StepStructure) -> None:

@@ -1,8 +1,8 @@
-"""A step program being written down: tasks, buffers, uses and flags, and where their values are.
+"""A step program as it is written: tasks, buffers, uses and flags, and where their values are.
 
 Values (seconds, bytes, flags) are columns of tables; a table has one row per choice of its owner
-(a group's configuration, an edge's pair of configurations). Which row counts is said per strategy,
-so the structure is written once (`program.py`) and a strategy only gathers.
+(a group's configuration, an edge's pair of configurations). A strategy chooses the row of each
+owner, so the structure is written once (`program.py`) and a strategy only gathers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardwise import _core
 COMPUTE, COMMUNICATION = 0, 1
 ALWAYS = -1
 BEFORE = -1
-"""The maker of what is there before the first task."""
+"""The maker of buffers that exist before the first task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ Value = Cell | float
 
 @dataclass
 class Tape:
-    """Append-only; every method answers the number of what it wrote."""
+    """An append-only record. Every method that writes returns the number of what it wrote."""
 
     streams: list[int] = field(default_factory=list)
     durations: list[Value] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Tape:
     _both: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def task(self, label: str, stream: int, duration: Value, after: Iterable[int] = ()) -> int:
-        """A task that starts when those in `after` have ended (`BEFORE` is no task)."""
+        """Writes a task that starts when those in `after` have ended (`BEFORE` is not a task)."""
         number = len(self.streams)
         self.streams.append(stream)
         self.durations.append(duration)
@@ -66,7 +66,7 @@ class Tape:
         return BEFORE
 
     def buffer(self, label: str, maker: int, size: Value, *, lasting: bool = False) -> int:
-        """Returns a buffer that `maker` allocates."""
+        """Writes a buffer that task `maker` allocates."""
         self.makers.append(maker)
         self.sizes.append(size)
         self.lasting.append(lasting)
@@ -74,12 +74,12 @@ class Tape:
         return len(self.makers) - 1
 
     def use(self, buffer: int, task: int, flag: int = ALWAYS) -> None:
-        """`buffer` is held until `task` has ended, where the flag is set."""
+        """Holds `buffer` until `task` has ended, where the flag is set."""
         if (buffer, task, ALWAYS) not in self.uses:
             self.uses[buffer, task, flag] = None
 
     def flag(self, cell: Cell) -> int:
-        """Returns a flag that a strategy gives."""
+        """Returns a flag whose value comes from the strategy."""
         return self.flags.setdefault(cell, len(self.flags))
 
     def both(self, a: int, b: int) -> int:
@@ -92,7 +92,7 @@ class Tape:
         return self._both.setdefault(key, -2 - len(self._both))
 
     def program(self, marks: Sequence[int] = ()) -> _core.Program:
-        """Returns the structure, checked; replays tell when the tasks in `marks` ended."""
+        """Returns the checked program. Its replays report when the tasks in `marks` ended."""
 
         def number(flag: int) -> int:
             return flag if flag >= ALWAYS else len(self.flags) - 2 - flag
@@ -143,7 +143,7 @@ class Gather:
         tables: Mapping[int, NDArray[np.float64]],
         rows: Mapping[int, NDArray[np.int64]],
     ) -> NDArray[np.float64]:
-        """Values (points, items); `rows[table]` has the shape (points, owners)."""
+        """Returns values (points, items); `rows[table]` has the shape (points, owners)."""
         result = np.tile(self._constants, (points, 1))
         for table, picks in self._picks.items():
             chosen = rows[table][:, picks.owners]

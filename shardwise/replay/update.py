@@ -1,7 +1,7 @@
 """The end of a step program: gradients summed over replicas, and the optimizer's update.
 
 Gradients are reduced as soon as they are whole: in the last micro-batch, under ZeRO 2 and 3 in each
-(`parameters.py`). `zero_grad` sets them to None, so they go after the update.
+(`parameters.py`). `zero_grad` sets them to None, so they are freed after the update.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Update:
             for group in step.problem.coarsened.groups
             for p, name in enumerate(step.problem.patterns[group.index].parameters)
         }
-        # Gradients that are there until the update, and where it depends on the ZeRO stage.
+        # Gradients that live until the update, with the flag where that depends on the ZeRO stage.
         self._lasting: list[tuple[int, int]] = []
         self._reduced: dict[str, int] = {}
 
     def reduce(self, name: str, gradient: Copy, *, first: bool, last: bool) -> int:
-        """Returns a parameter's gradient of one micro-batch, reduced and freed where it may be.
+        """Writes the reduction of a parameter's gradient of one micro-batch; frees it if possible.
 
-        Answers the task that scatters it under ZeRO 2 and 3 (and takes no time under others), or
+        Returns the task that scatters it under ZeRO 2 and 3 (and takes no time under others), or
         `BEFORE`.
         """
         step, tape = self._step, self._tape
         group, number = self._owners[name]
         table = step.table(group)
-        whole, made = gradient.buffer, gradient.made
-        tape.use(whole, made)
+        whole, maker = gradient.buffer, gradient.maker
+        tape.use(whole, maker)
         scatter = BEFORE
         if first:
             flag = ALWAYS
@@ -50,17 +50,17 @@ class Update:
             scatter = self._scatter(name, gradient, first)
         if last:
             reduce = step.cell(group, table.staged(table.parameter(number, "reduce_s"), 0, 1))
-            before = (made, scatter, self._reduced.get(name, BEFORE))
+            before = (maker, scatter, self._reduced.get(name, BEFORE))
             self._reduced[name] = tape.task(f"reduce {name}", COMMUNICATION, reduce, before)
         return scatter
 
     def _scatter(self, name: str, gradient: Copy, first: bool) -> int:
-        """Returns a reduce_scatter, after which only a shard is there."""
+        """Writes a reduce_scatter, after which only a shard remains, and returns its task."""
         step, tape = self._step, self._tape
         group, number = self._owners[name]
         table = step.table(group)
         seconds = step.cell(group, table.staged(table.parameter(number, "reduce_s"), 2, 3))
-        before = (gradient.made, self._reduced.get(name, BEFORE))
+        before = (gradient.maker, self._reduced.get(name, BEFORE))
         task = tape.task(f"scatter gradient of {name}", COMMUNICATION, seconds, before)
         tape.use(gradient.buffer, task, tape.flag(step.cell(group, table.stage(2, 3))))
         size = step.cell(group, table.staged(table.parameter(number, "gradient_bytes"), 2, 3))
@@ -71,7 +71,7 @@ class Update:
         return task
 
     def write(self) -> None:
-        """The update of all parameters that got a gradient."""
+        """Writes the update of all parameters that got a gradient."""
         step, tape = self._step, self._tape
         owners = [(*self._owners[name], name) for name in self._owners if name in self._reduced]
         finished = [self._finish(*owner) for owner in owners]
@@ -101,8 +101,8 @@ class _Temporaries:
     """What `torch.optim` allocates during an update.
 
     Adam's denominator is the root of the second moments; one by one (`for-loop`), root and
-    denominator are two buffers, and the denominator before is freed only when its variable is
-    bound anew; all at once (`foreach`) there is one root per parameter. With master weights the
+    denominator are two buffers, and the previous denominator is freed only when its variable is
+    rebound; all at once (`foreach`) there is one root per parameter. With master weights the
     gradient is converted to float32 first. SGD and momentum work in place, fused kernels too.
     """
 
@@ -115,7 +115,7 @@ class _Temporaries:
         self._before: list[int] = []
 
     def add(self, name: str, task: int, size: Cell, *, mixed: bool) -> None:
-        """Those of one parameter; `mixed`: with a master weight."""
+        """Writes the temporaries of one parameter; `mixed`: with a master weight."""
         tape = self._tape
         if self._how == "foreach":
             for needed in (self._adam, mixed):
@@ -132,6 +132,6 @@ class _Temporaries:
                 self._before = [tape.buffer(f"denominator of {name}", task, size)]
 
     def close(self, last: int) -> None:
-        """After the last parameter."""
+        """Holds the temporaries of `foreach` until the last parameter's update."""
         for buffer in self._open:
             self._tape.use(buffer, last)

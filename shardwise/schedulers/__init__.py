@@ -1,1 +1,1 @@
-"""Curves in the forms that schedulers read; who would use one imports its module."""
+"""Curves in the forms that schedulers read: one module for each."""

@@ -1,4 +1,4 @@
-"""AdaptDL: the table of goodputs that `shardwise.schedulers.goodput.Goodput` answers from.
+"""AdaptDL: the table of goodputs that `shardwise.schedulers.goodput.Goodput` reads.
 
 `min_replicas` and `max_replicas` are what AdaptDL's `JobInfo` takes: the fewest GPUs on which the
 job fits and the count beyond which it is not faster.
@@ -13,7 +13,7 @@ from shardwise.schedulers.goodput import GOODPUT_SCHEMA
 
 
 def adaptdl(counts: Counts) -> dict[str, Any]:
-    """`shardwise.goodput/1`: samples per second of every count that fits."""
+    """Returns `shardwise.goodput/1`: samples per second of every count that fits."""
     return {
         "schema": GOODPUT_SCHEMA,
         "name": counts.name,

@@ -1,4 +1,4 @@
-"""What a scheduler is told of a curve: the GPU counts that fit, and nothing else.
+"""What a scheduler needs of a curve: the GPU counts that fit, and nothing else.
 
 A `shardwise.curve/1` document has a point for every count from 1 on, those that do not fit among
 them. `Counts` keeps those that fit, with the time by which the curve ranks them, so that no
@@ -59,9 +59,9 @@ class Counts:
 
     @classmethod
     def of(cls, curve: Curve | Mapping[str, Any], gpu_type: str | None = None) -> Counts:
-        """The counts of a `shardwise.curve/1` document.
+        """Returns the counts of a `shardwise.curve/1` document.
 
-        Raises `BadInput` naming the field of a document that is none, `NotFound` with the curve's
+        Raises `BadInput` naming the field if it is not such a document, `NotFound` with the curve's
         own reason when nothing fits.
         """
         document: Mapping[str, Any] = to_builtins(curve) if isinstance(curve, Curve) else curve
@@ -103,20 +103,20 @@ class Counts:
         return self.counts[0]
 
     def even(self) -> Counts:
-        """Only the counts whose nodes have as many GPUs each; `NotFound` when there is none."""
+        """Returns the counts whose nodes have as many GPUs each. Raises `NotFound` without any."""
         return self._only([c for c in self.counts if c.even], "with as many GPUs on every node")
 
     def on_nodes_of(self, sizes: Collection[int]) -> Counts:
-        """Only the even counts with one of these numbers of GPUs on a node; else `NotFound`."""
+        """Returns even counts with one of these GPUs per node. Raises `NotFound` without any."""
         some = [c for c in self.counts if c.even and c.per_node in sizes]
         return self._only(some, f"on nodes of {', '.join(map(str, sizes))} GPUs")
 
     def up_to(self, gpus: int) -> Counts:
-        """Only the counts up to `gpus`; `NotFound` when there is none."""
+        """Returns the counts up to `gpus`. Raises `NotFound` without any."""
         return self._only([c for c in self.counts if c.gpus <= gpus], f"up to {gpus} GPUs")
 
     def best(self, efficiency: float = 0.0) -> Count:
-        """The fastest count (of equals the smallest) that uses its GPUs well enough.
+        """Returns the fastest count (of equals the smallest) that uses its GPUs well enough.
 
         `efficiency`, 0 to 1: a count's rate per GPU over the best rate per GPU of all counts is at
         least this. 0 is the fastest of all, 1 the count with the best rate per GPU.
@@ -128,7 +128,7 @@ class Counts:
         return min(good, key=lambda c: (c.step_s, c.gpus))
 
     def run_below(self, top: Count, step: int = 1) -> tuple[Count, ...]:
-        """The counts `top`, `top` − `step`, … down to the first that does not fit; ascending.
+        """Returns the counts `top`, `top` − `step`, … down to one that does not fit; ascending.
 
         A scheduler that picks any number between two bounds may be given only such a run.
         """
@@ -150,7 +150,7 @@ class Counts:
 def accelerator(hardware: str) -> str:
     """Returns what clouds call this hardware's GPU (`V100`).
 
-    The hardware's own name if no offer has it.
+    Without an offer it is the hardware's own name.
     """
     from shardwise.hardware import read_offers
 

@@ -25,7 +25,7 @@ SHELL = "text/x-shellscript"
 
 @dataclass(frozen=True)
 class Form:
-    """How a scheduler is told: `whole` gets all counts, `one` picks by efficiency."""
+    """How a scheduler's text is made: `whole` gets all counts, `one` picks by efficiency."""
 
     name: str
     media_type: str
@@ -58,17 +58,17 @@ def export(
 
     `efficiency` is that of `Counts.best`, for the forms that name one count; `gpu_type` is what
     the scheduler calls the GPU, else the name that clouds have for it. Raises `BadInput` for an
-    unknown form or a document that is no curve, `NotFound` when nothing fits.
+    unknown form or a document that is not a curve, `NotFound` when nothing fits.
     """
-    found = FORMS.get(form)
-    if found is None:
+    writer = FORMS.get(form)
+    if writer is None:
         raise BadInput(f"unknown form {form[:40]!r}", field="format", expected=", ".join(FORMS))
     counts = Counts.of(curve, gpu_type)
-    if found.one is not None:
-        value = found.one(counts, efficiency)
+    if writer.one is not None:
+        value = writer.one(counts, efficiency)
     else:
-        assert found.whole is not None
-        value = found.whole(counts)
+        assert writer.whole is not None
+        value = writer.whole(counts)
     if isinstance(value, str):
         return value
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"

@@ -7,7 +7,7 @@ with whole numbers or arrays; `Goodput` is such a function. Sia (Jayaram Subrama
 2023) has one such function per GPU type and asks it for `get_goodput`; its `SpeedupFunction` wraps
 a goodput function with `optimize`, which `Goodput` has too.
 
-A replica is one GPU. 0 is answered where the curve has no number: a count that does not fit, a
+A replica is one GPU. The result is 0 where the curve has no number: a count that does not fit, a
 count beyond its end, or a placement on more nodes than the fewest (there the job fits, but the
 curve has no time for it). A speedup of 0 is what those policies never choose.
 
@@ -32,7 +32,7 @@ class Goodput:
     """Samples per second by nodes and replicas; called, it gives speedups.
 
     A speedup is the rate over that of one replica. Where one replica does not fit, the smallest
-    count that does, g, counts as a speedup of g, so that its GPUs are as useful as a lone one's.
+    count that does, g, counts as a speedup of g, so that its GPUs are as useful as a single one.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -59,7 +59,7 @@ class Goodput:
         self._one = float(self._rates[first]) / first
 
     def __call__(self, num_nodes: Any, num_replicas: Any) -> Any:
-        """Speedups; arrays broadcast, two numbers give a number."""
+        """Returns speedups; arrays broadcast, two numbers give a number."""
         speedup = self.throughput(num_nodes, num_replicas) / self._one
         scalar = np.isscalar(num_nodes) and np.isscalar(num_replicas)
         return float(speedup) if scalar else speedup
@@ -86,9 +86,9 @@ class Goodput:
         atomic_bsz_range: Any = None,
         accumulation: bool = False,
     ) -> tuple[Any, Any, Any]:
-        """AdaptDL's `GoodputFunction.optimize`: goodput, batch per replica, accumulation steps.
+        """Returns goodput, batch per replica, accumulation steps (`GoodputFunction.optimize`).
 
-        The batch size is the curve's, so what would choose another one is not looked at.
+        The batch size is the curve's, so arguments that would choose another are ignored.
         """
         rates = self.throughput(num_nodes, num_replicas)
         replicas = np.maximum(np.broadcast_to(np.asarray(num_replicas), rates.shape), 1)

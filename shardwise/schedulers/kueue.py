@@ -4,8 +4,8 @@ Pods are nodes of `per_pod` GPUs. With `kueue.x-k8s.io/job-min-parallelism` Kueu
 fewer pods when the quota is short, with *any* number between that and `parallelism` (partial
 admission; site/content/en/docs/tasks/run/jobs.md of kubernetes-sigs/kueue). So the bounds are a run
 of pod counts all of which fit. Its webhook (pkg/controller/jobs/job/job_webhook.go) wants
-0 < minimum < parallelism and, to lower completions along with parallelism, an Indexed Job with as
-many of the one as of the other; where a run has one count, the annotations are left out.
+0 < minimum < parallelism and, to lower completions along with parallelism, an Indexed Job with
+equal numbers of both; where a run has one count, the annotations are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONTAINER = "trainer"
 
 
 def kueue(counts: Counts, efficiency: float = 0.0) -> dict[str, Any]:
-    """A strategic merge patch; the Job's own pod template has a container `trainer`."""
+    """Returns a strategic merge patch; the Job's own pod template has a container `trainer`."""
     best = counts.even().best(efficiency)
     per_pod = best.per_node
     run = pod_counts(counts, best)

@@ -1,8 +1,8 @@
-"""Ray Train: the keywords of `ScalingConfig`, one worker a GPU.
+"""Ray Train: the keywords of `ScalingConfig`, one worker per GPU.
 
 `num_workers` is a number, or (fewest, most) for elastic training, where Ray runs with any number
 between (ray.train.v2.api.config). So the two are the ends of a run of counts all of which fit; a
-lone count is a number.
+single count is a number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shardwise.schedulers.counts import Counts
 
 
 def ray(counts: Counts, efficiency: float = 0.0) -> dict[str, Any]:
-    """`ScalingConfig(**document)`; as JSON the bounds are a list, which Ray wants as a tuple."""
+    """Returns the keywords of `ScalingConfig`; JSON's bounds are a list, Ray wants a tuple."""
     run = counts.run_below(counts.best(efficiency))
     low, high = run[0].gpus, run[-1].gpus
     return {

@@ -1,9 +1,9 @@
-"""Slurm: a batch script whose header asks for the count, and which runs what it is given.
+"""Slurm: a batch script whose header asks for the count, and which runs its arguments.
 
     sbatch train.sbatch train.py --epochs 3
 
-One task a node starts torchrun, which starts as many processes as the node has GPUs. A node's GPUs
-are asked for with `--gres=gpu:N`, which every Slurm with GPUs knows.
+One task per node starts torchrun, which starts as many processes as the node has GPUs. GPUs of a
+node are asked for with `--gres=gpu:N`, which every Slurm with GPUs knows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shardwise.schedulers.counts import Count, Counts
 
 
 def sbatch(counts: Counts, efficiency: float = 0.0) -> str:
-    """The script for the best count with as many GPUs on every node."""
+    """Returns the script for the best count with as many GPUs on every node."""
     best = counts.even().best(efficiency)
     flags = "\n".join(f"#SBATCH {flag}" for flag in header(best))
     title = re.sub(r"[^A-Za-z0-9_.-]+", "-", counts.name).strip("-")[:64] or "job"
@@ -30,7 +30,7 @@ exec srun torchrun --nnodes={best.nodes} --nproc-per-node={best.per_node} \\
 
 
 def header(count: Count) -> list[str]:
-    """Returns what sbatch is asked for; also as arguments of its command line."""
+    """Returns the options of sbatch, for the header or its command line."""
     return [
         f"--nodes={count.nodes}",
         "--ntasks-per-node=1",

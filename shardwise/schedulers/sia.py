@@ -1,7 +1,7 @@
 """Sia: AdaptDL's table for every GPU type, by its name.
 
 A document of one curve has one type; those of several merge by merging their objects.
-`shardwise.schedulers.goodput.goodputs_of` makes the functions that Sia's jobs hold.
+`shardwise.schedulers.goodput.goodputs_of` makes the functions for Sia's jobs.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ from shardwise.schedulers.counts import Counts
 
 
 def sia(counts: Counts) -> dict[str, Any]:
-    """GPU type: `shardwise.goodput/1`."""
+    """Returns `shardwise.goodput/1` by GPU type."""
     return {counts.gpu_type.lower(): adaptdl(counts)}

@@ -1,4 +1,4 @@
-"""Of the searches of a question, one per number of micro-batches: which point to take."""
+"""Which point to take from a question's searches, one per number of micro-batches."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Chosen:
 
     @property
     def peak_bytes(self) -> float:
-        """Of the replayed step."""
+        """The peak of the replayed step."""
         return float(self.search.replayed.peak_bytes[self.point])
 
     @property
     def replayed_time_s(self) -> float:
-        """With communication overlapped."""
+        """The time with communication overlapped."""
         return float(self.search.replayed.time_s[self.point])
 
     @property
@@ -76,8 +76,8 @@ def merge_frontiers(searches: Sequence[Search]) -> list[Chosen]:
 def time_gap(searches: Sequence[Search], time_s: float) -> float | None:
     """Returns how much longer than the shortest possible time this one is at most (relative).
 
-    Both are sums, over the strategies whose memory adds up to what was searched. None when nothing
-    is proven.
+    Both are sums, over the strategies whose summed memory was searched. None when nothing is
+    proven.
     """
     bounds = [_least_time(search) for search in searches]
     known = [bound for bound in bounds if bound is not None]
@@ -88,7 +88,7 @@ def time_gap(searches: Sequence[Search], time_s: float) -> float | None:
 
 
 def _least_time(search: Search) -> float | None:
-    """No strategy within the memory limit is faster (seconds); None when nothing is proven."""
+    """Returns a lower bound of the time within the memory limit; None when nothing is proven."""
     if search.solution.time_lower_bound_s is not None:
         return float(search.solution.time_lower_bound_s) + search.problem.fixed_time_s
     chosen = search.fastest_within(search.limit_bytes)
@@ -101,7 +101,7 @@ def _least_time(search: Search) -> float | None:
 
 
 def too_large(searches: Sequence[Search]) -> str:
-    """The reason why nothing fits."""
+    """Returns the reason why nothing fits."""
     search = min(searches, key=_least_bytes)
     least = _least_bytes(search)
     limit = f"the limit is {search.limit_bytes / 2**30:.1f} GiB"

@@ -1,7 +1,7 @@
 """The search for the shortest time under a memory limit that replayed steps have to keep.
 
 The solver looks near a sum of memory; the limit is on the replayed peak. The first search aims the
-sum at the limit itself; the next ones aim where the peaks found so far say that the limit is.
+sum at the limit itself; the next ones aim at the sum that meets the limit by the peaks so far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_MOVES = 6
 NEAR = 0.01
 """Relative: how much of the limit may stay unused, and targets that are as good as one another."""
 CLOSE = 1.25
-"""Peaks that are over the limit by less are worth a search of the whole frontier."""
+"""Peaks that exceed the limit by less than this factor are worth a whole-frontier search."""
 
 
 def search_fitting(
@@ -31,8 +31,8 @@ def search_fitting(
     progress: Progress = quiet,
 ) -> list[Search]:
     """Searches near the limit, for every number of micro-batches; raises as `search` does."""
-    found = search_all(subject, hardware, gpus, options, progress, near_limit=True)
-    return [moved for first in found for moved in _moved(first, progress)]
+    searches = search_all(subject, hardware, gpus, options, progress, near_limit=True)
+    return [moved for first in searches for moved in _moved(first, progress)]
 
 
 def _moved(first: Search, progress: Progress) -> list[Search]:
@@ -48,7 +48,7 @@ def _moved(first: Search, progress: Progress) -> list[Search]:
         targets.append(target)
     least = min(float(search.replayed.peak_bytes.min(initial=inf)) for search in searches)
     if first.limit_bytes < least < CLOSE * first.limit_bytes:
-        # Sums and peaks do not rise together everywhere: before giving up, all there is.
+        # Sums and peaks do not rise together everywhere: search all before giving up.
         _search_again(searches, None, progress)
     return searches
 
@@ -60,32 +60,32 @@ def _search_again(searches: list[Search], near_bytes: float | None, progress: Pr
     try:
         searches.append(search_near(searches[0], near_bytes, left, progress))
     except SolverError:
-        return False  # out of time or memory: what there is already stands
+        return False  # out of time or memory: the earlier searches remain valid
     return True
 
 
 def _next_target(searches: list[Search], targets: list[float]) -> float | None:
-    """Returns a sum whose peak should meet the limit, from all found so far; None: no need to look.
+    """Returns a sum whose peak should meet the limit, by all searches so far; None: none needed.
 
-    Between the largest sum that fits and the next larger one that does not, by a straight line.
+    It is interpolated between the largest sum that fits and the next larger one that does not.
     """
     limit = searches[0].limit_bytes
     sums = np.concatenate([search.memory_bytes for search in searches])
     peaks = np.concatenate([search.replayed.peak_bytes for search in searches])
     fits = peaks <= limit
     if len(sums) == 0 or fits.all() or (fits & (sums == sums.max())).any():
-        return None  # nothing at all, or the fastest strategy there is
+        return None  # no strategy at all, or the fastest one fits
     if not fits.any():
-        leanest = int(np.argmin(sums))
-        target = float(sums[leanest] * limit / peaks[leanest])
-        return target if target > sums[leanest] and _is_new(target, targets) else None
+        smallest = int(np.argmin(sums))
+        target = float(sums[smallest] * limit / peaks[smallest])
+        return target if target > sums[smallest] and _is_new(target, targets) else None
     under = int(np.argmax(np.where(fits, sums, 0.0)))
     above = sums > sums[under]
     over = int(np.argmin(np.where(above, sums, inf)))
     if peaks[under] > limit * (1.0 - NEAR) or sums[over] < sums[under] * (1.0 + NEAR):
         return None
     share = (limit - peaks[under]) / (peaks[over] - peaks[under])
-    # Not at an end of the stretch, where nothing new would be found.
+    # Not at an end of the stretch, where a search would give nothing new.
     share = min(max(float(share), 0.1), 0.9)
     target = float(sums[under] + share * (sums[over] - sums[under]))
     return target if _is_new(target, targets) else None

@@ -1,4 +1,4 @@
-"""What the next best would be: each group's best other split, everything else as it is.
+"""The next best choices: each group's best other split, with everything else unchanged.
 
 For group g with choice k' in place of k, all neighbours keeping theirs:
 
@@ -27,11 +27,11 @@ class NextBest:
     memory_bytes: float
 
 
-def next_best(found: Search, point: int) -> list[NextBest | None]:
-    """Per group its best other choice at a point of the frontier; None where there is none."""
-    problem = found.problem
-    chosen = found.solution.choices[point]
-    taken = found.solution.edge_choices[point]
+def next_best(search: Search, point: int) -> list[NextBest | None]:
+    """Returns each group's best other choice at a point; None where there is none."""
+    problem = search.problem
+    chosen = search.solution.choices[point]
+    taken = search.solution.edge_choices[point]
     times = [cost.time_s.copy() for cost in problem.costs]
     memories = [cost.memory_bytes.copy() for cost in problem.costs]
     now = [(float(t[k]), float(m[k])) for t, m, k in zip(times, memories, chosen, strict=True)]
@@ -55,7 +55,7 @@ def next_best(found: Search, point: int) -> list[NextBest | None]:
 
 
 def _fastest(table: EdgeTable, index: tuple[object, object]) -> tuple[Floats, Floats]:
-    """Time and memory of the fastest alternative, for every choice of the free end."""
+    """Returns time and memory of the fastest alternative, for every choice of the free end."""
     time, memory = table.time_s[index], table.memory_bytes[index]  # type: ignore[index]
     exists = np.arange(time.shape[-1]) < table.count[index][..., None]  # type: ignore[index]
     place = np.where(exists, time, np.inf).argmin(axis=-1)[..., None]

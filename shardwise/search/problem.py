@@ -80,7 +80,7 @@ def read_problem(path: str | os.PathLike[str]) -> ProblemFile:
 
 
 def problem_from_json(data: bytes, file: str | None = None) -> ProblemFile:
-    """Decode and check the JSON of a problem; `file` is named in errors."""
+    """Decodes and checks the JSON of a problem; `file` is named in errors."""
     try:
         return _check(_decode(data))
     except BadInput as error:
@@ -92,8 +92,8 @@ def _decode(data: bytes) -> _Document:
         _check_schema(validation.decode(data, _Header).schema)
         return validation.decode(data, _Document)
     except validation.NotJson:
-        # Python's reader names line and column. It also takes NaN and 1e999, which are no JSON,
-        # but what the user needs to hear is which field holds one.
+        # Python's reader names line and column. It also takes NaN and 1e999, which are not
+        # JSON, but the user needs to know which field holds one.
         document = _decode_leniently(data)
         _check_schema(document.get("schema"))
         return validation.convert(document, _Document)
@@ -120,7 +120,7 @@ def _decode_leniently(data: bytes) -> dict[str, Any]:
 
 
 def _check_text(document: dict[str, Any]) -> None:
-    """Escapes in JSON can spell half of a surrogate pair, which no other reader takes for text."""
+    """Raises `BadInput` for half of a surrogate pair, which escapes in JSON can spell."""
     left: list[tuple[str, Any]] = [("", document)]
     while left:
         field, value = left.pop()
@@ -165,7 +165,7 @@ def _check(document: _Document) -> ProblemFile:
 
 
 def _check_sums(document: _Document) -> None:
-    """No strategy may cost more than a float holds: the dearest of everything bounds them all."""
+    """Raises `BadInput` if the most expensive choices add up to more than a float holds."""
     everything = [operator.choices for operator in document.operators]
     everything += [list(chain.from_iterable(chain(*edge.choices))) for edge in document.edges]
     for name in ("memory_bytes", "time_s"):
@@ -356,7 +356,7 @@ def _plain(memory: float) -> int | float:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory this process has held so far."""
+    """Returns the most memory this process has held so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # POSIX leaves the unit open: macOS counts bytes, Linux KiB.
     return peak if sys.platform == "darwin" else peak * 1024

@@ -1,4 +1,4 @@
-"""One search: a graph on so many GPUs of a hardware, solved; the base of every kind of advice."""
+"""One search: a graph on a number of GPUs, solved; the base of every kind of advice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Infeasible(NotFound):
 
 @dataclass(frozen=True)
 class Subject:
-    """A graph made ready once for many searches: coarsened, with its boundary analysis."""
+    """A graph prepared once for many searches: coarsened, with its boundary analysis."""
 
     graph: Graph
     id: str
@@ -43,7 +43,10 @@ class Subject:
 
     @classmethod
     def of(cls, graph: Graph, *, join: bool = True) -> Subject:
-        """`join` as in `coarsen`: without it every operator is searched on its own."""
+        """Returns the subject of a graph.
+
+        `join` as in `coarsen`: without it every operator is searched on its own.
+        """
         coarsened = coarsen(graph, lambda op: registry.analyse(op, graph.tensors), join=join)
         return cls(graph, graph_id(graph), coarsened, Patterns(coarsened))
 
@@ -75,7 +78,7 @@ class Search:
     problem: SearchProblem
     solution: _core.Solution | TofuSolution
     replayer_of: Callable[[], Replayer]
-    """Makes the problem's replayer when it is first asked for."""
+    """Returns the problem's replayer, built when it is first called."""
 
     @property
     def micro_batches(self) -> int:
@@ -114,7 +117,7 @@ class Search:
         return self.solution.time_s + self.problem.fixed_time_s
 
     def compute_s(self, point: int) -> float:
-        """Compute time of a point; the rest of its time is communication."""
+        """Returns the compute time of a point; the rest of its time is communication."""
         chosen = self.solution.choices[point]
         total = self.problem.fixed_time_s
         for cost, choice in zip(self.problem.costs, chosen, strict=True):
@@ -122,7 +125,7 @@ class Search:
         return total
 
     def compute_shares(self, point: int) -> Shares:
-        """Returns what the compute time of a point stands on; constants are modelled."""
+        """Returns what the compute time of a point is based on; constants are modelled."""
         if not self.hardware.operator_times.known:
             return Shares(modelled_s=self.compute_s(point))
         total = np.array([0.0, 0.0, self.problem.fixed_time_s])
@@ -136,7 +139,7 @@ class Search:
         return int(fitting[-1]) if len(fitting) else None
 
     def plan_id(self, point: int) -> str:
-        """Content id of a plan: what was asked and what was chosen."""
+        """Returns the content id of a plan: what was asked and what was chosen."""
         digest = hashlib.sha256()
         axes = [(axis.name, axis.size) for axis in self.problem.context.mesh.axes]
         digest.update(repr((self.subject.id, self.hardware.id, self.mesh.gpus, axes)).encode())
@@ -159,12 +162,12 @@ def search(
     near_limit: bool = False,
     micro_batches: int = 1,
 ) -> Search:
-    """Tracks the frontier of `subject` on `gpus` devices with so many micro-batches in a step.
+    """Tracks the frontier of `subject` on `gpus` devices with `micro_batches` in a step.
 
     With `near_limit` only the neighbourhood of the memory limit is searched, which is all that
     the shortest time under that limit needs. Raises `Infeasible` when the hardware has fewer
     devices, `BadInput` for a count below 1, `SolverError` when a limit is met and `Cancelled` when
-    `progress` answers False before there is any answer.
+    `progress` returns False before there is any answer.
     """
     if gpus < 1:
         raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number of at least 1")
@@ -227,20 +230,20 @@ def search_all(
 
 
 def search_near(
-    found: Search, near_bytes: float | None, time_limit_s: float | None, progress: Progress = quiet
+    first: Search, near_bytes: float | None, time_limit_s: float | None, progress: Progress = quiet
 ) -> Search:
-    """Returns the same question near another memory (None: everywhere), within so much time.
+    """Searches the same question near another memory (None: everywhere), within `time_limit_s`.
 
     Raises as `search` does.
     """
-    options = replace(found.options, time_limit_s=time_limit_s)
+    options = replace(first.options, time_limit_s=time_limit_s)
     try:
-        solution = _track(found.problem, options, progress, near_bytes)
+        solution = _track(first.problem, options, progress, near_bytes)
     except _core.Cancelled:
         raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
         raise SolverError(str(error)) from None
-    return replace(found, solution=solution)
+    return replace(first, solution=solution)
 
 
 def _track(

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 
 def turning_point(memory_bytes: NDArray[np.float64], time_s: NDArray[np.float64]) -> int | None:
-    """Index of the turning point; None for an empty frontier, 0 for fewer than three points."""
+    """Returns the index of the turning point.
+
+    None for an empty frontier, 0 for fewer than three points.
+    """
     if len(memory_bytes) == 0:
         return None
     if len(memory_bytes) < 3:

@@ -168,7 +168,7 @@ def _join_siblings(
 
 
 def _same_strides(graph: Graph, other: str, op: Operator, sets: _DisjointSets) -> bool:
-    """Siblings must agree on every output dimension but the last-named feature dimension."""
+    """Returns whether siblings agree on every output dimension but one, the feature dimension."""
     first = next(o for o in graph.operators if o.name == other)
     a, b = graph.tensors[first.outputs[0]].shape, graph.tensors[op.outputs[0]].shape
     return len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) <= 1
@@ -180,7 +180,7 @@ def _join_light_runs(
     semantics: dict[str, OperatorSemantics],
     sets: _DisjointSets,
 ) -> None:
-    """Rule 3: a light operator joins the latest light producer unless a cycle would close."""
+    """Applies rule 3: a light operator joins the latest light producer if no cycle would close."""
     known = {op.name for op in operators}
     feeding: dict[str, set[str]] = {op.name: set() for op in operators}
     for op in operators:
@@ -227,7 +227,7 @@ def _join_unrolled_runs(
     semantics: dict[str, OperatorSemantics],
     sets: _DisjointSets,
 ) -> None:
-    """Rule 4: light sets of one signature, fed by one set of unrolled heavy operators."""
+    """Applies rule 4: light sets of one signature, fed by one set of unrolled heavy operators."""
     by_name = {op.name: op for op in operators}
     producer = graph.producer
     seen: dict[tuple[object, ...], str] = {}
@@ -252,7 +252,7 @@ def _join_unrolled_runs(
 def _is_unrolled(
     root: str, graph: Graph, by_name: dict[str, Operator], sets: _DisjointSets
 ) -> bool:
-    """Returns whether operators of one kind share a parameter: one work at many time steps."""
+    """Returns whether operators of one kind share a parameter: the same work at many time steps."""
     ops = [by_name[m] for m in sets.members[root]]
     shared = set.intersection(*(set(op.inputs) for op in ops))
     return len({op.kind for op in ops}) == 1 and any(
@@ -267,7 +267,7 @@ def _group(
     semantics: dict[str, OperatorSemantics],
     batch: set[tuple[str, int]],
 ) -> Group:
-    """Unify the index variables of the operators through the tensor dimensions that they share."""
+    """Unifies the index variables of operators through the tensor dimensions that they share."""
     links = _VariableLinks()
     inside = {op.name for op in operators}
     for op in operators:
@@ -323,7 +323,7 @@ class _VariableLinks:
         return item
 
     def tie(self, variable: tuple[str, int], dimension: tuple[str, int]) -> None:
-        # The two kinds of item live in one name space; a dimension is marked as such.
+        # Both kinds of item share one name space; a dimension is marked as such.
         self.join(variable, ("tensor:" + dimension[0], dimension[1]))
 
     def join(self, a: tuple[str, int], b: tuple[str, int]) -> None:
@@ -340,7 +340,7 @@ def _tie_positions(
     semantics: dict[str, OperatorSemantics],
     links: _VariableLinks,
 ) -> None:
-    """Operators joined by a parameter or as siblings share output positions too.
+    """Ties output positions of operators joined by a parameter or as siblings.
 
     Siblings (one kind) tie every variable by position. Others (an embedding and its tied head)
     tie output variables at the same position and of the same extent, unless both already
@@ -375,11 +375,11 @@ def _tie_alike(
     semantics: dict[str, OperatorSemantics],
     links: _VariableLinks,
 ) -> None:
-    """Operators of one kind and output shape share their variables (unrolled time steps).
+    """Ties the variables of operators of one kind and output shape (unrolled time steps).
 
     Tensors tie most of them already; what they do not reach (gates that are cut in pieces in
-    every step) would be a variable of its own per step. Left apart where it would make two
-    variables of one operator the same.
+    every step) would be a variable of its own per step. Variables stay apart where tying them
+    would make two variables of one operator the same.
     """
     first: dict[tuple[object, ...], str] = {}
     for op in operators:
@@ -406,7 +406,7 @@ def _variable_order(
     semantics: dict[str, OperatorSemantics],
     links: _VariableLinks,
 ) -> dict[tuple[str, int], str]:
-    """Groups variables, batch-like first: by output position, reductions last.
+    """Returns group variables by name, batch-like first: by output position, reductions last.
 
     Canonical assignments give the outermost mesh axes to the first variable, so groups that
     split the same dimensions line up without re-scheduling. Each is named as its description

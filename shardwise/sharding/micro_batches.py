@@ -45,7 +45,7 @@ def split_batch(coarsened: Coarsened, micro_batches: int) -> Coarsened:
 
 
 def require_divisor(batch: int | None, micro_batches: int) -> None:
-    """Raises `BadInput` unless a batch of this size can be cut into so many."""
+    """Raises `BadInput` unless a batch of this size can be cut into `micro_batches`."""
     if micro_batches == 1:
         return
     if batch is None:
@@ -75,8 +75,8 @@ def _divide(member: Member, dims: Mapping[str, int], parts: int) -> OperatorSema
     if not chosen:
         return sem
 
-    def access(v: int, found: Access) -> Access:
-        return replace(found, granularity=-(-found.granularity // parts)) if v in chosen else found
+    def access(v: int, whole: Access) -> Access:
+        return replace(whole, granularity=-(-whole.granularity // parts)) if v in chosen else whole
 
     variables = tuple(
         replace(variable, extent=-(-variable.extent // parts)) if v in chosen else variable

@@ -43,7 +43,7 @@ class LayoutPair:
 
 @dataclass(frozen=True)
 class OperatorLayouts:
-    """In the order of the operator's inputs and outputs."""
+    """Layouts in the order of the operator's inputs and outputs."""
 
     inputs: tuple[LayoutPair, ...]
     outputs: tuple[LayoutPair, ...]
@@ -59,7 +59,7 @@ def operator_layouts(semantics: OperatorSemantics, split: Split) -> OperatorLayo
 
 
 def whole_layouts(operator: Operator, axes: int) -> OperatorLayouts:
-    """Returns those of an operator that every device computes in full on a mesh of so many axes."""
+    """Returns the layouts of an operator that every device of `axes` mesh axes computes in full."""
     whole = LayoutPair((REPLICATE,) * axes, (REPLICATE,) * axes)
     return OperatorLayouts((whole,) * len(operator.inputs), (whole,) * len(operator.outputs))
 
@@ -68,14 +68,14 @@ def split_of(variables: Sequence[int], assignment: Sequence[int]) -> Split:
     """Returns a member's split: `variables` are its group variables, `assignment` one of those per
     axis.
 
-    Where two of its variables are one group variable, the last stands for both.
+    Where two of its variables are one group variable, the last is taken.
     """
     by_group = {group: own for own, group in enumerate(variables)}
     return tuple(by_group.get(int(variable)) for variable in assignment)
 
 
 def splits_of(variables: Sequence[int], assignment: NDArray[np.int8]) -> NDArray[np.int8]:
-    """As `split_of` for many assignments (K, axes): positions in `variables`, or `WHOLE`."""
+    """Returns `split_of` for many assignments (K, axes): positions in `variables`, or `WHOLE`."""
     own = np.full(assignment.shape, WHOLE, dtype=np.int8)
     for position, group in enumerate(variables):
         own[assignment == group] = position

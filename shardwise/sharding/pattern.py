@@ -18,8 +18,8 @@ from shardwise.sharding.coarsen import Coarsened, Group, Member
 class GroupPattern:
     """One group with its boundary.
 
-    `entries` are activations made by other groups, `exits` those read by others (or kept by
-    nobody: the loss), `parameters`, `inputs` the rest, each in order of first use.
+    `entries` are activations made by other groups, `exits` those read by others (or by
+    none: the loss), `parameters`, `inputs` the rest, each in order of first use.
     `loaded` are the inputs of the graph that it reads.
     `kept` are the storages made or loaded here that backward needs; `entry_kept[i]` says that
     backward needs entry i here; `exit_deferred[i]` that keeping exit i is decided on its edge.
@@ -135,10 +135,10 @@ class Patterns:
 
     @cached_property
     def _by_source(self) -> dict[int, list[Crossing]]:
-        by: dict[int, list[Crossing]] = {}
+        by_source: dict[int, list[Crossing]] = {}
         for c in self.crossings:
-            by.setdefault(c.source, []).append(c)
-        return by
+            by_source.setdefault(c.source, []).append(c)
+        return by_source
 
     def pattern(self, group: Group) -> GroupPattern:
         """Returns the boundary and the key of one group."""
@@ -184,11 +184,11 @@ PRODUCTS = frozenset(
 def differentiated(graph: Graph) -> frozenset[str]:
     """Returns the tensors of which backward computes a gradient: parameters and what depends on
     them."""
-    found = {n for n, t in graph.tensors.items() if t.role == "parameter" and t.differentiable}
+    names = {n for n, t in graph.tensors.items() if t.role == "parameter" and t.differentiable}
     for op in graph.operators:
-        if any(name in found for name in op.inputs):
-            found.update(o for o in op.outputs if graph.tensors[o].differentiable)
-    return frozenset(found)
+        if any(name in names for name in op.inputs):
+            names.update(o for o in op.outputs if graph.tensors[o].differentiable)
+    return frozenset(names)
 
 
 def _storage_roots(coarsened: Coarsened) -> dict[str, str]:

@@ -31,7 +31,7 @@ def narrow(coarsened: Coarsened, precision: str, keeps: Callable[[Operator], boo
 
 
 def narrow_graph(graph: Graph, precision: str, keeps: Callable[[Operator], bool]) -> Graph:
-    """Returns the graph with float32 tensors in 16 bits, but those of kept operators."""
+    """Returns the graph with float32 tensors in 16 bits, except those of operators in `keeps`."""
     dtype = PRECISIONS[precision]
     if dtype is None:
         return graph

@@ -26,12 +26,12 @@ def segments(coarsened: Coarsened) -> tuple[int, ...]:
         for item in _items(member.operator.scope)
     )
     numbers: dict[str, int] = {}
-    found = []
+    segment_of_group = []
     for group in coarsened.groups:
         blocks = [i for i in _items(group.anchor.operator.scope) if sizes[i] >= SMALL]
         label = blocks[-1] if blocks else f"group {group.index}"
-        found.append(numbers.setdefault(label, len(numbers)))
-    return tuple(found)
+        segment_of_group.append(numbers.setdefault(label, len(numbers)))
+    return tuple(segment_of_group)
 
 
 def _items(scope: str) -> Iterator[str]:

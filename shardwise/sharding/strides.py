@@ -1,6 +1,6 @@
 """How tensors lie in memory: strides followed through the views of a graph.
 
-A **strides class** says it without sizes, so that shards of a tensor have their tensor's class:
+A **strides class** has no sizes, so that shards of a tensor have their tensor's class:
 the dimensions from the outermost in memory to the innermost, each with how many times farther
 apart its elements are than dense ones would be; dimensions that are repeated (stride 0) after a
 bar. `0,2,1,3` is a transposed tensor, `0,1x3` columns cut out of rows three times as long, `0|1` a
@@ -39,7 +39,7 @@ def stride_classes(graph: Graph, elementwise: frozenset[str]) -> Mapping[str, st
             strides[name] = contiguous(tensor.shape)
     for op in graph.operators:
         for position, out in enumerate(op.outputs):
-            strides[out] = _made(graph, op, position, strides, op.name in elementwise)
+            strides[out] = _output_strides(graph, op, position, strides, op.name in elementwise)
     return {name: stride_class(t.shape, strides[name]) for name, t in graph.tensors.items()}
 
 
@@ -78,7 +78,7 @@ def strides_of(shape: Shape, text: str) -> Strides:
     return tuple(strides)
 
 
-def _made(
+def _output_strides(
     graph: Graph, op: Operator, position: int, strides: Mapping[str, Strides], elementwise: bool
 ) -> Strides:
     """Returns the strides of one output."""
@@ -89,8 +89,8 @@ def _made(
     given = strides[op.inputs[0]]
     view = _VIEWS.get(op.kind.rpartition(".")[0])
     if view is not None:
-        found = view(source, given, shape, op)
-        return contiguous(shape) if found is None else found
+        of_view = view(source, given, shape, op)
+        return contiguous(shape) if of_view is None else of_view
     if elementwise and source == shape and _is_dense(shape, given):
         return given
     return contiguous(shape)
@@ -106,7 +106,7 @@ View = Callable[[Shape, Strides, Shape, Operator], Strides | None]
 
 
 def _reshaped(source: Shape, strides: Strides, shape: Shape, op: Operator) -> Strides | None:
-    """As torch's computeStride: runs of dimensions that lie densely are split anew."""
+    """Follows torch's computeStride: dense runs of dimensions are split into the new ones."""
     if 0 in source or prod(source) != prod(shape):
         return None
     runs: list[list[int]] = []
@@ -117,12 +117,12 @@ def _reshaped(source: Shape, strides: Strides, shape: Shape, op: Operator) -> St
             runs[-1][0] *= extent
         else:
             runs.append([extent, stride])
-    found: list[int] = []
+    reshaped: list[int] = []
     left, step = 1, 1
     pending = iter(runs)
     for extent in reversed(shape):
         if extent == 1:
-            found.append(step)
+            reshaped.append(step)
             continue
         if left == 1:
             run = next(pending, None)
@@ -131,10 +131,10 @@ def _reshaped(source: Shape, strides: Strides, shape: Shape, op: Operator) -> St
             left, step = run
         if left % extent:
             return None
-        found.append(step)
+        reshaped.append(step)
         left //= extent
         step *= extent
-    return tuple(reversed(found))
+    return tuple(reversed(reshaped))
 
 
 def _permuted(source: Shape, strides: Strides, shape: Shape, op: Operator) -> Strides:
@@ -149,9 +149,9 @@ def _swapped(source: Shape, strides: Strides, shape: Shape, op: Operator) -> Str
         if len(source) < 2:
             return strides
         first, second = -2, -1
-    found = list(strides)
-    found[first], found[second] = found[second], found[first]
-    return tuple(found)
+    swapped = list(strides)
+    swapped[first], swapped[second] = swapped[second], swapped[first]
+    return tuple(swapped)
 
 
 def _expanded(source: Shape, strides: Strides, shape: Shape, op: Operator) -> Strides:

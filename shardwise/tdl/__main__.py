@@ -31,31 +31,31 @@ def cli() -> None:
 @click.option("--list", "listed", is_flag=True, help="Name every kind.")
 def coverage(as_json: bool, listed: bool) -> None:
     """How much of the core ATen list is described."""
-    found = measure()
+    core = measure()
     known = registry.descriptions()
     if as_json:
         document = {
             "torch": TORCH,
-            "core": found.total,
-            "described": found.described,
-            "split": list(found.split),
-            "replicated": list(found.replicated),
-            "missing": list(found.missing),
+            "core": core.total,
+            "described": core.described,
+            "split": list(core.split),
+            "replicated": list(core.replicated),
+            "missing": list(core.missing),
             "descriptions": len(known),
         }
         print(json.dumps(document))
         return
     print(
-        f"core ATen (torch {TORCH}): {found.described} of {found.total} described, "
-        f"{len(found.split)} with their splits, {len(found.replicated)} never split; "
+        f"core ATen (torch {TORCH}): {core.described} of {core.total} described, "
+        f"{len(core.split)} with their splits, {len(core.replicated)} never split; "
         f"{len(known)} descriptions in all"
     )
-    for kind in found.missing:
+    for kind in core.missing:
         print(f"missing: {kind}")
-    for kind in found.replicated if listed else ():
+    for kind in core.replicated if listed else ():
         described = registry.description(kind)
         print(f"never split: {kind}: {described.replicated if described else ''}")
-    for kind in found.split if listed else ():
+    for kind in core.split if listed else ():
         print(f"split: {kind}")
 
 
@@ -82,12 +82,12 @@ def verify_command(
     wrong = 0
     for kind in kinds or [d.kind for d in registry.descriptions() if examples_of(d)]:
         try:
-            made = _runnable(kind, given, trials, seed)
+            verified = _runnable(kind, given, trials, seed)
         except claims.Mismatch as error:
             wrong += 1
             results.append({"kind": kind_of(kind), "error": str(error)})
         else:
-            results.append({"kind": kind_of(kind), "checks": _summary(made)})
+            results.append({"kind": kind_of(kind), "checks": _summary(verified)})
     if as_json:
         print(json.dumps({"operators": results, "wrong": wrong}))
     else:
@@ -98,7 +98,7 @@ def verify_command(
 
 
 def _runnable(kind: str, given: Sequence[Example], trials: int, seed: int) -> list[Verified]:
-    """Returns all examples, or those that can run here."""
+    """Verifies a kind with all examples, or those that can run here."""
     description = registry.description(kind)
     examples = list(given or (examples_of(description) if description else ()))
     if any(e.needs for e in examples):
@@ -111,10 +111,10 @@ def _runnable(kind: str, given: Sequence[Example], trials: int, seed: int) -> li
     return verify(kind, *examples, trials=trials, seed=seed, parts=PARTS)
 
 
-def _summary(made: Sequence[Verified]) -> str:
-    """`batch in 2, 3, 4 (output); k in 2 (reduction)`."""
+def _summary(verified: Sequence[Verified]) -> str:
+    """Returns `batch in 2, 3, 4 (output); k in 2 (reduction)`."""
     parts: dict[tuple[str, str], set[int]] = {}
-    for result in made:
+    for result in verified:
         for check in result.checks:
             parts.setdefault((check.variable, check.method), set()).add(check.parts)
     return "; ".join(
@@ -137,7 +137,7 @@ def _example(tensors: Sequence[str], attributes: Sequence[str]) -> Example:
 
 
 def main() -> None:
-    """Runs a command; whatever goes wrong is one line on standard error."""
+    """Runs a command; an error is one line on standard error."""
     try:
         code = cli.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

@@ -132,7 +132,10 @@ def _splits(
 def _output_loops(
     loops: list[_Loop], position: int, indices: list[Index], shape: tuple[int, ...]
 ) -> None:
-    """Outputs share a loop where their extents agree, and their names, or else their dimensions."""
+    """Adds the loops of one output.
+
+    Outputs share a loop where their extents agree, and their names, or else their dimensions.
+    """
     for dim, (index, extent) in enumerate(zip(indices, shape, strict=True)):
         same = next(
             (
@@ -271,7 +274,7 @@ def _region(
 def _access(
     handle: TensorHandle, loop: _Loop, seen: list[_Seen], extents: dict[int, int]
 ) -> Access | None:
-    """Returns how the split of a loop shows on one input, from the regions of two workers.
+    """Returns how the split of a loop affects one input, from the regions of two workers.
 
     The tensor is needed whole (None) if no dimension or several move along, and if half of the
     loop does not mainly read its own half of the dimension.
@@ -312,7 +315,7 @@ def _access(
 
 
 def _unless_windows(loop: _Loop, access: Access) -> Access | None:
-    """Shares of a reduction that need each other's rows (a window, element by element) are none."""
+    """Returns None for shares of a reduction that need each other's rows (a window)."""
     halo = access.halo_before or access.halo_after
     return None if halo and not loop.output_dims else access
 
@@ -321,7 +324,7 @@ MOST_BOUNDARIES = 64
 
 
 def _boundaries(shares: int) -> list[Fraction]:
-    """Returns where shares meet; of very many the first, the last, and some evenly between.
+    """Returns where shares meet; of many the first, the last, and some evenly between.
 
     What is read around a boundary moves evenly over the tensor until it meets the tensor's ends.
     """
@@ -330,7 +333,7 @@ def _boundaries(shares: int) -> list[Fraction]:
 
 
 def _divisors(n: int) -> list[int]:
-    """Largest first."""
+    """Returns the divisors of n, largest first."""
     small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
     return sorted({n // d for d in small} | set(small), reverse=True)
 
@@ -363,7 +366,7 @@ def _follows(first: tuple[int, int], second: tuple[int, int], size: int) -> bool
 
 
 def _common_shares(handle: TensorHandle, dim: int, loop: _Loop, seen: list[_Seen]) -> int:
-    """0 where any number of shares fits, else what the number of shares must divide.
+    """Returns 0 where any number of shares fits, else what the number of shares must divide.
 
     Even shares of the loop and of the dimension stay a constant halo apart if both have one
     length and step by one. If not (strides, dimension maps, windows without padding), only a

@@ -11,8 +11,8 @@ needed whole always come from a.
     statistic            y(a) stays as it is on the rows of share j if the rows of all other
                          shares change places: they count only through a sum or a maximum
 
-Where no output has the variable of a statistic (the classes of a cross entropy), share 0 stands for
-all; what picks single rows, such as targets, must pick in share 0 then.
+Where no output has the variable of a statistic (the classes of a cross entropy), share 0 is tested
+for all; what picks single rows, such as targets, must pick in share 0 then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Mismatch(ShardwiseError):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One split that was found right: a variable, in so many shares, by which claim."""
+    """One split that was verified: a variable, the number of shares, the claim."""
 
     variable: str
     parts: int
@@ -66,7 +66,7 @@ def check_claims(
     seed: int = 0,
     tolerance: float = 1e-8,
 ) -> tuple[Check, ...]:
-    """Checks every variable in every legal number of shares; the checks that were made.
+    """Checks every variable in every legal number of shares. Returns the checks.
 
     `run` maps arrays in the order of `operator.inputs` to all outputs and must not be random.
     `draw` gives such arrays; by default floats are normal and whole numbers 0 or 1. `semantics`
@@ -77,7 +77,7 @@ def check_claims(
     drawn = draw or _draw_by_dtype([tensors[name] for name in operator.inputs])
     a, b = drawn(random), drawn(random)
     counts = tuple(parts)
-    made = []
+    checks = []
     for v, variable in enumerate(sem.variables):
         for count in counts:
             split = _Split(sem, v, count, operator, tensors)
@@ -97,8 +97,8 @@ def check_claims(
                     f"{operator.kind}: {method} variable {variable.name} cannot be split in "
                     f"{count} as described (share {wrong})"
                 )
-            made.append(Check(variable.name, count, method))
-    return tuple(made)
+            checks.append(Check(variable.name, count, method))
+    return tuple(checks)
 
 
 def _draw_by_dtype(inputs: Sequence[Tensor]) -> Draw:
@@ -130,7 +130,7 @@ class _Split:
         return [by_variable.get(self.variable) for by_variable in self.sem.outputs]
 
     def is_legal(self) -> bool:
-        """No share is empty or reads beyond its neighbour, dimension maps stay whole."""
+        """Returns whether no share is empty or reads beyond its neighbour, maps staying whole."""
         extents = [(self.sem.variables[self.variable].extent, Access(0))]
         names = (*self.operator.inputs, *self.operator.outputs)
         for name, access in zip(names, (*self.inputs(), *self.outputs()), strict=True):
@@ -150,7 +150,7 @@ class _Split:
         return slice(max(share * step - before, 0), min((share + 1) * step + after, size))
 
     def hybrid(self, own: Arrays, others: Arrays, share: int) -> list[NDArray[Any]]:
-        """`share` with its halo from `own`, the rest from `others`; whole inputs from `own`."""
+        """Returns `share` with its halo and whole inputs from `own`, the rest from `others`."""
         mixed = []
         for access, mine, other in zip(self.inputs(), own, others, strict=True):
             if access is None:

@@ -29,7 +29,7 @@ class Coverage:
 
 def coverage(kinds: Iterable[str] = CORE_ATEN) -> Coverage:
     """Returns what the registry covers of a list of kinds, by default core ATen."""
-    by_kind = {found.kind: found for found in descriptions()}
+    by_kind = {entry.kind: entry for entry in descriptions()}
     split, replicated, missing = [], [], []
     for kind in sorted(kinds):
         if kind not in by_kind:

@@ -1,7 +1,7 @@
 """Descriptions: what a person writes about an operator, and the table of all that are written.
 
 `op` and `replicated` register a description. Those of `shardwise.tdl.descriptions` are registered
-when `shardwise.tdl` is imported, so that a description of somebody else meets them all.
+when `shardwise.tdl` is imported, so that those of other packages are checked against them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def not_differentiated(call: Call) -> tuple[float, float]:
 
 
 def no_flops(call: Call) -> tuple[float, float]:
-    """Moves data only."""
+    """Returns no flops: data is only moved."""
     return 0.0, 0.0
 
 
@@ -94,7 +94,7 @@ ANALYSED: dict[object, OperatorSemantics] = {}
 
 
 def kind_of(name: str) -> str:
-    """`mylib.my_op.default` for `mylib::my_op`, as the operators of a captured graph say it."""
+    """Returns `mylib.my_op.default` for `mylib::my_op`, as in the operators of a captured graph."""
     namespace, separator, rest = name.partition("::")
     if not separator:
         return name
@@ -115,7 +115,7 @@ def op(
     A kind is written `mylib::my_op`, `mylib::my_op.overload` or as in a graph,
     `mylib.my_op.default`. Without `saves` backward is taken to need every input; without `flops`
     one flop per output element is counted each way. `examples` are what `verify` runs. A kind
-    that something else describes already is refused unless `replace` says so.
+    that is described elsewhere already is refused unless `replace` is set.
     """
 
     def register(function: Function) -> Function:
@@ -178,5 +178,5 @@ def _add(new: Description, replace: bool) -> None:
 
 
 def _origin(description: Description) -> tuple[str, str]:
-    """Returns where a description stands; one that is loaded a second time has the same origin."""
+    """Returns where a description is defined, which is the same if it is loaded a second time."""
     return description.function.__module__, description.function.__qualname__

@@ -1,8 +1,8 @@
 """Small calls of an operator that its description is checked on.
 
 Whole numbers and truth values among the inputs are drawn below a bound that the example gives;
-all other inputs are floating point. Real extents stand as numbers; a letter stands for an extent
-that is drawn anew at each trial, the same wherever the letter stands.
+all other inputs are floating point. Fixed extents are numbers; a letter is an extent that is drawn
+at random in each trial, the same wherever the letter occurs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardwise.errors import BadInput
 Shape = tuple[int | str, ...]
 
 EXTENTS = (4, 6, 8, 12)
-"""What letters stand for: extents with several even shares."""
+"""What letters are drawn from: extents with several even shares."""
 
 TRUTH = frozenset({"mask", "condition"})
 """Arguments whose whole numbers are truth values."""
@@ -63,7 +63,7 @@ class Example:
         return replace(self, shapes=shapes)
 
     def draw(self, random: np.random.Generator) -> list[NDArray[Any]]:
-        """Random inputs, in the order of `shapes`; the extents must be numbers."""
+        """Returns random inputs, in the order of `shapes`; the extents must be numbers."""
         return [self._draw_one(name, shape, random) for name, shape in self.shapes.items()]
 
     def _draw_one(self, name: str, shape: Shape, random: np.random.Generator) -> NDArray[Any]:
@@ -83,7 +83,7 @@ class Example:
 
 
 def read_shape(text: str) -> tuple[str, Shape]:
-    """`x=4,n,8` as a person writes it on the command line."""
+    """Parses `x=4,n,8` from the command line."""
     name, separator, extents = text.partition("=")
     if not separator or not name:
         raise BadInput(f"{text!r} is not a tensor", expected="name=4,n,8")

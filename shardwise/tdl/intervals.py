@@ -50,7 +50,7 @@ class Interval:
         return cls((), (), Fraction(value), Fraction(value))
 
     def scale(self, k: Fraction | int) -> Interval:
-        """I × k and I / k; a negative factor swaps the ends."""
+        """Returns I × k (also I / k); a negative factor swaps the ends."""
         scaled = Interval(
             _scaled(self.lower, k),
             _scaled(self.upper, k),
@@ -81,7 +81,7 @@ class Interval:
         return cls((), (), Fraction(0), Fraction(k - 1))
 
     def bounds(self, extents: Mapping[int, int]) -> tuple[Fraction, Fraction]:
-        """The two ends for concrete extents."""
+        """Returns the two ends for concrete extents."""
         low = sum((c * extents[v] for v, c in self.lower), self.lower_constant)
         high = sum((c * extents[v] for v, c in self.upper), self.upper_constant)
         return low, high

@@ -6,7 +6,7 @@
 
 The parameters of a description are the operator's tensor arguments by name; keyword-only
 parameters are its attributes. A lambda with `*i` takes as many output indices as the output has
-dimensions. What cannot be said is an opaque function: `Opaque()(matrix[b, :, :])[i, j]`.
+dimensions. What cannot be expressed is an opaque function: `Opaque()(matrix[b, :, :])[i, j]`.
 """
 
 from __future__ import annotations
@@ -142,11 +142,11 @@ class IndexExpression(Expression):
 
     @abstractmethod
     def slope(self, numbers: AbstractSet[int]) -> Fraction | None:
-        """Growth per step of these variables together; None where it is not steady."""
+        """Returns the growth per step of these variables together; None where it is not steady."""
 
     @abstractmethod
     def variables(self) -> Iterator[Index]:
-        """Returns every index variable inside, as often as it stands there."""
+        """Yields every index variable inside, as often as it occurs."""
 
 
 def _positive(k: int) -> int:
@@ -302,7 +302,7 @@ class TensorHandle:
         if isinstance(index, slice):
             if index == slice(None):
                 return None
-            raise NotAffine("a slice is either whole (`:`) or said with an index variable")
+            raise NotAffine("a slice is either whole (`:`) or written with an index variable")
         if isinstance(index, int):
             if not -size <= index < size:
                 raise NotCovered(f"index {index} in a dimension of {size}")
@@ -350,7 +350,7 @@ def named(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
 
 
 def indices_of(function: Callable[..., Any], extents: Sequence[int | None]) -> list[Index]:
-    """Index variables named as the lambda's parameters; `*i` takes i0, i1, …"""
+    """Returns index variables named as the lambda's parameters; `*i` takes i0, i1, …"""
     names: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -379,20 +379,20 @@ def _reduction(
 
 
 def Sum(function: Callable[..., Any], extents: Sequence[int] | None = None) -> Reduction:
-    """Σ over the lambda's indices; extents are learned from the tensors unless given."""
+    """Returns Σ over the lambda's indices; extents are learned from the tensors unless given."""
     return _reduction("sum", function, extents)
 
 
 def Max(function: Callable[..., Any], extents: Sequence[int] | None = None) -> Reduction:
-    """Maximum over the lambda's indices."""
+    """Returns the maximum over the lambda's indices."""
     return _reduction("max", function, extents)
 
 
 def Min(function: Callable[..., Any], extents: Sequence[int] | None = None) -> Reduction:
-    """Minimum over the lambda's indices."""
+    """Returns the minimum over the lambda's indices."""
     return _reduction("min", function, extents)
 
 
 def Prod(function: Callable[..., Any], extents: Sequence[int] | None = None) -> Reduction:
-    """Product over the lambda's indices."""
+    """Returns the product over the lambda's indices."""
     return _reduction("prod", function, extents)

@@ -39,10 +39,10 @@ def load_plugins() -> None:
 
 def _load(point: EntryPoint) -> None:
     try:
-        found = point.load()
-        if not isinstance(found, ModuleType):
-            found()
-    # Whatever another package's code raises, the user hears whose it is.
+        target = point.load()
+        if not isinstance(target, ModuleType):
+            target()
+    # Whatever another package's code raises, the error names the package.
     except Exception as error:
         package = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
         raise PluginError(

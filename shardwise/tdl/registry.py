@@ -41,7 +41,7 @@ def description(kind: str) -> Description | None:
 def descriptions() -> tuple[Description, ...]:
     """Returns every description, sorted by kind."""
     load_plugins()
-    return tuple(found for _, found in sorted(DESCRIPTIONS.items()))
+    return tuple(entry for _, entry in sorted(DESCRIPTIONS.items()))
 
 
 def analyse(operator: Operator, tensors: Mapping[str, Tensor]) -> OperatorSemantics:
@@ -65,15 +65,15 @@ def analyse(operator: Operator, tensors: Mapping[str, Tensor]) -> OperatorSemant
 
 
 def analyse_strictly(operator: Operator, tensors: Mapping[str, Tensor]) -> OperatorSemantics:
-    """As `analyse`, not cached; raises `NotCovered` with the reason instead of replicating.
+    """Analyses without a cache. Raises `NotCovered` with the reason instead of replicating.
 
     `NotAffine` says that the description itself is at fault, here and in `analyse`.
     """
-    found = description(operator.kind)
-    if found is None:
+    entry = description(operator.kind)
+    if entry is None:
         raise NotCovered(f"{operator.name}: {operator.kind} has no description")
     try:
-        return _analyse(found, operator, tensors)
+        return _analyse(entry, operator, tensors)
     except UNFIT as error:
         raise NotCovered(f"{operator.name}: {operator.kind}: {error}") from error
     except (NotCovered, NotAffine) as error:
@@ -95,16 +95,16 @@ def _undescribed(operator: Operator) -> OperatorSemantics:
 
 
 def _analyse(
-    found: Description, operator: Operator, tensors: Mapping[str, Tensor]
+    entry: Description, operator: Operator, tensors: Mapping[str, Tensor]
 ) -> OperatorSemantics:
-    names = _argument_names(found, operator)
+    names = _argument_names(entry, operator)
     handles = [TensorHandle(i, tensors[name].shape) for i, name in enumerate(operator.inputs)]
     shapes = tuple(tensors[name].shape for name in operator.outputs)
-    if found.replicated:
+    if entry.replicated:
         nothing: tuple[dict[int, Any], ...] = ({},)
         splits = Splits((), nothing * len(handles), nothing * len(shapes), ())
     else:
-        splits = _splits(found, operator, names, handles, shapes)
+        splits = _splits(entry, operator, names, handles, shapes)
     call = Call(
         {argument: h.shape for argument, h in zip(names, handles, strict=True)},
         shapes,
@@ -115,8 +115,8 @@ def _analyse(
             if tensors[name].differentiable or tensors[name].dtype.startswith("complex")
         ),
     )
-    forward, backward = found.flops(call)
-    saved = found.saves(call) if callable(found.saves) else found.saves
+    forward, backward = entry.flops(call)
+    saved = entry.saves(call) if callable(entry.saves) else entry.saves
     return OperatorSemantics(
         splits.variables,
         splits.inputs,
@@ -125,7 +125,7 @@ def _analyse(
         tuple("output" in saved or f"output.{o}" in saved for o in range(len(shapes))),
         float(forward),
         float(backward),
-        found.category,
+        entry.category,
         True,
         splits.statistics,
     )
@@ -135,10 +135,10 @@ def _base(argument: str) -> str:
     return argument.partition(".")[0]
 
 
-def _argument_names(found: Description, operator: Operator) -> list[str]:
+def _argument_names(entry: Description, operator: Operator) -> list[str]:
     named = operator.attributes.get("tensor_arguments")
     if named is None:
-        parameters = inspect.signature(found.function).parameters.values()
+        parameters = inspect.signature(entry.function).parameters.values()
         positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         if any(p.kind is p.VAR_POSITIONAL for p in parameters):
             positional = [f"input{i}" for i in range(len(operator.inputs))]
@@ -149,13 +149,13 @@ def _argument_names(found: Description, operator: Operator) -> list[str]:
 
 
 def _splits(
-    found: Description,
+    entry: Description,
     operator: Operator,
     names: list[str],
     handles: list[TensorHandle],
     shapes: tuple[tuple[int, ...], ...],
 ) -> Splits:
-    parameters = inspect.signature(found.function).parameters
+    parameters = inspect.signature(entry.function).parameters
     keywords: dict[str, Any] = {}
     for name, parameter in parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY:
@@ -164,9 +164,9 @@ def _splits(
             elif name in operator.attributes:
                 keywords[name] = operator.attributes[name]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
-        described = found.function(*handles, **keywords)
+        described = entry.function(*handles, **keywords)
     else:
-        described = found.function(**_arguments(names, handles), **keywords)
+        described = entry.function(**_arguments(names, handles), **keywords)
     lambdas = described if isinstance(described, tuple | list) else (described,)
     if len(lambdas) != len(shapes):
         raise NotCovered(f"{operator.kind} describes {len(lambdas)} outputs, not {len(shapes)}")

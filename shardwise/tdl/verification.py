@@ -2,7 +2,7 @@
 
 `verify` draws an example's extents and inputs, asks the description for the splits, and lets
 `claims` compare: halos, reductions, statistics. What a description does not promise (a variable
-that it leaves out) is not looked for; `missing` variables are no mistake.
+that it leaves out) is not checked; `missing` variables are not an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARTS = (2, 3, 4)
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found right: one entry per example and trial."""
+    """What was verified: one entry per example and trial."""
 
     kind: str
     example: Example
@@ -54,32 +54,32 @@ def verify(
     `NotCovered` for an example that the description does not cover, `UnknownOperator` where
     there is no description and `BadInput` where there is no example.
     """
-    found = description(kind)
-    if found is None:
+    described = description(kind)
+    if described is None:
         raise UnknownOperator(f"{kind} has no description")
-    used = examples or examples_of(found)
+    used = examples or examples_of(described)
     if not used:
         raise BadInput(
-            f"{found.kind} has no example",
+            f"{described.kind} has no example",
             expected="@tdl.op(…, examples=[tdl.Example(shapes)]), or an example to verify",
         )
     random = np.random.default_rng(seed)
-    implementation = run or run_with_torch(found.kind)
+    implementation = run or run_with_torch(described.kind)
     counts = tuple(parts)
     return [
-        _verify_one(found.kind, example.sized(random), implementation, counts, random)
+        _verify_one(described.kind, example.sized(random), implementation, counts, random)
         for example in used
         for _ in range(trials)
     ]
 
 
-def examples_of(found: Description) -> tuple[Example, ...]:
-    """Returns the examples of a description: its own, and of a shipped one those beside it."""
+def examples_of(described: Description) -> tuple[Example, ...]:
+    """Returns the examples of a description, with those in `tdl.examples` if it is shipped."""
     from shardwise.tdl.examples.cases import EXAMPLES  # with its package, which fills it
 
-    if not found.function.__module__.startswith("shardwise.tdl."):
-        return found.examples
-    return found.examples + EXAMPLES.get(found.kind, ())
+    if not described.function.__module__.startswith("shardwise.tdl."):
+        return described.examples
+    return described.examples + EXAMPLES.get(described.kind, ())
 
 
 def _verify_one(

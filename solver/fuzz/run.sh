@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fuzz the solver for SECONDS: solver/fuzz/run.sh SECONDS FOLDER. Inputs that fail stay in FOLDER.
-# Coverage counters come from LLVM's pass through stable flags, so neither a nightly compiler nor
-# cargo-fuzz is needed. There is no unsafe code in the crate: address sanitizers have nothing to find.
+# Fuzzes the solver for SECONDS: solver/fuzz/run.sh SECONDS FOLDER. Failing inputs are saved in FOLDER.
+# Stable compiler flags enable LLVM's coverage counters, so neither a nightly compiler nor cargo-fuzz is
+# needed. The crate has no unsafe code, so address sanitizers would find nothing.
 set -eu
 seconds=$1
 mkdir -p "$2/solver"
@@ -14,7 +14,7 @@ RUSTFLAGS="--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
 -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares" \
   cargo build --quiet --release --target "$host"
-# -detect_leaks: rayon's threads outlive the run.
+# -detect_leaks=0: rayon's threads outlive the run.
 exec "target/$host/release/invariants" -max_total_time="$seconds" -max_len=4096 -timeout=30 \
   -rss_limit_mb=4096 -detect_leaks=0 -print_final_stats=1 -verbosity=0 \
   -artifact_prefix="$folder/solver-" "$folder/solver"

@@ -77,7 +77,7 @@ def test_whole_surrogate_pairs_are_text() -> None:
 
 
 @pytest.mark.parametrize("name", ["memory_bytes", "time_s"])
-def test_costs_whose_sum_is_no_number_are_refused(name: str) -> None:
+def test_costs_whose_sum_overflows_are_refused(name: str) -> None:
     document = json.loads(SEEDS[0])
     document["operators"][0]["choices"][1][name] = 1.5e308
     problem_from_json(json.dumps(document).encode())

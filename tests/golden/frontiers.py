@@ -1,4 +1,4 @@
-"""Golden frontiers: run this file to make them again, then review the difference.
+"""Golden frontiers: run this file to rewrite them, then review the difference.
 
 python tests/golden/frontiers.py
 """

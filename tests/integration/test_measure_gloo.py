@@ -83,10 +83,10 @@ def test_two_ranks_give_a_profile_that_every_command_reads(tmp_path: Path) -> No
     assert all(0 <= wait < 0.1 for wait in hardware.waiting.wait_s)
     assert hardware.measurement["backend"] == "gloo"
     assert hardware.measurement["links"] == {"inside": "loopback"}
-    found = frontier(read_graph(shipped_graph("vgg16")), hardware, 2)
-    assert found["points"]
-    assert found["provenance"]["communication"] == "measured tables"
-    assert hardware.provenance in found["provenance"]["profile"]
+    document = frontier(read_graph(shipped_graph("vgg16")), hardware, 2)
+    assert document["points"]
+    assert document["provenance"]["communication"] == "measured tables"
+    assert hardware.provenance in document["provenance"]["profile"]
     shown = subprocess.run(
         [*CLI, "hardware", "show", str(tmp_path / "profile.json")],
         capture_output=True,
@@ -159,17 +159,17 @@ def test_two_nodes_under_torchrun_as_an_agent_starts_it(tmp_path: Path) -> None:
 
 
 def _ranks_of(starter: int) -> list[int]:
-    """Processes that this starter started, whoever is their parent now."""
+    """Returns the processes that this starter started, whatever their parent is now."""
     mark = f"{PARENT_VARIABLE}={starter}\0".encode()
-    found = []
+    pids = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
                 if mark in (process / "environ").read_bytes():
-                    found.append(int(process.name))
+                    pids.append(int(process.name))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def _wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -216,7 +216,7 @@ def test_an_end_in_the_middle_leaves_no_file_and_no_process(tmp_path: Path, way:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--ranks", "2", "--operations", "gossip"], "operations: unknown operation 'gossip'"),
         (["--ranks", "2", "--memory", "1KiB"], "memory: got 1024 bytes"),
@@ -225,10 +225,10 @@ def test_an_end_in_the_middle_leaves_no_file_and_no_process(tmp_path: Path, way:
         ([], "ranks: no GPU here"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(arguments: list[str], told: str) -> None:
+def test_what_cannot_be_measured_is_one_line(arguments: list[str], message: str) -> None:
     done = shardwise("measure", *arguments, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 2, done.stderr
-    assert told in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 
 
@@ -318,7 +318,7 @@ from shardwise.measure.world import World
 rank.JOIN_S = 1.0
 try:
     with rank.joined(World(0, 2, 0, 2, "file://{store}"), MeasureOptions(time_limit_s=9000.0)):
-        raise SystemExit("joined nobody")
+        raise SystemExit("joined no other rank")
 except rank.PeersLost as error:
     assert "rank 0 found no others" in str(error), error
 """

@@ -28,7 +28,7 @@ from shardwise.measure.operators import (
     measure_operators,
     needed_operators,
 )
-from shardwise.measure.operators.bench import Bench, Nobody
+from shardwise.measure.operators.bench import Bench, NoPeers
 from shardwise.measure.operators.clock import Timing, cache_bytes, standard_error, timing
 from shardwise.measure.operators.local_call import local_attributes
 from shardwise.measure.operators.measuring import _measure
@@ -96,14 +96,14 @@ def test_the_frontier_needs_some_of_all_calls(source: str) -> None:
     everything = needed_operators(graph(source), hardware, 4, of="all")
     assert set(few) < set(everything)
     priced = invented(few, hardware)
-    found = search(Subject.of(graph(source)), hardware, 4, Options())
+    result = search(Subject.of(graph(source)), hardware, 4, Options())
     problem = search(Subject.of(graph(source)), priced, 4, Options()).problem
-    for point in range(len(found.time_s)):
+    for point in range(len(result.time_s)):
         for pattern, mine, theirs, choice in zip(
             problem.patterns,
             problem.costs,
-            found.problem.costs,
-            found.solution.choices[point],
+            result.problem.costs,
+            result.solution.choices[point],
             strict=True,
         ):
             row = (mine.assignment == theirs.assignment[choice]).all(axis=1)
@@ -122,7 +122,7 @@ def test_calls_of_repeated_layers_are_needed_once() -> None:
     assert len(many) <= len(few) * 1.1
 
 
-def test_views_are_no_calls_and_strides_are_seen() -> None:
+def test_views_need_no_calls_and_strides_are_part_of_a_call() -> None:
     items = needed_operators(graph(GPT), profile(), 2, of="all")
     kinds = {item.family.kind for item in items}
     assert not any(".view" in kind or ".transpose" in kind for kind in kinds)
@@ -172,10 +172,10 @@ def test_all_calls_of_split_models_can_be_made(source: str) -> None:
     Repetitions are few: that the calls are made is what counts.
     """
     items = needed_operators(graph(source), profile(), 2, of="all")
-    found = measure_operators(items, replace(QUICK, time_limit_s=300.0))
-    assert found.refused == ()
-    assert sum(len(table.times_s) for table in found.tables) == len(items)
-    for table in found.tables:
+    measured = measure_operators(items, replace(QUICK, time_limit_s=300.0))
+    assert measured.refused == ()
+    assert sum(len(table.times_s) for table in measured.tables) == len(items)
+    for table in measured.tables:
         assert min(table.times_s) > 0
         assert min(table.repetitions) >= 1
         assert table.threads == 1
@@ -183,8 +183,8 @@ def test_all_calls_of_split_models_can_be_made(source: str) -> None:
 
 def test_a_measured_profile_gives_measured_plans() -> None:
     hardware = profile()
-    document, found = add_operators(hardware_document(hardware), graph(MLP), 1, effort=QUICK)
-    assert not found.left
+    document, outcome = add_operators(hardware_document(hardware), graph(MLP), 1, effort=QUICK)
+    assert not outcome.left
     measured = hardware_from_document(document, "measured.json")
     assert "operators" in measured.sources
     answer = plan(graph(MLP), measured, 1)
@@ -197,7 +197,7 @@ def test_a_measured_profile_gives_measured_plans() -> None:
     assert before["compute_shares"] == {"measured": 0.0, "interpolated": 0.0, "modelled": 1.0}
     assert answer["predicted"]["compute_s"] != before["compute_s"]
     text = " ".join(explain(answer)["text"])
-    assert "Compute time stands on" in text
+    assert "Compute time: " in text
     # Replay runs the same times: on one device nothing overlaps and nothing else takes time.
     assert answer["predicted"]["replayed_time_s"] == pytest.approx(
         answer["predicted"]["time_s"], rel=1e-6
@@ -228,24 +228,24 @@ def test_what_cannot_be_made_is_said() -> None:
     items = needed_operators(graph(MLP), profile(), 1)
     unknown = replace(items[0], family=replace(items[0].family, kind="aten.no_such.default"))
     wrong = replace(items[0], shapes=((3, 3),) * len(items[0].shapes))
-    found = measure_operators([unknown, wrong], QUICK)
-    assert found.tables == ()
-    assert len(found.refused) == 2
-    assert "no_such" in " ".join(found.notes())
+    measured = measure_operators([unknown, wrong], QUICK)
+    assert measured.tables == ()
+    assert len(measured.refused) == 2
+    assert "no_such" in " ".join(measured.notes())
 
 
 @pytest.mark.full
 def test_two_ranks_measure_at_once() -> None:
     items = needed_operators(graph(MLP), profile(), 2)[:4]
-    found = measure_operators(items, replace(QUICK, ranks=2, own_time=False))
-    assert found.refused == ()
-    for table in found.tables:
+    measured = measure_operators(items, replace(QUICK, ranks=2, own_time=False))
+    assert measured.refused == ()
+    for table in measured.tables:
         assert (table.ranks, table.threads) == (2, 1)
         # Each of two ranks repeats at least five times.
         assert min(table.repetitions) >= 10
 
 
-def test_a_lost_sibling_is_an_error_and_leaves_nobody() -> None:
+def test_a_lost_sibling_is_an_error_and_leaves_no_process() -> None:
     items = needed_operators(graph(MLP), profile(), 2)
     with pytest.raises(SiblingLost), Siblings(replace(QUICK, ranks=2)) as siblings:
         assert isinstance(siblings.measure(items[0], 0.05), Timing)
@@ -284,17 +284,17 @@ class _Disturbed:
 
 def test_the_middle_of_three_rounds_counts() -> None:
     items = needed_operators(graph(MLP), profile(), 2)[:4]
-    found = _measure(items, QUICK, _Disturbed(len(items)), None)
-    times = [time for table in found.tables for time in table.times_s]
+    measured = _measure(items, QUICK, _Disturbed(len(items)), None)
+    times = [time for table in measured.tables for time in table.times_s]
     assert sorted(times) == [1.09, 1.10, 1.11, 1.12]
-    assert {n for table in found.tables for n in table.repetitions} == {15}
+    assert {n for table in measured.tables for n in table.repetitions} == {15}
 
 
 def test_of_two_rounds_the_faster_counts() -> None:
     items = needed_operators(graph(MLP), profile(), 2)[:4]
     bench = _Disturbed(len(items))
-    found = _measure(items, QUICK, bench, lambda *_: bench.asked < 2 * len(items))
-    times = [time for table in found.tables for time in table.times_s]
+    measured = _measure(items, QUICK, bench, lambda *_: bench.asked < 2 * len(items))
+    times = [time for table in measured.tables for time in table.times_s]
     assert sorted(times) == [0.55, 0.56, 0.57, 0.58]
 
 
@@ -303,7 +303,7 @@ def test_ranks_that_share_a_core_take_their_turns_into_account() -> None:
 
     item = needed_operators(graph(MLP), profile(), 1)[0]
     alone, crowded = (
-        Bench(torch, replace(QUICK, own_time=own), crowd).times(item, 0.5, Nobody())
+        Bench(torch, replace(QUICK, own_time=own), crowd).times(item, 0.5, NoPeers())
         for own, crowd in ((True, 1), (False, 8))
     )
     assert not isinstance(alone, str) and not isinstance(crowded, str)

@@ -83,10 +83,10 @@ def test_any_order_of_operators_is_sorted(graph: Graph, dice: random.Random) -> 
     dice.shuffle(document["operators"])
     ordered = graph_from_document(document).operators
     assert sorted(op.name for op in ordered) == sorted(op.name for op in graph.operators)
-    made = {n for n, t in graph.tensors.items() if t.role in ("input", "parameter", "buffer")}
+    available = {n for n, t in graph.tensors.items() if t.role in ("input", "parameter", "buffer")}
     for op in ordered:
-        assert made.issuperset(op.inputs)
-        made.update(op.outputs)
+        assert available.issuperset(op.inputs)
+        available.update(op.outputs)
 
 
 @settings(max_examples=100, deadline=None)

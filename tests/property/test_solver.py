@@ -103,10 +103,10 @@ def points(solution: _core.Solution) -> list[tuple[float, float]]:
 
 
 def check_points_add_up(problem: Drawn, solution: _core.Solution) -> None:
-    for found, choices, alternatives in zip(
+    for cost, choices, alternatives in zip(
         points(solution), solution.choices.tolist(), solution.edge_choices.tolist(), strict=True
     ):
-        assert strategy_cost(problem, choices, alternatives) == found
+        assert strategy_cost(problem, choices, alternatives) == cost
 
 
 def covered(by: list[tuple[float, float]], those: list[tuple[float, float]], e: float) -> bool:
@@ -131,9 +131,9 @@ def test_real_costs_up_to_rounding(problem: Drawn) -> None:
     core = core_problem(problem)
     for method in METHODS:
         solution = _core.solve(core, method=method)
-        found = points(solution)
-        assert covered(found, expected, 0.0) and covered(expected, found, 0.0), method
-        assert all(a[0] < b[0] and a[1] > b[1] for a, b in itertools.pairwise(found))
+        computed = points(solution)
+        assert covered(computed, expected, 0.0) and covered(expected, computed, 0.0), method
+        assert all(a[0] < b[0] and a[1] > b[1] for a, b in itertools.pairwise(computed))
         check_points_add_up(problem, solution)
 
 
@@ -284,7 +284,7 @@ def test_the_generator_draws_every_kind() -> None:
 
     @settings(max_examples=400, derandomize=True, database=None)
     @given(drawn(whole=True))
-    def look(problem: Drawn) -> None:
+    def record(problem: Drawn) -> None:
         pairs = [tuple(sorted(edge[:2])) for edge in problem.edges]
         joined = {o for pair in pairs for o in pair}
         if len(problem.costs) == 1:
@@ -302,7 +302,7 @@ def test_the_generator_draws_every_kind() -> None:
         if len(enumerated(problem)) > 3:
             seen.add("long frontier")
 
-    look()
+    record()
     assert seen == {
         "single",
         "parallel edges",

@@ -53,8 +53,8 @@ def caps(of: dict[str, Any]) -> list[float]:
     return [float(np.floor(least + share * (fastest - least)) + 0.5) for share in shares]
 
 
-def leanest(of: dict[str, Any], choices: list[int]) -> float:
-    """The least memory of a strategy: operators, and the leanest alternative of every edge."""
+def least_memory(of: dict[str, Any], choices: list[int]) -> float:
+    """Returns a strategy's least memory: of its operators and of every edge's best alternative."""
     numbers = {o["name"]: i for i, o in enumerate(of["operators"])}
     memory: float = sum(
         o["choices"][k]["memory_bytes"] for o, k in zip(of["operators"], choices, strict=True)
@@ -65,11 +65,11 @@ def leanest(of: dict[str, Any], choices: list[int]) -> float:
     return memory
 
 
-def check_oracle(of: dict[str, Any], found: Fastest, cap: float, which: str) -> None:
+def check_oracle(of: dict[str, Any], fastest: Fastest, cap: float, which: str) -> None:
     """HiGHS's strategy is one, fits, and HiGHS itself proved that it is the fastest."""
-    assert found.memory_bytes <= cap, which
-    assert leanest(of, found.choices) <= found.memory_bytes * (1 + 1e-12), which
-    assert found.bound_s == pytest.approx(found.time_s, rel=SAME), which
+    assert fastest.memory_bytes <= cap, which
+    assert least_memory(of, fastest.choices) <= fastest.memory_bytes * (1 + 1e-12), which
+    assert fastest.bound_s == pytest.approx(fastest.time_s, rel=SAME), which
 
 
 ALWAYS = (1, 3, 6)
@@ -86,28 +86,30 @@ def test_frontiers_equal_highs_at_ten_caps(middle: Middle) -> None:
     oracle = IntegerProgram(of)
     for cap in caps(of):
         which = f"{middle}, cap {cap}"
-        found = oracle.fastest_within(cap)
-        if found is not None:
-            check_oracle(of, found, cap, which)
-            check_covered(near, found, which)
+        fastest = oracle.fastest_within(cap)
+        if fastest is not None:
+            check_oracle(of, fastest, cap, which)
+            check_covered(near, fastest, which)
         for method, frontier in exact.items():
             assert frontier.exact, (method, which)
-            check_equal(frontier, found, cap, (method, which))
+            check_equal(frontier, fastest, cap, (method, which))
 
 
-def check_equal(frontier: _core.Solution, found: Fastest | None, cap: float, which: object) -> None:
+def check_equal(
+    frontier: _core.Solution, fastest: Fastest | None, cap: float, which: object
+) -> None:
     fitting = frontier.time_s[frontier.memory_bytes <= cap]
-    if found is None:
+    if fastest is None:
         assert len(fitting) == 0, which
     else:
-        assert fitting[-1] == pytest.approx(found.time_s, rel=SAME), which
+        assert fitting[-1] == pytest.approx(fastest.time_s, rel=SAME), which
 
 
-def check_covered(frontier: _core.Solution, found: Fastest, which: object) -> None:
+def check_covered(frontier: _core.Solution, fastest: Fastest, which: object) -> None:
     """The certificate: some point is within (1 + epsilon) of this strategy in both costs."""
     factor = (1 + frontier.epsilon) * (1 + 1e-12)
-    within = frontier.memory_bytes <= found.memory_bytes * factor
-    assert frontier.time_s[within][-1] <= found.time_s * factor, which
+    within = frontier.memory_bytes <= fastest.memory_bytes * factor
+    assert frontier.time_s[within][-1] <= fastest.time_s * factor, which
 
 
 def test_the_epsilon_that_was_asked_is_reached() -> None:

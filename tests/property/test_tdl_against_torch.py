@@ -36,9 +36,9 @@ CASES = [(d.kind, i, e) for d in SHIPPED for i, e in enumerate(examples_of(d))]
 def test_every_split_is_as_described(kind: str, number: int, example: Example) -> None:
     if example.needs == "cuda" and not torch.cuda.is_available():
         pytest.skip("only a GPU implements it")
-    (found,) = verify(kind, example)
-    assert found.semantics.described
-    assert found.checks or not found.semantics.variables
+    (verified,) = verify(kind, example)
+    assert verified.semantics.described
+    assert verified.checks or not verified.semantics.variables
 
 
 def test_every_description_has_an_example() -> None:

@@ -2,7 +2,7 @@
 
 torch tests its operators on samples with many shapes and attributes (`op_db`); every call of a
 described ATen operator that they lead to is verified as the examples are. Whole numbers and truth
-values stay as they are in the samples, all other inputs are drawn anew.
+values stay as they are in the samples, all other inputs are drawn again.
 """
 
 from __future__ import annotations
@@ -114,8 +114,13 @@ def test_descriptions_hold_on_the_samples_of_torch() -> None:
             continue  # samples that this machine cannot run
         for target, args, kwargs in calls:
             kind = str(target)
-            found = description(kind)
-            if found is None or found.replicated or kind in SINGLE_ROWS or kind in UNVERIFIED:
+            described = description(kind)
+            if (
+                described is None
+                or described.replicated
+                or kind in SINGLE_ROWS
+                or kind in UNVERIFIED
+            ):
                 continue
             try:
                 example = _example(target, args, kwargs)

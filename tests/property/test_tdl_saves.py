@@ -1,8 +1,8 @@
 """What descriptions say that backward keeps, against what autograd really keeps.
 
 Autograd's saved tensors are taken by storage. A description agrees if it names the same arguments
-and results, statistics that are small beside them left out; or if what it names is as large as
-what is kept (a contiguous copy of an argument, a mask for which the result stands). Whatever else
+and results, but for statistics that are small; or if what it names is as large as
+what is kept (a contiguous copy of an argument, a mask that the result replaces). Whatever else
 is different is a stated approximation.
 """
 
@@ -35,11 +35,11 @@ SMALL = 0.25
 """Statistics and the like: a share of what a description names."""
 
 CLOSE = 0.15
-"""How far sizes may be apart that stand for each other."""
+"""How far sizes may be apart that replace each other."""
 
 GATES = "gates of every step, which the kernels keep in ways of their own, are not counted"
 UNFUSED = "the fused kernel is described; this machine runs several operators"
-COMPOSITE = "several operators in a row keep temporaries; its tensors stand for them"
+COMPOSITE = "several operators in a row keep temporaries; its tensors represent them"
 FACTORS = "factors of a decomposition are not counted"
 
 STATED: dict[str, str] = {
@@ -110,7 +110,7 @@ class Kept:
 
     arguments: frozenset[str]
     results: frozenset[str]
-    beside: int
+    others: int
     sizes: dict[str, int]
 
 
@@ -153,17 +153,17 @@ def _kept(kind: str, example: Example, constant: set[str]) -> Kept | None:
     if not any(t.requires_grad for t in outputs):
         return None
     own = {_storage(t): n for n, t in inputs.items()}
-    made: dict[int, str] = {}
+    output_names: dict[int, str] = {}
     for place, t in enumerate(outputs):
-        made.setdefault(_storage(t), f"output.{place}")
+        output_names.setdefault(_storage(t), f"output.{place}")
     places = {_storage(t) for t in kept}
-    beside = {_storage(t): t.numel() for t in kept if _storage(t) not in own | made}
+    others = {_storage(t): t.numel() for t in kept if _storage(t) not in own | output_names}
     sizes = {n: prod(s) for n, s in example.shapes.items()}
     sizes |= {f"output.{place}": t.numel() for place, t in enumerate(outputs)}
     return Kept(
         frozenset(own[p] for p in places if p in own),
-        frozenset(made[p] for p in places if p in made and p not in own),
-        sum(beside.values()),
+        frozenset(output_names[p] for p in places if p in output_names and p not in own),
+        sum(others.values()),
         sizes,
     )
 
@@ -183,12 +183,12 @@ def _differs(kind: str, example: Example) -> str:
     said |= {f"output.{i}" for i, s in enumerate(semantics.saves_outputs) if s}
     real = kept.arguments | kept.results
     size = sum(kept.sizes[name] for name in said)
-    really = sum(kept.sizes[name] for name in real) + kept.beside
-    if said == real and kept.beside <= SMALL * size:
+    really = sum(kept.sizes[name] for name in real) + kept.others
+    if said == real and kept.others <= SMALL * size:
         return ""
     if abs(size - really) <= CLOSE * really:
         return ""
-    return f"said {sorted(said)} ({size}), kept {sorted(real)} and {kept.beside} ({really})"
+    return f"said {sorted(said)} ({size}), kept {sorted(real)} and {kept.others} ({really})"
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,10 @@ def test_the_core_list_is_that_of_torch() -> None:
 
 
 def test_core_aten_is_described() -> None:
-    found = coverage()
-    assert found.missing == ()
-    assert found.total == len(CORE_ATEN)
-    assert set(found.replicated) == {
+    covered = coverage()
+    assert covered.missing == ()
+    assert covered.total == len(CORE_ATEN)
+    assert set(covered.replicated) == {
         "aten._local_scalar_dense.default",
         "aten.as_strided.default",
         "aten.nonzero.default",
@@ -57,33 +57,33 @@ def test_core_aten_is_described() -> None:
 def test_what_is_named_is_what_torch_has() -> None:
     from shardwise.torch_operators import overload
 
-    for found in shipped():
-        assert overload(found.kind) is not None
+    for entry in shipped():
+        assert overload(entry.kind) is not None
 
 
 def test_coverage_is_printed() -> None:
-    made = _tdl("coverage")
-    found = coverage()
-    assert made.returncode == 0, made.stderr
-    assert f"{found.described} of {found.total} described" in made.stdout
+    done = _tdl("coverage")
+    covered = coverage()
+    assert done.returncode == 0, done.stderr
+    assert f"{covered.described} of {covered.total} described" in done.stdout
     listed = _tdl("coverage", "--list").stdout
     assert "never split: aten.nonzero.default: the shape of its output depends on" in listed
-    assert json.loads(_tdl("coverage", "--json").stdout)["described"] == found.described
+    assert json.loads(_tdl("coverage", "--json").stdout)["described"] == covered.described
 
 
 def test_coverage_of_a_list_names_what_is_missing() -> None:
-    found = coverage(["aten.mm.default", "aten.nonzero.default", "mylib.mystery.default"])
-    assert found.split == ("aten.mm.default",)
-    assert found.replicated == ("aten.nonzero.default",)
-    assert found.missing == ("mylib.mystery.default",)
+    covered = coverage(["aten.mm.default", "aten.nonzero.default", "mylib.mystery.default"])
+    assert covered.split == ("aten.mm.default",)
+    assert covered.replicated == ("aten.nonzero.default",)
+    assert covered.missing == ("mylib.mystery.default",)
 
 
 def test_an_operator_is_verified_on_shapes_that_are_given() -> None:
-    made = _tdl(
+    done = _tdl(
         "verify", "aten::cumsum", "--tensor", "self=n,m", "--attribute", "dim=1", "--trials", "2"
     )
-    assert made.returncode == 0, made.stderr
-    assert made.stdout.startswith("aten.cumsum.default: d0 in 2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("aten.cumsum.default: d0 in 2")
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_an_operator_is_verified_on_shapes_that_are_given() -> None:
         (["verify", "aten::empty_like"], "has no example"),
     ],
 )
-def test_what_is_asked_wrongly_is_one_line(arguments: list[str], said: str) -> None:
-    made = _tdl(*arguments)
-    assert made.returncode == 2
-    assert said in made.stderr
-    assert made.stderr.count("\n") == 1
+def test_a_wrong_call_prints_one_line(arguments: list[str], said: str) -> None:
+    done = _tdl(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

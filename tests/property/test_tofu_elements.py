@@ -68,9 +68,9 @@ def drawn(draw: st.DrawFn, k: int) -> Graph:
 
 def tofu_of(graph: Graph, gpus: int) -> tuple[Subject, TofuSolution]:
     subject = Subject.of(graph)
-    found = search(subject, load_hardware("dgx-h100"), gpus, Options(method="tofu"))
-    assert isinstance(found.solution, TofuSolution)
-    return subject, found.solution
+    result = search(subject, load_hardware("dgx-h100"), gpus, Options(method="tofu"))
+    assert isinstance(result.solution, TofuSolution)
+    return subject, result.solution
 
 
 @pytest.mark.parametrize("k", [2, 3])

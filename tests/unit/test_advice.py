@@ -50,13 +50,13 @@ def test_vgg16_splits_its_large_layers_and_its_batch(vgg16: Graph) -> None:
 def test_one_device_costs_the_whole_model() -> None:
     """On one device: 16 bytes per float32 parameter with Adam, activations kept, no network."""
     graph = mlp()
-    found = search(Subject.of(graph), load_hardware("l4"), 1, Options())
+    result = search(Subject.of(graph), load_hardware("l4"), 1, Options())
     parameters = 2 * 32 * 128 * 16
     # x is kept by the first product; relu's output serves relu and the second product.
     activations = (8 * 32 + 8 * 128) * 4
-    assert found.memory_bytes.tolist() == [parameters + activations]
-    assert found.compute_s(0) == pytest.approx(float(found.time_s[0]))
-    assert found.solution.exact
+    assert result.memory_bytes.tolist() == [parameters + activations]
+    assert result.compute_s(0) == pytest.approx(float(result.time_s[0]))
+    assert result.solution.exact
 
 
 def test_data_parallelism_is_priced_by_hand() -> None:
@@ -65,8 +65,8 @@ def test_data_parallelism_is_priced_by_hand() -> None:
 
     graph = mlp()
     hardware = load_hardware("l4")
-    found = search(Subject.of(graph), hardware, 2, Options(zero=(0,)))
-    problem = found.problem
+    result = search(Subject.of(graph), hardware, 2, Options(zero=(0,)))
+    problem = result.problem
     shape = Mesh.build(hardware, 2).group_shape((0,))
     for index, weight in ((0, "w1"), (2, "w2")):
         cost = problem.costs[index]
@@ -115,9 +115,9 @@ def test_shards_of_every_configuration_cover_their_tensor(vgg_search: Search) ->
 
 
 def test_uneven_shards_are_priced_at_their_ceiling() -> None:
-    found = search(Subject.of(mlp(batch=8)), load_hardware("dgx-h100"), 3, Options())
-    cost = found.problem.costs[0]
-    names = found.problem.patterns[0].group.variables
+    result = search(Subject.of(mlp(batch=8)), load_hardware("dgx-h100"), 3, Options())
+    cost = result.problem.costs[0]
+    names = result.problem.patterns[0].group.variables
     row = next(k for k, a in enumerate(cost.assignment) if a[0] >= 0 and names[a[0]] == "batch")
     # Three shares of eight rows: the largest has three.
     assert cost.activation_bytes[row] == 3 * 32 * 4

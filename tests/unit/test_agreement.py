@@ -1,4 +1,4 @@
-"""Where ranks that saved different tensors make them again: the same places, in the same order."""
+"""Where ranks that saved different tensors recompute them: the same places, in the same order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_what_a_thing_is_made_from_is_due_with_it_and_comes_first() -> None:
     assert agreed([({(2, 9), (4, 1)}, {(5, 2)}), (set(), {(5, 2), (4, 5)})]) == {9: [4, 5, 2]}
 
 
-def test_what_nobody_wants_is_not_made() -> None:
+def test_what_no_rank_wants_is_not_made() -> None:
     assert agreed([(set(), {(0, 1)}), ({(2, 0)}, set())]) == {0: [2]}
 
 
@@ -55,7 +55,7 @@ def test_hooks_of_the_first_pass_and_of_later_ones_make_what_was_agreed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = ({(0, 1), (1, 0)}, set())
-    monkeypatch.setattr("shardwise.execute.agreement._everybody", lambda mine: [mine, other])
+    monkeypatch.setattr("shardwise.execute.agreement._gather_pairs", lambda mine: [mine, other])
     agreement, log = Agreement(), []
     for _ in range(2):
         log.clear()

@@ -79,13 +79,13 @@ def worth(jobs: list[AllocationJob], way: Any, gpus: int, objective: str) -> Any
 @settings(max_examples=150, deadline=None)
 @given(jobs=st.lists(drawn_job(), min_size=1, max_size=4), gpus=st.integers(1, 9))
 def test_no_way_is_better(objective: str, jobs: list[AllocationJob], gpus: int) -> None:
-    found = document(allocate(jobs, gpus, objective))
+    allocation = document(allocate(jobs, gpus, objective))
     chosen = tuple(
         next((p for p in job.points if p.gpus == row["gpus"]), None)
-        for job, row in zip(jobs, found["jobs"], strict=True)
+        for job, row in zip(jobs, allocation["jobs"], strict=True)
     )
-    assert [0 if p is None else p.gpus for p in chosen] == [r["gpus"] for r in found["jobs"]]
-    assert found["gpus_used"] == sum(row["gpus"] for row in found["jobs"]) <= gpus
+    assert [0 if p is None else p.gpus for p in chosen] == [r["gpus"] for r in allocation["jobs"]]
+    assert allocation["gpus_used"] == sum(row["gpus"] for row in allocation["jobs"]) <= gpus
     best = max(worth(jobs, way, gpus, objective) for way in every_way(jobs, gpus))
     mine = worth(jobs, chosen, gpus, objective)
     if objective == "deadlines":
@@ -104,18 +104,18 @@ def linear(name: str, per_gpu: float, most: int, **extra: Any) -> AllocationJob:
 def test_max_min_looks_beyond_the_smallest_share() -> None:
     """With the smallest share fixed by one job, the others still get theirs as equal as can be."""
     stuck = AllocationJob("stuck", (CurvePoint(8, 1.0, 1.0),))
-    found = document(allocate([stuck, linear("a", 1, 4), linear("b", 1, 4)], 4, "max-min"))
-    assert [row["gpus"] for row in found["jobs"]] == [0, 2, 2]
-    assert "nothing fits" in found["jobs"][0]["reason"]
+    allocation = document(allocate([stuck, linear("a", 1, 4), linear("b", 1, 4)], 4, "max-min"))
+    assert [row["gpus"] for row in allocation["jobs"]] == [0, 2, 2]
+    assert "nothing fits" in allocation["jobs"][0]["reason"]
 
 
 def test_a_deadline_goes_before_throughput() -> None:
     late = linear("late", 1, 8, steps=10, deadline_s=2.5)  # needs 4 GPUs
     fast = linear("fast", 100, 8)
-    found = document(allocate([fast, late], 6, "deadlines"))
-    assert [row["gpus"] for row in found["jobs"]] == [2, 4]
-    assert found["deadlines_met"] == 1
-    assert found["jobs"][1]["meets_deadline"] is True
+    allocation = document(allocate([fast, late], 6, "deadlines"))
+    assert [row["gpus"] for row in allocation["jobs"]] == [2, 4]
+    assert allocation["deadlines_met"] == 1
+    assert allocation["jobs"][1]["meets_deadline"] is True
 
 
 def test_a_curve_document_becomes_a_job() -> None:

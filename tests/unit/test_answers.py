@@ -27,11 +27,11 @@ NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
 def test_answers_are_the_librarys_documents() -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware(V100)
     plan = shardwise.plan(VGG, V100, 4, zero=(0,))
-    made = advise.plan(graph, hardware, 4, options=Options(zero=(0,)))
+    planned = advise.plan(graph, hardware, 4, options=Options(zero=(0,)))
     assert isinstance(plan, documents.Plan)
-    assert _without_search(plan.document()) == _without_search(answers.document(made))
+    assert _without_search(plan.document()) == _without_search(answers.document(planned))
     assert plan.explain().document() == answers.explain(plan.document())
-    assert shardwise.explain(made).totals == plan.explain().totals
+    assert shardwise.explain(planned).totals == plan.explain().totals
     curve = shardwise.curve(graph, hardware, 2)
     assert [point.gpus for point in curve.points] == [1, 2]
     quote = shardwise.quote(VGG, steps=10, max_instances=1)

@@ -51,10 +51,13 @@ def test_every_operator_is_in_one_block_and_the_sums_are_those_of_inspect(name: 
     assert sorted(op.name for b in blocks for op in b.operators) == sorted(
         op.name for op in graph.operators
     )
-    found = inspect_graph(graph, registry.analyse)
-    assert sum(b.sums.parameters for b in blocks) == found["parameters"]["elements"]
-    assert sum(b.sums.kept_bytes for b in blocks) == found["activations"]["kept_for_backward_bytes"]
-    flops = found["forward_flops"] + found["backward_flops"]
+    inspected = inspect_graph(graph, registry.analyse)
+    assert sum(b.sums.parameters for b in blocks) == inspected["parameters"]["elements"]
+    assert (
+        sum(b.sums.kept_bytes for b in blocks)
+        == inspected["activations"]["kept_for_backward_bytes"]
+    )
+    flops = inspected["forward_flops"] + inspected["backward_flops"]
     assert sum(b.sums.flops for b in blocks) == pytest.approx(flops)
 
 
@@ -66,16 +69,16 @@ def test_activations_and_pooling_belong_to_their_convolution() -> None:
 
 def _graph(widths: list[int], scopes: list[str], skip: int | None = None) -> Graph:
     builder = GraphBuilder("hand-made")
-    made = [builder.input("x", 8, widths[0])]
+    names = [builder.input("x", 8, widths[0])]
     for i, scope in enumerate(scopes):
         weight = builder.parameter(f"w{i}", widths[i + 1], widths[i])
-        made.append(builder.linear(f"l{i}", made[-1], weight, f"y{i}", scope))
+        names.append(builder.linear(f"l{i}", names[-1], weight, f"y{i}", scope))
     if skip is not None:
         last = builder.operators[-1]
         data, weight = last.inputs
-        arguments = {"input": data, "weight": weight, "bias": made[skip]}
+        arguments = {"input": data, "weight": weight, "bias": names[skip]}
         del builder.operators[-1]
-        builder.operator(last.name, last.kind, arguments, made[-1], (8, widths[-1]), last.scope)
+        builder.operator(last.name, last.kind, arguments, names[-1], (8, widths[-1]), last.scope)
     return builder.graph()
 
 

@@ -50,9 +50,9 @@ def test_experts_give_what_transformers_gives(config: str) -> None:
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 32}
     experts = {"num_local_experts": 4, "num_experts": 4, "moe_intermediate_size": 24}
     experts["num_experts_per_tok"] = 2
-    made = getattr(transformers, config)(**sizes, **heads, **experts)
+    settings = getattr(transformers, config)(**sizes, **heads, **experts)
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(made, experts_implementation="eager")
+    model = transformers.AutoModelForCausalLM.from_config(settings, experts_implementation="eager")
     model.double().eval()
     tokens = torch.randint(0, 32, (2, 6))
     expected = model(tokens).logits

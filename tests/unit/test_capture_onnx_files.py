@@ -42,10 +42,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::shardwise.errors.CaptureWarning
 
 
 def test_open_dimensions_are_bound(tmp_path: Path) -> None:
-    made = model(
+    proto = model(
         [node("Relu", "x", "y")], [tensor("x", "n", "length", 8)], [tensor("y", "n", "length", 8)]
     )
-    path = saved(tmp_path, made)
+    path = saved(tmp_path, proto)
     assert capture(path, batch=2, seq=7).tensors["x"].shape == (2, 7, 8)
     assert capture(f"{path}:n=3,length=5").tensors["x"].shape == (3, 5, 8)
     with pytest.raises(CaptureError, match=r"x: dimension 1 \(length\) is left open.*--seq"):
@@ -74,24 +74,24 @@ def test_a_file_without_a_loss_is_taken_and_said(tmp_path: Path) -> None:
 
 
 def test_parameters_that_the_exporter_lost_are_named(tmp_path: Path) -> None:
-    made = linear()
-    entry = made.graph.metadata_props.add()
+    proto = linear()
+    entry = proto.graph.metadata_props.add()
     entry.key = "pkg.torch.export.ExportedProgram.graph_signature"
     entry.value = "\n".join(
         f"p: PARAMETER target='{n}'" for n in ("w", "b", "norm.weight", "norm.bias")
     )
     with pytest.warns(CaptureWarning, match=r"lacks: norm\.weight, norm\.bias"):
-        captured(tmp_path, made)
+        captured(tmp_path, proto)
 
 
-def external(made: Any, name: str) -> Any:
+def external(proto: Any, name: str) -> Any:
     """The same file with one initialiser in a file that does not exist."""
-    found = next(t for t in made.graph.initializer if t.name == name)
-    found.ClearField("raw_data")
-    found.data_location = TensorProto.EXTERNAL
-    entry = found.external_data.add()
+    initializer = next(t for t in proto.graph.initializer if t.name == name)
+    initializer.ClearField("raw_data")
+    initializer.data_location = TensorProto.EXTERNAL
+    entry = initializer.external_data.add()
     entry.key, entry.value = "location", "../not-there.bin"
-    return made
+    return proto
 
 
 def test_weights_in_other_files_are_not_opened(tmp_path: Path) -> None:
@@ -100,21 +100,21 @@ def test_weights_in_other_files_are_not_opened(tmp_path: Path) -> None:
 
 
 def test_a_shape_that_lies_in_another_file_is_an_error(tmp_path: Path) -> None:
-    made = model(
+    proto = model(
         [node("Reshape", "x target", "v"), node("Relu", "v", "y")],
         [tensor("x", 4, 8)],
         [helper.make_tensor_value_info("y", FLOAT, None)],
         [ints("target", 8, 4)],
     )
     with pytest.raises(CaptureError, match=r"graph\.value_info v: .*'target'.*external data"):
-        captured(tmp_path, external(made, "target"))
+        captured(tmp_path, external(proto, "target"))
 
 
 # Files that are none
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("proto", "words"),
     [
         (
             model([node("Relu", "z", "y")], [tensor("x", 4)], [tensor("y", 4)]),
@@ -165,16 +165,16 @@ def test_a_shape_that_lies_in_another_file_is_an_error(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_faults_are_named_by_field(tmp_path: Path, made: Any, words: str) -> None:
+def test_faults_are_named_by_field(tmp_path: Path, proto: Any, words: str) -> None:
     with pytest.raises(CaptureError, match=words) as caught:
-        captured(tmp_path, made)
+        captured(tmp_path, proto)
     assert caught.value.file == str(tmp_path / "m.onnx")
 
 
 def test_a_name_that_is_used_twice_is_refused(tmp_path: Path) -> None:
-    made = model([node("Relu", "x", "x")], [tensor("x", 4)], [tensor("x", 4)])
+    proto = model([node("Relu", "x", "x")], [tensor("x", 4)], [tensor("x", 4)])
     with pytest.raises(CaptureError, match="'x' is made twice"):
-        captured(tmp_path, made)
+        captured(tmp_path, proto)
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ BREAKABLE = {
 }
 
 
-@pytest.mark.parametrize("made", [linear(), attention(2)], ids=["linear", "attention"])
-def test_files_that_are_cut_off(tmp_path: Path, made: Any) -> None:
-    whole = made.SerializeToString()
-    wanted = captured(tmp_path, made)
+@pytest.mark.parametrize("proto", [linear(), attention(2)], ids=["linear", "attention"])
+def test_files_that_are_cut_off(tmp_path: Path, proto: Any) -> None:
+    whole = proto.SerializeToString()
+    wanted = captured(tmp_path, proto)
     path = tmp_path / "m.onnx"
     refused = 0
     for end in range(1, len(whole), max(len(whole) // 80, 1)):
@@ -227,7 +227,7 @@ def test_files_that_are_cut_off(tmp_path: Path, made: Any) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(("linear", "attention", "recurrent")), st.data())
-def test_a_changed_byte_is_no_crash(name: str, data: st.DataObject) -> None:
+def test_a_changed_byte_never_crashes(name: str, data: st.DataObject) -> None:
     broken = bytearray(BREAKABLE[name])
     broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
     with tempfile.NamedTemporaryFile(suffix=".onnx") as file, warnings.catch_warnings():

@@ -53,9 +53,9 @@ def test_a_source_is_taken_apart(text: str, source: Source) -> None:
     ],
 )
 def test_values_have_types(text: str, value: object) -> None:
-    found = parse_value(text)
-    assert found == value
-    assert type(found) is type(value)
+    parsed = parse_value(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_values_have_types(text: str, value: object) -> None:
         ("zoo:mlp:batch=1,batch=2", "given twice"),
     ],
 )
-def test_what_is_no_source_is_refused(source: str, words: str) -> None:
+def test_malformed_sources_are_refused(source: str, words: str) -> None:
     with pytest.raises(CaptureError, match=words):
         capture(source)
 

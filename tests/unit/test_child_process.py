@@ -29,15 +29,15 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 def started_by_a_parent_that_is_killed(tmp_path: Path, popen: str, program: str) -> int:
     """Returns the pid that `program` wrote; the process that has run `popen` of it is killed."""
     note = tmp_path / "pid"
-    told = f"open({str(note)!r}, 'w').write(str(os.getpid()))"
-    code = IMPORT + f"program = {program.replace('TELL', told)!r}\n{popen}\ntime.sleep(60)\n"
+    write_pid = f"open({str(note)!r}, 'w').write(str(os.getpid()))"
+    code = IMPORT + f"program = {program.replace('TELL', write_pid)!r}\n{popen}\ntime.sleep(60)\n"
     with subprocess.Popen([sys.executable, "-c", code], env=ENVIRONMENT) as parent:
         _wait_until(lambda: note.exists() and note.read_text() != "")
         parent.kill()
     return int(note.read_text())
 
 
-def test_a_program_ends_with_who_started_it(tmp_path: Path) -> None:
+def test_a_program_ends_with_its_parent(tmp_path: Path) -> None:
     pid = started_by_a_parent_that_is_killed(
         tmp_path,
         "subprocess.Popen(ending_with_us([sys.executable, '-c', program]))",
@@ -46,12 +46,12 @@ def test_a_program_ends_with_who_started_it(tmp_path: Path) -> None:
     _wait_until(lambda: _gone(pid))
 
 
-def test_the_end_may_be_told_by_a_signal_that_can_be_handled(tmp_path: Path) -> None:
+def test_the_end_may_come_as_a_signal_that_can_be_handled(tmp_path: Path) -> None:
     ended = tmp_path / "ended"
     program = (
         f"{IMPORT}"
         f"signal.signal(signal.SIGTERM, lambda *_: (open({str(ended)!r}, 'w'), os._exit(0)))\n"
-        "end_with_parent(os.getppid(), told_by=signal.SIGTERM)\nTELL\ntime.sleep(60)\n"
+        "die_with_parent(os.getppid(), death_signal=signal.SIGTERM)\nTELL\ntime.sleep(60)\n"
     )
     pid = started_by_a_parent_that_is_killed(
         tmp_path, "subprocess.Popen([sys.executable, '-c', program])", program
@@ -61,11 +61,11 @@ def test_the_end_may_be_told_by_a_signal_that_can_be_handled(tmp_path: Path) -> 
 
 
 def test_a_process_whose_parent_has_already_ended_exits() -> None:
-    done = run("end_with_parent(os.getppid() + 1)\nprint('still here')\n")
+    done = run("die_with_parent(os.getppid() + 1)\nprint('still here')\n")
     assert (done.returncode, done.stdout) == (1, "")
 
 
-def test_where_the_kernel_has_no_bond_the_parent_is_watched() -> None:
+def test_where_the_kernel_cannot_signal_the_parents_death_the_parent_is_watched() -> None:
     """As on macOS: here as a child whose parent is said to be another process."""
     started = time.monotonic()
     assert watch_over(os.getppid() + 10**6, [sys.executable, "-c", "import time; time.sleep(60)"])

@@ -72,7 +72,7 @@ def test_a_job_gets_a_count_that_fits_and_no_gpu_is_lent_twice(
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=60, deadline=None)
 @given(jobs=jobs_of_a_cluster())
-def test_nobody_waits_who_could_run(name: str, jobs: list[ClusterJob]) -> None:
+def test_no_job_waits_that_could_run(name: str, jobs: list[ClusterJob]) -> None:
     """Work conservation, as each policy promises it."""
     policy = Watched(name)
     simulate(jobs, GPUS, policy)
@@ -143,7 +143,7 @@ def test_two_jobs_by_hand() -> None:
     assert at["curves"].ended_s == [10.0, 15.0]
 
 
-def test_the_first_in_line_lets_nobody_pass() -> None:
+def test_no_job_overtakes_the_first_in_line() -> None:
     jobs = [
         Running(ClusterJob("a", 0.0, 1.0, 6, LINEAR), 1.0, gpus=6),
         Running(ClusterJob("b", 0.0, 1.0, 4, LINEAR), 1.0),

@@ -83,26 +83,28 @@ def test_interpolation_keeps_to_its_neighbours(
     sizes = tuple(2.0 ** (10 + i) for i in range(len(times)))
     hardware = profile(CollectiveTable("all_reduce", 1, 2, True, sizes, times))
     shape = GroupShape(2, 1, 2, 1, True)
-    found = collective_times(hardware, "all_reduce", np.array([size, size * factor]), shape)
-    assert 0 < found[0] <= found[1] * (1 + 1e-9) < np.inf
+    predicted = collective_times(hardware, "all_reduce", np.array([size, size * factor]), shape)
+    assert 0 < predicted[0] <= predicted[1] * (1 + 1e-9) < np.inf
     if size <= sizes[0]:
-        assert found[0] == pytest.approx(times[0])
+        assert predicted[0] == pytest.approx(times[0])
     elif size <= sizes[-1]:
         above = next(i for i, s in enumerate(sizes) if s >= size)
         low, high = times[max(above - 1, 0)], times[above]
-        assert low * (1 - 1e-9) <= found[0] <= high * (1 + 1e-9)
+        assert low * (1 - 1e-9) <= predicted[0] <= high * (1 + 1e-9)
     else:
-        assert found[0] / size == pytest.approx(times[-1] / sizes[-1])
+        assert predicted[0] / size == pytest.approx(times[-1] / sizes[-1])
 
 
 @given(st.integers(10, 20))
 def test_measured_sizes_come_back_with_their_spread(power: int) -> None:
     spread = table(p10_s=tuple(s * 1e-10 for s in SIZES), p90_s=tuple(s * 1e-8 for s in SIZES))
-    found = collective_time(profile(spread), "all_reduce", 2.0**power, GroupShape(2, 1, 2, 1, True))
-    assert found.provenance == "measured"
-    assert found.time_s == pytest.approx(spread.times_s[power - 10])
-    assert found.p10_s == pytest.approx(2.0**power * 1e-10)
-    assert found.p90_s == pytest.approx(2.0**power * 1e-8)
+    predicted = collective_time(
+        profile(spread), "all_reduce", 2.0**power, GroupShape(2, 1, 2, 1, True)
+    )
+    assert predicted.provenance == "measured"
+    assert predicted.time_s == pytest.approx(spread.times_s[power - 10])
+    assert predicted.p10_s == pytest.approx(2.0**power * 1e-10)
+    assert predicted.p90_s == pytest.approx(2.0**power * 1e-8)
     between = collective_time(
         profile(spread), "all_reduce", 1.4 * 2**power, GroupShape(2, 1, 2, 1, True)
     )
@@ -112,10 +114,10 @@ def test_measured_sizes_come_back_with_their_spread(power: int) -> None:
 
 def test_inside_a_node_the_bus_bandwidth_of_another_group_holds() -> None:
     hardware = profile(table(ranks=8, per_byte=2e-9), table(ranks=2, per_byte=1e-9))
-    found = collective_time(hardware, "all_reduce", 2.0**20, GroupShape(4, 1, 4, 1, True))
-    assert found.provenance == "derived"
+    predicted = collective_time(hardware, "all_reduce", 2.0**20, GroupShape(4, 1, 4, 1, True))
+    assert predicted.provenance == "derived"
     # From eight ranks, the next larger group: (2 * 3/4) / (2 * 7/8) of its time.
-    assert found.time_s == pytest.approx((1e-5 + 2**20 * 2e-9) * 1.5 / 1.75)
+    assert predicted.time_s == pytest.approx((1e-5 + 2**20 * 2e-9) * 1.5 / 1.75)
     strided = find_table(hardware, "all_reduce", GroupShape(2, 1, 2, 4, False))
     assert strided is not None
     assert strided.times_s == hardware.collectives[1].times_s
@@ -125,11 +127,11 @@ def test_inside_a_node_the_bus_bandwidth_of_another_group_holds() -> None:
 
 def test_a_derived_table_is_worked_out_once_and_goes_with_its_profile() -> None:
     hardware, shape = profile(table(ranks=8)), GroupShape(4, 1, 4, 1, True)
-    found = find_table(hardware, "all_reduce", shape)
-    assert found is not None and find_table(hardware, "all_reduce", shape) is found
-    assert find_table(replace(hardware), "all_reduce", shape) is not found
-    kept = ref(found)
-    del hardware, found
+    derived = find_table(hardware, "all_reduce", shape)
+    assert derived is not None and find_table(hardware, "all_reduce", shape) is derived
+    assert find_table(replace(hardware), "all_reduce", shape) is not derived
+    kept = ref(derived)
+    del hardware, derived
     collect()
     assert kept() is None
 
@@ -139,10 +141,10 @@ def test_two_nodes_are_composed_of_groups_inside_and_across() -> None:
     across = table("all_reduce", 2, 1, False, 4e-9, siblings=4)
     hardware = profile(*inside, across)
     shape = GroupShape(8, 2, 4, 1, True)
-    found = collective_time(hardware, "all_reduce", 2.0**20, shape)
-    assert found.provenance == "derived"
+    predicted = collective_time(hardware, "all_reduce", 2.0**20, shape)
+    assert predicted.provenance == "derived"
     expected = 2 * (1e-5 + 2**20 * 1e-10) + (1e-5 + 2**18 * 4e-9)
-    assert found.time_s == pytest.approx(expected)
+    assert predicted.time_s == pytest.approx(expected)
     lonely = profile(*inside, replace(across, siblings=2))
     assert collective_time(lonely, "all_reduce", 2.0**20, shape).provenance == "modelled"
     uneven = GroupShape(6, 2, 4, 1, True)
@@ -162,7 +164,7 @@ def test_derived_times_grow_and_are_finite(operation: str, size: float, factor: 
     assert 0 < small.time_s <= large.time_s * (1 + 1e-9) < np.inf
 
 
-def test_answers_say_what_communication_stands_on() -> None:
+def test_answers_name_the_basis_of_communication_times() -> None:
     bare = profile()
     mesh = Mesh.build(bare, 4)
     assert communication_basis(bare, mesh) == "modelled from data sheets"
@@ -173,10 +175,10 @@ def test_answers_say_what_communication_stands_on() -> None:
     assert sum(shares.values()) == pytest.approx(1)
     # Three shapes: broadcast has no table at all, of the others the strided pair is derived.
     assert shares == pytest.approx({"measured": 10 / 18, "derived": 5 / 18, "modelled": 3 / 18})
-    told = communication_basis(some, mesh)
-    assert "56% of the group shapes" in told
-    assert "28% derived from them" in told
-    assert "17% modelled" in told
+    basis = communication_basis(some, mesh)
+    assert "56% of the group shapes" in basis
+    assert "28% derived from them" in basis
+    assert "17% modelled" in basis
     assert communication_basis(some, Mesh.build(some, 1)) == "measured tables"
 
 
@@ -240,14 +242,14 @@ def test_contention_lies_between_overlap_and_taking_turns(
     fastest = max(compute, communication)
     time = fastest + overlapped * (compute + communication - fastest)
     overlap = Overlap(hidden, 1.0, 1.0, "all_reduce", 1.0)
-    found = contended_time(
+    contended = contended_time(
         np.array([time]), np.array([compute]), np.array([communication]), overlap
     )[0]
-    assert time * (1 - 1e-9) <= found <= (compute + communication) * (1 + 1e-9)
+    assert time * (1 - 1e-9) <= contended <= (compute + communication) * (1 + 1e-9)
     if hidden == 1:
-        assert found == pytest.approx(time)
+        assert contended == pytest.approx(time)
     if hidden == 0:
-        assert found == pytest.approx(compute + communication)
+        assert contended == pytest.approx(compute + communication)
     assert contended_time(np.array([time]), np.array([1.0]), np.array([1.0]), None)[0] == time
 
 
@@ -258,8 +260,8 @@ def test_a_measured_overlap_lengthens_replayed_steps() -> None:
 
     def points(hidden: float | None) -> list[dict[str, float]]:
         overlap = None if hidden is None else Overlap(hidden, 1.0, 1.0, "all_reduce", 1e6)
-        found: list[dict[str, float]] = frontier(graph, replace(base, overlap=overlap), 2)["points"]
-        return found
+        rows: list[dict[str, float]] = frontier(graph, replace(base, overlap=overlap), 2)["points"]
+        return rows
 
     plain, hidden, half, exposed = (points(h) for h in (None, 1.0, 0.5, 0.0))
     assert any(p["replayed_time_s"] < 0.99 * p["time_s"] for p in plain)
@@ -275,15 +277,15 @@ def test_waiting_goes_by_collectives_and_what_is_computed_between_them() -> None
     waiting = Waiting((0.001, 0.003), (0.0002, 0.0006))
     compute = np.array([0.1, 0.1, 0.1, 0.1, 0.0])
     collectives = np.array([0.0, 50.0, 10.0, 1000.0, 4.0])
-    found = waiting.per_step(compute, collectives)
-    assert found == pytest.approx([0.0, 50 * 0.0004, 10 * 0.0006, 1000 * 0.0002, 4 * 0.0002])
+    waited_s = waiting.per_step(compute, collectives)
+    assert waited_s == pytest.approx([0.0, 50 * 0.0004, 10 * 0.0006, 1000 * 0.0002, 4 * 0.0002])
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2, 8])
 def test_measured_waiting_lengthens_replayed_steps_by_the_collectives_in_them(
     micro_batches: int,
 ) -> None:
-    """Waits that do not depend on what is computed: so much more a step as ranks communicate."""
+    """Waits that do not depend on what is computed: a step grows with the number of collectives."""
     subject = Subject.of(read_graph(shipped_graph("gpt2")))
     base, wait = load_hardware("dgx-a100-80gb"), 1e-4
 

@@ -33,9 +33,9 @@ SPLITS = Options(zero=(0,), recompute="never")
 EVERYTHING = Options(epsilon=0.0, zero=(0, 1, 2, 3), recompute="auto")
 
 
-def peers(found: Search) -> list[Answer]:
+def peers(result: Search) -> list[Answer]:
     """Every peer that only splits."""
-    problem, options = found.problem, found.options
+    problem, options = result.problem, result.options
     return [
         data_parallel_answer(problem),
         optcnn(problem, options, quiet),
@@ -63,14 +63,14 @@ CASES = [
 
 @pytest.mark.parametrize(("graph", "machine", "gpus"), CASES)
 def test_no_peer_is_below_our_exact_frontier(graph: Graph, machine: Hardware, gpus: int) -> None:
-    found = solved(graph, machine, gpus)
-    assert found.solution.exact
-    ours = Coverage.by(found)
-    for answer in peers(found):
+    result = solved(graph, machine, gpus)
+    assert result.solution.exact
+    ours = Coverage.by(result)
+    for answer in peers(result):
         assert answer.points, answer.method
         assert ours.of_all(answer.points), answer.method
         for point in answer.points:
-            again = evaluate(found.problem, point.choices, smallest=answer.method == "tofu")
+            again = evaluate(result.problem, point.choices, smallest=answer.method == "tofu")
             assert point.breakdown.memory_bytes == pytest.approx(point.memory_bytes, rel=1e-12)
             assert point.breakdown.time_s == pytest.approx(point.time_s, rel=1e-12)
             if answer.method != "mesh-tensorflow":  # whose frontier chooses copies itself
@@ -96,9 +96,9 @@ def test_fsdp_is_not_below_our_frontier_with_zero(
 
 def test_the_law_would_notice() -> None:
     """A peer priced a millionth too low is below our frontier somewhere."""
-    found = solved(residual_block(), hardware(2), 4)
-    ours = Coverage.by(found)
-    cheaper = evaluate(found.problem, found.solution.choices[-1])
+    result = solved(residual_block(), hardware(2), 4)
+    ours = Coverage.by(result)
+    cheaper = evaluate(result.problem, result.solution.choices[-1])
     assert ours.of(cheaper)
     assert not ours.of(replace(cheaper, time_s=cheaper.time_s * (1 - 1e-6)))
 
@@ -122,37 +122,37 @@ def _layouts(meshes: list[tuple[tuple[int, ...], ...]]) -> list[dict[str, tuple[
     A mesh dimension is a set of mesh axes; two names of one operator never take the same.
     """
     names = sorted({name for of in NAMES.values() for name in of.values()})
-    found = []
+    legal = []
     for mesh in meshes:
         for picked in product(((), *mesh), repeat=len(names)):
             layout = dict(zip(names, picked, strict=True))
             taken = [[layout[n] for n in of.values() if layout[n]] for of in NAMES.values()]
             if all(len(set(axes)) == len(axes) for axes in taken):
-                found.append(layout)
-    return found
+                legal.append(layout)
+    return legal
 
 
-def _enumerated(found: Search, layouts: list[dict[str, tuple[int, ...]]]) -> np.ndarray:
+def _enumerated(result: Search, layouts: list[dict[str, tuple[int, ...]]]) -> np.ndarray:
     """Memory and time of every layout with every choice of copies, shape (strategies, 2)."""
     costs = []
     for layout in layouts:
         rows = []
-        for group, cost in zip(found.problem.coarsened.groups, found.problem.costs, strict=True):
+        for group, cost in zip(result.problem.coarsened.groups, result.problem.costs, strict=True):
             wanted = np.full(cost.assignment.shape[1], -1)
             for v, variable in enumerate(group.variables):
                 wanted[list(layout[NAMES[group.name][variable]])] = v
             row = np.flatnonzero((cost.assignment == wanted).all(axis=1))
             rows += row.tolist()
-        if len(rows) < len(found.problem.costs):
-            continue  # an operator cannot be cut in so many shares
+        if len(rows) < len(result.problem.costs):
+            continue  # an operator cannot be cut into that many shares
         base = np.array(
             [
-                sum(c.memory_bytes[k] for c, k in zip(found.problem.costs, rows, strict=True)),
-                sum(c.time_s[k] for c, k in zip(found.problem.costs, rows, strict=True)),
+                sum(c.memory_bytes[k] for c, k in zip(result.problem.costs, rows, strict=True)),
+                sum(c.time_s[k] for c, k in zip(result.problem.costs, rows, strict=True)),
             ]
         )
         cells = []
-        for edge in found.problem.edges:
+        for edge in result.problem.edges:
             cell = (edge.table.rows[rows[edge.source]], edge.table.columns[rows[edge.target]])
             count = edge.table.count[cell]
             cells.append(
@@ -197,9 +197,9 @@ def test_mesh_tensorflow_against_enumeration(
     machine: Hardware, gpus: int, meshes: list[tuple[tuple[int, ...], ...]], batch: int
 ) -> None:
     """On meshes without two axes alike, where names lie along the same axes in every group."""
-    found = solved(residual_block(batch=batch), machine, gpus)
-    answer = mesh_tensorflow(found.problem, found.options, quiet)
-    expected = _frontier(_enumerated(found, _layouts(meshes)))
+    result = solved(residual_block(batch=batch), machine, gpus)
+    answer = mesh_tensorflow(result.problem, result.options, quiet)
+    expected = _frontier(_enumerated(result, _layouts(meshes)))
     assert answer.epsilon == 0.0
     got = [(p.memory_bytes, p.time_s) for p in answer.points]
     assert len(got) == len(expected)
@@ -217,9 +217,9 @@ def test_meshes_are_all_ways_to_bundle_axes() -> None:
 
 def test_a_variable_has_a_whole_mesh_dimension_or_none() -> None:
     """Two nodes of two: on the mesh 4 nothing lies along one axis, on 2×2 nothing along both."""
-    found = solved(residual_block(), hardware(2), 4)
-    bundles = Bundles(found.problem, AxisClasses.of(found.problem.context.mesh.axes))
-    assignment = found.problem.costs[1].assignment
+    result = solved(residual_block(), hardware(2), 4)
+    bundles = Bundles(result.problem, AxisClasses.of(result.problem.context.mesh.axes))
+    assignment = result.problem.costs[1].assignment
     together = (assignment[:, 0] == assignment[:, 1]) & (assignment[:, 0] >= 0)
     split = (assignment >= 0).any(axis=1)
     assert (bundles.on(1, ((1, 1),)) == (together | ~split)).all()
@@ -231,26 +231,26 @@ def test_a_variable_has_a_whole_mesh_dimension_or_none() -> None:
 
 def test_ours_is_strictly_better_than_mesh_tensorflow_on_vgg16() -> None:
     """§4.2: convolutions by samples and large layers by channels, which one mesh cannot do."""
-    found = solved(
+    result = solved(
         shipped("vgg16"), load_hardware("dgx-v100-16gb"), 16, replace(SPLITS, epsilon=0.01)
     )
-    theirs = mesh_tensorflow(found.problem, found.options, quiet).points
-    assert float(found.time_s[-1]) * 1.2 < min(point.time_s for point in theirs)
+    theirs = mesh_tensorflow(result.problem, result.options, quiet).points
+    assert float(result.time_s[-1]) * 1.2 < min(point.time_s for point in theirs)
     # "Mesh-TensorFlow cannot work in the small-memory region."
-    assert float(found.memory_bytes[0]) * 1.5 < theirs[0].memory_bytes
+    assert float(result.memory_bytes[0]) * 1.5 < theirs[0].memory_bytes
     # For WideResNet its fastest is data parallelism; for VGG16 that is within one per cent of it.
-    (batch,) = data_parallel_answer(found.problem).points
+    (batch,) = data_parallel_answer(result.problem).points
     assert theirs[-1].time_s <= batch.time_s * (1 + 1e-9)
     assert theirs[-1].time_s == pytest.approx(batch.time_s, rel=0.01)
 
 
 def test_tofu_takes_little_memory_and_data_parallelism_much() -> None:
-    found = solved(
+    result = solved(
         shipped("vgg16"), load_hardware("dgx-v100-16gb"), 16, replace(SPLITS, epsilon=0.05)
     )
-    (small,) = tofu(found.problem, found.options, quiet).points
-    (batch,) = data_parallel_answer(found.problem).points
-    (fast,) = optcnn(found.problem, found.options, quiet).points
+    (small,) = tofu(result.problem, result.options, quiet).points
+    (batch,) = data_parallel_answer(result.problem).points
+    (fast,) = optcnn(result.problem, result.options, quiet).points
     assert small.memory_bytes < fast.memory_bytes < batch.memory_bytes
     assert fast.time_s < small.time_s < batch.time_s
 

@@ -53,10 +53,10 @@ def block() -> Search:
     return solved(residual_block(), hardware(2), 4)
 
 
-def split_of(found: Search, choices: np.ndarray, group: str) -> list[str | None]:
+def split_of(result: Search, choices: np.ndarray, group: str) -> list[str | None]:
     """The variable that each mesh axis splits in the group of that name."""
     for cost, member, k in zip(
-        found.problem.costs, found.problem.coarsened.groups, choices, strict=True
+        result.problem.costs, result.problem.coarsened.groups, choices, strict=True
     ):
         if member.name == group:
             return [None if v < 0 else member.variables[v] for v in cost.assignment[int(k)]]
@@ -128,9 +128,9 @@ def test_names_are_what_the_wiring_forces(block: Search) -> None:
 
 def test_one_tensor_never_bears_a_name_twice() -> None:
     """y = a aᵀ: rows keep the name of the length, columns are renamed; both are positions."""
-    found = solved(gram(), hardware(4), 4)
-    names = named_dimensions(found.problem)
-    product = found.problem.coarsened.groups[1]
+    result = solved(gram(), hardware(4), 4)
+    names = named_dimensions(result.problem)
+    product = result.problem.coarsened.groups[1]
     rows, columns = (product.variables.index(v) for v in ("i", "j"))
     assert names.name_of[1, rows] == names.name_of[0, 1]
     assert names.name_of[1, columns] != names.name_of[1, rows]
@@ -144,17 +144,17 @@ def test_one_tensor_never_bears_a_name_twice() -> None:
 @pytest.mark.parametrize("gpus", [2, 16])
 def test_data_parallel_memory_of_vgg16_by_hand(vgg16: Graph, gpus: int) -> None:
     """Adam in float32: 16 bytes for every parameter on every device, and its share of samples."""
-    found = solved(vgg16, load_hardware("dgx-v100-16gb"), gpus, splits(0.05))
-    point = data_parallel(found)
+    result = solved(vgg16, load_hardware("dgx-v100-16gb"), gpus, splits(0.05))
+    point = data_parallel(result)
     expected = 16 * VGG16_PARAMETERS + VGG16_BATCH // gpus * VGG16_KEPT_BYTES
     assert point.memory_bytes == expected
     assert point.breakdown.parameter_bytes == 16 * VGG16_PARAMETERS
     assert point.breakdown.rescheduling_s == 0
-    ratio = data_parallel_over_mini_time(found)
-    assert ratio == pytest.approx(point.time_s / float(found.time_s[-1]))
+    ratio = data_parallel_over_mini_time(result)
+    assert ratio == pytest.approx(point.time_s / float(result.time_s[-1]))
 
 
-def test_data_parallelism_is_the_same_beside_wider_spaces(block: Search) -> None:
+def test_data_parallelism_is_the_same_in_wider_spaces(block: Search) -> None:
     """Where ZeRO is searched its plain strategy is beaten and dropped; it is priced all the same.
 
     (`configurations.py` drops what another configuration beats in both costs.)
@@ -168,11 +168,11 @@ def test_data_parallelism_is_the_same_beside_wider_spaces(block: Search) -> None
 
 def test_what_has_no_batch_or_too_small_a_one_is_named() -> None:
     """Three samples on two nodes of three: one axis takes them, the other repeats the work."""
-    found = solved(residual_block(batch=3), hardware(3), 6)
-    rows = data_parallel_rows(found.problem)
+    result = solved(residual_block(batch=3), hardware(3), 6)
+    rows = data_parallel_rows(result.problem)
     assert rows.partly == ("scale", "up", "relu", "down", "add", "head")
     assert not rows.whole
-    assert sorted(map(str, split_of(found, rows.choices, "up"))) == ["None", "batch"]
+    assert sorted(map(str, split_of(result, rows.choices, "up"))) == ["None", "batch"]
     gpt2 = solved(read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100"), 2, splits(0.1))
     assert data_parallel_rows(gpt2.problem).whole == ("transformer.wpe.embedding",)
 
@@ -181,15 +181,15 @@ def test_what_has_no_batch_or_too_small_a_one_is_named() -> None:
 
 
 def test_optcnn_never_cuts_what_is_summed(vgg16: Graph) -> None:
-    found = solved(vgg16, load_hardware("dgx-v100-16gb"), 4)
-    (point,) = optcnn(found.problem, found.options, quiet).points
-    for group in found.problem.coarsened.groups:
+    result = solved(vgg16, load_hardware("dgx-v100-16gb"), 4)
+    (point,) = optcnn(result.problem, result.options, quiet).points
+    for group in result.problem.coarsened.groups:
         if group.anchor.operator.kind.startswith(("aten.conv", "aten.linear")):
-            split = split_of(found, point.choices, group.name)
+            split = split_of(result, point.choices, group.name)
             assert not {"in", "ky", "kx"} & set(split)
     # One weird trick: convolutions by samples, the large layers after them by channels.
-    assert split_of(found, point.choices, "features.0.conv2d") == ["batch", "batch"]
-    assert "out" in split_of(found, point.choices, "classifier.0.linear")
+    assert split_of(result, point.choices, "features.0.conv2d") == ["batch", "batch"]
+    assert "out" in split_of(result, point.choices, "classifier.0.linear")
 
 
 def test_optcnn_is_the_fastest_of_its_space(block: Search) -> None:
@@ -241,18 +241,18 @@ def test_a_group_without_configurations_is_refused(block: Search) -> None:
 
 
 def test_the_random_search_repeats_by_seed_and_never_loses_to_its_start(vgg16: Graph) -> None:
-    found = solved(vgg16, load_hardware("dgx-v100-16gb"), 4, splits(0.05))
-    start = data_parallel(found).time_s
+    result = solved(vgg16, load_hardware("dgx-v100-16gb"), 4, splits(0.05))
+    start = data_parallel(result).time_s
     times = set()
     for seed in range(3):
-        first = flexflow(found.problem, quiet, proposals=300, seed=seed)
-        again = flexflow(found.problem, quiet, proposals=300, seed=seed)
+        first = flexflow(result.problem, quiet, proposals=300, seed=seed)
+        again = flexflow(result.problem, quiet, proposals=300, seed=seed)
         assert (first.points[0].choices == again.points[0].choices).all()
         assert first.points[0].time_s <= start
         assert first.details["start_time_s"] == start
         times.add(first.points[0].time_s)
     assert len(times) > 1
-    assert flexflow(found.problem, quiet, proposals=1).points[0].time_s <= start
+    assert flexflow(result.problem, quiet, proposals=1).points[0].time_s <= start
 
 
 def test_the_random_search_keeps_count_of_its_time(block: Search) -> None:
@@ -278,24 +278,24 @@ def test_the_random_search_keeps_count_of_its_time(block: Search) -> None:
 def test_megatron_finds_columns_then_rows() -> None:
     """§3 of the paper: the first matrix by columns, the second by rows, one all_reduce after it."""
     gpt2 = read_graph(shipped_graph("gpt2"))
-    found = solved(gpt2, load_hardware("dgx-h100"), 4, splits(0.1))
-    answer = megatron(found.problem, found.options, quiet)
+    result = solved(gpt2, load_hardware("dgx-h100"), 4, splits(0.1))
+    answer = megatron(result.problem, result.options, quiet)
     points = {point.label: point for point in answer.points}
     assert {"dp4·tp1", "dp2·tp2", "dp1·tp4"} <= set(points)
     both = points["dp2·tp2"].choices
-    assert split_of(found, both, "transformer.h.3.mlp.c_fc.addmm") == ["batch", "out"]
-    assert split_of(found, both, "transformer.h.3.mlp.c_proj.addmm") == ["batch", "in"]
+    assert split_of(result, both, "transformer.h.3.mlp.c_fc.addmm") == ["batch", "out"]
+    assert split_of(result, both, "transformer.h.3.mlp.c_proj.addmm") == ["batch", "in"]
     # The residual stream is whole on every device of a tensor-parallel group.
-    assert split_of(found, both, "transformer.h.3.mlp.c_proj.view_1") == ["batch", None]
-    batch = data_parallel(found)
+    assert split_of(result, both, "transformer.h.3.mlp.c_proj.view_1") == ["batch", None]
+    batch = data_parallel(result)
     assert points["dp4·tp1"].time_s == pytest.approx(batch.time_s)
 
 
 def test_sequence_parallelism_saves_time_and_memory() -> None:
     """Korthikanti et al. 2022: no more communication, and activations are divided."""
     subject = read_graph(shipped_graph("transformer"))
-    found = solved(subject, load_hardware("dgx-v100-16gb"), 8, splits(1.0))
-    points = {p.label: p for p in megatron(found.problem, found.options, quiet).points}
+    result = solved(subject, load_hardware("dgx-v100-16gb"), 8, splits(1.0))
+    points = {p.label: p for p in megatron(result.problem, result.options, quiet).points}
     plain, sequence = points["dp1·tp8"], points["dp1·tp8·sp"]
     assert sequence.time_s < plain.time_s
     assert sequence.breakdown.parameter_bytes == pytest.approx(
@@ -303,23 +303,23 @@ def test_sequence_parallelism_saves_time_and_memory() -> None:
     )
     assert sequence.memory_bytes < 0.8 * plain.memory_bytes
     # Heads are shared out among the devices of a tensor-parallel group.
-    assert split_of(found, plain.choices, "encoder.2.attention.matmul") == ["d1", "d1", "d1"]
+    assert split_of(result, plain.choices, "encoder.2.attention.matmul") == ["d1", "d1", "d1"]
     norm = "encoder.2.dropout.dropout"
-    assert set(split_of(found, plain.choices, norm)) == {None}
-    assert set(split_of(found, sequence.choices, norm)) == {"d1"}
+    assert set(split_of(result, plain.choices, norm)) == {None}
+    assert set(split_of(result, sequence.choices, norm)) == {"d1"}
 
 
 def test_zero_3_shards_what_data_parallelism_repeats(vgg16: Graph) -> None:
-    found = solved(vgg16, load_hardware("dgx-v100-16gb"), 16, splits(0.05))
-    sharded, again = fsdp(found, "auto", quiet).points
+    result = solved(vgg16, load_hardware("dgx-v100-16gb"), 16, splits(0.05))
+    sharded, again = fsdp(result, "auto", quiet).points
     assert (sharded.label, again.label) == ("zero-3", "zero-3·recompute")
     kept = VGG16_BATCH // 16 * VGG16_KEPT_BYTES
     # Each tensor's shard is rounded up to whole elements.
     assert sharded.memory_bytes - kept == pytest.approx(VGG16_PARAMETERS, rel=1e-4)
-    batch = data_parallel(found)
+    batch = data_parallel(result)
     assert sharded.time_s > batch.time_s
     assert again.compute_s > sharded.compute_s
-    problem = problem_with(found, (3,), "never")
+    problem = problem_with(result, (3,), "never")
     for cost, k in zip(problem.costs, sharded.choices, strict=True):
         everywhere = (1 << cost.assignment.shape[1]) - 1
         assert cost.zero[k] in (0, 3)
@@ -339,8 +339,8 @@ def test_zero_3_shards_over_all_devices_not_over_a_node(block: Search) -> None:
 
 def test_recomputation_saves_memory_in_a_deep_model() -> None:
     gpt2 = read_graph(shipped_graph("gpt2"))
-    found = solved(gpt2, load_hardware("dgx-h100"), 4, splits(0.1))
-    sharded, again = fsdp(found, "auto", quiet).points
+    result = solved(gpt2, load_hardware("dgx-h100"), 4, splits(0.1))
+    sharded, again = fsdp(result, "auto", quiet).points
     assert again.memory_bytes < 0.5 * sharded.memory_bytes
     assert again.communication_s == pytest.approx(sharded.communication_s, rel=0.1)
 

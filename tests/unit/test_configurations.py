@@ -1,4 +1,4 @@
-"""What a group may choose beside its split: ZeRO, recomputation, micro-batches, precision, pins."""
+"""A group's choices besides its split: ZeRO, recomputation, micro-batches, precision, pins."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def layered() -> Graph:
     return builder.graph()
 
 
-def found(gpus: int = 2, hardware: Hardware = L4, micro_batches: int = 1, **kw: Any) -> Search:
+def searched(gpus: int = 2, hardware: Hardware = L4, micro_batches: int = 1, **kw: Any) -> Search:
     options = Options(**{"epsilon": 0.0, "zero": (0,), **kw})
     return search(Subject.of(layered()), hardware, gpus, options, micro_batches=micro_batches)
 
@@ -78,16 +78,18 @@ def test_backward_reads_what_it_needs() -> None:
     for kind, passes in (("add", 3), ("relu", 3)):
         pattern = problem.patterns[problem.coarsened.group_of[kind]]
         position = [m.operator.name for m in pattern.members].index(kind)
-        found = group_work(problem.context, pattern).compute().backward_s[0, position]
+        backward_s = group_work(problem.context, pattern).compute().backward_s[0, position]
         moved = np.array([passes * size])
-        assert found == pytest.approx(float(device.roofline_times(0 * moved, moved, "float32")[0]))
+        assert backward_s == pytest.approx(
+            float(device.roofline_times(0 * moved, moved, "float32")[0])
+        )
 
 
 @pytest.mark.parametrize("batches", [1, 4])
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_zero_by_hand(stage: int, batches: int) -> None:
     """Memory and time of each stage as in the table of `parameters.py`, on eight devices."""
-    problem = found(8, micro_batches=batches, zero=(stage,)).problem
+    problem = searched(8, micro_batches=batches, zero=(stage,)).problem
     costs, variables = first(problem)
     (row,) = by_batch(costs, variables)
     shape = Mesh.build(L4, 8).group_shape((0, 1, 2))
@@ -112,8 +114,8 @@ def test_zero_by_hand(stage: int, batches: int) -> None:
 
 
 def test_the_update_is_of_the_own_shard() -> None:
-    plain, _ = first(found(8).problem)
-    sharded, variables = first(found(8, zero=(1,)).problem)
+    plain, _ = first(searched(8).problem)
+    sharded, variables = first(searched(8, zero=(1,)).problem)
     row = by_batch(sharded, variables)[0]
     same = by_batch(plain, variables)[0]
     assert sharded.compute_s[row] < plain.compute_s[same]
@@ -121,7 +123,7 @@ def test_the_update_is_of_the_own_shard() -> None:
 
 def test_hybrid_sharding_stays_inside_a_node() -> None:
     hardware = load_hardware("dgx-a100-80gb")
-    problem = found(16, hardware, zero=(3,)).problem
+    problem = searched(16, hardware, zero=(3,)).problem
     costs, variables = first(problem)
     rows = by_batch(costs, variables)
     inside = [axis.level == "inside a node" for axis in problem.context.mesh.axes]
@@ -136,9 +138,9 @@ def test_hybrid_sharding_stays_inside_a_node() -> None:
 
 def test_what_is_dropped_is_beaten_in_its_own_layouts() -> None:
     """With every stage at hand each pair of layouts keeps its frontier of stages and no more."""
-    everything, _ = first(found(8, zero=(0, 1, 2, 3)).problem)
+    everything, _ = first(searched(8, zero=(0, 1, 2, 3)).problem)
     for stage in range(4):
-        alone, _ = first(found(8, zero=(stage,)).problem)
+        alone, _ = first(searched(8, zero=(stage,)).problem)
         for k, row in enumerate(alone.assignment):
             alike = (everything.assignment == row).all(axis=1)
             assert (
@@ -152,8 +154,8 @@ def test_what_is_dropped_is_beaten_in_its_own_layouts() -> None:
 
 
 def test_a_larger_space_is_never_worse() -> None:
-    plain = found(4)
-    larger = found(4, zero=(0, 1, 2, 3), recompute="auto")
+    plain = searched(4)
+    larger = searched(4, zero=(0, 1, 2, 3), recompute="auto")
     for memory, time in zip(plain.memory_bytes, plain.time_s, strict=True):
         fits = larger.memory_bytes <= memory
         assert larger.time_s[fits].min() <= time * (1 + 1e-12)
@@ -162,17 +164,17 @@ def test_a_larger_space_is_never_worse() -> None:
 
 def test_a_recomputed_layer_keeps_what_enters_it() -> None:
     """Each layer after the first keeps its input; the model's own input stays as it is."""
-    always = found(1, recompute="always")
+    always = searched(1, recompute="always")
     state = 16 * LAYERS * MODULES * WIDTH * WIDTH
     entering = (LAYERS - 1) * BATCH * WIDTH * 4
     assert always.memory_bytes.tolist() == [state + BATCH * WIDTH * 4 + entering]
-    never = found(1)
+    never = searched(1)
     kept = LAYERS * MODULES * BATCH * WIDTH * 4
     assert never.memory_bytes[-1] == state + BATCH * WIDTH * 4 + kept
 
 
 def test_recomputation_costs_another_forward() -> None:
-    never, always = found(1), found(1, recompute="always")
+    never, always = searched(1), searched(1, recompute="always")
     forward = 0.0
     for pattern in never.problem.patterns:
         forward += float(group_work(never.problem.context, pattern).compute().forward_s.sum())
@@ -180,7 +182,7 @@ def test_recomputation_costs_another_forward() -> None:
 
 
 def test_a_tensor_between_two_groups_that_run_again_is_rebuilt_with_its_path() -> None:
-    problem = found(2, recompute="auto").problem
+    problem = searched(2, recompute="auto").problem
     edge = next(
         e
         for e in problem.edges
@@ -207,7 +209,7 @@ def test_a_tensor_between_two_groups_that_run_again_is_rebuilt_with_its_path() -
 
 
 def test_between_segments_the_tensor_is_kept() -> None:
-    problem = found(2, recompute="always").problem
+    problem = searched(2, recompute="always").problem
     for edge in problem.edges:
         segments = problem.context.segments
         if segments[edge.source] != segments[edge.target]:
@@ -215,7 +217,7 @@ def test_between_segments_the_tensor_is_kept() -> None:
 
 
 def test_micro_batches_divide_activations_and_share_one_synchronisation() -> None:
-    one, four = found(2, zero=(0,)).problem, found(2, micro_batches=4, zero=(0,)).problem
+    one, four = searched(2, zero=(0,)).problem, searched(2, micro_batches=4, zero=(0,)).problem
     a, variables = first(one)
     b, _ = first(four)
     i, j = by_batch(a, variables)[0], by_batch(b, variables)[0]
@@ -233,27 +235,27 @@ def test_micro_batches_divide_activations_and_share_one_synchronisation() -> Non
 @pytest.mark.parametrize("count", [5, 64])
 def test_micro_batches_must_divide_the_batch(count: int) -> None:
     with pytest.raises(BadInput, match="does not divide the batch of 32"):
-        found(2, micro_batches=count)
+        searched(2, micro_batches=count)
 
 
 def test_precision_halves_weights_and_keeps_master_copies() -> None:
-    wide, variables = first(found(2).problem)
-    narrow, _ = first(found(2, precision="bf16").problem)
+    wide, variables = first(searched(2).problem)
+    narrow, _ = first(searched(2, precision="bf16").problem)
     i, j = by_batch(wide, variables)[0], by_batch(narrow, variables)[0]
     assert wide.parameter_bytes[i] == WIDTH * WIDTH * 16  # 4 + 4 + 8
     assert narrow.parameter_bytes[j] == WIDTH * WIDTH * 16  # 2 + 2 + 12
-    a, names = first(found(2).problem, "relu")
-    b, _ = first(found(2, precision="bf16").problem, "relu")
+    a, names = first(searched(2).problem, "relu")
+    b, _ = first(searched(2, precision="bf16").problem, "relu")
     assert b.activation_bytes[by_batch(b, names)[0]] * 2 == pytest.approx(
         a.activation_bytes[by_batch(a, names)[0]]
     )
     rule = parse_pin("layers.*:precision=captured")
-    kept, _ = first(found(2, precision="bf16", pins=(rule,)).problem, "relu")
+    kept, _ = first(searched(2, precision="bf16", pins=(rule,)).problem, "relu")
     assert kept.activation_bytes.tolist() == a.activation_bytes.tolist()
 
 
 def pinned(*rules: str, gpus: int = 4, **kw: Any) -> SearchProblem:
-    return found(gpus, pins=tuple(parse_pin(rule) for rule in rules), **kw).problem
+    return searched(gpus, pins=tuple(parse_pin(rule) for rule in rules), **kw).problem
 
 
 def names_of(problem: SearchProblem, index: int) -> set[str | None]:

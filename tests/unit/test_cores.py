@@ -1,4 +1,4 @@
-"""Ranks of a host share its cores out: nobody computes on another's."""
+"""Ranks of a host share out its cores: none computes on another's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_ranks_on_one_core_are_counted() -> None:
 
 
 def _bound(rank: int, **environment: str) -> list[int]:
-    """The cores of a thread that lived before, and of one begun after binding."""
+    """Returns the cores of a thread that lived before, and of one started after binding."""
     code = (
         "import os, threading\n"
         "from shardwise.measure.cores import bind_cores\n"
@@ -53,10 +53,10 @@ def _bound(rank: int, **environment: str) -> list[int]:
         check=True,
     )
     count, cores = done.stdout.splitlines()
-    found = [int(core) for core in cores.split()]
+    numbers = [int(core) for core in cores.split()]
     if not environment:
-        assert int(count) == len(found)
-    return found
+        assert int(count) == len(numbers)
+    return numbers
 
 
 @NEEDS
@@ -82,7 +82,7 @@ NO_BATCH = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="no batch p
 
 
 def _policies(before: str = "") -> list[int]:
-    """The policies of the main thread, of one that lived before, and of one begun after."""
+    """Returns the policies of the main thread, of one from before, and of one started after."""
     code = (
         "import os, threading\n"
         "from shardwise.measure.cores import run_as_batch\n"
@@ -105,6 +105,6 @@ def test_all_threads_run_as_batch_work() -> None:
 
 
 @NO_BATCH
-def test_a_policy_that_somebody_chose_stays() -> None:
+def test_a_policy_that_was_chosen_before_stays() -> None:
     chosen = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
     assert _policies(chosen) == [os.SCHED_IDLE] * 3

@@ -21,7 +21,7 @@ def test_of_shares_the_extreme_of_extremes_is_that_of_the_whole(
 ) -> None:
     whole = torch.tensor([[3, -5, 2], [7, 1, -9]], dtype=dtype)
     shares = whole.split([2, 1, 0], dim=1)
-    found = torch.stack([extreme(share, dims, which) for share in shares])
-    best = found.amax(0) if which == "max" else found.amin(0)
+    extremes = torch.stack([extreme(share, dims, which) for share in shares])
+    best = extremes.amax(0) if which == "max" else extremes.amin(0)
     assert torch.equal(best, extreme(whole, dims, which))
     assert best.dtype == dtype

@@ -172,7 +172,11 @@ MALFORMED = {
     ),
     "made input": (edit("operators", 1, "outputs", 0, value="x"), "operators[1].outputs[0]", "inp"),
     "never made": (delete("operators", 2), "tensors[4]", "no operator makes"),
-    "nothing made": (edit("operators", 2, "outputs", value=[]), "operators[2].outputs", "nothing"),
+    "nothing made": (
+        edit("operators", 2, "outputs", value=[]),
+        "operators[2].outputs",
+        "no outputs",
+    ),
     "no operators": (edit("operators", value=[]), "operators", "no operators"),
     "operator type": (edit("operators", 1, value=[]), "operators[1]", "object"),
     "cycle": (cycle, "operators[0]", "first -> relu -> first"),
@@ -245,7 +249,7 @@ def test_attributes_hold_finite_numbers_only(value: Any) -> None:
         (gzip.compress(b'{"schema": "shardwise.graph/1"}', mtime=0)[:-12], "gzip"),
     ],
 )
-def test_text_that_is_no_graph_is_refused(tmp_path: Path, text: bytes, words: str) -> None:
+def test_malformed_graphs_are_refused(tmp_path: Path, text: bytes, words: str) -> None:
     path = tmp_path / "bad.json"
     path.write_bytes(text)
     with pytest.raises(BadInput) as caught:
@@ -298,7 +302,7 @@ def test_the_limit_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         read_graph(path)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_paths_that_are_not_files_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.json"):
         with pytest.raises(BadInput, match="directory"):
             read_graph(path)
@@ -349,7 +353,7 @@ def test_a_long_chain_needs_no_recursion() -> None:
         (("operators", 0, "attributes", "mode"), "operators[0].attributes.mode"),
     ],
 )
-def test_half_a_surrogate_pair_is_no_text(path: tuple[Any, ...], field: str) -> None:
+def test_half_a_surrogate_pair_is_refused(path: tuple[Any, ...], field: str) -> None:
     document = small_document()
     edit(*path, value="half \ud800")(document)
     with pytest.raises(BadInput, match="not Unicode text") as caught:

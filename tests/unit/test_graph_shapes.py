@@ -17,8 +17,8 @@ def problem(kind: str, inputs: Shapes, output: tuple[int, ...], **attributes: An
     tensors = {f"i{n}": Tensor(f"i{n}", s, "float32", "input") for n, s in enumerate(inputs)}
     names = tuple(tensors)
     tensors["o"] = Tensor("o", output, "float32", "activation")
-    found = shape_problem(Operator("op", f"aten.{kind}", names, ("o",), attributes), tensors)
-    return found.field if found else None
+    caught = shape_problem(Operator("op", f"aten.{kind}", names, ("o",), attributes), tensors)
+    return caught.field if caught else None
 
 
 RIGHT: list[tuple[str, Shapes, tuple[int, ...], dict[str, Any]]] = [

@@ -103,8 +103,8 @@ def test_recent_text(tmp_path: Path) -> None:
     assert bus / 1e9 == pytest.approx(104.86, abs=0.01)
     assert verdict(hardware, table).status == "unknown"
     assert "nccl-tests" in hardware.provenance
-    found = collective_time(hardware, "all_reduce", 2.0**21, GroupShape(8, 1, 8, 1, True))
-    assert (found.provenance, found.time_s) == ("measured", pytest.approx(50e-6))
+    predicted = collective_time(hardware, "all_reduce", 2.0**21, GroupShape(8, 1, 8, 1, True))
+    assert (predicted.provenance, predicted.time_s) == ("measured", pytest.approx(50e-6))
 
 
 def test_old_text_without_redop_and_with_zero_sizes(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_blank_names_and_missing_halves(tmp_path: Path) -> None:
         for i, text in enumerate((BLANK_NAMES, IN_PLACE_ONLY, PER_ITERATION))
     ]
     hardware = import_measurements(files, "nccl-tests", "dgx-h100")
-    found = {t.operation: t.times_s for t in hardware.collectives}
-    assert set(found) == {"send_receive", "broadcast", "reduce_scatter"}
-    for times in found.values():
+    times_by_operation = {t.operation: t.times_s for t in hardware.collectives}
+    assert set(times_by_operation) == {"send_receive", "broadcast", "reduce_scatter"}
+    for times in times_by_operation.values():
         assert times == pytest.approx((30e-6, 45e-6))
 
 
@@ -158,8 +158,8 @@ def test_the_base_is_found_by_the_device(tmp_path: Path) -> None:
     text = RECENT.format(places=places()).replace("H100 80GB HBM3", "H200")
     assert import_measurements([_file(tmp_path, text)], "nccl-tests").name == "h200-8-imported"
     with pytest.raises(BadInput, match="base: the files name NVIDIA RTX 9999"):
-        nobody = text.replace("NVIDIA H200", "NVIDIA RTX 9999")
-        import_measurements([_file(tmp_path, nobody)], "nccl-tests")
+        unknown = text.replace("NVIDIA H200", "NVIDIA RTX 9999")
+        import_measurements([_file(tmp_path, unknown)], "nccl-tests")
 
 
 def _json(**changes: object) -> dict[str, object]:
@@ -202,7 +202,7 @@ def test_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("hello\n", "no row of results"),
         (RECENT.format(places=""), "--group NODESxRANKS"),
@@ -227,7 +227,7 @@ def test_json(tmp_path: Path) -> None:
             "line 20: 10 words (expected a row of nccl-tests",
         ),
         (RECENT.format(places=places()).replace("all_reduce", "hypercube"), "line 2: results of"),
-        (OLD.replace("all_gather_perf", "perf"), "which operation is it?"),
+        (OLD.replace("all_gather_perf", "perf"), "the operation is not known"),
         (RECENT.format(places=places(1, 1)), "one rank"),
         (RECENT.format(places=places() + ODD_RANK), "ranks on"),
         (json.dumps(_json(results=[{"size": 1, "out_of_place": {"time": "nan"}}])), "results[0]"),
@@ -237,12 +237,12 @@ def test_json(tmp_path: Path) -> None:
         (json.dumps(_json(results=_json()["results"][:2])), "1 size"),  # type: ignore[index]
     ],
 )
-def test_what_is_no_output_of_nccl_tests_is_named(tmp_path: Path, text: str, told: str) -> None:
+def test_malformed_output_of_nccl_tests_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = _file(tmp_path, text)
     with pytest.raises(BadInput) as caught:
         import_measurements([path], "nccl-tests", "dgx-h100")
     assert path in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 GPU = "/job:worker/replica:0/task:{}/device:GPU:{}"
@@ -277,20 +277,20 @@ def test_linear_models_of_links(tmp_path: Path) -> None:
     assert between.bandwidth_bytes_per_s == pytest.approx(5e8)
     assert between.latency_s == 4e-5
     assert inside.efficiency == 1
-    found = collective_time(hardware, "all_reduce", 3e6, GroupShape(2, 1, 2, 1, True))
-    assert found.provenance == "derived"
+    predicted = collective_time(hardware, "all_reduce", 3e6, GroupShape(2, 1, 2, 1, True))
+    assert predicted.provenance == "derived"
     # Interpolated between powers of two, log-log: near the line.
-    assert found.time_s == pytest.approx(3e6 * 2e-10 + 5e-5, rel=0.01)
+    assert predicted.time_s == pytest.approx(3e6 * 2e-10 + 5e-5, rel=0.01)
     assert "heterog" in hardware.provenance
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"links": 3}, "links"),
         ({"links": [MODELS["links"][0] | {"seconds_per_byte": 0.0}]}, "links[0].seconds_per_byte"),
         ({"links": [MODELS["links"][0] | {"seconds": -1.0}]}, "links[0].seconds"),
-        ({"links": [MODELS["links"][0] | {"from": "gpu"}]}, "links[0]: 'gpu'"),
+        ({"links": [MODELS["links"][0] | {"from": "gpu"}]}, "links[0]: got 'gpu'"),
         ({"links": [MODELS["links"][0] | {"to": GPU.format(0, 0)}]}, "to itself"),
         (
             {"collectives": [MODELS["collectives"][0] | {"operation": "gossip"}]},
@@ -303,13 +303,13 @@ def test_linear_models_of_links(tmp_path: Path) -> None:
     ],
 )
 def test_linear_models_that_do_not_fit_are_named(
-    tmp_path: Path, change: dict[str, object], told: str
+    tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     path = _file(tmp_path, json.dumps(MODELS | change), "models.json")
     with pytest.raises(BadInput) as caught:
         import_measurements([path], "heterog", "pcie-v100-8")
     assert path in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_pickles_are_not_read(tmp_path: Path) -> None:

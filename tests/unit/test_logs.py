@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def record(message: str, *arguments: Any, **extra: Any) -> logging.LogRecord:
-    found = logging.makeLogRecord({"msg": message, "args": arguments, "name": "a", **extra})
-    found.levelno, found.levelname = logging.INFO, "INFO"
-    return found
+    made_record = logging.makeLogRecord({"msg": message, "args": arguments, "name": "a", **extra})
+    made_record.levelno, made_record.levelname = logging.INFO, "INFO"
+    return made_record
 
 
 def raised() -> Any:

@@ -65,10 +65,10 @@ def test_an_environment_that_does_not_fit_is_named(environment: dict, field: str
 
 @given(st.integers(1, 4), st.integers(1, 8))
 def test_sibling_groups_are_all_ranks_once(nodes: int, per_node: int) -> None:
-    found = group_shapes(nodes * per_node, per_node)
-    keys = [(s.shape.nodes, s.shape.ranks_per_node, s.shape.consecutive) for s in found]
+    sibling_groups = group_shapes(nodes * per_node, per_node)
+    keys = [(s.shape.nodes, s.shape.ranks_per_node, s.shape.consecutive) for s in sibling_groups]
     assert len(keys) == len(set(keys))
-    for siblings in found:
+    for siblings in sibling_groups:
         ranks = [rank for group in siblings.groups for rank in group]
         assert sorted(ranks) == list(range(nodes * per_node))
         for group in siblings.groups:
@@ -80,12 +80,12 @@ def test_sibling_groups_are_all_ranks_once(nodes: int, per_node: int) -> None:
 
 
 def test_shapes_of_two_nodes_of_four() -> None:
-    found = {s.label: (s.groups, s.per_node) for s in group_shapes(8, 4)}
-    assert found["1 node x 2, consecutive"] == (((0, 1), (2, 3), (4, 5), (6, 7)), 2)
-    assert found["1 node x 2, strided"][0] == ((0, 2), (1, 3), (4, 6), (5, 7))
-    assert found["2 nodes x 1, strided"] == (((0, 4), (1, 5), (2, 6), (3, 7)), 4)
-    assert found["2 nodes x 2, strided"][1] == 2
-    assert found["2 nodes x 4, consecutive"] == ((tuple(range(8)),), 1)
+    by_label = {s.label: (s.groups, s.per_node) for s in group_shapes(8, 4)}
+    assert by_label["1 node x 2, consecutive"] == (((0, 1), (2, 3), (4, 5), (6, 7)), 2)
+    assert by_label["1 node x 2, strided"][0] == ((0, 2), (1, 3), (4, 6), (5, 7))
+    assert by_label["2 nodes x 1, strided"] == (((0, 4), (1, 5), (2, 6), (3, 7)), 4)
+    assert by_label["2 nodes x 2, strided"][1] == 2
+    assert by_label["2 nodes x 4, consecutive"] == ((tuple(range(8)),), 1)
     # Strides of 2 and of 4 are one key; the farther groups are measured.
     far = next(s for s in group_shapes(8, 8) if s.label == "1 node x 2, strided")
     assert far.groups[0] == (0, 4)
@@ -93,10 +93,10 @@ def test_shapes_of_two_nodes_of_four() -> None:
 
 @given(st.floats(0, 100), st.floats(1e-7, 50), st.floats(0, 1))
 def test_a_size_takes_no_more_than_its_share(share: float, call_s: float, pause_s: float) -> None:
-    found = effort(share, call_s, pause_s)
-    assert FEWEST_REPEATS <= found.repeats <= MOST_REPEATS
-    cost = found.repeats * (found.calls * call_s + pause_s)
-    assert cost <= share * (1 + 1e-9) or found.repeats == FEWEST_REPEATS
+    chosen = effort(share, call_s, pause_s)
+    assert FEWEST_REPEATS <= chosen.repeats <= MOST_REPEATS
+    cost = chosen.repeats * (chosen.calls * call_s + pause_s)
+    assert cost <= share * (1 + 1e-9) or chosen.repeats == FEWEST_REPEATS
     if fits(share, call_s, pause_s):
         assert (call_s + pause_s) * (WARM_UPS + FEWEST_REPEATS) <= share * (1 + 1e-9)
 
@@ -155,8 +155,8 @@ def test_verdicts_count_siblings_that_share_a_card() -> None:
     size = 2.0**30
     times = (1e-4, size / (card / 8))  # two ranks, one per node: busbw = algbw, eight at once
     pairs = CollectiveTable("all_reduce", 2, 1, False, (1024.0, size), times, siblings=8)
-    found = verdict(hardware, pairs)
-    assert (found.status, found.share) == ("normal", pytest.approx(1.0))
+    judged = verdict(hardware, pairs)
+    assert (judged.status, judged.share) == ("normal", pytest.approx(1.0))
     assert verdict(hardware, replace(pairs, siblings=1)).status == "suspicious"
 
 
@@ -214,7 +214,7 @@ def test_a_gpu_that_others_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     assert busy_gpus(1, {"CUDA_VISIBLE_DEVICES": "GPU-b"}) == "GPU 0 is used by process 4321"
 
 
-def test_without_nvml_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvml_busy_gpus_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "nvidia-ml-py" in busy_gpus(1, {})
 
@@ -237,9 +237,9 @@ def test_peaks_of_gpu_links() -> None:
     linked = _nvml(
         {}, nvmlDeviceGetNvLinkState=state, nvmlDeviceGetFieldValues=lambda handle, fields: speed
     )
-    found = gpu_link(linked, object())
-    assert found is not None
-    assert (found.kind, found.peak_bytes_per_s) == ("nvlink", 450e9)
+    peak = gpu_link(linked, object())
+    assert peak is not None
+    assert (peak.kind, peak.peak_bytes_per_s) == ("nvlink", 450e9)
 
     def none(handle: object, link: int) -> int:
         raise _NvmlError("not supported")
@@ -250,9 +250,9 @@ def test_peaks_of_gpu_links() -> None:
         nvmlDeviceGetMaxPcieLinkGeneration=lambda handle: 4,
         nvmlDeviceGetMaxPcieLinkWidth=lambda handle: 16,
     )
-    found = gpu_link(slot, object())
-    assert found is not None
-    assert (found.kind, found.peak_bytes_per_s) == ("pcie", pytest.approx(31.5e9, rel=0.01))
+    peak = gpu_link(slot, object())
+    assert peak is not None
+    assert (peak.kind, peak.peak_bytes_per_s) == ("pcie", pytest.approx(31.5e9, rel=0.01))
 
 
 def _card(folder: Path, files: dict[str, str], device: bool = True) -> None:
@@ -269,12 +269,12 @@ def test_peaks_of_network_cards(tmp_path: Path) -> None:
     assert network_link(tmp_path) is None
     _card(tmp_path / "net" / "eth0", {"operstate": "up", "speed": "25000"})
     _card(tmp_path / "net" / "eth1", {"operstate": "down", "speed": "100000"})
-    found = network_link(tmp_path)
-    assert found is not None
-    assert (found.kind, found.peak_bytes_per_s) == ("network", 3.125e9)
+    peak = network_link(tmp_path)
+    assert peak is not None
+    assert (peak.kind, peak.peak_bytes_per_s) == ("network", 3.125e9)
     for number, state in enumerate(("4: ACTIVE", "4: ACTIVE", "1: DOWN")):
         port = tmp_path / "infiniband" / f"mlx5_{number}" / "ports" / "1"
         _card(port, {"rate": "400 Gb/sec (4X NDR)", "state": state}, device=False)
-    found = network_link(tmp_path)
-    assert found is not None
-    assert found.peak_bytes_per_s == 100e9
+    peak = network_link(tmp_path)
+    assert peak is not None
+    assert peak.peak_bytes_per_s == 100e9

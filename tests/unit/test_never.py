@@ -63,32 +63,32 @@ def test_every_collective_takes_time(name: str) -> None:
             assert 0 < time < inf
 
 
-def test_an_operator_that_nobody_described_takes_time_and_is_named() -> None:
+def test_an_undescribed_operator_takes_time_and_is_named() -> None:
     document = frontier(small("custom.mystery.default"), load_hardware("l4"), 2)
     assert [op["kind"] for op in document["undescribed_operators"]] == ["custom.mystery.default"]
-    found = search(
+    result = search(
         Subject.of(small("custom.mystery.default")), load_hardware("l4"), 2, Options(epsilon=0.0)
     )
-    (index,) = (i for i, p in enumerate(found.problem.patterns) if p.group.name in ("last",))
-    assert (found.problem.costs[index].compute_s > 0).all()
+    (index,) = (i for i, p in enumerate(result.problem.patterns) if p.group.name in ("last",))
+    assert (result.problem.costs[index].compute_s > 0).all()
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_cost_is_finite_and_work_takes_time(name: str) -> None:
-    found = search(
+    result = search(
         Subject.of(read_graph(shipped_graph(name))),
         load_hardware("dgx-a100-80gb"),
         8,
         Options(recompute="auto"),
         near_limit=True,
     )
-    for pattern, cost in zip(found.problem.patterns, found.problem.costs, strict=True):
+    for pattern, cost in zip(result.problem.patterns, result.problem.costs, strict=True):
         for values in (cost.memory_bytes, cost.compute_s, cost.communication_s):
             assert np.isfinite(values).all()
             assert (values >= 0).all()
         if any(member.semantics.category != "view" for member in pattern.members):
             assert (cost.compute_s > 0).all()
-    for edge in found.problem.edges:
+    for edge in result.problem.edges:
         assert np.isfinite(edge.table.time_s).all()
 
 
@@ -152,16 +152,16 @@ def test_a_profile_has_no_such_figure(figure: str, value: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("gpus", [2, 3, 4])
 def test_uneven_shards_cost_what_the_largest_costs(gpus: int) -> None:
-    """Seven rows on n devices are as dear as n times the largest share, never a seventh less."""
-    found = search(Subject.of(small(batch=7)), load_hardware("l4"), gpus, Options(epsilon=0.0))
-    context = found.problem.context
+    """Seven rows on n devices cost as much as n times the largest share, never a seventh less."""
+    result = search(Subject.of(small(batch=7)), load_hardware("l4"), gpus, Options(epsilon=0.0))
+    context = result.problem.context
     rows = ceil(7 / gpus)
     even = search(
         Subject.of(small(batch=rows * gpus)), load_hardware("l4"), gpus, Options(epsilon=0.0)
     )
-    for one, other in zip(found.problem.patterns, even.problem.patterns, strict=True):
+    for one, other in zip(result.problem.patterns, even.problem.patterns, strict=True):
         costs = []
-        for problem, pattern in ((found.problem, one), (even.problem, other)):
+        for problem, pattern in ((result.problem, one), (even.problem, other)):
             work = group_work(problem.context, pattern)
             batch = pattern.group.variables.index("batch")
             (row,) = np.flatnonzero((work.assignment == batch).all(axis=1))
@@ -179,8 +179,8 @@ def test_uneven_shards_cost_what_the_largest_costs(gpus: int) -> None:
 
 def test_a_split_with_an_empty_share_is_not_in_the_space() -> None:
     """Five rows on four devices would be 2, 2, 1 and none."""
-    found = search(Subject.of(small(batch=5)), load_hardware("l4"), 4, Options(epsilon=0.0))
-    for pattern, cost in zip(found.problem.patterns, found.problem.costs, strict=True):
+    result = search(Subject.of(small(batch=5)), load_hardware("l4"), 4, Options(epsilon=0.0))
+    for pattern, cost in zip(result.problem.patterns, result.problem.costs, strict=True):
         batch = pattern.group.variables.index("batch")
         assert not (cost.assignment == batch).all(axis=1).any()
 

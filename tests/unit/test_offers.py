@@ -74,12 +74,12 @@ def test_old_and_undated_prices_are_stale(tmp_path: Path) -> None:
 
 
 def test_the_price_of_whole_instances(tmp_path: Path) -> None:
-    """The cheapest on demand of those that hold a profile's node; spot prices are no promise."""
+    """The cheapest on demand of those that hold a profile's node; spot prices do not count."""
     path = tmp_path / "offers.csv"
     rows = ("dear,H100,8,90,,a", "cheap,H100,8,40,10,a", "small,H100,1,1,,a", "other,L4,8,5,,a")
     header = "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region"
     path.write_text("\n".join((header, *rows)) + "\n")
     offers, h100 = read_offers(path), load_hardware("dgx-h100")
-    found = [on_demand_usd_per_hour(h100, gpus, offers) for gpus in (1, 8, 9, 24)]
-    assert found == [40.0, 40.0, 80.0, 120.0]
+    prices = [on_demand_usd_per_hour(h100, gpus, offers) for gpus in (1, 8, 9, 24)]
+    assert prices == [40.0, 40.0, 80.0, 120.0]
     assert on_demand_usd_per_hour(load_hardware("p2.8xlarge"), 1, offers) is None

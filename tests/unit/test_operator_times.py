@@ -90,7 +90,7 @@ def test_a_wrong_table_is_refused_by_field(changes: dict[str, Any], field: str) 
 
 
 def test_the_same_call_in_two_tables_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"operators\[0\]\.shapes\[0\] again"):
+    with pytest.raises(BadInput, match=r"the same call as operators\[0\]\.shapes\[0\]"):
         profile(table(), table())
 
 
@@ -153,7 +153,7 @@ def test_relatives_lend_utilisation_but_no_times() -> None:
     assert times[0] == pytest.approx(hardware.operators[0].times_s[1], rel=1e-6)
 
 
-def test_tables_of_another_device_are_no_help() -> None:
+def test_tables_of_another_device_are_not_used() -> None:
     hardware = profile(table(device="abacus"))
     assert not hardware.operator_times.known
     _, codes, _ = ask(hardware, family(hardware), [[64] * 6], [2.0 * 64**3], [12.0 * 64**2])
@@ -183,12 +183,12 @@ def test_times_are_finite_and_within_the_measured_utilisation(
     )
     utilisation = device.roofline_times(flops, moved, "float32") / times
     rows = [[10**6 + n, 1, 1, 1, 1, 1] for n in range(len(asked))]
-    found, codes, roofline = ask(
+    times_s, codes, roofline = ask(
         hardware, family(hardware), rows, [a for a, _ in asked], [b for _, b in asked]
     )
-    assert np.isfinite(found).all()
-    assert (found > 0).all()
-    for time, code, modelled in zip(found, codes, roofline, strict=True):
+    assert np.isfinite(times_s).all()
+    assert (times_s > 0).all()
+    for time, code, modelled in zip(times_s, codes, roofline, strict=True):
         if code == MODELLED:
             assert time == modelled
         else:

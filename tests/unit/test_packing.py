@@ -58,7 +58,7 @@ def seconds(hardware: Hardware, before: int, after: int, shape: tuple[int, ...] 
 def test_what_lies_apart_is_packed(
     hardware: Hardware, before: int, after: int, moved: float
 ) -> None:
-    """`moved` whole tensors are read and written beside the collective."""
+    """`moved` whole tensors are read and written besides the collective."""
     plain = seconds(replace(hardware, packing=False), before, after)
     packed = seconds(hardware, before, after)
     copied = float(hardware.copy_times(np.array([moved * BYTES]))[0])
@@ -100,17 +100,17 @@ def convolutions() -> Graph:
 
 
 def test_a_window_with_neighbours_rows_is_copied_and_kept(hardware: Hardware) -> None:
-    found = {
+    problems = {
         packing: search(
             Subject.of(convolutions()), replace(hardware, packing=packing), 2, Options()
         ).problem
         for packing in (True, False)
     }
     (number,) = [
-        g.index for g in found[True].coarsened.groups if g.members[-1].operator.name == "two"
+        g.index for g in problems[True].coarsened.groups if g.members[-1].operator.name == "two"
     ]
-    pattern = found[True].patterns[number]
-    work = {packing: group_work(p.context, pattern) for packing, p in found.items()}
+    pattern = problems[True].patterns[number]
+    work = {packing: group_work(p.context, pattern) for packing, p in problems.items()}
     position = len(pattern.members) - 1
     member = pattern.members[position]
     rows = {v for v, a in member.semantics.inputs[0].items() if a.halo_before + a.halo_after > 0}
@@ -132,7 +132,7 @@ def test_a_window_with_neighbours_rows_is_copied_and_kept(hardware: Hardware) ->
     more = times[True] - times[False]
     assert more[tapped] == pytest.approx(hardware.copy_times(2.0 * local[tapped]))
     assert (more[cut] >= hardware.copy_times(2.0 * local[cut]) * (1 - 1e-9)).all()
-    costs = found[True].costs[number]
+    costs = problems[True].costs[number]
     chosen = GroupWork(work[True].context, pattern, costs.assignment)
     assert chosen.kept_window_bytes().any()
     expected = chosen.kept_bytes(pattern.kept) + chosen.kept_window_bytes()

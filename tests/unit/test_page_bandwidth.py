@@ -50,10 +50,10 @@ def test_tables_that_cannot_be_drawn_are_counted_and_large_ones_thinned() -> Non
     hardware = replace(
         load_hardware("l4"), collectives=tables, measurement={"links": {"inside": ["x"]}, "n": {}}
     )
-    found = profile_context(hardware_document(hardware))
-    assert found["unsound"] == 4 and found["thinned"]
-    assert [len(one["shapes"]) for one in found["operations"]] == [MOST_SHAPES, 1]
-    assert len(found["operations"][1]["shapes"][0]["rows"]) == MOST_SIZES
+    drawn = profile_context(hardware_document(hardware))
+    assert drawn["unsound"] == 4 and drawn["thinned"]
+    assert [len(one["shapes"]) for one in drawn["operations"]] == [MOST_SHAPES, 1]
+    assert len(drawn["operations"][1]["shapes"][0]["rows"]) == MOST_SIZES
 
 
 def test_words_of_times_errors_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,16 +84,16 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_small_file_is_read(tmp_path: Path) -> None:
-    found = read_published(written(tmp_path, SOURCE + RUN))
-    assert found.runs[0].memory_bytes == 77 * 2**30
-    assert found.sources["a"].title == "A"
+    published = read_published(written(tmp_path, SOURCE + RUN))
+    assert published.runs[0].memory_bytes == 77 * 2**30
+    assert published.sources["a"].title == "A"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "field", "problem"),
     [
-        ("figure = 6667.0", "figure = 6668.0", "figure", "6668 does not stand in the quote"),
-        ("[77.0]", "[78.0]", "memory_figures", "78 does not stand in the quote"),
+        ("figure = 6667.0", "figure = 6668.0", "figure", "6668 is not in the quote"),
+        ("[77.0]", "[78.0]", "memory_figures", "78 is not in the quote"),
         ("gpus = 8", "gpus = 16", "gpus", "16 GPUs for 8 data-parallel"),
         ("batch = 16", "batch = 17", "batch", "17 samples are not the same number"),
         ("batch = 16", 'batch = "many"', "batch", "Expected 'int'"),

@@ -67,7 +67,7 @@ def test_the_time_limit_counts_from_when_ranks_have_joined(
     assert run(monkeypatch, course) == (b"profile", ["0.0\tthe device"])
 
 
-def test_ranks_that_never_join_are_told_from_those_that_never_end(
+def test_ranks_that_never_join_are_distinguished_from_those_that_never_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     course = Course(NEVER, NEVER)

@@ -12,8 +12,8 @@ from tools.reference.python import MODULES, definition, page, public
 
 @pytest.mark.parametrize("module", [m for m in MODULES if "execute" not in m])
 def test_every_public_name_is_there_and_documented(module: str) -> None:
-    found = importlib.import_module(module)
-    assert set(public(module)) >= {n for n in found.__all__ if not n.startswith("_")}
+    imported = importlib.import_module(module)
+    assert set(public(module)) >= {n for n in imported.__all__ if not n.startswith("_")}
     for name in public(module):
         node = definition(module, name).node
         if not isinstance(node, ast.Assign | ast.AnnAssign):

@@ -138,6 +138,6 @@ def test_nothing_to_fit_is_refused(runs: list[dict]) -> None:
         refit(hardware_document(BEFORE), runs)
 
 
-def test_what_is_no_profile_is_refused() -> None:
+def test_malformed_profiles_are_refused() -> None:
     with pytest.raises(BadInput, match="schema"):
         refit({"schema": "shardwise.hardware/9"}, [run(2.0, None)])

@@ -31,7 +31,7 @@ def gpt2() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def found(gpt2: Graph) -> Search:
+def result(gpt2: Graph) -> Search:
     return search(Subject.of(gpt2), load_hardware("dgx-h100"), 8, EVERYTHING)
 
 
@@ -45,14 +45,14 @@ def alone(graph: Graph, options: Options, gpus: int = 1) -> Search:
         # Backward of the first product: both weight gradients, x, the gradient of h.
         ("fused", "adam", 2 * WEIGHT + 1024 + 4096),
         ("foreach", "sgd", 2 * WEIGHT + 1024 + 4096),
-        # All roots of second moments beside all gradients.
+        # All roots of second moments besides all gradients.
         ("foreach", "adam", 4 * WEIGHT + 1024),
         # The second weight's root and denominator, and the first one's denominator.
         ("for-loop", "adam", 5 * WEIGHT + 1024),
     ],
 )
 def test_a_step_by_hand(update: str, optimizer: str, most: int) -> None:
-    """Weights with Adam's moments, and whatever is there beside them at the worst moment."""
+    """Weights with Adam's moments, and whatever exists besides them at the worst moment."""
     options = Options(optimizer=optimizer, step=StepSettings(update=update))
     state = 2 if optimizer == "adam" else 0
     replayed = alone(mlp(), options).replayed
@@ -65,7 +65,7 @@ def test_buffers_are_rounded_up_to_blocks() -> None:
         float(alone(graph, Options(step=StepSettings(block_bytes=block))).replayed.peak_bytes[0])
         for block in (4096, 1)
     )
-    # x and its likes are 128 bytes.
+    # x and tensors of its shape are 128 bytes.
     assert coarse > fine
     assert coarse % 4096 == 0
 
@@ -92,48 +92,50 @@ def test_busy_times_add_up_to_the_searched_time(
 ) -> None:
     """Every task of a replay is a term of the costs, and every term is a task."""
     subject = Subject.of(read_graph(shipped_graph(name)))
-    found = search(subject, load_hardware("dgx-a100-80gb"), 8, options, micro_batches=micro_batches)
-    replayed = found.replayed
-    assert replayed.compute_s + replayed.communication_s == pytest.approx(found.time_s, rel=1e-9)
-    compute = [found.compute_s(point) for point in range(len(found.time_s))]
+    result = search(
+        subject, load_hardware("dgx-a100-80gb"), 8, options, micro_batches=micro_batches
+    )
+    replayed = result.replayed
+    assert replayed.compute_s + replayed.communication_s == pytest.approx(result.time_s, rel=1e-9)
+    compute = [result.compute_s(point) for point in range(len(result.time_s))]
     assert replayed.compute_s == pytest.approx(np.array(compute), rel=1e-9)
 
 
-def test_times_keep_their_bounds(found: Search) -> None:
-    replayed = found.replayed
+def test_times_keep_their_bounds(result: Search) -> None:
+    replayed = result.replayed
     longest = np.maximum(replayed.compute_s, replayed.communication_s)
     assert (replayed.time_s >= longest * (1 - 1e-12)).all()
-    assert (replayed.time_s <= found.time_s * (1 + 1e-12)).all()
+    assert (replayed.time_s <= result.time_s * (1 + 1e-12)).all()
     assert replayed.exposed_s == pytest.approx(replayed.time_s - replayed.compute_s)
-    assert (replayed.time_s < found.time_s * 0.99).any()  # something overlaps
+    assert (replayed.time_s < result.time_s * 0.99).any()  # something overlaps
 
 
-def test_the_peak_holds_parameters_and_state(found: Search) -> None:
+def test_the_peak_holds_parameters_and_state(result: Search) -> None:
     """Of each point: the parameters with their state, without gradients."""
-    for point in range(0, len(found.time_s), 20):
+    for point in range(0, len(result.time_s), 20):
         total = 0.0
-        for cost, k in zip(found.problem.costs, found.solution.choices[point], strict=True):
+        for cost, k in zip(result.problem.costs, result.solution.choices[point], strict=True):
             total += float(cost.parameter_bytes[k])
         # 16 bytes per element are weight, gradient and state; at least 12 of them last.
-        assert found.replayed.peak_bytes[point] >= total * 12 / 16
+        assert result.replayed.peak_bytes[point] >= total * 12 / 16
 
 
-def test_what_is_held_at_the_peak_adds_up(found: Search) -> None:
-    choices, edges = found.solution.choices[3], found.solution.edge_choices[3]
-    moment = found.replayer.moment(choices, edges)
+def test_what_is_held_at_the_peak_adds_up(result: Search) -> None:
+    choices, edges = result.solution.choices[3], result.solution.edge_choices[3]
+    moment = result.replayer.moment(choices, edges)
     rounded = sum(-(-size // 512) * 512 for _, size in moment.held)
-    assert moment.peak_bytes == rounded == found.replayed.peak_bytes[3]
-    assert max(held for *_, held in moment.tasks) == moment.peak_bytes
+    assert moment.peak_bytes == rounded == result.replayed.peak_bytes[3]
+    assert max(task_bytes for *_, task_bytes in moment.tasks) == moment.peak_bytes
     assert moment.task in {label for label, *_ in moment.tasks}
 
 
-def test_replaying_many_is_replaying_each(found: Search) -> None:
-    picked = [0, 5, len(found.time_s) - 1]
-    choices, edges = found.solution.choices, found.solution.edge_choices
-    together = found.replayer.replay(choices[picked], edges[picked])
+def test_replaying_many_is_replaying_each(result: Search) -> None:
+    picked = [0, 5, len(result.time_s) - 1]
+    choices, edges = result.solution.choices, result.solution.edge_choices
+    together = result.replayer.replay(choices[picked], edges[picked])
     for row, point in enumerate(picked):
-        one = found.replayer.replay(choices[point : point + 1], edges[point : point + 1])
-        assert one.peak_bytes[0] == together.peak_bytes[row] == found.replayed.peak_bytes[point]
+        one = result.replayer.replay(choices[point : point + 1], edges[point : point + 1])
+        assert one.peak_bytes[0] == together.peak_bytes[row] == result.replayed.peak_bytes[point]
         assert one.time_s[0] == pytest.approx(together.time_s[row], rel=1e-12)
 
 
@@ -141,11 +143,11 @@ def test_micro_batches_left_out_are_like_the_middle_one(
     gpt2: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = Options(zero=(0, 3), recompute="auto")
-    found = search(Subject.of(gpt2), load_hardware("dgx-h100"), 8, options, micro_batches=8)
-    choices, edges = found.solution.choices[::40], found.solution.edge_choices[::40]
-    short = found.replayer.replay(choices, edges)
+    result = search(Subject.of(gpt2), load_hardware("dgx-h100"), 8, options, micro_batches=8)
+    choices, edges = result.solution.choices[::40], result.solution.edge_choices[::40]
+    short = result.replayer.replay(choices, edges)
     monkeypatch.setattr(step_programs, "WRITTEN", 8)
-    full = Replayer(found.problem, options.step).replay(choices, edges)
+    full = Replayer(result.problem, options.step).replay(choices, edges)
     # What is on its way at the worst moment may differ a little from one to the next.
     assert full.peak_bytes == pytest.approx(short.peak_bytes, rel=2e-3)
     assert full.time_s == pytest.approx(short.time_s, rel=1e-3)
@@ -155,9 +157,9 @@ def test_micro_batches_left_out_are_like_the_middle_one(
 def _one(gpt2: Graph, *rules: str, zero: int = 0) -> Search:
     """GPT-2 data-parallel on 8 devices, with one strategy."""
     options = Options(zero=(zero,), pins=tuple(map(parse_pin, ("inside=batch", *rules))))
-    found = search(Subject.of(gpt2), load_hardware("dgx-h100"), 8, options)
-    assert len(found.time_s) == 1
-    return found
+    result = search(Subject.of(gpt2), load_hardware("dgx-h100"), 8, options)
+    assert len(result.time_s) == 1
+    return result
 
 
 def test_every_zero_stage_and_recomputation_lower_the_peak(gpt2: Graph) -> None:

@@ -1,4 +1,4 @@
-"""What `shardwise run` tells torchrun beside the user's own arguments."""
+"""What `shardwise run` passes to torchrun besides the user's own arguments."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def test_on_one_host_a_store_that_is_slow_to_answer_is_waited_for() -> None:
         (["--nnodes=2", "--nproc_per_node", "8"], []),
     ],
 )
-def test_what_the_user_says_stands(given: list[str], added: list[str]) -> None:
+def test_the_users_arguments_come_last(given: list[str], added: list[str]) -> None:
     assert launcher_arguments(PLAN, given) == [*added, *given]

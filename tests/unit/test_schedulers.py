@@ -47,7 +47,7 @@ def fits(document: dict[str, Any]) -> dict[int, dict[str, Any]]:
     return {p["gpus"]: p for p in document["points"] if p["feasible"]}
 
 
-def told(document: dict[str, Any], form: str, efficiency: float = 0.0) -> Any:
+def exported(document: dict[str, Any], form: str, efficiency: float = 0.0) -> Any:
     """The form, read; None where it has nothing to say."""
     try:
         text = export(document, form, efficiency=efficiency)
@@ -58,22 +58,22 @@ def told(document: dict[str, Any], form: str, efficiency: float = 0.0) -> Any:
 
 @given(curves)
 def test_gavel_lists_the_counts_that_fit(document: dict[str, Any]) -> None:
-    (types,) = told(document, "gavel").values()
-    found = {}
+    (types,) = exported(document, "gavel").values()
+    rates = {}
     for key, row in types.items():
         # Gavel's own pattern (parse_job_type_tuple of scheduler/utils.py).
         match = re.match(r"\('(.*)', (\d+)\)", key)
         assert match is not None and match[1] == "net (batch size 64)"
         assert list(row) == ["null"]
-        found[int(match[2])] = row["null"]
-    assert found == {g: pytest.approx(1 / p["time_s"]) for g, p in fits(document).items()}
+        rates[int(match[2])] = row["null"]
+    assert rates == {g: pytest.approx(1 / p["time_s"]) for g, p in fits(document).items()}
 
 
 @given(curves, st.integers(0, 30), st.integers(0, 30))
 def test_speedups_are_zero_where_the_curve_has_no_number(
     document: dict[str, Any], nodes: int, replicas: int
 ) -> None:
-    goodput = Goodput(told(document, "adaptdl"))
+    goodput = Goodput(exported(document, "adaptdl"))
     known = fits(document)
     priced = replicas in known and known[replicas]["nodes"] == nodes
     first = min(known)
@@ -84,12 +84,12 @@ def test_speedups_are_zero_where_the_curve_has_no_number(
     assert many.tolist() == [pytest.approx(expected), 0.0]
     assert goodput(np.float32(nodes), np.float32(replicas)) == pytest.approx(expected)
     assert goodput.min_replicas in known and goodput.max_replicas in known
-    assert told(document, "sia")["v100"] == told(document, "adaptdl")
+    assert exported(document, "sia")["v100"] == exported(document, "adaptdl")
 
 
 @given(curves, st.floats(0, 1))
 def test_kueue_may_admit_any_number_of_pods(document: dict[str, Any], efficiency: float) -> None:
-    job = told(document, "kueue", efficiency)
+    job = exported(document, "kueue", efficiency)
     if job is None:
         assert not any(g % p["nodes"] == 0 for g, p in fits(document).items())
         return
@@ -107,7 +107,7 @@ def test_kueue_may_admit_any_number_of_pods(document: dict[str, Any], efficiency
 
 @given(curves, st.floats(0, 1))
 def test_ray_may_take_any_number_of_workers(document: dict[str, Any], efficiency: float) -> None:
-    workers = told(document, "ray", efficiency)["num_workers"]
+    workers = exported(document, "ray", efficiency)["num_workers"]
     low, high = workers if isinstance(workers, list) else (workers, workers)
     assert low <= high
     assert set(range(low, high + 1)) <= set(fits(document))
@@ -115,13 +115,13 @@ def test_ray_may_take_any_number_of_workers(document: dict[str, Any], efficiency
 
 @given(curves, st.floats(0, 1))
 def test_nodes_times_gpus_fit(document: dict[str, Any], efficiency: float) -> None:
-    script = told(document, "sbatch", efficiency)
+    script = exported(document, "sbatch", efficiency)
     if script is not None:
         nodes = int(re.search(r"^#SBATCH --nodes=(\d+)$", script, re.M)[1])  # type: ignore[index]
         gpus = int(re.search(r"^#SBATCH --gres=gpu:(\d+)$", script, re.M)[1])  # type: ignore[index]
         assert fits(document)[nodes * gpus]["nodes"] == nodes
         assert f"--nnodes={nodes} --nproc-per-node={gpus} " in script
-    task = told(document, "skypilot", efficiency)
+    task = exported(document, "skypilot", efficiency)
     if task is not None:
         wanted = task["resources"].get("ordered", [task["resources"]])
         rows = [fits(document)[task["num_nodes"] * w["accelerators"]["V100"]] for w in wanted]
@@ -146,28 +146,28 @@ def test_where_nothing_fits_nothing_is_written(form: str) -> None:
 
 def test_a_gap_ends_the_run() -> None:
     document = curve([None, 4.0, None, 2.0, 1.7, 1.5], per_node=8)
-    assert told(document, "ray")["num_workers"] == [4, 6]
-    pods = told(curve([8.0, 4.0, None, 2.0], per_node=1), "kueue")
+    assert exported(document, "ray")["num_workers"] == [4, 6]
+    pods = exported(curve([8.0, 4.0, None, 2.0], per_node=1), "kueue")
     assert pods["spec"]["parallelism"] == 4
     assert MIN_PARALLELISM not in pods["metadata"]["annotations"]
-    pods = told(curve([None, 4.0, 3.0, 2.0], per_node=1), "kueue")
+    pods = exported(curve([None, 4.0, 3.0, 2.0], per_node=1), "kueue")
     assert pods["metadata"]["annotations"][MIN_PARALLELISM] == "2"
 
 
 def test_ranked_by_the_time_that_the_curve_ranks_by() -> None:
     document = curve([1.0], overlap=True)
-    assert told(document, "gavel")["v100"]["('net (batch size 64)', 1)"]["null"] == 0.5
-    assert told(document, "adaptdl")["goodputs"][0]["samples_per_s"] == 32.0
+    assert exported(document, "gavel")["v100"]["('net (batch size 64)', 1)"]["null"] == 0.5
+    assert exported(document, "adaptdl")["goodputs"][0]["samples_per_s"] == 32.0
 
 
 def test_names_from_outside_stay_names() -> None:
     document = curve([1.0], graph_name="a'); $(reboot)\n#SBATCH --uid=0", hardware="x")
-    script = told(document, "sbatch")
+    script = exported(document, "sbatch")
     assert "reboot)" not in script and "\n#SBATCH --uid" not in script
-    (key,) = told(document, "gavel")["x"]
+    (key,) = exported(document, "gavel")["x"]
     assert key.count("'") == 2 and "\n" not in key
     assert re.fullmatch(
-        r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", told(document, "kueue")["metadata"]["name"]
+        r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", exported(document, "kueue")["metadata"]["name"]
     )
 
 
@@ -184,7 +184,7 @@ def test_names_from_outside_stay_names() -> None:
         ),
     ],
 )
-def test_what_is_no_curve_is_refused_by_field(document: dict[str, Any], field: str) -> None:
+def test_malformed_curves_are_refused_by_field(document: dict[str, Any], field: str) -> None:
     with pytest.raises(BadInput) as error:
         export(document, "gavel")
     assert error.value.field == field

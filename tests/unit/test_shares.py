@@ -25,12 +25,12 @@ def test_terms_fall_to_what_they_stand_on() -> None:
 
 
 def test_fractions_add_up_to_one() -> None:
-    found = sum_shares([Shares(1.0), Shares(0.0, 1.0) * 2, Shares(0.0, 0.0, 1.0)])
-    document = found.document()
+    total = sum_shares([Shares(1.0), Shares(0.0, 1.0) * 2, Shares(0.0, 0.0, 1.0)])
+    document = total.document()
     assert document is not None
     assert document.measured + document.interpolated + document.modelled == pytest.approx(1.0)
     assert document.interpolated == 0.5
-    assert found.text() == "25% measured, 50% interpolated, 25% modelled"
+    assert total.text() == "25% measured, 50% interpolated, 25% modelled"
 
 
 def test_one_source_is_one_word_and_no_time_has_no_shares() -> None:

@@ -38,7 +38,7 @@ def test_settings(text: str | int, size_bytes: int) -> None:
         None,
     ],
 )
-def test_what_is_no_size_of_a_setting_is_refused(text: object) -> None:
+def test_malformed_sizes_in_settings_are_refused(text: object) -> None:
     with pytest.raises(BadInput, match="field: expected a size such as 64MiB, got "):
         parse_size(text, "field")
 
@@ -58,7 +58,7 @@ def test_options(text: str, size_bytes: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "much", "8G", "8iB", "-1GB", "1.GB", "1e-3GB", "inf", "1e999", "5\u212aB"]
 )
-def test_what_is_no_size_of_an_option_is_refused(text: str) -> None:
+def test_malformed_sizes_in_options_are_refused(text: str) -> None:
     with pytest.raises(BadInput, match="memory: expected a size such as 64MiB, got "):
         parse_option(text, "memory")
 
@@ -75,7 +75,7 @@ def test_amounts(text: str, amount: float) -> None:
     assert parse_amount(text, "value") == amount
 
 
-def test_what_is_no_amount_is_refused() -> None:
+def test_malformed_amounts_are_refused() -> None:
     with pytest.raises(BadInput, match="value: expected a number, or a size such as 64MiB, got"):
         parse_amount("many", "value")
 

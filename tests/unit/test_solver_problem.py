@@ -191,11 +191,11 @@ def test_malformed_json_is_placed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, '{"schema": "shardwise.problem/1"'])
-def test_what_is_no_document_is_refused(tmp_path: Path, text: str) -> None:
+def test_malformed_documents_are_refused(tmp_path: Path, text: str) -> None:
     refused(tmp_path, text)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "problem.json"
     file.write_bytes(b'{"schema": "\xff\xfe"}')
     with pytest.raises(BadInput):

@@ -17,16 +17,16 @@ def _axes(*kinds: tuple[str, int]) -> tuple[SearchAxis, ...]:
 
 def test_counts_are_multisets_per_level() -> None:
     axes = _axes(("net", 2), ("node", 2), ("node", 2), ("node", 2))
-    found = assignments(axes, 4, lambda variable, parts: True)
-    assert len(found) == 5 * comb(3 + 4, 4)
-    assert len(np.unique(found, axis=0)) == len(found)
-    assert (found[0] == NONE).all()
+    rows = assignments(axes, 4, lambda variable, parts: True)
+    assert len(rows) == 5 * comb(3 + 4, 4)
+    assert len(np.unique(rows, axis=0)) == len(rows)
+    assert (rows[0] == NONE).all()
 
 
 def test_every_split_factorisation_is_reached() -> None:
     """Any named assignment has a canonical one with the same shares per variable and level."""
     axes = _axes(("net", 2), ("node", 2), ("node", 2), ("node", 3))
-    found = assignments(axes, 2, lambda variable, parts: True)
+    rows = assignments(axes, 2, lambda variable, parts: True)
 
     def shares(row: tuple[int, ...]) -> tuple[object, ...]:
         counted: dict[tuple[int, str, int], int] = {}
@@ -35,24 +35,24 @@ def test_every_split_factorisation_is_reached() -> None:
             counted[key] = counted.get(key, 0) + 1
         return tuple(sorted(counted.items()))
 
-    canonical = {shares(tuple(row)) for row in found.tolist()}
+    canonical = {shares(tuple(row)) for row in rows.tolist()}
     named = {shares(row) for row in product((NONE, 0, 1), repeat=len(axes))}
     assert canonical == named
 
 
 def test_illegal_parts_are_left_out() -> None:
     axes = _axes(("node", 2), ("node", 2), ("node", 2))
-    found = assignments(axes, 1, lambda variable, parts: parts <= 4)
-    assert sorted((row == 0).sum() for row in found) == [0, 1, 2]
+    rows = assignments(axes, 1, lambda variable, parts: parts <= 4)
+    assert sorted((row == 0).sum() for row in rows) == [0, 1, 2]
 
 
 def test_outermost_axes_go_to_the_first_variable() -> None:
     axes = _axes(("node", 2), ("node", 2))
-    found = {tuple(row) for row in assignments(axes, 2, lambda v, p: True).tolist()}
-    assert (0, 1) in found
-    assert (1, 0) not in found
-    assert (0, NONE) in found
-    assert (NONE, 0) not in found
+    rows = {tuple(row) for row in assignments(axes, 2, lambda v, p: True).tolist()}
+    assert (0, 1) in rows
+    assert (1, 0) not in rows
+    assert (0, NONE) in rows
+    assert (NONE, 0) not in rows
 
 
 def test_axes_merge_until_the_count_is_bounded() -> None:
@@ -60,15 +60,15 @@ def test_axes_merge_until_the_count_is_bounded() -> None:
     search_mesh = SearchMesh.build(mesh, 200)
     assert int(np.prod([a.size for a in search_mesh.axes])) == 64
     assert sorted(i for a in search_mesh.axes for i in a.base) == list(range(len(mesh.axes)))
-    found = assignments(search_mesh.axes, 4, lambda v, p: True)
-    assert len(found) <= 200
+    rows = assignments(search_mesh.axes, 4, lambda v, p: True)
+    assert len(rows) <= 200
 
 
 def test_any_assignment_has_a_canonical_one_with_its_shares() -> None:
     axes = _axes(("net", 2), ("net", 2), ("node", 3), ("node", 2), ("node", 2))
-    found = {tuple(row) for row in assignments(axes, 2, lambda v, p: True).tolist()}
+    rows = {tuple(row) for row in assignments(axes, 2, lambda v, p: True).tolist()}
     for row in product((NONE, 0, 1), repeat=len(axes)):
         ordered = canonical(axes, np.array(row, dtype=np.int8))
-        assert tuple(ordered.tolist()) in found
+        assert tuple(ordered.tolist()) in rows
         for run in ([0, 1], [2], [3, 4]):
             assert sorted(ordered[run].tolist()) == sorted(row[i] for i in run)

@@ -1,4 +1,4 @@
-"""What re-scheduling holds beside the tensor before and after it."""
+"""What re-scheduling holds besides the tensor before and after it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALL = 8 * 16 * 4
         ([(0, REPLICATE)], 0),
     ],
 )
-def test_elements_beside_both_ends(path: list[tuple[int, int]], elements: float) -> None:
+def test_elements_besides_both_ends(path: list[tuple[int, int]], elements: float) -> None:
     assert staged_elements(SHAPE, SIZES, path) == elements
 
 
@@ -62,5 +62,5 @@ def test_a_rescheduler_knows_the_order_in_memory_of_its_own_shape() -> None:
         layouts = np.full((3, axes), REPLICATE, dtype=np.int8)
         layouts[0, 0], layouts[1, 0] = 0, 1
         first, second, whole = paths.register(layouts)
-        found = paths.staged_bytes(np.array([first, second]), np.array([whole, whole]))
-        assert found.tolist() == [0.0, 64 * 8 * 4]
+        staged = paths.staged_bytes(np.array([first, second]), np.array([whole, whole]))
+        assert staged.tolist() == [0.0, 64 * 8 * 4]

@@ -1,4 +1,4 @@
-"""What a plan says about executing it: variables, loads, moves, and copies that are made again."""
+"""What a plan says about executing it: variables, loads, moves, and copies that are recomputed."""
 
 from __future__ import annotations
 

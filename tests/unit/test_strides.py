@@ -70,5 +70,5 @@ def test_views_lie_as_in_torch(chain: list[tuple[str, dict[str, Any]]]) -> None:
         operators.append(Operator(f"o{step}", f"aten.{kind}", (name,), (out,), given))
         name = out
     relu = frozenset(op.name for op in operators if "relu" in op.kind)
-    found = stride_classes(Graph("chain", tensors, tuple(operators)), relu)
-    assert found[name] == stride_class(tuple(real.shape), tuple(real.stride()))
+    classes = stride_classes(Graph("chain", tensors, tuple(operators)), relu)
+    assert classes[name] == stride_class(tuple(real.shape), tuple(real.stride()))

@@ -52,7 +52,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         SERVICE + "test_refused_writes.py::test_postgresql_on_a_full_disk",
         SERVICE + "test_refused_writes.py::test_a_full_disk_under_postgresqls_log",
         SERVICE + "test_refused_writes.py::test_a_broker_that_refuses_writes",
-        SERVICE + "test_leases.py::test_who_lost_the_lease_writes_nothing",
+        SERVICE + "test_leases.py::test_a_worker_that_lost_its_lease_writes_nothing",
     ),
     "the same question is computed once and cached with an ETag": (
         SERVICE + "test_end_to_end.py::test_a_hundred_at_once_cost_one_computation",
@@ -70,7 +70,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "a tenant sees nothing of another": (
         SERVICE + "test_tenancy.py::test_a_route_tells_nothing_of_another_tenant",
         SERVICE + "test_tenancy.py::test_a_page_tells_nothing_of_another_tenant",
-        SERVICE + "test_tenants.py::test_anothers_is_like_nobodys",
+        SERVICE + "test_tenants.py::test_another_tenants_resource_is_like_a_missing_one",
     ),
     "keys are hashed and scoped, and needed elsewhere than on loopback": (
         SERVICE + "test_tenants.py::test_scopes",

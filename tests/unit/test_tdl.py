@@ -198,7 +198,7 @@ def test_merging_batch_and_sequence_keeps_the_batch_splittable() -> None:
     assert sem.inputs[0] == {0: Access(0, granularity=4), 1: Access(2)}
 
 
-def test_half_of_a_dimension_is_no_even_share() -> None:
+def test_half_of_a_dimension_is_not_an_even_share() -> None:
     sem = _operator("aten.slice.Tensor", [(4, 128)], [(4, 64)], dim=1, start=0, end=64, step=1)
     assert _axes(sem, 0) == {"d0": 0}
 
@@ -265,7 +265,7 @@ def test_names_keep_apart_what_has_one_extent() -> None:
     assert [v.name for v in splits.variables] == ["a", "b", "c", "d"]
 
 
-def test_a_sum_beside_another_output_is_a_statistic() -> None:
+def test_a_sum_next_to_another_output_is_a_statistic() -> None:
     splits = _several(
         [(8, 6)],
         [(8, 6), (6,)],
@@ -298,9 +298,9 @@ def test_what_cannot_be_split_is_described_with_its_reason() -> None:
     sem = _operator("aten.nonzero.default", [(4, 6)], [(12, 2)])
     assert sem.described
     assert sem.variables == ()
-    found = description("aten::nonzero")
-    assert found is not None
-    assert "depends on the values" in found.replicated
+    described = description("aten::nonzero")
+    assert described is not None
+    assert "depends on the values" in described.replicated
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_arguments_that_a_description_does_not_cover_are_undescribed() -> None:
     assert not sem.described
 
 
-def test_a_stride_that_leaves_no_even_shares_is_no_split() -> None:
+def test_a_stride_that_leaves_no_even_shares_is_not_a_split() -> None:
     sem = _operator(
         "aten.conv2d.default",
         [(8, 16, 32, 32), (24, 16, 3, 3)],

@@ -17,10 +17,10 @@ DOCUMENT = ROOT / "docs" / "tdl.md"
 
 
 def _documented_files() -> dict[str, str]:
-    """Code blocks of docs/tdl.md that stand under the name of a file."""
+    """Returns the code blocks of docs/tdl.md that follow the name of a file."""
     text = DOCUMENT.read_text("utf-8")
-    found = re.findall(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return dict(found)
+    files = re.findall(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return dict(files)
 
 
 def _install(files: dict[str, str], tmp_path: Path) -> Path:
@@ -32,8 +32,8 @@ def _install(files: dict[str, str], tmp_path: Path) -> Path:
         path.write_text(text, "utf-8")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     command += ["--no-build-isolation", "--target", str(target), str(source)]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert made.returncode == 0, made.stderr
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
     return target
 
 
@@ -74,9 +74,9 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.torch
 def test_the_documented_package_is_installed_found_and_verified(documented: Path) -> None:
-    made = _tdl(documented, "verify", "mylib::decay_scan", "--trials", "3", "--json")
-    assert made.returncode == 0, made.stderr
-    (result,) = json.loads(made.stdout)["operators"]
+    done = _tdl(documented, "verify", "mylib::decay_scan", "--trials", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(done.stdout)["operators"]
     assert result["kind"] == "mylib.decay_scan.default"
     assert "batch in 2" in result["checks"]
     assert "channel in 2" in result["checks"]
@@ -89,8 +89,8 @@ def test_the_documented_package_is_found_in_a_captured_model(
 ) -> None:
     graph = tmp_path / "graph.json"
     main = ("-m", "shardwise.cli.main")
-    made = _python(documented, *main, "capture", "mylib:model", "--batch", "4", "-o", str(graph))
-    assert made.returncode == 0, made.stderr
+    done = _python(documented, *main, "capture", "mylib:model", "--batch", "4", "-o", str(graph))
+    assert done.returncode == 0, done.stderr
     shown = _python(documented, *main, "inspect", str(graph), "--json")
     assert shown.returncode == 0, shown.stderr
     rows = {row["kind"]: row for row in json.loads(shown.stdout)["operators"]["by_kind"]}
@@ -115,19 +115,19 @@ def test_a_wrong_description_is_found_out(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    made = _tdl(installed, "verify", "someone::running_sum")
-    assert made.returncode == 1
-    assert "output variable j cannot be split in 2" in made.stdout
+    done = _tdl(installed, "verify", "someone::running_sum")
+    assert done.returncode == 1
+    assert "output variable j cannot be split in 2" in done.stdout
 
 
 def test_an_entry_point_that_fails_is_named(tmp_path: Path) -> None:
     installed = _plugin("import a_module_that_is_not_there\n", tmp_path)
-    made = _tdl(installed, "coverage")
-    assert made.returncode == 2
-    assert "entry point 'theirs' of someone 1.5 (shardwise.operators: someone)" in made.stderr
-    assert "ModuleNotFoundError" in made.stderr
-    assert "Traceback" not in made.stderr
-    assert made.stderr.count("\n") == 1
+    done = _tdl(installed, "coverage")
+    assert done.returncode == 2
+    assert "entry point 'theirs' of someone 1.5 (shardwise.operators: someone)" in done.stderr
+    assert "ModuleNotFoundError" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_an_entry_point_may_be_a_function(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_an_entry_point_may_be_a_function(tmp_path: Path) -> None:
     points = installed / "someone-1.5.dist-info" / "entry_points.txt"
     points.write_text("[shardwise.operators]\ntheirs = someone:register\n")
     code = "from shardwise import tdl; print(tdl.description('someone.twice.int').kind)"
-    made = _python(installed, "-c", code)
-    assert made.stdout.strip() == "someone.twice.int", made.stderr
+    done = _python(installed, "-c", code)
+    assert done.stdout.strip() == "someone.twice.int", done.stderr
 
 
 def test_another_package_may_not_silently_replace_a_description(tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ def test_another_package_may_not_silently_replace_a_description(tmp_path: Path) 
             return lambda i, j: tdl.Sum(lambda k: self[i, k] * mat2[k, j])
         """
     installed = _plugin(module.format(more=""), tmp_path)
-    made = _tdl(installed, "coverage")
-    assert made.returncode == 2
-    assert "aten.mm.default is described already" in made.stderr
+    done = _tdl(installed, "coverage")
+    assert done.returncode == 2
+    assert "aten.mm.default is described already" in done.stderr
     (tmp_path / "someone.py").write_text(dedent(module.format(more=", replace=True")), "utf-8")
     code = "from shardwise import tdl; print(tdl.description('aten::mm').function.__module__)"
-    made = _python(installed, "-c", code)
-    assert made.stdout.strip() == "someone", made.stderr
+    done = _python(installed, "-c", code)
+    assert done.stdout.strip() == "someone", done.stderr
 
 
 def test_entry_points_are_loaded_only_when_the_registry_is_asked(tmp_path: Path) -> None:

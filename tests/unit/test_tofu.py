@@ -58,9 +58,9 @@ def bytes_of_one_split(graph: Graph) -> dict[int, float]:
 
 
 def tofu_search(graph: Graph, gpus: int, hardware: str = "dgx-h100") -> tuple[Search, TofuSolution]:
-    found = search(Subject.of(graph), load_hardware(hardware), gpus, TOFU)
-    assert isinstance(found.solution, TofuSolution)
-    return found, found.solution
+    result = search(Subject.of(graph), load_hardware(hardware), gpus, TOFU)
+    assert isinstance(result.solution, TofuSolution)
+    return result, result.solution
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def tofu_search(graph: Graph, gpus: int, hardware: str = "dgx-h100") -> tuple[Se
 )
 def test_a_product_is_split_by_its_shape(shape: tuple[int, int, int], first: int) -> None:
     graph = product_graph(*shape)
-    found, solution = tofu_search(graph, 2)
-    assert found.subject.coarsened.groups[1].variables == ("batch", "out", "in")
+    result, solution = tofu_search(graph, 2)
+    assert result.subject.coarsened.groups[1].variables == ("batch", "out", "in")
     assert solution.steps[0].variables[1] == first
     expected = bytes_of_one_split(graph)[first] + SCALE_BYTES
     assert solution.steps[0].total_bytes == pytest.approx(expected)
@@ -122,10 +122,10 @@ def forced(workers: Workers, variable: int) -> Workers:
 def test_the_order_of_the_steps_does_not_matter() -> None:
     """Commutativity: P then P' moves as much as P' then P, whatever is split."""
     graph = product_graph(1024, 512, 256)
-    found, _ = tofu_search(graph, 8)
+    result, _ = tofu_search(graph, 8)
     cost = bytes_of_one_split(graph)
     for variables in product((BATCH, OUT, IN), repeat=3):
-        workers, moved = whole_graph(found.problem), 0.0
+        workers, moved = whole_graph(result.problem), 0.0
         for variable in variables:
             step = partition(forced(workers, variable), 2, _core.solve, lambda: None)
             workers = divide(workers, step)
@@ -162,10 +162,10 @@ def test_theorem_1_does_not_hold_where_tensors_must_be_re_partitioned() -> None:
     semantics = {"rows": _only("rows", 0), "columns": _only("columns", 1)}
     coarsened = coarsen(graph, lambda op: semantics[op.name])
     subject = Subject(graph, "corner", coarsened, Patterns(coarsened))
-    found = search(subject, load_hardware("dgx-h100"), 4, TOFU)
-    assert isinstance(found.solution, TofuSolution)
+    result = search(subject, load_hardware("dgx-h100"), 4, TOFU)
+    assert isinstance(result.solution, TofuSolution)
     size = tensors["t"].size_bytes
-    assert [s.total_bytes for s in found.solution.steps] == [size / 2, size / 4]
+    assert [s.total_bytes for s in result.solution.steps] == [size / 2, size / 4]
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_other_counts_are_factorised_largest_first(
 
 def test_on_large_meshes_a_merged_axis_is_one_step() -> None:
     graph = product_graph(4096, 4096, 4096)
-    found, solution = tofu_search(graph, 64)
-    sizes = [axis.size for axis in found.problem.context.mesh.axes]
+    result, solution = tofu_search(graph, 64)
+    sizes = [axis.size for axis in result.problem.context.mesh.axes]
     assert [step.k for step in solution.steps] == sorted(sizes, reverse=True)
     shares = dict.fromkeys((BATCH, OUT, IN), 1)
     for step in solution.steps:
@@ -199,8 +199,8 @@ def test_every_worker_stores_its_share_alone(vgg16: Graph) -> None:
 
 
 def test_nothing_that_can_be_split_is_replicated(vgg16: Graph) -> None:
-    found, _ = tofu_search(vgg16, 8, "dgx-v100-16gb")
-    for cost, choice in zip(found.problem.costs, found.solution.choices[0], strict=True):
+    result, _ = tofu_search(vgg16, 8, "dgx-v100-16gb")
+    for cost, choice in zip(result.problem.costs, result.solution.choices[0], strict=True):
         assert (cost.assignment[choice] >= 0).all()
 
 

@@ -1,4 +1,4 @@
-"""Values of our types from many threads at once; nobody goes around `shardwise.validation`."""
+"""Values of our types from many threads at once; no module bypasses `shardwise.validation`."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_field_of_a_lists_element_follows_without_a_dot() -> None:
         (b"[" * 100_000, "nested too deeply"),
     ],
 )  # fmt: skip
-def test_what_is_not_json_is_told(data: bytes, problem: str) -> None:
+def test_invalid_json_is_reported(data: bytes, problem: str) -> None:
     with pytest.raises(NotJson) as caught:
         validation.decode_any(data, file="a.json", expected="a form")
     assert caught.value.problem.startswith(problem)
@@ -116,15 +116,15 @@ def test_values_nested_too_deeply_are_refused() -> None:
         validation.convert(nested, Node)
 
 
-def test_nobody_goes_around_it() -> None:
+def test_no_module_bypasses_it() -> None:
     around = re.compile(
         r"msgspec\.(convert\(|ValidationError)|Decoder\("
         r"|json\.decode\([^)]*type=(?!dict\[str, Any\])"
     )
-    found = {
+    files = {
         path.relative_to(ROOT).as_posix()
         for folder in ("shardwise", "service", "worker", "agent")
         for path in (ROOT / folder).rglob("*.py")
         if around.search(path.read_text())
     }
-    assert found == {"shardwise/validation.py"}
+    assert files == {"shardwise/validation.py"}

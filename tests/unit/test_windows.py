@@ -22,13 +22,13 @@ def asked(rank: int, stride: int, before: int) -> Any:
 
 def rows_asked(mesh: RankMesh, stride: int, before: int) -> tuple[Any, bool]:
     """Zeros, and whether nothing is sent. Axis 0 cuts the rows, axis 1 (if any) the taps."""
-    found: list[Any] = []
+    calls: list[Any] = []
 
     class Rows:
         def rows(
             self, x: Any, dim: int, wanted: Any, extent: int, axes: Any, zeros: Any, *, inside: bool
         ) -> None:
-            found.append((zeros, inside))
+            calls.append((zeros, inside))
 
     share: Any = SimpleNamespace(
         mesh=mesh,
@@ -44,7 +44,7 @@ def rows_asked(mesh: RankMesh, stride: int, before: int) -> tuple[Any, bool]:
         return range(first + taps.start, last + taps.stop)
 
     bring_padded(share, 2, wanted)(None)
-    asked: tuple[Any, bool] = found[0]
+    asked: tuple[Any, bool] = calls[0]
     return asked
 
 
@@ -52,7 +52,7 @@ def test_where_one_rank_pads_all_do() -> None:
     """The last window of stride 2 ends with the rows: only the first rank has a row of zeros.
 
     When the other kept a view of what came over a crossing, it alone made that again in backward,
-    by a collective that nobody else called: the ranks waited for each other for ever.
+    by a collective that no other rank called: the ranks waited for each other for ever.
     """
     assert [asked(rank, 2, 1) for rank in (0, 1)] == [(1, 0), (0, 0)]
     assert [asked(rank, 1, 1) for rank in (0, 1)] == [(1, 0), (0, 1)]
@@ -65,7 +65,7 @@ def test_where_no_rank_pads_none_does() -> None:
 def test_where_one_rank_reads_its_neighbours_rows_all_exchange() -> None:
     """Of taps cut in 2 and 1 at stride 2 the last one never reads the other half's rows.
 
-    Its ranks left the exchange out, and a step with a barrier of everybody around each collective
+    Its ranks left the exchange out, and a step with a barrier of all ranks around each collective
     waited for ever.
     """
     inside = [rows_asked(RankMesh(("rows", "taps"), (2, 2), rank), 2, 1)[1] for rank in range(4)]

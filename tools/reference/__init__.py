@@ -1,1 +1,1 @@
-"""The pages of docs/reference, made of the code."""
+"""The pages of docs/reference, built from the code."""

@@ -19,7 +19,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Writes the pages; those that are there are replaced."""
+    """Writes the pages; existing ones are replaced."""
     FOLDER.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page(), "utf-8")

@@ -13,7 +13,7 @@ _BYTES = "_bytes"
 
 
 def page() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     parts = [
         "# Settings of an agent",
         "",
@@ -21,13 +21,14 @@ def page() -> str:
         "",
         "agent.toml, which `shardwise agent --config FILE` reads ([Agents](../agents.md) has an "
         "example; [flags and variables](cli.md#agent)). Unknown fields are refused: a misspelt "
-        "limit is no limit. Sizes may be written `64MiB` or `8GB`; what ends in `_s` is seconds.",
+        "limit has no effect. Sizes may be written `64MiB` or `8GB`; names that end in `_s` are "
+        "in seconds.",
         "",
         *_table(_rows(fields(Config))),
         "",
         "## [logs]",
         "",
-        "What is kept of what ranks print.",
+        "How much of the ranks' output is kept.",
         "",
         *_table(_rows(fields(LogLimits))),
         "",
@@ -46,8 +47,8 @@ def _table(rows: Iterable[str]) -> list[str]:
     return ["| field | default | what it is |", "|---|---|---|", *rows]
 
 
-def _rows(found: Iterable[Field[Any]]) -> Iterator[str]:
-    for item in found:
+def _rows(settings: Iterable[Field[Any]]) -> Iterator[str]:
+    for item in settings:
         if "text" in item.metadata:
             default = _shown(item)
             cell = f" `{default}` " if default else " "
@@ -55,7 +56,7 @@ def _rows(found: Iterable[Field[Any]]) -> Iterator[str]:
 
 
 def _shown(item: Field[Any]) -> str:
-    """A default as TOML has it; nothing for an empty one."""
+    """Returns a default as TOML writes it; an empty string for an empty one."""
     value = item.default
     if item.name == "allow_arguments":
         return "true"

@@ -46,13 +46,13 @@ ARGUMENTS: Mapping[str, str] = {
     "([models](../models.md)) or `FILE.onnx[:dimension=size,…]` ([ONNX files](../onnx.md)).",
     "subject": "A person, by the identity provider's `sub`, as the audit shows it behind `oidc:`.",
     "tenant": "A tenant's name.",
-    "value": "A number or a size; without it the settings' own value counts again.",
+    "value": "A number or a size; without it the settings' own value applies.",
 }
-"""What each argument is, by its name: older releases of click keep no text of arguments."""
+"""What each argument is, by its name: older releases of click have no help for arguments."""
 
 
 def page() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     parts = [
         "# Command line",
         "",
@@ -78,21 +78,21 @@ def page() -> str:
 def commands(
     group: click.Group = cli, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, click.Command]]:
-    """Every command that is no group, with its words after `shardwise`."""
+    """Yields every command that is not a group, with its words after `shardwise`."""
     context = click.Context(group)
     for name in group.list_commands(context):
-        found = group.get_command(context, name)
-        if isinstance(found, click.Group):
-            yield from commands(found, (*path, name))
-        elif found is not None and not found.hidden:
-            yield " ".join((*path, name)), found
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        elif command is not None and not command.hidden:
+            yield " ".join((*path, name)), command
 
 
 def _shared() -> dict[str, list[click.Option]]:
-    """Options that many commands have, by the title of their own part of the page."""
+    """Returns options that many commands have, by the title of their own part of the page."""
 
     def nothing() -> None:
-        """What the options are put on."""
+        """Takes the options."""
 
     apps = dict(commands())["migrate"]
     return {
@@ -109,7 +109,7 @@ def _own(command: click.Command) -> list[click.Option]:
 def _command(
     name: str, command: click.Command, shared: Mapping[str, list[click.Option]]
 ) -> Iterator[str]:
-    """A command's part of the page."""
+    """Yields a command's part of the page."""
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
     usage = command.collect_usage_pieces(click.Context(command, info_name=name))
     yield from (f"## {name}", "", f"`shardwise {' '.join([name, *usage])}`", "")
@@ -137,7 +137,7 @@ def _same(option: click.Option) -> tuple[object, ...]:
 
 
 def _options(options: Iterable[click.Option]) -> list[str]:
-    """A table of options."""
+    """Returns a table of options."""
     rows = ["| option | default | what it is |", "|---|---|---|"]
     for option in options:
         value = "" if option.is_flag else f" {_metavar(option)}"
@@ -157,7 +157,7 @@ def _metavar(option: click.Option) -> str:
 
 
 def _default(option: click.Option) -> str:
-    """What counts without the option, where that is a value and not its absence."""
+    """Returns the value that applies without the option, or an empty string."""
     value = option.default
     if option.required:
         return "needed"
@@ -168,7 +168,7 @@ def _default(option: click.Option) -> str:
 
 
 def _text(option: click.Option) -> str:
-    """The help, with what else may be told of the option."""
+    """Returns the help, with choices, repetition and variable."""
     text = linked((option.help or "").replace("|", "\\|")).rstrip(".")
     text = re.sub(r"\.? \[(SHARDWISE_\w+)\]$", r". Variable: `\1`", text)
     if isinstance(option.type, click.Choice) and any(c not in text for c in option.type.choices):
@@ -181,5 +181,5 @@ def _text(option: click.Option) -> str:
 
 
 def linked(text: str) -> str:
-    """Pages that a help names become links."""
+    """Turns pages that a help text names into links."""
     return re.sub(r"docs/([a-z-]+)\.md", r"[\1](../\1.md)", text)

@@ -22,14 +22,14 @@ _NAMES = {"string": "text", "integer": "integer", "number": "number", "boolean":
 
 
 def openapi() -> dict[str, Any]:
-    """The document, of a service that no database was brought to."""
+    """Returns the document of a service without a database."""
     with tempfile.TemporaryDirectory() as folder:
         document: dict[str, Any] = create_app(Settings(data_dir=folder)).openapi()
     return document
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     calls = [
         (method, path, call)
         for path, methods in document["paths"].items()
@@ -56,7 +56,7 @@ def page(document: Mapping[str, Any]) -> str:
         "",
         documentation(),
     ]
-    parts += ["Why a job failed stands in its `error`, with these types:", ""]
+    parts += ["The `error` of a failed job has one of these types:", ""]
     parts += ["| type | meaning |", "|---|---|"]
     parts += [f"| `{slug}` | {title} |" for slug, title in FAILURES.items()]
     parts += ["", *_options(), "## Shapes", ""]
@@ -66,7 +66,7 @@ def page(document: Mapping[str, Any]) -> str:
 
 
 def _options() -> Iterator[str]:
-    """The members of `options`, which every question takes."""
+    """Yields the members of `options`, which every question takes."""
     yield from ("## Options", "", "What `options` of a question may hold.", "")
     text = cleandoc(Options.__doc__ or "").partition("\n\n")[2]
     yield from (linked(text), "", "| member | default |", "|---|---|")
@@ -81,16 +81,16 @@ def _options() -> Iterator[str]:
 def _call(method: str, path: str, call: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"### {method.upper()} {path}", "")
     text = cleandoc(call.get("description") or call["summary"]).rstrip(".")
-    scopes = [scope for way in call["security"] for scope in way.get("key", ())]
+    scopes = [scope for requirement in call["security"] for scope in requirement.get("key", ())]
     scope = f"Scope: `{scopes[0]}`" if scopes else "No key is needed"
     yield from (f"{text}. {scope}.", "")
     if parameters := call.get("parameters"):
         yield from ("| parameter | in | type | what it is |", "|---|---|---|---|")
         for one in parameters:
-            told = one.get("description", "").rstrip(".")
+            meaning = one.get("description", "").rstrip(".")
             needed = "required" if one["required"] and one["in"] != "path" else ""
-            told = ". ".join(part for part in (told, needed) if part)
-            yield f"| `{one['name']}` | {one['in']} | {_type(one['schema'])} |{_cell(told)}|"
+            meaning = ". ".join(part for part in (meaning, needed) if part)
+            yield f"| `{one['name']}` | {one['in']} | {_type(one['schema'])} |{_cell(meaning)}|"
         yield ""
     if body := call.get("requestBody"):
         yield from (f"Body: {_bodies(body['content'])}.", "")
@@ -99,12 +99,12 @@ def _call(method: str, path: str, call: Mapping[str, Any]) -> Iterator[str]:
             yield from ("```json", _example(example), "```", "")
     errors = []
     yield from ("| answer | | body |", "|---|---|---|")
-    for status, answer in sorted(call["responses"].items()):
-        if MEDIA_TYPE in answer.get("content", {}):
+    for status, response in sorted(call["responses"].items()):
+        if MEDIA_TYPE in response.get("content", {}):
             errors.append(status)
         else:
-            shown = _bodies(answer.get("content", {}))
-            yield f"| {status} | {answer['description']} |{_cell(shown)}|"
+            shown = _bodies(response.get("content", {}))
+            yield f"| {status} | {response['description']} |{_cell(shown)}|"
     yield ""
     if errors:
         yield from (f"[Errors](#errors): {', '.join(errors)}.", "")
@@ -115,12 +115,12 @@ def _cell(text: str) -> str:
 
 
 def _bodies(content: Mapping[str, Any]) -> str:
-    """Media types with their shapes; JSON's goes without saying."""
-    found = []
+    """Returns media types with their shapes; JSON's is not named."""
+    shapes = []
     for kind, body in content.items():
         shape = _type(body["schema"])
-        found.append(shape if kind == "application/json" else f"`{kind}` ({shape})")
-    return ", or ".join(found)
+        shapes.append(shape if kind == "application/json" else f"`{kind}` ({shape})")
+    return ", or ".join(shapes)
 
 
 def _shape(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
@@ -142,12 +142,12 @@ def _shape(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _indented(text: str) -> str:
-    """A docstring whose first line stands at the margin, as cleandoc wants it."""
+    """Returns a docstring whose first line is at the margin, as cleandoc expects."""
     return text if text.startswith("\n") else "\n" + text if "\n" not in text else text
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """A JSON Schema in words; named shapes are links to their own part."""
+    """Returns a JSON Schema in words; named shapes are links to their own part."""
     if "$ref" in schema:
         return _link(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:
@@ -183,7 +183,7 @@ def _object(schema: Mapping[str, Any]) -> str:
 
 
 def _example(value: Mapping[str, Any]) -> str:
-    """One member a line, and of a list of objects one object a line."""
+    """Returns one member per line, and one object per line of a list of objects."""
     lines = []
     for key, inner in value.items():
         shown = _json(inner)

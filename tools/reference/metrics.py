@@ -1,6 +1,6 @@
 """docs/reference/metrics.md: every metric of service and worker, and who reads it.
 
-Dashboards and rules are read from deploy/, so that it is made in a clone of the repository.
+Dashboards and rules are read from deploy/, so it is built in a clone of the repository.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Described:
 
     @property
     def unit(self) -> str:
-        """The base unit that ends its name, the longest that does."""
+        """The longest base unit that its name ends with."""
         bare = self.name.removesuffix("_total")
         return max((unit for unit in UNITS if bare.endswith(f"_{unit}")), key=len, default="")
 
 
 def of_registry(registry: CollectorRegistry) -> list[Described]:
-    """The metrics of ours that are registered, without what is made when it is asked."""
+    """Returns our registered metrics, without those created on request."""
     collectors = {id(c): c for c in registry._names_to_collectors.values()}.values()
     return [
         _described(family, collector._labelnames)
@@ -56,7 +56,7 @@ def of_registry(registry: CollectorRegistry) -> list[Described]:
 
 
 def of_families(families: Iterable[Metric]) -> list[Described]:
-    """The metrics of a collector of ours."""
+    """Returns the metrics of one of our collectors."""
     return [_described(family, getattr(family, "_labelnames", ())) for family in families]
 
 
@@ -66,19 +66,19 @@ def _described(family: Metric, labels: Iterable[str]) -> Described:
 
 
 def service_metrics() -> list[Described]:
-    """What `/metrics` of a service gives."""
+    """Returns the metrics at `/metrics` of a service."""
     with tempfile.TemporaryDirectory() as folder:
         registry = Metrics(Database(f"sqlite:///{folder}/none.sqlite"), 1.0).registry
     return [*of_registry(registry), *of_families(store_families().values())]
 
 
 def worker_metrics() -> list[Described]:
-    """What a worker gives on its own port."""
+    """Returns the metrics on a worker's own port."""
     return of_registry(WorkerMetrics().registry)
 
 
 def watch_metrics() -> list[Described]:
-    """What `/v1/watches/metrics` gives."""
+    """Returns the metrics at `/v1/watches/metrics`."""
     return of_families(watch_families().values())
 
 
@@ -91,21 +91,21 @@ class Reader:
 
 
 def readers(deploy: Path = DEPLOY) -> list[Reader]:
-    """Every panel and every rule."""
-    found = []
+    """Returns every panel and every rule."""
+    listed = []
     for path in sorted((deploy / "grafana" / "dashboards").glob("*.json")):
         board = json.loads(path.read_text("utf-8"))
         for panel in _panels(board["panels"]):
             queries = tuple(t["expr"] for t in panel.get("targets", ()) if "expr" in t)
             if queries:
-                found.append(Reader(f"*{board['title']}*: {panel['title']}", queries))
+                listed.append(Reader(f"*{board['title']}*: {panel['title']}", queries))
     for path in sorted((deploy / "prometheus" / "rules").glob("*.yml")):
         for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
             for rule in group["rules"]:
                 name = rule.get("alert")
                 shown = f"[{name}](../runbook.md#{name.lower()})" if name else f"`{rule['record']}`"
-                found.append(Reader(shown, (rule["expr"],)))
-    return found
+                listed.append(Reader(shown, (rule["expr"],)))
+    return listed
 
 
 def _panels(panels: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -115,26 +115,26 @@ def _panels(panels: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def reads(reader: Reader, name: str) -> bool:
-    """Whether one of its queries names this metric or recording rule."""
+    """Returns whether one of its queries names this metric or recording rule."""
     stem = name.removesuffix("_total")
     words = {stem + part for part in _PARTS}
     return any(words & set(re.findall(r"[a-zA-Z_:][\w:]*", query)) for query in reader.queries)
 
 
 def readers_of(name: str, every: Iterable[Reader]) -> list[str]:
-    """Who reads a metric, directly or through a recording rule, each once."""
+    """Returns what reads a metric, directly or through a recording rule, each once."""
     every = list(every)
-    found: dict[str, None] = {}
+    shown: dict[str, None] = {}
     for reader in every:
         if reads(reader, name):
-            found[reader.shown] = None
+            shown[reader.shown] = None
             if reader.shown.startswith("`"):
-                found.update(dict.fromkeys(readers_of(reader.shown.strip("`"), every)))
-    return list(found)
+                shown.update(dict.fromkeys(readers_of(reader.shown.strip("`"), every)))
+    return list(shown)
 
 
 def page(every: list[Reader]) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     parts = [
         "# Metrics",
         "",

@@ -24,18 +24,18 @@ MODULES = (
     "shardwise.execute.checkpoint",
     "shardwise.tdl",
 )
-"""Whose `__all__`, and what they give late (under TYPE_CHECKING), is public."""
+"""Modules whose `__all__`, and lazy names (under TYPE_CHECKING), are public."""
 
 ALSO = {"shardwise": ("shardwise.execute.parallel", "ParallelModule")}
-"""What a public function gives and nobody imports by itself."""
+"""Results of public functions that are not imported directly."""
 
 WIDTH = 92
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 
 @dataclass(frozen=True)
-class Found:
-    """A definition with the module that it stands in."""
+class Located:
+    """A definition with the module that contains it."""
 
     module: str
     node: Definition
@@ -43,14 +43,14 @@ class Found:
 
 @cache
 def tree(module: str) -> ast.Module:
-    """A module's syntax."""
+    """Returns a module's syntax tree."""
     path = ROOT.joinpath(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(file.read_text("utf-8"))
 
 
 def public(module: str) -> list[str]:
-    """The names that a module offers, classes and functions in the order of the alphabet."""
+    """Returns the names that a module offers, sorted."""
     names: set[str] = set()
     for node in tree(module).body:
         if isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets):
@@ -60,16 +60,16 @@ def public(module: str) -> list[str]:
     return sorted(name for name in names if not name.startswith("_"))
 
 
-def definition(module: str, name: str) -> Found:
-    """Where a name is defined, through imports; raises `KeyError` when it is nowhere."""
+def definition(module: str, name: str) -> Located:
+    """Returns where a name is defined, through imports; raises `KeyError` if it is not."""
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 if (alias.asname or alias.name) == name and node.module.startswith("shardwise"):
                     return definition(node.module, alias.name)
-    for found in tree(module).body:
-        if isinstance(found, Definition) and name in _names(found):
-            return Found(module, found)
+    for statement in tree(module).body:
+        if isinstance(statement, Definition) and name in _names(statement):
+            return Located(module, statement)
     raise KeyError(f"{module}.{name}")
 
 
@@ -84,22 +84,22 @@ def _names(node: Definition) -> list[str]:
 
 
 def page() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     parts = [
         "# Python",
         "",
         "Made by `make reference` from signatures and docstrings.",
         "",
     ]
-    shown: set[Found] = set()
+    shown: set[Located] = set()
     for module in MODULES:
         text = (ast.get_docstring(tree(module)) or "").partition("\n\n")[0]
         parts += [f"## {module}", "", _text(text), ""]
-        found = {name: definition(module, name) for name in public(module)}
+        located = {name: definition(module, name) for name in public(module)}
         if module in ALSO:
-            found[ALSO[module][1]] = definition(*ALSO[module])
+            located[ALSO[module][1]] = definition(*ALSO[module])
         constants = []
-        for name, one in found.items():
+        for name, one in located.items():
             if isinstance(one.node, ast.Assign | ast.AnnAssign):
                 constants.append(f"`{name}`")
             elif one in shown:
@@ -112,16 +112,16 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _part(name: str, found: Found) -> Iterator[str]:
-    """A function's or a class's part of the page."""
-    node = found.node
+def _part(name: str, located: Located) -> Iterator[str]:
+    """Yields a function's or a class's part of the page."""
+    node = located.node
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     yield from (f"### {name}", "")
     if not isinstance(node, ast.ClassDef):
         yield from _documented(node)
         return
     bases = [ast.unparse(base) for base in node.bases]
-    methods, fields = _methods(found), _fields(found)
+    methods, fields = _methods(located), _fields(located)
     init = methods.pop("__init__", None)
     if init is not None:
         yield from (_fenced(_signature(init, name, bound=True)), "")
@@ -135,23 +135,23 @@ def _part(name: str, found: Found) -> Iterator[str]:
         yield from _documented(method, bound=True)
 
 
-def _bases(found: Found) -> Iterator[Found]:
-    """The class and those of ours that it extends, the furthest first."""
-    assert isinstance(found.node, ast.ClassDef)
-    for base in found.node.bases:
+def _bases(located: Located) -> Iterator[Located]:
+    """Yields the class and our classes that it extends, the furthest first."""
+    assert isinstance(located.node, ast.ClassDef)
+    for base in located.node.bases:
         try:
-            inner = definition(found.module, ast.unparse(base))
+            inner = definition(located.module, ast.unparse(base))
         except KeyError:
             continue
         if isinstance(inner.node, ast.ClassDef):
             yield from _bases(inner)
-    yield found
+    yield located
 
 
-def _methods(found: Found) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Public methods with a docstring, and the constructor."""
+def _methods(located: Located) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Returns public methods with a docstring, and the constructor."""
     methods = {}
-    for one in _bases(found):
+    for one in _bases(located):
         assert isinstance(one.node, ast.ClassDef)
         for node in one.node.body:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -162,10 +162,10 @@ def _methods(found: Found) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
     return methods
 
 
-def _fields(found: Found) -> dict[str, ast.AnnAssign]:
-    """The fields of a dataclass, its bases' first."""
+def _fields(located: Located) -> dict[str, ast.AnnAssign]:
+    """Returns the fields of a dataclass, its bases' first."""
     fields = {}
-    for one in _bases(found):
+    for one in _bases(located):
         assert isinstance(one.node, ast.ClassDef)
         if any("dataclass" in ast.unparse(mark) for mark in one.node.decorator_list):
             for node in one.node.body:
@@ -188,7 +188,7 @@ def _documented(
 def _signature(
     node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, *, bound: bool = False
 ) -> str:
-    """`name(arguments) -> result`, one argument a line where it is long."""
+    """Returns `name(arguments) -> result`, with one argument per line if it is long."""
     parts = [ast.unparse(arg) for arg in _arguments(node.args)]
     if bound:
         parts = parts[1:]
@@ -199,7 +199,7 @@ def _signature(
 
 
 def _arguments(given: ast.arguments) -> Iterator[ast.AST]:
-    """Every argument as it is written, with `/` and `*` where they stand."""
+    """Yields every argument as written, with `/` and `*` in their places."""
     places = [*given.posonlyargs, *given.args]
     defaults = [None] * (len(places) - len(given.defaults)) + list(given.defaults)
     for i, (arg, default) in enumerate(zip(places, defaults, strict=True)):
@@ -238,5 +238,5 @@ def _fenced(code: str) -> str:
 
 
 def _text(docstring: str) -> str:
-    """A docstring as Markdown: pages that it names are links."""
+    """Returns a docstring as Markdown: pages that it names are links."""
     return re.sub(r"docs/([a-z-]+)\.md", r"[\1](../\1.md)", docstring)

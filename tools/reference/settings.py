@@ -10,7 +10,7 @@ from shardwise.sizes import format_size
 
 
 def page() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     rows = []
     for item in fields(Settings):
         default = "" if item.default == "" else f"`{_shown(item.name, item.default)}`"
@@ -28,7 +28,7 @@ def page() -> str:
             "those over a TOML file (`--config FILE` or `SHARDWISE_CONFIG`; keys are "
             "the names in small letters without the prefix), that over the defaults. A variable's "
             "name with `_FILE` after it names a file that holds the value, as container platforms "
-            "give secrets. Sizes may be written `64MiB` or `8GB`; what ends in `_S` is seconds. "
+            "give secrets. Sizes may be written `64MiB` or `8GB`; names in `_S` are in seconds. "
             "Made by `make reference`.",
             "",
             "| variable | default | what it is |",

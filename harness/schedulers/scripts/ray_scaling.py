@@ -7,8 +7,8 @@ from ray.train.v2.api.config import ScalingConfig
 
 from shardwise.schedulers.ray import keywords
 
-found = []
+rows = []
 for document in json.load(sys.stdin):
     config = ScalingConfig(**keywords(document))
-    found.append([config.min_workers, config.max_workers, config.use_gpu])
-print(json.dumps(found))
+    rows.append([config.min_workers, config.max_workers, config.use_gpu])
+print(json.dumps(rows))

@@ -10,18 +10,18 @@ from sky.utils import admin_policy_utils
 
 given = json.load(sys.stdin)
 assert skypilot_config.get_nested(("admin_policy",), None) == given["url"]
-found = []
+rows = []
 for case in given["cases"]:
     task = sky.Task.from_yaml_config(case["task"])
     name = request_names.AdminPolicyRequestName(case["request"])
     try:
         dag, _ = admin_policy_utils.apply(task, name, at_client_side=True)
     except exceptions.UserRequestRejectedByPolicy as error:
-        found.append({"rejected": str(error)})
+        rows.append({"rejected": str(error)})
         continue
     (mutated,) = dag.tasks
     config = mutated.to_yaml_config()
-    found.append(
+    rows.append(
         {
             "num_nodes": mutated.num_nodes,
             "accelerators": [r.accelerators for r in mutated.resources],
@@ -31,4 +31,4 @@ for case in given["cases"]:
             "envs": config.get("envs"),
         }
     )
-print(json.dumps(found))
+print(json.dumps(rows))

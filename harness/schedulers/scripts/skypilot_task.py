@@ -6,10 +6,10 @@ from pathlib import Path
 
 import sky
 
-found = []
+rows = []
 for number, text in enumerate(json.load(sys.stdin)):
     path = Path(f"task{number}.yaml")
     path.write_text(text)
     task = sky.Task.from_yaml(str(path))
-    found.append([task.name, task.num_nodes, [r.accelerators for r in task.resources]])
-print(json.dumps(found))
+    rows.append([task.name, task.num_nodes, [r.accelerators for r in task.resources]])
+print(json.dumps(rows))

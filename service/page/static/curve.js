@@ -19,9 +19,9 @@
     // They have no time: they stand just above the axis, where a pointer can reach them.
     const low = 0.04 * Math.max(...fits.map((i) => points[i].time_s), 0) || 0.04;
     const traces = [
-      { x: gpus(best), y: best.map((i) => points[i].best_time_s), mode: "lines", name: "at most so many",
+      { x: gpus(best), y: best.map((i) => points[i].best_time_s), mode: "lines", name: "at most n GPUs",
         line: { shape: "hv", color: colour("accent"), width: 1.5 }, hoverinfo: "skip" },
-      { ...dots, y: fits.map((i) => points[i].time_s), name: "exactly so many", marker },
+      { ...dots, y: fits.map((i) => points[i].time_s), name: "exactly n GPUs", marker },
     ];
     if (not.length) {
       traces.push({

@@ -1,4 +1,4 @@
-// A launch as it runs: its state by server-sent events, its output behind the lines that are shown.
+// A running launch: its state by server-sent events, its output after the lines that are shown.
 "use strict";
 (() => {
   const live = document.getElementById("live");
@@ -14,7 +14,7 @@
     const address = new URL(location.href);
     address.searchParams.set("part", "live");
     const answer = await fetch(address, { redirect: "error" }).catch(() => null);
-    // What has the focus would lose it: it waits for the next time.
+    // The focused element would lose its focus: wait for the next time.
     if (!answer || !answer.ok || live.contains(document.activeElement)) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     live.replaceChildren(...fresh.body.children);
@@ -46,7 +46,7 @@
     return found.more;
   };
 
-  // One round at a time; what comes meanwhile asks for one more.
+  // One round at a time; an event meanwhile requests another.
   const update = async () => {
     again = true;
     if (busy) return;

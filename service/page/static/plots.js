@@ -1,4 +1,4 @@
-// What all plots share: colours of the theme, units, how they are drawn again.
+// What all plots share: colours of the theme, units, how they are redrawn.
 "use strict";
 const Plots = (() => {
   delete document.createElement; // what before_plotly.js put there
@@ -51,8 +51,8 @@ const Plots = (() => {
     window.addEventListener("themechange", all);
     return all();
   };
-  // The number of the point under the pointer, or null. Plotly's own answer may be what was
-  // hovered a moment ago: it looks at most every 50 ms.
+  // The number of the point under the pointer, or null. Plotly's own answer may be the
+  // point of a moment ago: it updates at most every 50 ms.
   const NEAR_PX = 20;
   const pointed = (place, event) => {
     const box = place.getBoundingClientRect();

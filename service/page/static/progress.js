@@ -1,4 +1,4 @@
-// A job's progress as it comes; the page is loaded again when the job has ended.
+// A job's progress as it comes; the page is reloaded when the job has ended.
 "use strict";
 (() => {
   const panel = document.getElementById("progress");
@@ -23,7 +23,7 @@
     state.textContent = job.cancel_requested ? "cancelling" : job.state;
     state.className = `state ${job.state}`;
     document.getElementById("words").textContent = wordsOf(job);
-    // Said aloud now and then, not at every step.
+    // Announced to screen readers now and then, not at every step.
     if (Date.now() - spoken > 5000) {
       spoken = Date.now();
       told.textContent = `${job.state}, ${Math.round(100 * job.progress)} percent`;

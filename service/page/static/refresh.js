@@ -1,5 +1,5 @@
 // Refreshes a part of the page: every `data-refresh` seconds, while rows in it are `data-active`
-// (or `data-always`). `part=table` of the same address gives it anew.
+// (or `data-always`). `part=table` of the same address gives the new content.
 "use strict";
 (() => {
   const place = document.querySelector("[data-refresh]");
@@ -11,7 +11,7 @@
     const address = new URL(location.href);
     address.searchParams.set("part", "table");
     const answer = await fetch(address, { redirect: "error" }).catch(() => null);
-    // What has the focus would lose it: it waits for the next time.
+    // The focused element would lose its focus: wait for the next time.
     if (answer && answer.ok && !place.contains(document.activeElement)) {
       const before = active();
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");

@@ -1,4 +1,4 @@
-// Light or dark: the system's wish unless the toggle was used. Runs before the page is drawn.
+// Light or dark: the system's preference unless the toggle was used. Runs before the page is drawn.
 "use strict";
 (() => {
   const root = document.documentElement;

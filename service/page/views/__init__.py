@@ -1,1 +1,1 @@
-"""What each page shows: documents of the HTTP calls, made ready for the templates."""
+"""What each page shows: documents of the HTTP calls, prepared for the templates."""

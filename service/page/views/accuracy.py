@@ -1,4 +1,4 @@
-"""`/accuracy`: how near predictions came, by model and hardware."""
+"""`/accuracy`: accuracy of predictions, by model and hardware."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from service.page.render import respond
 
 
 async def show(request: Request) -> Response:
-    """Medians of the errors, and the newest runs; `graph` and `hardware` filter."""
+    """Returns medians of the errors, and the newest runs; `graph` and `hardware` filter."""
     query = {
         name: value for name in ("graph", "hardware") if (value := request.query_params.get(name))
     }
-    found = await read(request, handlers.get_accuracy, query)
+    document = await read(request, handlers.get_accuracy, query)
     return await respond(
-        request, "accuracy.html", groups=found["items"], found=found, filtered=bool(query)
+        request, "accuracy.html", groups=document["items"], found=document, filtered=bool(query)
     )

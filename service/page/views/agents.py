@@ -1,4 +1,4 @@
-"""`/agents`: hosts that run launches: listed, looked at, drained, removed; tokens to enrol them."""
+"""`/agents`: hosts that run launches: listed, shown, drained, removed; tokens to enrol them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def make_token(request: Request) -> Response:
         body: dict[str, Any] = {"name": values.get("name", "")}
         if "expires_h" in values:
             body["expires_s"] = 3600 * number(values["expires_h"], "expires_h")
-        answer = await send(
+        result = await send(
             request,
             handlers.post_token,
             "agents.token",
@@ -54,11 +54,11 @@ async def make_token(request: Request) -> Response:
         if problem.status != 422:
             raise
         return await _list(request, problem, values)
-    return await respond(request, "agent_token.html", made=answer.document)
+    return await respond(request, "agent_token.html", made=result.document)
 
 
 async def drain(request: Request, agent_id: str) -> Response:
-    """Gives the agent no more work, for a reason."""
+    """Gives the agent no more work; the form may name a reason."""
     return await _set_drained(request, agent_id, True)
 
 
@@ -68,7 +68,7 @@ async def undrain(request: Request, agent_id: str) -> Response:
 
 
 async def remove(request: Request, agent_id: str) -> Response:
-    """Forgets the agent: its key is revoked, its jobs are lost."""
+    """Removes the agent: its key is revoked, its jobs are lost."""
     handler = partial(handlers.remove_agent, agent_id=agent_id)
     await send(request, handler, "agents.delete", "admin")
     return redirect("/agents")
@@ -92,14 +92,14 @@ async def _set_drained(request: Request, agent_id: str, drained: bool) -> Respon
 async def _list(
     request: Request, problem: Problem | None = None, values: dict[str, str] | None = None
 ) -> Response:
-    found, rights = await read_and_rights(request, handlers.get_agents, listed(request, PAGE))
+    page, rights = await read_and_rights(request, handlers.get_agents, listed(request, PAGE))
     part = request.query_params.get("part") == "table"
     return await respond(
         request,
         "agents_table.html" if part else "agents.html",
         status=200 if problem is None else problem.status,
-        agents=[_row(agent) for agent in found["items"]],
-        next=found["next"],
+        agents=[_row(agent) for agent in page["items"]],
+        next=page["next"],
         rights=rights,
         problem=problem,
         values=values or {},

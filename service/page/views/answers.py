@@ -1,4 +1,4 @@
-"""Answers made ready for their templates; members that a document lacks are left out."""
+"""Answers prepared for their templates; members that a document lacks are left out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIME_PARTS = (
 
 
 def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
-    """Returns the points in order, what scripts need of them, and the outstanding ones by name."""
+    """Returns the points in order, the data that scripts need, and the notable ones by name."""
     points = result["points"]
     knee = result.get("turning_point")
     fitting = [i for i, point in enumerate(points) if point.get("feasible", True)]
@@ -39,7 +39,7 @@ def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
     start = knee if knee is not None else (fitting[-1] if fitting else 0)
     return {
         "points": points,
-        "names": {index: ", ".join(found) for index, found in names.items()},
+        "names": {index: ", ".join(labels) for index, labels in names.items()},
         "start": start,
         "fitting": len(fitting),
         "shows": {
@@ -56,13 +56,13 @@ def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
             "limit_bytes": result.get("memory_limit_bytes"),
             "memory_parts": MEMORY_PARTS,
             "time_parts": TIME_PARTS,
-            "names": {str(index): ", ".join(found) for index, found in names.items()},
+            "names": {str(index): ", ".join(labels) for index, labels in names.items()},
         },
     }
 
 
 def curve_context(result: dict[str, Any]) -> dict[str, Any]:
-    """The points, and the counts worth a word."""
+    """Returns the points, and the counts worth mentioning."""
     points = result["points"]
     fitting = [point for point in points if point["feasible"]]
     return {

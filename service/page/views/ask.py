@@ -41,7 +41,7 @@ _FIELDS = {
     "deadline_s": "deadline_h",
     "zero": "zero-0",
 }
-"""Names of a problem's field that the form calls otherwise."""
+"""The form's fields for those of a problem that have other names."""
 
 RECENT = "8"
 MOST = "200"
@@ -55,7 +55,7 @@ async def show(request: Request) -> Response:
 
 
 async def take(request: Request) -> Response:
-    """Asks; the job's page follows. The form again, with the reason, when it is refused."""
+    """Asks the question. Returns the job's page, or the form with the reason of a refusal."""
     form = await read_form(request)
     values = texts(form)
     kind = values.get("kind", "frontier")
@@ -65,7 +65,7 @@ async def take(request: Request) -> Response:
     try:
         offers = await file_of(form, "offers")
         body = question_body(values, None if offers is None else _text(*offers))
-        answer = await send(
+        result = await send(
             request,
             handler,
             f"{kind}s.create",
@@ -78,7 +78,7 @@ async def take(request: Request) -> Response:
         if problem.status not in (404, 413, 422, 429):
             raise
         return await _form(request, values, problem)
-    return redirect(f"/jobs/{answer.document['id']}")
+    return redirect(f"/jobs/{result.document['id']}")
 
 
 async def _form(

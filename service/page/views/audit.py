@@ -18,7 +18,7 @@ FILTERS = ("tenant", "action", "key", "since", "until")
 
 
 async def show(request: Request) -> Response:
-    """Returns the lines that the filters leave, newest first."""
+    """Returns the lines that match the filters, newest first."""
     chosen = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     chosen = {name: text for name, text in chosen.items() if text}
     query = {"limit": PAGE, **chosen}
@@ -26,16 +26,16 @@ async def show(request: Request) -> Response:
         query["cursor"] = cursor
     handler, problem = partial(get_audit, lines=False), None
     try:
-        found, rights = await read_and_rights(request, handler, query, scope="admin")
+        page, rights = await read_and_rights(request, handler, query, scope="admin")
     except BadInput as error:
         problem = problem_of(error)
-        found, rights = await read_and_rights(request, handler, {"limit": PAGE}, scope="admin")
-    older = urlencode({**chosen, "cursor": found["next"]}) if found["next"] else None
+        page, rights = await read_and_rights(request, handler, {"limit": PAGE}, scope="admin")
+    older = urlencode({**chosen, "cursor": page["next"]}) if page["next"] else None
     return await respond(
         request,
         "audit.html",
         status=200 if problem is None else problem.status,
-        lines=found["items"],
+        lines=page["items"],
         older=older,
         chosen=chosen,
         rights=rights,

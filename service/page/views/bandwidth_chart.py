@@ -41,7 +41,7 @@ class _Axis:
 
 
 def chart(series: Sequence[Series]) -> dict[str, Any]:
-    """Ticks, lines and marks; `series` has at least one point."""
+    """Returns ticks, lines and marks; `series` has at least one point."""
     sizes = [log2(x) for one in series for x, _ in one.points]
     rates = [log10(y) for one in series for _, y in one.points]
     across = _Axis(min(sizes), max(sizes) + 1e-9, LEFT + 8, WIDTH - RIGHT - 8)
@@ -66,7 +66,7 @@ def _plain(text: str) -> str:
 
 
 def _ticks(axis: _Axis, least: int) -> list[int]:
-    """Whole logarithms, a few of them, evenly apart."""
+    """Returns a few whole logarithms, evenly spaced."""
     low, high = ceil(axis.low), floor(axis.high)
     step = max(ceil((high - low) / (_MOST_TICKS - 1)), least, 1)
     return list(range(low, high + 1, step))

@@ -34,7 +34,7 @@ async def take(request: Request) -> Response:
         onnx = filename.lower().endswith(".onnx")
         sizes = ("batch", "seq") if onnx else ()
         query = {name: values[name] for name in sizes if name in values}
-        answer = await send(
+        result = await send(
             request,
             handlers.post_graph,
             "graphs.create",
@@ -49,23 +49,23 @@ async def take(request: Request) -> Response:
         if problem.status not in (400, 413, 415, 422, 429):
             raise
         return await _list(request, problem)
-    return redirect(f"/?graph={answer.document['id']}&new={answer.status}")
+    return redirect(f"/?graph={result.document['id']}&new={result.status}")
 
 
 async def delete(request: Request, graph_id: str) -> Response:
-    """Forgets a graph with all answers about it."""
+    """Deletes a graph with all answers about it."""
     await send(request, partial(handlers.remove_graph, graph_id=graph_id), "graphs.delete")
     return redirect("/graphs")
 
 
 async def _list(request: Request, problem: Problem | None = None) -> Response:
-    found = await read(request, handlers.get_graphs, listed(request, PAGE))
+    page = await read(request, handlers.get_graphs, listed(request, PAGE))
     return await respond(
         request,
         "graphs.html",
         status=200 if problem is None else problem.status,
-        graphs=found["items"],
-        next=found["next"],
+        graphs=page["items"],
+        next=page["next"],
         shipped=shipped_names(),
         problem=problem,
     )

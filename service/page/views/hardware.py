@@ -1,4 +1,4 @@
-"""`/hardware`: built-in profiles and one's own; one of them in detail; fitting it anew."""
+"""`/hardware`: built-in and own profiles; one of them in detail; refitting it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.handlers import accuracy as accuracy_handlers
 from service.handlers import hardware as handlers
 from service.page.forms import file_of, read_form
 from service.page.inner import as_json, read, read_and_rights, send
-from service.page.render import beside, redirect, respond
+from service.page.render import in_thread, redirect, respond
 from service.page.views.profile import profile_context
 from shardwise.errors import ShardwiseError
 
@@ -24,7 +24,7 @@ async def show(request: Request) -> Response:
 
 
 async def take(request: Request) -> Response:
-    """Uploads a profile. The list again, with the reason, when it is refused."""
+    """Uploads a profile. Returns the list, with the reason if it is refused."""
     form = await read_form(request)
     try:
         chosen = await file_of(form, "file")
@@ -47,21 +47,21 @@ async def take(request: Request) -> Response:
 
 
 async def show_one(request: Request, hardware_id: str) -> Response:
-    """Returns a profile: what it says, what was measured, versions, how near predictions came."""
+    """Returns a profile: its facts, measurements, versions, and the accuracy of predictions."""
     return await _one(request, hardware_id)
 
 
 async def document(request: Request, hardware_id: str) -> Response:
-    """Returns the profile as the JSON document that the HTTP calls give."""
-    answer = await as_json(request, partial(handlers.get_hardware, spec=hardware_id))
-    answer.headers["Content-Disposition"] = 'attachment; filename="hardware.json"'
-    return answer
+    """Returns the profile as the JSON document of the HTTP calls."""
+    response = await as_json(request, partial(handlers.get_hardware, spec=hardware_id))
+    response.headers["Content-Disposition"] = 'attachment; filename="hardware.json"'
+    return response
 
 
 async def refit(request: Request, hardware_id: str) -> Response:
     """Fits a new version to the runs on this profile; its page follows, or why there is none."""
     try:
-        answer = await send(
+        result = await send(
             request,
             partial(accuracy_handlers.post_refit, hardware_id=hardware_id),
             "hardware.refit",
@@ -72,11 +72,11 @@ async def refit(request: Request, hardware_id: str) -> Response:
         if problem.status != 422:
             raise
         return await _one(request, hardware_id, problem)
-    return redirect(f"/hardware/{answer.document['id']}")
+    return redirect(f"/hardware/{result.document['id']}")
 
 
 async def delete(request: Request, hardware_id: str) -> Response:
-    """Forgets an uploaded profile."""
+    """Deletes an uploaded profile."""
     handler = partial(handlers.remove_hardware, hardware_id=hardware_id)
     await send(request, handler, "hardware.delete")
     return redirect("/hardware")
@@ -84,8 +84,8 @@ async def delete(request: Request, hardware_id: str) -> Response:
 
 async def _one(request: Request, hardware_id: str, problem: Problem | None = None) -> Response:
     handler = partial(handlers.get_hardware, spec=hardware_id)
-    found, rights = await read_and_rights(request, handler)
-    context = await beside(request, profile_context, found)
+    profile, rights = await read_and_rights(request, handler)
+    context = await in_thread(request, profile_context, profile)
     versions = partial(accuracy_handlers.get_versions, hardware_id=hardware_id)
     known = await read(request, versions, {"limit": PAGE})
     query = {"hardware": context["id"]}
@@ -103,12 +103,12 @@ async def _one(request: Request, hardware_id: str, problem: Problem | None = Non
 
 
 async def _list(request: Request, problem: Problem | None = None) -> Response:
-    found = await read(request, handlers.get_hardware_list, {"limit": PAGE})
+    page = await read(request, handlers.get_hardware_list, {"limit": PAGE})
     return await respond(
         request,
         "hardware.html",
         status=200 if problem is None else problem.status,
-        own=found["items"],
-        builtin=found["builtin"],
+        own=page["items"],
+        builtin=page["builtin"],
         problem=problem,
     )

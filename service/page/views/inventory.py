@@ -1,7 +1,7 @@
-"""An agent's inventory made ready for its templates.
+"""An agent's inventory prepared for its templates.
 
 The service checks the members that it reads; the others (`kernel`, `pcie`, …) come as the agent
-says them, so that each is looked at before it is shown.
+sends them, so each is checked before it is shown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FACTS = (("host", "host"), ("kernel", "kernel"), ("python", "Python"), ("torch"
 
 
 def devices_in_short(inventory: Mapping[str, Any]) -> str:
-    """`8 × H100`; a host without devices by its processors."""
+    """Returns the devices as `8 × H100`; for a host without any, its processors."""
     kinds = Counter(device["kind"] for device in inventory.get("devices", []))
     if kinds:
         return ", ".join(f"{count} × {kind}" for kind, count in kinds.items())
@@ -25,7 +25,7 @@ def devices_in_short(inventory: Mapping[str, Any]) -> str:
 
 
 def inventory_context(inventory: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of the host, its devices and its allow-list."""
+    """Returns facts of the host, its devices and its allow-list."""
     facts = [(label, _text(inventory.get(name))) for name, label in _FACTS]
     addresses = inventory.get("addresses", [])
     return {
@@ -60,14 +60,14 @@ def _device(device: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """Returns a text or a number; nothing for anything else."""
+    """Returns a string or a number as text, anything else as an empty string."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
     return str(value)[:MOST_TEXT]
 
 
 def _ranges(numbers: list[int]) -> str:
-    """`1–3, 7`."""
+    """Returns numbers as `1–3, 7`."""
     ranges: list[list[int]] = []
     for value in sorted(set(numbers)):
         if ranges and value == ranges[-1][1] + 1:

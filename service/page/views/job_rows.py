@@ -1,4 +1,4 @@
-"""Jobs as lists show them, and the query that fills the form with a job's question."""
+"""Jobs as lists show them, and the address of the form filled in with a job's question."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def about(job: dict[str, Any], names: dict[str, str]) -> str:
     gpus = asked.get("gpus", asked.get("max_gpus"))
     upto = "up to " if job["kind"] == "curve" else ""
     nodes = asked.get("nodes")
-    where = asked.get("hardware", "?") + (f" in {nodes} node{'s' * (nodes > 1)}" if nodes else "")
+    where = asked.get("hardware", "?") + (
+        f" in {nodes} node{'s' if nodes > 1 else ''}" if nodes else ""
+    )
     return f"{graph} on {upto}{gpus} GPU{'' if gpus == 1 else 's'} of {where}"
 
 
@@ -47,7 +49,7 @@ def choices(job: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in options.items() if value != usual.get(name)]
 
 
-def again(job: dict[str, Any]) -> str:
+def form_address(job: dict[str, Any]) -> str:
     """Returns the address of the form, filled in with this question."""
     asked, options = job["question"], dict(choices(job))
     values: dict[str, Any] = {"kind": job["kind"], "graph": asked["graph"]}

@@ -15,9 +15,9 @@ from service.edge.state import state_of
 from service.handlers import graphs as graph_handlers
 from service.handlers import jobs as handlers
 from service.page.inner import as_json, page_call, read, send
-from service.page.render import beside, redirect, respond
+from service.page.render import in_thread, redirect, respond
 from service.page.views.answers import CONTEXTS
-from service.page.views.job_rows import about, again, choices, graph_names, rows_of
+from service.page.views.job_rows import about, choices, form_address, graph_names, rows_of
 from service.questions.question import INFEASIBLE_SCHEMA
 
 PAGE = "50"
@@ -31,26 +31,26 @@ async def show_all(request: Request) -> Response:
     query = {
         name: value for name in ("cursor", "state") if (value := request.query_params.get(name))
     }
-    found = await read(request, partial(handlers.get_jobs, kind=None), {"limit": PAGE, **query})
+    page = await read(request, partial(handlers.get_jobs, kind=None), {"limit": PAGE, **query})
     template = "jobs_table.html" if request.query_params.get("part") == "table" else "jobs.html"
     names = await _graph_names(request)
     return await respond(
         request,
         template,
-        jobs=rows_of(found["items"], names),
-        next=found["next"],
+        jobs=rows_of(page["items"], names),
+        next=page["next"],
         state=query.get("state", ""),
     )
 
 
 async def show(request: Request, job_id: str) -> Response:
-    """Returns one job: progress while it is computed, its answer when it is done, or why not."""
+    """Returns one job: its progress while it is computed, then its answer or the error."""
     job = await read(request, partial(handlers.get_job, job_id=job_id, kind=None))
     names = await _graph_names(request, job["question"]["graph"])
     shared = {
         "job": job,
         "about": about(job, names),
-        "again": again(job),
+        "again": form_address(job),
         "choices": choices(job),
     }
     if job["state"] != "done":
@@ -59,17 +59,17 @@ async def show(request: Request, job_id: str) -> Response:
     if result["schema"] == INFEASIBLE_SCHEMA:
         return await respond(request, "infeasible.html", result=result, **shared)
     template, prepare = CONTEXTS[job["kind"]]
-    context = await beside(request, prepare, result)
+    context = await in_thread(request, prepare, result)
     return await respond(request, template, result=result, **context, **shared)
 
 
 async def events(request: Request, job_id: str) -> Response:
-    """The job's events, for whoever is signed in."""
+    """Returns the job's events, for the signed-in user."""
     return await job_events(state_of(request), page_call(request), job_id, None)
 
 
 async def document(request: Request, job_id: str) -> Response:
-    """The answer as the JSON document that the HTTP calls give."""
+    """Returns the answer as the JSON document of the HTTP calls."""
     handler = partial(_result, job_id=job_id)
     return await as_json(request, handler)
 
@@ -81,11 +81,11 @@ async def cancel(request: Request, job_id: str) -> Response:
 
 
 def _result(context: RequestContext, job_id: str) -> Result:
-    answer = handlers.get_job(context, job_id, None)
-    raw: Any = answer.document.get("result")
+    result = handlers.get_job(context, job_id, None)
+    raw: Any = result.document.get("result")
     if raw is None:
         raise Problem("not-found", f"{job_id[:80]} has no answer")
-    name = f"{answer.document['kind']}-{job_id.rpartition('_')[2][:8]}.json"
+    name = f"{result.document['kind']}-{job_id.rpartition('_')[2][:8]}.json"
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
         "Cache-Control": "private, no-cache",
@@ -94,12 +94,12 @@ def _result(context: RequestContext, job_id: str) -> Result:
 
 
 async def _graph_names(request: Request, graph_id: str | None = None) -> dict[str, str]:
-    """Returns names of graphs by id: of one, or of the newest."""
+    """Returns names of graphs by id: of this one, or of the newest."""
     if graph_id is not None:
         try:
-            found = await read(request, partial(graph_handlers.get_graph, graph_id=graph_id))
+            graph = await read(request, partial(graph_handlers.get_graph, graph_id=graph_id))
         except Problem:
             return {}
-        return {graph_id: found["name"]}
+        return {graph_id: graph["name"]}
     page = await read(request, graph_handlers.get_graphs, {"limit": "200"})
     return graph_names(page["items"])

@@ -1,4 +1,4 @@
-"""What people type into the forms of keys, as the bodies of the HTTP calls."""
+"""The forms of keys as bodies of the HTTP calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAY_S = 86400.0
 
 
 def key_body(values: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the body of `POST /v1/keys`; BadInput with the field."""
+    """Returns the body of `POST /v1/keys`. Raises `BadInput`, naming the field."""
     body: dict[str, Any] = {"name": values.get("name", "")}
     body["scopes"] = [part for part in values.get("scopes", "").split(",") if part]
     set_if(body, values, "rate_per_s", number)
@@ -22,17 +22,17 @@ def key_body(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def rotate_body(values: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the body of a rotation; BadInput with the field."""
+    """Returns the body of a rotation. Raises `BadInput`, naming the field."""
     if "overlap_h" not in values:
         return {}
     return {"overlap_s": 3600.0 * number(values["overlap_h"], "overlap_h")}
 
 
 def scopes_offered(rights: Rights) -> list[tuple[str, str]]:
-    """Returns the scopes that the asker may give, each with what it means."""
-    found = [
-        ("read", "look at everything of the tenant"),
+    """Returns the scopes that the user may grant, each with its meaning."""
+    scopes = [
+        ("read", "read everything of the tenant"),
         ("submit", "upload, ask, start, cancel, delete"),
         ("admin", "all of that, keys and agents"),
     ]
-    return [*found, ("operator", "all tenants")] if rights.operator else found
+    return [*scopes, ("operator", "all tenants")] if rights.operator else scopes

@@ -1,4 +1,4 @@
-"""`/keys`: keys listed, made, rotated and revoked; the same of any tenant for operators."""
+"""`/keys`: keys listed, created, rotated and revoked; those of any tenant for operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSON = "application/json"
 
 
 async def show_all(request: Request) -> Response:
-    """Returns the keys, newest first, and the form of a new one."""
+    """Returns the keys, newest first, and the form for a new one."""
     return await _list(request)
 
 
@@ -29,18 +29,18 @@ async def make(request: Request) -> Response:
     """Returns a new key, shown on this page and never again."""
     values = texts(await read_form(request, "admin"))
     try:
-        made = await make_key(request, None, values)
+        key = await make_key(request, None, values)
     except ShardwiseError as error:
         problem = problem_of(error)
         if problem.status not in (403, 422, 429):
             raise
         return await _list(request, problem, values)
-    return await show_key(request, made, "/keys")
+    return await show_key(request, key, "/keys")
 
 
 async def make_key(request: Request, tenant: str | None, values: dict[str, str]) -> Any:
-    """Returns the document of a new key."""
-    answer = await send(
+    """Creates a key. Returns its document."""
+    result = await send(
         request,
         partial(handlers.post_key, tenant=tenant),
         "keys.create",
@@ -50,15 +50,15 @@ async def make_key(request: Request, tenant: str | None, values: dict[str, str])
         parse=handlers.parse_key,
         secret=True,
     )
-    made: dict[str, Any] = answer.document
-    return made
+    document: dict[str, Any] = result.document
+    return document
 
 
 async def rotate(request: Request, key_id: str, tenant: str | None = None) -> Response:
-    """Returns a key in the place of another, shown on this page and never again."""
+    """Returns a key that replaces another, shown on this page and never again."""
     scope = "admin" if tenant is None else "operator"
     values = texts(await read_form(request, scope))
-    answer = await send(
+    result = await send(
         request,
         partial(handlers.rotate_key, key_id=key_id, tenant=tenant),
         "keys.rotate",
@@ -68,7 +68,7 @@ async def rotate(request: Request, key_id: str, tenant: str | None = None) -> Re
         parse=handlers.parse_rotation,
         secret=True,
     )
-    return await show_key(request, answer.document, _home(tenant))
+    return await show_key(request, result.document, _home(tenant))
 
 
 async def revoke(request: Request, key_id: str, tenant: str | None = None) -> Response:
@@ -79,9 +79,9 @@ async def revoke(request: Request, key_id: str, tenant: str | None = None) -> Re
     return redirect(_home(tenant))
 
 
-async def show_key(request: Request, made: Any, home: str) -> Response:
-    """Returns the page on which a key is seen."""
-    return await respond(request, "key_made.html", status=201, made=made, home=home)
+async def show_key(request: Request, key: Any, home: str) -> Response:
+    """Returns the page that shows a new key."""
+    return await respond(request, "key_made.html", status=201, made=key, home=home)
 
 
 def _home(tenant: str | None) -> str:
@@ -92,13 +92,13 @@ async def _list(
     request: Request, problem: Problem | None = None, values: dict[str, str] | None = None
 ) -> Response:
     query = listed(request, PAGE)
-    found, rights = await read_and_rights(request, handlers.get_keys, query, scope="admin")
+    page, rights = await read_and_rights(request, handlers.get_keys, query, scope="admin")
     return await respond(
         request,
         "keys.html",
         status=200 if problem is None else problem.status,
-        keys=found["items"],
-        next=found["next"],
+        keys=page["items"],
+        next=page["next"],
         rights=rights,
         scopes=scopes_offered(rights),
         base="/keys",

@@ -24,7 +24,7 @@ from shardwise.errors import BadInput, ShardwiseError
 
 MOST = "200"
 _FIELDS = {"plan_id": "plan", "ranks_per_agent": "ranks", "agents_named": "agents"}
-"""Names of a problem's field that the form calls otherwise."""
+"""The form's fields for those of a problem that have other names."""
 
 
 async def show(request: Request) -> Response:
@@ -34,10 +34,10 @@ async def show(request: Request) -> Response:
 
 
 async def take(request: Request) -> Response:
-    """Starts; the launch's page follows. The form again, with the reason, when it is refused."""
+    """Starts a launch. Returns its page, or the form with the reason of a refusal."""
     values = texts(await read_form(request))
     try:
-        answer = await send(
+        result = await send(
             request,
             handlers.post_launch,
             "launches.create",
@@ -50,7 +50,7 @@ async def take(request: Request) -> Response:
         if problem.status not in (404, 413, 422, 429):
             raise
         return await _form(request, {"kind": "run", **values}, problem)
-    return redirect(f"/launches/{answer.document['id']}")
+    return redirect(f"/launches/{result.document['id']}")
 
 
 async def _body(request: Request, values: dict[str, str]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ async def _body(request: Request, values: dict[str, str]) -> dict[str, Any]:
 
 
 async def _plan_id(request: Request, job_id: str) -> str:
-    """Returns the id of the plan that a job has found."""
+    """Returns the id of a job's plan. Raises `BadInput` if it has none."""
     job = await read(request, partial(job_handlers.get_job, job_id=job_id, kind="plan"))
     if job["state"] != "done":
         raise BadInput(f"{job_id[:40]} is {job['state']}", field="plan", expected="a plan")

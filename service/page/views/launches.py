@@ -30,15 +30,15 @@ async def show_all(request: Request) -> Response:
     query = {
         name: value for name in ("cursor", "state") if (value := request.query_params.get(name))
     }
-    found, rights = await read_and_rights(
+    page, rights = await read_and_rights(
         request, handlers.get_launches, {"limit": PAGE, **query}, see_time
     )
     part = request.query_params.get("part") == "table"
     return await respond(
         request,
         "launches_table.html" if part else "launches.html",
-        launches=[row_of(launch) for launch in found["items"]],
-        next=found["next"],
+        launches=[row_of(launch) for launch in page["items"]],
+        next=page["next"],
         state=query.get("state", ""),
         states=LAUNCH_STATES,
         rights=rights,
@@ -48,7 +48,7 @@ async def show_all(request: Request) -> Response:
 async def show(request: Request, launch_id: str) -> Response:
     """Returns one launch; `part=live` gives what changes while it runs, without its output.
 
-    Without `after` or `rank` the newest lines are shown, else those behind a number.
+    Without `after` or `rank` the newest lines are shown, else those after a number.
     """
     handler = partial(handlers.get_launch, launch_id=launch_id)
     launch, rights = await read_and_rights(request, handler, before=see_time)
@@ -63,14 +63,14 @@ async def show(request: Request, launch_id: str) -> Response:
     newest = max(launch["log"]["lines"] - LINES, 0)
     query = asked or {"after": str(newest)}
     logs = partial(handlers.get_logs, launch_id=launch_id)
-    found = await read(request, logs, {"limit": str(LINES), **query})
-    # A full page is not yet one with more behind it; the newest lines never are.
-    found["more"] = bool(asked) and found["more"] and found["next"] < launch["log"]["lines"]
-    first = found["lines"][0]["number"] if found["lines"] else 1
+    log = await read(request, logs, {"limit": str(LINES), **query})
+    # A full page does not mean that more follow; after the newest lines nothing follows.
+    log["more"] = bool(asked) and log["more"] and log["next"] < launch["log"]["lines"]
+    first = log["lines"][0]["number"] if log["lines"] else 1
     return await respond(
         request,
         "launch.html",
-        log=found,
+        log=log,
         asked=bool(asked),
         rank=query.get("rank", ""),
         ranks=_ranks(launch),
@@ -80,12 +80,12 @@ async def show(request: Request, launch_id: str) -> Response:
 
 
 async def events(request: Request, launch_id: str) -> Response:
-    """The launch's events, for whoever is signed in."""
+    """Returns the launch's events, for the signed-in user."""
     return await launch_events(state_of(request), page_call(request), launch_id)
 
 
 async def lines(request: Request, launch_id: str) -> Response:
-    """Returns lines of the launch's output as JSON, for whoever follows it."""
+    """Returns lines of the launch's output as JSON, for scripts that follow it."""
     query = {
         name: value
         for name in ("after", "rank", "limit")
@@ -95,7 +95,7 @@ async def lines(request: Request, launch_id: str) -> Response:
 
 
 async def stop(request: Request, launch_id: str) -> Response:
-    """Has a launch stopped."""
+    """Stops a launch."""
     handler = partial(handlers.remove_launch, launch_id=launch_id)
     await send(request, handler, "launches.stop")
     return redirect(f"/launches/{launch_id}")
@@ -111,7 +111,7 @@ def _about(launch: dict[str, Any]) -> str:
     request, summary = launch["request"], launch["summary"]
     agents = request["agents"] if isinstance(request["agents"], int) else len(request["agents"])
     ranks = request["ranks_per_agent"]
-    where = f"{agents} agent{'s' * (agents != 1)} × {ranks} rank{'s' * (ranks != 1)}"
+    where = f"{agents} agent{'' if agents == 1 else 's'} × {ranks} rank{'' if ranks == 1 else 's'}"
     if launch["kind"] == "measure":
         return f"{request.get('hardware') or 'hardware'} on {where}"
     graph = summary.get("graph_name") or short(summary.get("graph", ""), 8)
@@ -119,5 +119,5 @@ def _about(launch: dict[str, Any]) -> str:
 
 
 def _ranks(launch: dict[str, Any]) -> int:
-    """Returns ranks in all, of which each has its own output."""
+    """Returns the number of ranks, each with its own output."""
     return sum(part["ranks"] for part in launch["assignments"])

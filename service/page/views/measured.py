@@ -1,4 +1,4 @@
-"""What was predicted beside what was measured, quantity by quantity."""
+"""Predicted against measured values, quantity by quantity."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ PREDICTED = {
     "communication": "communication_s",
     "peak": "peak_bytes",
 }
-"""Which member of a plan's `predicted` each error is taken against (docs/replay.md)."""
+"""The member of a plan's `predicted` that each error refers to (docs/replay.md)."""
 
 
 def compared(run: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a run of a launch as its page shows it.
 
-    Errors are those that were reported. A measurement comes from an agent: of its members the
-    service has checked those in `service/cluster/measurements.py` alone.
+    Errors are the reported ones. A measurement comes from an agent: the service has checked only
+    the members in `service/cluster/measurements.py`.
     """
-    found = run["measurement"]
-    predicted = found["predicted"]
-    iteration, peak = found["iteration_s"], found.get("peak_bytes")
+    measurement = run["measurement"]
+    predicted = measurement["predicted"]
+    iteration, peak = measurement["iteration_s"], measurement.get("peak_bytes")
     measured = {
         "iteration": iteration["median"],
-        "compute": found.get("compute_s"),
-        "communication": found.get("communication_s"),
+        "compute": measurement.get("compute_s"),
+        "communication": measurement.get("communication_s"),
         "peak": _number(peak.get("max")) if isinstance(peak, Mapping) else None,
     }
     return {
         **run,
-        "steps": found.get("steps", 0),
-        "gpus": found.get("gpus", 1),
-        "backend": found["backend"] if isinstance(found.get("backend"), str) else "",
+        "steps": measurement.get("steps", 0),
+        "gpus": measurement.get("gpus", 1),
+        "backend": measurement["backend"] if isinstance(measurement.get("backend"), str) else "",
         "spread": [_number(iteration.get(name)) for name in ("p10", "p90")],
         "rows": [
             {

@@ -1,6 +1,6 @@
 """A plan as layers × mesh axes: what each axis splits of each layer, or that it repeats the work.
 
-Layers that are split alike and cost alike are one row with their number; the picture above the
+Layers with the same split and costs share one row, which gives their number; the picture above the
 table has every layer in the order of execution, one column each.
 """
 
@@ -20,7 +20,7 @@ COLOURS = 8
 
 
 def plan_context(result: dict[str, Any]) -> dict[str, Any]:
-    """Returns rows, the picture, and where memory and time go."""
+    """Returns the rows, the picture, and the parts of memory and time."""
     plan = documents.read(result, documents.Plan)
     axes, groups = plan.mesh.axes, plan.groups
     colours = _colours(groups)
@@ -56,7 +56,7 @@ def plan_context(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _colours(groups: Sequence[PlannedGroup]) -> dict[str, str]:
-    """Returns a class for every variable that is split, the commonest first."""
+    """Returns a CSS class for every split variable, the most common first."""
     counts = Counter(v for group in groups for v in group.split.values() if v is not None)
     return {
         name: f"v{position}" if position < COLOURS else "v-other"
@@ -67,7 +67,7 @@ def _colours(groups: Sequence[PlannedGroup]) -> dict[str, str]:
 def _cells(
     group: PlannedGroup, axes: Sequence[MeshAxis], colours: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """Per mesh axis: the variable that it splits, or the ZeRO stage that shares over it."""
+    """Returns for each mesh axis the variable that it splits, or the ZeRO stage over it."""
     cells = []
     for axis in axes:
         variable = group.split.get(axis.name)
@@ -126,12 +126,12 @@ def _short(kinds: list[str]) -> str:
 
 
 def _parts(whole: float, *parts: tuple[str, float]) -> list[dict[str, Any]]:
-    """Parts of a bar of length 100: name, value, share, where it begins."""
-    found = []
+    """Returns the segments of a bar of length 100: name, value, share, start."""
+    segments = []
     start = 0.0
     for position, (name, value) in enumerate(parts):
         share = value / whole if whole > 0 else 0.0
-        found.append(
+        segments.append(
             {
                 "name": name,
                 "value": value,
@@ -142,4 +142,4 @@ def _parts(whole: float, *parts: tuple[str, float]) -> list[dict[str, Any]]:
             }
         )
         start += share
-    return found
+    return segments

@@ -1,7 +1,7 @@
 """From a point of a frontier, a curve or a quote to its plan.
 
-The plan of a frontier's point is asked for by its id: the same search finds it again. A count of a
-curve and an offer of a quote were the shortest time within the memory, so that this is asked again.
+The plan of a frontier's point is requested by its id: the same search finds it again. A count of a
+curve and an offer of a quote gave the shortest time within the memory, so that is asked again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from shardwise.hardware import Hardware, Offer, hardware_from_document
 
 
 async def take(request: Request, job_id: str) -> Response:
-    """Asks for the plan of a point; its page follows."""
+    """Asks for the plan of a point. Redirects to its page."""
     point = texts(await read_form(request)).get("point", "")
     if not (point.isascii() and point.isdigit() and len(point) < 7):
         raise BadInput(f"{point[:40]!r}", field="point", expected="the number of a point")
     handler = partial(_ask, job_id=job_id, point=int(point))
-    answer = await send(request, handler, "plans.create")
-    return redirect(f"/jobs/{answer.document['id']}")
+    result = await send(request, handler, "plans.create")
+    return redirect(f"/jobs/{result.document['id']}")
 
 
 def _ask(context: RequestContext, job_id: str, point: int) -> Result:

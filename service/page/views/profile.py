@@ -1,4 +1,4 @@
-"""A hardware profile made ready for its page: devices, links, measured collectives, verdicts."""
+"""A hardware profile prepared for its page: devices, links, measured collectives, verdicts."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def profile_context(document: dict[str, Any]) -> dict[str, Any]:
             text for text in _several(hardware.measurement.get("left_out")) if isinstance(text, str)
         ],
         "operations": [
-            _operation(hardware, operation, found[:MOST_SHAPES])
-            for operation, found in groups.items()
-            if found
+            _operation(hardware, operation, shapes[:MOST_SHAPES])
+            for operation, shapes in groups.items()
+            if shapes
         ],
-        "thinned": any(len(found) > MOST_SHAPES for found in groups.values())
+        "thinned": any(len(shapes) > MOST_SHAPES for shapes in groups.values())
         or any(len(table.sizes_bytes) > MOST_SIZES for table in tables),
         "unsound": len(hardware.collectives) - len(tables),
     }
 
 
 def _is_sound(table: CollectiveTable) -> bool:
-    """Returns whether it is a known operation on at least two ranks with figures to draw."""
+    """Returns True for a known operation on at least two ranks with figures to draw."""
     groups = table.nodes >= 1 and table.ranks_per_node >= 1 and table.size >= 2
     if not groups or table.operation not in OPERATIONS:
         return False
@@ -101,7 +101,7 @@ def _shape(table: CollectiveTable) -> str:
 
 
 def _facts(hardware: Hardware) -> list[tuple[str, str]]:
-    """Returns what a measured profile says of when, where and with what it was measured."""
+    """Returns what a measured profile says about when, where and how it was measured."""
     facts = []
     for name, value in hardware.measurement.items():
         if isinstance(value, str | int | float) and not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Signing in with an API key, the way to the identity provider, and signing out."""
+"""Signing in with an API key, the link to the identity provider, and signing out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_FORM_BYTES = 4096
 
 
 async def show(request: Request) -> Response:
-    """The form, unless the service is open or the key in force; a key that is not is forgotten."""
+    """Returns the form, unless the service is open or the key in force; deletes a stale cookie."""
     where = own_path(request.query_params.get("next", "/"))
     try:
         await state_of(request).gate.admit(page_caller(request), "read")
@@ -36,11 +36,11 @@ async def show(request: Request) -> Response:
             raise
         stale_session = presented_session(request) is not None
         if presented_key(request) is not None or stale_session:
-            answer = redirect(str(request.url.replace(scheme="", netloc="")))
-            forget_key(request, answer)
+            response = redirect(str(request.url.replace(scheme="", netloc="")))
+            forget_key(request, response)
             if stale_session and (logins := state_of(request).logins) is not None:
-                forget_session(logins, answer)
-            return answer
+                forget_session(logins, response)
+            return response
         return await sign_in_page(request, where, None)
     return redirect(where)
 
@@ -48,7 +48,7 @@ async def show(request: Request) -> Response:
 async def sign_in_page(
     request: Request, where: str, error: str | None, *, status: int = 200
 ) -> Response:
-    """Returns the form for a key, and the way to the identity provider if there is one."""
+    """Returns the form for a key, with a link to the identity provider if there is one."""
     logins = state_of(request).logins
     left = logins is not None and request.query_params.get("left") == "1"
     return await respond(
@@ -58,7 +58,7 @@ async def sign_in_page(
         where=where,
         error=error,
         provider=None if logins is None else logins.name,
-        # By the public address, so that the provider's answer comes to the host of the cookie.
+        # By the public address, so that the provider's answer reaches the host of the cookie.
         start="" if logins is None else f"{logins.public_url}/sign-in/start?{_next(where)}",
         left=left,
         sign_out=await logins.sign_out_url() if logins is not None and left else None,
@@ -70,7 +70,7 @@ def _next(where: str) -> str:
 
 
 async def take(request: Request) -> Response:
-    """Signs in, if the key is in force."""
+    """Signs in if the key is in force, else returns the form with the reason."""
     await state_of(request).gate.admit_anyone(caller_of(request))
     form = await small_form(request)
     key, where = form.get("key", "").strip(), own_path(form.get("next", "/"))
@@ -83,10 +83,10 @@ async def take(request: Request) -> Response:
                 raise
             error = problem.detail
         else:
-            answer = redirect(where)
-            await _leave_session(request, answer)
-            remember_key(request, answer, key)
-            return answer
+            response = redirect(where)
+            await _leave_session(request, response)
+            remember_key(request, response, key)
+            return response
     elif key:
         error = "this is not a key"
     return await sign_in_page(request, where, error, status=401)
@@ -94,25 +94,25 @@ async def take(request: Request) -> Response:
 
 async def leave(request: Request) -> Response:
     """Signs out."""
-    left = await _leave_session(request, answer := redirect("/sign-in"))
+    left = await _leave_session(request, response := redirect("/sign-in"))
     if left:
-        answer.headers["Location"] = "/sign-in?left=1"
-    forget_key(request, answer)
-    return answer
+        response.headers["Location"] = "/sign-in?left=1"
+    forget_key(request, response)
+    return response
 
 
-async def _leave_session(request: Request, answer: Response) -> bool:
+async def _leave_session(request: Request, response: Response) -> bool:
     """Ends a login's session. Returns whether there was one."""
     logins, secret = state_of(request).logins, presented_session(request)
     if logins is None or secret is None:
         return False
     await logins.close(secret, REQUEST_ID.get(), address_of(request))
-    forget_session(logins, answer)
+    forget_session(logins, response)
     return True
 
 
 async def small_form(request: Request) -> dict[str, str]:
-    """Returns the form of somebody who is not known yet: a few hundred bytes, never more."""
+    """Returns the fields of a form from an unknown user, at most `MAX_FORM_BYTES`."""
     length = request.headers.get("content-length", "")
     if not (length.isdigit() and int(length) <= MAX_FORM_BYTES):
         raise Problem("too-large", f"at most {MAX_FORM_BYTES} bytes are read")

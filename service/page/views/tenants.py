@@ -1,4 +1,4 @@
-"""`/admin`: an operator's tenants: listed, made, limited, exported, deleted, given keys."""
+"""`/admin`: tenants for operators: listed, created, limited, exported, deleted, given keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shardwise.sizes import parse_amount
 PAGE = "50"
 KEYS = "200"
 SHOWN = (400, 409, 422, 429)
-"""Refusals that stand above the form that was sent."""
+"""Statuses of refusals that are shown above the submitted form."""
 
 
 async def show_all(request: Request) -> Response:
@@ -35,7 +35,7 @@ async def show_all(request: Request) -> Response:
 
 
 async def make(request: Request) -> Response:
-    """Returns a new tenant."""
+    """Creates a tenant. Redirects to its page."""
     values = texts(await read_form(request, "operator"))
     try:
         body = msgspec.json.encode({"id": values.get("tenant", "")})
@@ -54,7 +54,7 @@ async def show(request: Request, tenant: str) -> Response:
 
 
 async def limit(request: Request, tenant: str) -> Response:
-    """Other limits; an empty field takes the settings' value again."""
+    """Sets limits; an empty field restores the settings' value."""
     values = texts(await read_form(request, "operator"))
     try:
         body = msgspec.json.encode({"limits": _limits(values)})
@@ -71,10 +71,10 @@ async def make_tenant_key(request: Request, tenant: str) -> Response:
     """Returns a new key of a tenant, shown on this page and never again."""
     values = texts(await read_form(request, "operator"))
     try:
-        made = await make_key(request, tenant, values)
+        key = await make_key(request, tenant, values)
     except ShardwiseError as error:
         return await _one(request, tenant, _shown(error), values)
-    return await show_key(request, made, f"/admin/{tenant}")
+    return await show_key(request, key, f"/admin/{tenant}")
 
 
 async def export(request: Request, tenant: str) -> Response:
@@ -98,7 +98,7 @@ def _limits(values: Mapping[str, str]) -> dict[str, float | None]:
 
 
 def _shown(error: ShardwiseError) -> Problem:
-    """Returns the problem, if it can be mended in the form; else it is raised again."""
+    """Returns the problem if it can be fixed in the form, else raises the error again."""
     problem = problem_of(error)
     if problem.status not in SHOWN:
         raise error
@@ -108,13 +108,13 @@ def _shown(error: ShardwiseError) -> Problem:
 async def _list(
     request: Request, problem: Problem | None = None, values: dict[str, str] | None = None
 ) -> Response:
-    found = await read(request, handlers.get_tenants, listed(request, PAGE), scope="operator")
+    page = await read(request, handlers.get_tenants, listed(request, PAGE), scope="operator")
     return await respond(
         request,
         "tenants.html",
         status=200 if problem is None else problem.status,
-        tenants=found["items"],
-        next=found["next"],
+        tenants=page["items"],
+        next=page["next"],
         problem=problem,
         values=values or {},
     )
@@ -127,7 +127,7 @@ async def _one(
     values: dict[str, str] | None = None,
 ) -> Response:
     handler = partial(handlers.get_tenant, tenant=tenant)
-    found, rights = await read_and_rights(request, handler, scope="operator")
+    document, rights = await read_and_rights(request, handler, scope="operator")
     keys = await read(
         request, partial(key_handlers.get_keys, tenant=tenant), {"limit": KEYS}, scope="operator"
     )
@@ -135,12 +135,12 @@ async def _one(
         request,
         "tenant.html",
         status=200 if problem is None else problem.status,
-        tenant=found,
-        limits=[_limit_row(found, name) for name in found["limits_in_force"]],
+        tenant=document,
+        limits=[_limit_row(document, name) for name in document["limits_in_force"]],
         keys=keys["items"],
         rights=rights,
         scopes=scopes_offered(rights),
-        base=f"/admin/{found['id']}/keys",
+        base=f"/admin/{document['id']}/keys",
         problem=problem,
         values=values or {},
     )

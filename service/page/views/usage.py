@@ -10,11 +10,8 @@ from service.page.render import respond
 
 
 async def show(request: Request) -> Response:
-    """Returns each quota with what is used and its bound.
-
-    What is nearest to its bound comes first.
-    """
-    found = await read(request, handlers.get_usage)
+    """Returns each quota with its use and its limit, the fullest first."""
+    usage = await read(request, handlers.get_usage)
     rows = [
         {
             "name": name,
@@ -22,7 +19,7 @@ async def show(request: Request) -> Response:
             "share": quota["used"] / quota["limit"] if quota["limit"] else 1.0,
             "bytes": "bytes" in name,
         }
-        for name, quota in found["quotas"].items()
+        for name, quota in usage["quotas"].items()
     ]
     rows.sort(key=lambda row: -row["share"])
-    return await respond(request, "usage.html", rows=rows, day_ends_at=found["day_ends_at"])
+    return await respond(request, "usage.html", rows=rows, day_ends_at=usage["day_ends_at"])

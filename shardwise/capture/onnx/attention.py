@@ -104,16 +104,18 @@ def _untransposed(program: Program, name: str) -> str | None:
 def _transposed(program: Program, name: str, at: Node) -> str:
     """Adds a node that exchanges the last two dimensions; returns its result."""
     shape = program.shape(name)
-    made = f"{name}.transposed"
-    if made not in program.values:
+    transposed = f"{name}.transposed"
+    if transposed not in program.values:
         rank = len(shape)
         perm = [*range(rank - 2), rank - 1, rank - 2]
-        node = Node(f"{at.name}.key", "", "Transpose", [name], [made], {"perm": perm}, at.scope)
+        node = Node(
+            f"{at.name}.key", "", "Transpose", [name], [transposed], {"perm": perm}, at.scope
+        )
         flipped = (*shape[:-2], shape[-1], shape[-2])
-        program.values[made] = Value(made, flipped, program.values[name].dtype)
+        program.values[transposed] = Value(transposed, flipped, program.values[name].dtype)
         program.nodes.insert(program.nodes.index(at), node)
         program.link()
-    return made
+    return transposed
 
 
 def _grouped(program: Program, query: str, key: str, value: str) -> tuple[str, str]:
@@ -178,9 +180,9 @@ def _boolean(program: Program, mask: str) -> str:
         seen = array == 0
         if not bool(np.all(array[~seen] < -1e4)):
             return mask
-        made = f"{mask}.seen"
-        program.values[made] = Value(made, array.shape, "bool", "initialiser", seen, seen)
-        return made
+        seen_name = f"{mask}.seen"
+        program.values[seen_name] = Value(seen_name, array.shape, "bool", "initialiser", seen, seen)
+        return seen_name
     choice = made_by(program, mask, "Where")
     if choice is None:
         return mask

@@ -153,8 +153,8 @@ class Builder:
     def finish(self, name: str) -> Graph:
         """Returns the graph of what the outputs need, with every input."""
         outputs = [self.resolve(o) for o in self.program.outputs]
-        made = {o for e in self._emitted for o in e.outputs}
-        if not made & set(outputs):
+        produced = {o for e in self._emitted for o in e.outputs}
+        if not produced & set(outputs):
             raise CaptureError(
                 "the graph computes nothing", field="graph.output", expected="a model"
             )
@@ -205,7 +205,7 @@ class Builder:
 
     def _initialiser_roles(self, kept: list[_Emitted]) -> dict[str, Role]:
         """Returns parameter or buffer for everything that is read and never made."""
-        made = {o for e in kept for o in e.outputs} | set(self.program.inputs)
+        produced = {o for e in kept for o in e.outputs} | set(self.program.inputs)
         uses: dict[str, list[tuple[str, str]]] = {}
         views: dict[str, list[str]] = {}
         for e in kept:
@@ -228,13 +228,13 @@ class Builder:
         roles: dict[str, Role] = {}
         noted = bool(self.program.exporter_roles)
         for name in uses:
-            if name in made:
+            if name in produced:
                 continue
             value = self.program.values[name]
-            said = self.program.exporter_roles.get(name)
+            recorded = self.program.exporter_roles.get(name)
             is_weight = value.dtype in FLOAT_DTYPES and value.constant is None
             # If the exporter names its parameters, only folded weights are left unnamed.
-            roles[name] = said or (
+            roles[name] = recorded or (
                 "parameter" if is_weight and trained(name, strict=noted) else "buffer"
             )
         return roles

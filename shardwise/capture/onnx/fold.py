@@ -122,8 +122,8 @@ class _Walk:
         if "value" in node.attributes:
             array = array_of(node.attributes["value"], node.field)
         else:
-            made = evaluate(node, [])
-            array = made[0] if made else None
+            results = evaluate(node, [])
+            array = results[0] if results else None
         if array is None:
             raise CaptureError(f"{node.name} (Constant) has no readable tensor", field=node.field)
         # Large float constants may be weights: some exporters write them as constants.
@@ -162,14 +162,14 @@ class _Walk:
         """Replaces a node by its result if that is known and small."""
         if node.type in _RANDOM or not all(node.outputs):
             return False
-        made: Sequence[Array] | None = self._by_type_alone(node)
-        if made is None:
+        results: Sequence[Array] | None = self._by_type_alone(node)
+        if results is None:
             inputs = [self._program.constant(name) for name in node.inputs]
             known = all(c is not None for n, c in zip(node.inputs, inputs, strict=True) if n)
-            made = evaluate(node, inputs) if known and self._affordable(node, inputs) else None
-        if made is None or len(made) != len(node.outputs):
+            results = evaluate(node, inputs) if known and self._affordable(node, inputs) else None
+        if results is None or len(results) != len(node.outputs):
             return False
-        for name, array in zip(node.outputs, made, strict=True):
+        for name, array in zip(node.outputs, results, strict=True):
             value = Value(name, array.shape, array.dtype.name, "made", array, array)
             self._values[name] = value
             # A broadcast array holds one number.
@@ -257,13 +257,13 @@ def dropout_ratio(node: Node, program: Program) -> float:
 
 def _outer_names(body: Any) -> list[str]:
     """Returns names that a body reads and does not make."""
-    made = {t.name for t in body.initializer} | {i.name for i in body.input}
+    own = {t.name for t in body.initializer} | {i.name for i in body.input}
     outer = []
     for node in body.node:
-        outer += [name for name in node.input if name and name not in made]
+        outer += [name for name in node.input if name and name not in own]
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
-                outer += [name for name in _outer_names(inner) if name not in made]
-        made.update(node.output)
-    outer += [info.name for info in body.output if info.name not in made]
+                outer += [name for name in _outer_names(inner) if name not in own]
+        own.update(node.output)
+    outer += [info.name for info in body.output if info.name not in own]
     return list(dict.fromkeys(outer))

@@ -69,8 +69,8 @@ def peek(program: Program, name: str, depth: int = 8) -> Array | None:
     inputs = [peek(program, i, depth - 1) if i else None for i in node.inputs]
     if any(array is None for array, i in zip(inputs, node.inputs, strict=True) if i):
         return None
-    made = evaluate(node, inputs)
-    return made[node.outputs.index(name)] if made is not None else None
+    outputs = evaluate(node, inputs)
+    return outputs[node.outputs.index(name)] if outputs is not None else None
 
 
 def close(a: float, b: float) -> bool:

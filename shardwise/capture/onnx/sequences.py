@@ -80,6 +80,8 @@ class Sequences:
 def _plain(
     node: Node, kind: str, inputs: list[str], outputs: list[str], **attributes: object
 ) -> Node:
-    made = Node(node.name, "", kind, list(inputs), list(outputs), dict(attributes), node.scope)
-    made.field = node.field
-    return made
+    plain_node = Node(
+        node.name, "", kind, list(inputs), list(outputs), dict(attributes), node.scope
+    )
+    plain_node.field = node.field
+    return plain_node

@@ -73,13 +73,13 @@ def build_zoo(source: Source, *, batch: int | None, seq: int | None, dtype: str)
         _check_value(key, value, defaults[key], source)
     with foreign_code(f"zoo:{source.target} cannot be built", source=source.text), quiet():
         with torch.device("meta"):
-            made = entry(**options)
-        made.module.to(torch_dtype(dtype))
+            model = entry(**options)
+        model.module.to(torch_dtype(dtype))
         inputs = tuple(
             value.to(torch_dtype(dtype)) if value.is_floating_point() else value
-            for value in made.args
+            for value in model.args
         )
-    return Model(made.module, inputs, prefix=PREFIX, input_names=made.input_names)
+    return Model(model.module, inputs, prefix=PREFIX, input_names=model.input_names)
 
 
 def _check_value(key: str, value: Value, default: float | str, source: Source) -> None:

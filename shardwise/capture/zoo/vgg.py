@@ -26,15 +26,15 @@ def vgg16(
     from torch import nn
 
     features: list[object] = []
-    made = 3
+    incoming = 3
     for times, count in _STAGES:
         for _ in range(count):
-            features += [nn.Conv2d(made, times * channels, 3, padding=1), nn.ReLU()]
-            made = times * channels
+            features += [nn.Conv2d(incoming, times * channels, 3, padding=1), nn.ReLU()]
+            incoming = times * channels
         features.append(nn.MaxPool2d(2, 2))
     side = image // 2 ** len(_STAGES)
     classifier = nn.Sequential(
-        nn.Linear(made * side * side, hidden),
+        nn.Linear(incoming * side * side, hidden),
         nn.ReLU(),
         nn.Dropout(dropout),
         nn.Linear(hidden, hidden),

@@ -1,4 +1,4 @@
-"""What the clients have for keys, tenants and webhooks."""
+"""The clients' methods for keys, tenants and the audit."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ class AsyncAdministrationMethods:
         return await self._run(self._administration.get(path_of("me")))
 
     def api_keys(self, tenant: str | None = None) -> AsyncIterator[Document]:
-        """Returns the keys without their secrets, newest first (scope admin.
-
-        `tenant`: operator).
-        """
+        """Returns keys without their secrets, newest first (scope admin; `tenant`: operator)."""
         return self._list(keys_list(tenant))
 
     async def create_key(
@@ -35,7 +32,7 @@ class AsyncAdministrationMethods:
         rate_per_s: float | None = None,
         tenant: str | None = None,
     ) -> Document:
-        """Makes a key: its secret is the answer's `key`, now and never again (scope admin).
+        """Makes a key: its secret is the answer's `key`, shown only once (scope admin).
 
         It has at most the scopes, the rate and the life of this client's own key. `tenant` names
         another tenant, which takes the scope operator.
@@ -78,15 +75,15 @@ class AsyncAdministrationMethods:
         return self._list("tenants")
 
     async def tenant(self, tenant: str) -> Document:
-        """A tenant with the limits in force and its usage (one's own: scope admin)."""
+        """Returns a tenant with the limits in force and its usage (one's own: scope admin)."""
         return await self._run(self._administration.get(path_of("tenants", tenant)))
 
     async def create_tenant(self, tenant: str, **limits: float) -> Document:
-        """Makes a tenant with limits of its own; one that is there stays as it is (operator)."""
+        """Makes a tenant with limits of its own; an existing one stays as it is (operator)."""
         return await self._run(self._administration.make_tenant(tenant, limits))
 
     async def limit_tenant(self, tenant: str, **limits: float | None) -> Document:
-        """Gives a tenant its own limits; None takes the settings' again (scope operator)."""
+        """Gives a tenant its own limits; None restores the settings' limit (scope operator)."""
         return await self._run(self._administration.limit_tenant(tenant, limits))
 
     async def delete_tenant(self, tenant: str) -> Document:
@@ -94,7 +91,7 @@ class AsyncAdministrationMethods:
         return await self._run(self._administration.delete_tenant(tenant))
 
     async def export_tenant(self, tenant: str, file: Path | str) -> int:
-        """Writes all that a tenant has to a tar.gz of JSON documents; its bytes (scope admin)."""
+        """Writes a tenant's data to a tar.gz of JSON documents; returns its bytes (scope admin)."""
         return await self._run(self._administration.export_tenant(tenant, Path(file)))
 
     def _list(self, name: str, **query: str | None) -> AsyncIterator[Document]:

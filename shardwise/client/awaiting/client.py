@@ -60,9 +60,9 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
 
     `AsyncClient` has the methods of `Client` as coroutines. `key`: as `shardwise keys create`
     printed it; a service on loopback without keys needs none. `timeout_s`: how long an answer to
-    one request may take (connecting: 5 s at most). `retries`: how often a request is sent again
-    whose answer was lost, or was 429 with Retry-After, 502, 503 or 504; every request is such that
-    a repeat changes nothing. `priority`, -10 to 10: of its questions among those of the same
+    one request may take (connecting: 5 s at most). `retries`: how often a request is repeated
+    whose answer was lost, or was 429 with Retry-After, 502, 503 or 504; a repeat never changes
+    anything. `priority`, -10 to 10: of its questions among those of the same
     tenant; higher ones are computed first. `frontier`, `curve`, `plan` and `quote` return what the
     functions of `shardwise.advise` return and take the same `progress`; they upload graphs and
     profiles that the service lacks.
@@ -70,7 +70,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
     Raises the errors of `shardwise.client.errors` and what the library raises for the same
     question: `BadInput`, `Infeasible`, `SolverError`. A `Client` is for one thread at a time; an
     `AsyncClient` serves any number of tasks, and a task that is cancelled inside such a call
-    cancels the job too, if it was this call that made it.
+    cancels the job too, if this call made it.
     """
 
     def __init__(
@@ -123,14 +123,14 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         sizes: Mapping[str, int] | None = None,
     ) -> Document:
         """Uploads a graph (an object, a document, a `.json`, `.json.gz` or `.onnx` file, or the
-        bytes of one); its `id`, name and sizes. The keywords are for ONNX: what the graph is
-        called, and the sizes of dimensions that the file leaves open."""
+        bytes of one). Returns its `id`, name and sizes. The keywords are for ONNX: the graph's
+        name, and the sizes of dimensions that the file leaves open."""
         return await self._run(
             self._calls.upload_graph(source, name=name, batch=batch, seq=seq, sizes=sizes)
         )
 
     def graphs(self) -> AsyncIterator[Document]:
-        """Returns what is stored, newest first."""
+        """Returns the stored graphs, newest first."""
         return self._list("graphs")
 
     async def graph(self, graph_id: str) -> Document:
@@ -142,7 +142,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         return await self._run(self._calls.get(path_of("graphs", graph_id, "document")))
 
     async def delete_graph(self, graph_id: str) -> None:
-        """Forgets a graph with all answers about it."""
+        """Deletes a graph with all answers about it."""
         await self._run(self._calls.delete(path_of("graphs", graph_id)))
 
     async def upload_hardware(self, source: Hardware | Mapping[str, Any] | Path) -> Document:
@@ -158,7 +158,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         return await self._run(self._calls.get(path_of("hardware", name)))
 
     async def delete_hardware(self, hardware_id: str) -> None:
-        """Forgets an uploaded profile."""
+        """Deletes an uploaded profile."""
         await self._run(self._calls.delete(path_of("hardware", hardware_id)))
 
     async def frontier(
@@ -190,7 +190,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
     ) -> Curve:
         """Returns the curve, `shardwise.curve/1`.
 
-        Asked again, it costs a 304: its ETag is remembered.
+        Asking again costs a 304: its ETag is remembered.
         """
         return await self._run(
             self._calls.curve(graph, hardware, max_gpus, options, progress, timeout_s)
@@ -238,7 +238,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
     ) -> Quote:
         """Returns the quote, `shardwise.quote/1`.
 
-        Without `offers` from those that the service ships.
+        Without `offers` it uses those that the service ships.
         """
         return await self._run(
             self._calls.answer(
@@ -257,7 +257,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
         progress: Progress | None = None,
         timeout_s: float | None = None,
     ) -> Allocation:
-        """Share GPUs among jobs, `shardwise.allocation/1`.
+        """Returns how to share GPUs among jobs, `shardwise.allocation/1`.
 
         A job has `name`, `weight`, `steps`, `deadline_s`, and either its `curve` or the `graph`,
         `hardware` and `options` to compute it from. `timeout_s` is for each curve.
@@ -296,11 +296,11 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
     async def wait(
         self, job: Job, progress: Progress | None = None, timeout_s: float | None = None
     ) -> Job:
-        """The job once it has ended; `Job.answer()` is its document.
+        """Returns the job once it has ended; `Job.answer()` is its document.
 
-        `progress` is called with stage and fraction whenever the service tells something, at the
-        least every few seconds; when it answers False, the job is cancelled and `Cancelled`
-        raised. Raises TimeoutError after `timeout_s`; the job goes on.
+        `progress` is called with stage and fraction at each event of the service, at least every
+        few seconds; when it returns False, the job is cancelled and `Cancelled` raised. Raises
+        TimeoutError after `timeout_s`; the job goes on.
         """
         return await self._run(self._calls.wait(job, progress, timeout_s))
 
@@ -323,7 +323,7 @@ class AsyncClient(AsyncLaunchMethods, AsyncAdministrationMethods):
                 return
 
     async def _run(self, flow: Flow[T]) -> T:
-        """Takes the flow's steps; what goes wrong in one is the flow's to handle."""
+        """Runs the flow's steps; the flow handles the errors of each."""
         try:
             step = next(flow)
             while True:

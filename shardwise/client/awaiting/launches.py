@@ -1,4 +1,4 @@
-"""What the clients have for agents and launches."""
+"""The clients' methods for agents and launches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwise.client.launching import (
     LOG_PAGE,
     Document,
     LaunchCalls,
-    Tell,
+    Report,
     accuracy_query,
 )
 from shardwise.client.request import path_of
@@ -37,12 +37,12 @@ class AsyncLaunchMethods:
     ) -> Document:
         """Returns a `token` with which as many agents as it has uses may enrol (scope admin)."""
         body: Document = {"name": name, "expires_s": expires_s}
-        if uses != 1:  # An older service knows no uses.
+        if uses != 1:  # An older service does not know `uses`.
             body["uses"] = uses
         return await self._run(self._launches.post(path_of("agents", "tokens"), body))
 
     async def drain_agent(self, agent_id: str, reason: str = "") -> Document:
-        """Gives an agent no more work; what runs there goes on (scope admin)."""
+        """Gives an agent no more work; its running jobs continue (scope admin)."""
         path = path_of("agents", agent_id, "drain")
         return await self._run(self._launches.post(path, {"reason": reason}))
 
@@ -64,11 +64,11 @@ class AsyncLaunchMethods:
         return self._list("launches", state=state)
 
     async def launch(self, launch_id: str) -> Document:
-        """One launch with its `assignments` and `runs`."""
+        """Returns one launch with its `assignments` and `runs`."""
         return await self._run(self._launches.get(launch_id))
 
     async def stop_launch(self, launch_id: str) -> Document:
-        """Has a launch stopped; one that has ended stays as it is."""
+        """Stops a launch; one that has ended stays as it is."""
         return await self._run(self._launches.delete(path_of("launches", launch_id)))
 
     async def forget_launch(self, launch_id: str) -> None:
@@ -78,21 +78,21 @@ class AsyncLaunchMethods:
     async def wait_launch(
         self,
         launch_id: str,
-        told: Tell | None = None,
-        line: Tell | None = None,
+        report: Report | None = None,
+        line: Report | None = None,
         timeout_s: float | None = None,
     ) -> Document:
-        """The launch once it has ended: done, failed, stopped or lost.
+        """Returns the launch once it has ended: done, failed, stopped or lost.
 
-        `told` gets its document whenever it was looked at, `line` each line of its output once.
+        `report` gets its document whenever it was read, `line` each line of its output once.
         Raises TimeoutError after `timeout_s`; the launch goes on.
         """
-        return await self._run(self._launches.wait(launch_id, told, line, timeout_s))
+        return await self._run(self._launches.wait(launch_id, report, line, timeout_s))
 
     async def launch_log(
         self, launch_id: str, after: int = 0, rank: int | None = None, limit: int = LOG_PAGE
     ) -> Document:
-        """Up to `limit` lines of output behind line `after`; `next` is the `after` of the next."""
+        """Returns up to `limit` lines of output after line `after`; `next` is the next `after`."""
         return await self._run(self._launches.log_page(launch_id, after, rank, limit))
 
     async def accuracy(self, graph: str | None = None, hardware: str | None = None) -> Document:
@@ -121,10 +121,9 @@ class AsyncLaunchMethods:
         states: Sequence[str] = (),
         name: str = "",
     ) -> Document:
-        """Has a URL told of `job.ended` and `launch.ended`.
+        """Makes a webhook: the URL is sent `job.ended` and `launch.ended` (scope admin).
 
-        The answer's `secret` is shown this once. Without `kinds` and `states` of all of them (scope
-        admin).
+        The answer's `secret` is shown only once. Without `kinds` and `states` it gets all of them.
         """
         body = webhook_body(url, events, kinds, states, name)
         return await self._run(self._launches.post(path_of("webhooks"), body))
@@ -134,7 +133,7 @@ class AsyncLaunchMethods:
         return self._list("webhooks")
 
     async def webhook(self, webhook_id: str) -> Document:
-        """Returns one webhook: what it is told, and whether it is delivered (scope admin)."""
+        """Returns one webhook: what it is sent, and whether it is delivered (scope admin)."""
         return await self._run(self._one(path_of("webhooks", webhook_id)))
 
     async def test_webhook(self, webhook_id: str) -> Document:
@@ -148,7 +147,7 @@ class AsyncLaunchMethods:
         return self._list(f"webhooks/{webhook_id}/deliveries", state=state)
 
     async def delete_webhook(self, webhook_id: str) -> None:
-        """Forgets a webhook with its deliveries (scope admin)."""
+        """Deletes a webhook with its deliveries (scope admin)."""
         await self._run(self._launches.remove(path_of("webhooks", webhook_id)))
 
     def _one(self, path: str, query: dict[str, str] | None = None) -> Flow[Document]:

@@ -28,48 +28,48 @@ def save(model: Any, optimizer: torch.optim.Optimizer | None, path: str | Path) 
     state in the folder stays valid until this one is complete. Raises BadInput for an optimizer
     whose state does not follow its parameters' shapes, ShardwiseError if writing fails.
     """
-    held = Holdings(model)
-    parts = [p for n, t, place in held.tensors() for p in parts_of(f"model.{n}", t, place)]
+    holdings = Holdings(model)
+    parts = [p for n, t, place in holdings.tensors() for p in parts_of(f"model.{n}", t, place)]
     contents: dict[str, Any] = {
         "schema": "shardwise.checkpoint/1",
         "ranks": dist.get_world_size() if folders.several() else 1,
-        "aliases": held.aliases,
+        "aliases": holdings.aliases,
         "groups": [],
         "state": {},
     }
     if optimizer is not None:
-        parts += _state_to_save(held, optimizer, contents)
-    made = folders.on_first_rank(lambda: folders.begin(Path(path)))
+        parts += _state_to_save(holdings, optimizer, contents)
+    folder = folders.on_first_rank(lambda: folders.begin(Path(path)))
     try:
         with _quietly():
             dcp.save(
                 {},
-                storage_writer=dcp.FileSystemWriter(made),
+                storage_writer=dcp.FileSystemWriter(folder),
                 planner=PartsToSave(parts),
                 no_dist=not folders.several(),
             )
     except dcp.api.CheckpointException as error:
         raise ShardwiseError(f"{path}: not saved: {_reason(error)}") from error
-    folders.on_first_rank(lambda: folders.commit(made, contents))
+    folders.on_first_rank(lambda: folders.commit(folder, contents))
 
 
 def _state_to_save(
-    held: Holdings, optimizer: torch.optim.Optimizer, contents: dict[str, Any]
+    holdings: Holdings, optimizer: torch.optim.Optimizer, contents: dict[str, Any]
 ) -> list[Part]:
     parts = []
     for group in optimizer.param_groups:
-        names = [held.name_of(parameter) for parameter in group["params"]]
+        names = [holdings.name_of(parameter) for parameter in group["params"]]
         contents["groups"].append(hyperparameters.written(group, names))
         for name, parameter in zip(names, group["params"], strict=True):
-            kept: dict[str, Any] = {}
-            contents["state"][name] = kept
+            entries: dict[str, Any] = {}
+            contents["state"][name] = entries
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
-                    parts += held.state_part(name, key, value)
+                    parts += holdings.state_part(name, key, value)
                     number = value.dim() == 0 and (parameter.dim() > 0 or key == "step")
-                    kept[key] = "number" if number else "tensor"
+                    entries[key] = "number" if number else "tensor"
                 elif value is not None:
-                    kept[key] = {"value": value}
+                    entries[key] = {"value": value}
     return parts
 
 
@@ -82,21 +82,21 @@ def load(
     `strict`, parameters that the checkpoint lacks are left unchanged. Raises BadInput naming what
     does not fit: a missing parameter, another shape or dtype, another kind of optimizer.
     """
-    held = Holdings(model)
-    made = folders.on_first_rank(lambda: folders.latest(Path(path)))
-    contents = folders.on_first_rank(lambda: folders.contents(made))
-    reader = dcp.FileSystemReader(made)
+    holdings = Holdings(model)
+    folder = folders.on_first_rank(lambda: folders.latest(Path(path)))
+    contents = folders.on_first_rank(lambda: folders.contents(folder))
+    reader = dcp.FileSystemReader(folder)
     saved = reader.read_metadata().state_dict_metadata
-    names = _names(held, contents, saved, strict, str(path))
+    names = _names(holdings, contents, saved, strict, str(path))
     parts = []
-    for name, tensor, place in held.tensors():
+    for name, tensor, place in holdings.tensors():
         if name in names:
             boxes = parts_of(f"model.{names[name]}", tensor, place)
             _check(boxes, tensor, saved, str(path))
             parts += boxes
     state: dict[str, dict[str, Any]] = {}
     if optimizer is not None:
-        parts += _state_to_load(held, optimizer, contents, saved, names, state)
+        parts += _state_to_load(holdings, optimizer, contents, saved, names, state)
     try:
         with torch.no_grad(), _quietly():
             dcp.load(
@@ -108,21 +108,21 @@ def load(
     except dcp.api.CheckpointException as error:
         raise ShardwiseError(f"{path}: not loaded: {_reason(error)}") from error
     if optimizer is not None:
-        _give(held, optimizer, contents, names, state)
+        _give(holdings, optimizer, contents, names, state)
 
 
 def _names(
-    held: Holdings, contents: dict[str, Any], saved: Any, strict: bool, path: str
+    holdings: Holdings, contents: dict[str, Any], saved: Any, strict: bool, path: str
 ) -> dict[str, str]:
     """Returns the name under which each tensor was saved."""
     known = {n: group for group in contents["aliases"].values() for n in group}
     chosen = {}
-    for name, _, _ in held.tensors():
-        others = [name, *held.aliases.get(name, ()), *known.get(name, ())]
+    for name, _, _ in holdings.tensors():
+        others = [name, *holdings.aliases.get(name, ()), *known.get(name, ())]
         there = [n for n in others if f"model.{n}" in saved]
         if there:
             chosen[name] = there[0]
-        elif strict and name in held.parameters:
+        elif strict and name in holdings.parameters:
             raise BadInput("is not in the checkpoint", file=path, field=name)
     return chosen
 
@@ -140,7 +140,7 @@ def _check(parts: list[Part], tensor: torch.Tensor, saved: Any, path: str) -> No
 
 
 def _state_to_load(
-    held: Holdings,
+    holdings: Holdings,
     optimizer: torch.optim.Optimizer,
     contents: dict[str, Any],
     saved: Any,
@@ -151,34 +151,34 @@ def _state_to_load(
     parts = []
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            name = held.name_of(parameter)
+            name = holdings.name_of(parameter)
             if name not in names:
                 continue
-            kept = state[name] = {}
+            entries = state[name] = {}
             for key, kind in contents["state"].get(names[name], {}).items():
                 if isinstance(kind, dict):
-                    kept[key] = kind["value"]
+                    entries[key] = kind["value"]
                     continue
                 label = f"optimizer.{key}.{names[name]}"
                 dtype = saved[label].properties.dtype
                 if kind == "number":
-                    kept[key] = torch.empty((), dtype=dtype)
-                    parts += parts_of(label, kept[key], None)
+                    entries[key] = torch.empty((), dtype=dtype)
+                    parts += parts_of(label, entries[key], None)
                 else:
-                    kept[key] = torch.empty_like(parameter.detach(), dtype=dtype)
-                    parts += parts_of(label, kept[key], held.place(name))
+                    entries[key] = torch.empty_like(parameter.detach(), dtype=dtype)
+                    parts += parts_of(label, entries[key], holdings.place(name))
     return parts
 
 
 def _give(
-    held: Holdings,
+    holdings: Holdings,
     optimizer: torch.optim.Optimizer,
     contents: dict[str, Any],
     names: dict[str, str],
     state: dict[str, dict[str, Any]],
 ) -> None:
     given = optimizer.state_dict()
-    order = [held.name_of(p) for group in optimizer.param_groups for p in group["params"]]
+    order = [holdings.name_of(p) for group in optimizer.param_groups for p in group["params"]]
     given["state"] = {n: state[name] for n, name in enumerate(order) if state.get(name)}
     for group in given["param_groups"]:
         known = [names[order[n]] for n in group["params"] if order[n] in names]

@@ -68,9 +68,9 @@ def begin(path: Path) -> Path:
     for folder in _states(path):
         if folder != valid:
             shutil.rmtree(folder)
-    made = path / f"{int(valid.name) + 1 if valid else 1:08d}"
-    made.mkdir()
-    return made
+    created = path / f"{int(valid.name) + 1 if valid else 1:08d}"
+    created.mkdir()
+    return created
 
 
 def commit(folder: Path, contents: dict[str, Any]) -> None:

@@ -13,13 +13,13 @@ from shardwise.execute.local.share import Share
 @form("full.default", "ones.default", "zeros.default", "empty.memory_format")
 def constant(share: Share) -> Run:
     """Makes a constant of the local shape."""
-    return _made(share, {"size": list(share.output_shape())})
+    return _factory(share, {"size": list(share.output_shape())})
 
 
 @form("scalar_tensor.default")
 def scalar(share: Share) -> Run:
     """Makes one number on the rank's device."""
-    return _made(share, {})
+    return _factory(share, {})
 
 
 @form(
@@ -37,7 +37,7 @@ def whole_then_cut(share: Share) -> Run:
         for dim in range(len(share.outputs[0].shape))
         if share.output_axes(0, dim)
     ]
-    make = _made(share, {})
+    make = _factory(share, {})
     if share.op.kind in RANDOM:
         make = seeded(share, make, ())
 
@@ -50,7 +50,7 @@ def whole_then_cut(share: Share) -> Run:
     return run
 
 
-def _made(share: Share, changed: dict[str, Any]) -> Run:
+def _factory(share: Share, changed: dict[str, Any]) -> Run:
     device = share.silent.device
     where = {"device": device} if "device" in share.attributes and device is not None else {}
     attributes = {**share.attributes, **changed, **where}

@@ -71,9 +71,9 @@ def index_select(share: Share) -> Run:
 
     def run(x: Any, index: Any) -> list[Any]:
         places, inside = own_rows(index, rows)
-        beside = [1] * len(shape)
-        beside[dim] = -1
-        return [torch.where(inside.view(beside), x.index_select(dim, places.view(-1)), 0)]
+        broadcast = [1] * len(shape)
+        broadcast[dim] = -1
+        return [torch.where(inside.view(broadcast), x.index_select(dim, places.view(-1)), 0)]
 
     return run
 
@@ -90,8 +90,8 @@ def embedding_dense_backward(share: Share) -> Run:
         places, inside = own_rows(indices, rows)
         inside = inside & (indices != padding)
         table = grad.new_zeros((len(rows), grad.shape[-1]))
-        kept = torch.where(inside.unsqueeze(-1), grad, 0.0).reshape(-1, grad.shape[-1])
-        return [table.index_add(0, places.reshape(-1), kept)]
+        own_gradients = torch.where(inside.unsqueeze(-1), grad, 0.0).reshape(-1, grad.shape[-1])
+        return [table.index_add(0, places.reshape(-1), own_gradients)]
 
     return run
 
@@ -130,8 +130,8 @@ def embedding_bag(share: Share) -> Run:
             stretch, offsets = cut(indices, offsets)
             indices = indices[stretch]
             scales = scales[stretch] if scales is not None else None
-        made: list[Any] = bags(weight, indices, offsets, scales)
-        return made
+        outputs: list[Any] = bags(weight, indices, offsets, scales)
+        return outputs
 
     return run
 
@@ -172,9 +172,9 @@ def _table_share(share: Share, mode: int, last: bool, padding: int | None) -> An
         places, inside = own_rows(indices, rows)
         if padding is not None:
             inside = inside & (indices != padding)
-        kept = inside.to(weight.dtype)
-        kept = kept if scales is None else kept * scales
-        first, *books = call(weight, places, offsets, False, SUM, False, kept, last, None)
+        weights = inside.to(weight.dtype)
+        weights = weights if scales is None else weights * scales
+        first, *books = call(weight, places, offsets, False, SUM, False, weights, last, None)
         first = exchange.total(first, axes)
         if mode == MEAN:
             first = first / _lengths(indices, offsets, last, padding).to(weight.dtype)

@@ -99,9 +99,10 @@ def group_norm(share: Share) -> Run:
         deviation = x - per_channel(mean)
         factor = torch.rsqrt(grouped(deviation.square()) + eps)
         y = deviation * per_channel(factor)
-        beside = (1, -1, *[1] * len(spatial))
+        broadcast = (1, -1, *[1] * len(spatial))
         weight, bias = (
-            None if t is None else t.view(beside) for t in (given.get("weight"), given.get("bias"))
+            None if t is None else t.view(broadcast)
+            for t in (given.get("weight"), given.get("bias"))
         )
         y = _scaled(y, weight, bias).to(given["input"].dtype)
         return [y, *(exchange.shared(s, axes) for s in (mean, factor))] if several else [y]
@@ -128,21 +129,24 @@ def batch_norm(share: Share) -> Run:
     several = len(share.outputs) > 1
     if several and len(share.outputs) != 3:
         raise NotLocal("a batch normalisation that reserves memory")
-    beside = (1, -1, *[1] * (len(shape) - 2))
+    broadcast = (1, -1, *[1] * (len(shape) - 2))
 
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
         x = in_float(given["input"])
         measured = Moments.of(x, exchange.mesh, axes, dims, count)
         weight, bias = (
-            None if t is None else t.view(beside) for t in (given.get("weight"), given.get("bias"))
+            None if t is None else t.view(broadcast)
+            for t in (given.get("weight"), given.get("bias"))
         )
         y = measured.normalise(x, weight, bias, eps).to(given["input"].dtype)
         with torch.no_grad():
             moments = (measured.mean, measured.variance)
-            kept = zip((given.get("running_mean"), given.get("running_var")), moments, strict=True)
+            running_moments = zip(
+                (given.get("running_mean"), given.get("running_var")), moments, strict=True
+            )
             unbiased = (1.0, count / max(count - 1, 1))
-            for (running, moment), scale in zip(kept, unbiased, strict=True):
+            for (running, moment), scale in zip(running_moments, unbiased, strict=True):
                 if running is not None:
                     running.lerp_((moment * scale).view(-1).to(running.dtype), momentum)
         if not several:
@@ -172,14 +176,15 @@ def instance_norm(share: Share) -> Run:
         return plain(share)
     count, eps = prod(shape[2:]), attributes["eps"]
     exchange, arguments = share.exchange, share.arguments
-    beside = (1, -1, *[1] * len(dims))
+    broadcast = (1, -1, *[1] * len(dims))
 
     def run(*inputs: Any) -> list[Any]:
         given = dict(zip(arguments, inputs, strict=True))
         x = in_float(given["input"])
         moments = Moments.of(x, exchange.mesh, axes, dims, count)
         weight, bias = (
-            None if t is None else t.view(beside) for t in (given.get("weight"), given.get("bias"))
+            None if t is None else t.view(broadcast)
+            for t in (given.get("weight"), given.get("bias"))
         )
         return [moments.normalise(x, weight, bias, eps).to(given["input"].dtype)]
 

@@ -76,8 +76,8 @@ class _FirstValue(torch.autograd.Function):  # type: ignore[misc]
     """y on the first rank and zeros on the others; every rank gets the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, y: Any, kept: bool) -> Any:
-        return y.view_as(y) if kept else torch.zeros_like(y)
+    def forward(ctx: Any, y: Any, is_first: bool) -> Any:
+        return y.view_as(y) if is_first else torch.zeros_like(y)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:

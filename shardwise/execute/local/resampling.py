@@ -111,9 +111,9 @@ def _along(share: Share, dim: int, aligned: bool) -> Callable[[Any], Any]:
     bring = bring_rows(share, 0, dim, wanted)
     start = wanted(rows).start
     own = slice(rows.start, rows.stop)
-    beside = [1] * len(share.inputs[0].shape)
-    beside[dim] = -1
-    here = (low[own] - start, high[own] - start, share_of_high[own].view(beside))
+    broadcast = [1] * len(share.inputs[0].shape)
+    broadcast[dim] = -1
+    here = (low[own] - start, high[own] - start, share_of_high[own].view(broadcast))
     cached: dict[Any, Any] = {}
 
     def step(x: Any) -> Any:

@@ -119,10 +119,10 @@ class SummedBucket(Bucket):
         self._work: Any = None
 
     def take(self, slot: Slot, gradient: torch.Tensor) -> None:
-        held = None if slot.arrived else slot.parameter.grad
+        earlier = None if slot.arrived else slot.parameter.grad
         self.waiting -= 1
         if self._buffer is None:
-            if len(self.slots) == 1 and held is None and gradient.is_contiguous():
+            if len(self.slots) == 1 and earlier is None and gradient.is_contiguous():
                 self._buffer, self._views = gradient.view(-1), [gradient]
                 slot.arrived = True
                 return
@@ -130,12 +130,12 @@ class SummedBucket(Bucket):
         view = self._views[slot.number]
         if slot.arrived:
             view.add_(gradient)
-        elif held is None or not self._keeps:
+        elif earlier is None or not self._keeps:
             view.copy_(gradient)
-        elif held.data_ptr() == view.data_ptr():
+        elif earlier.data_ptr() == view.data_ptr():
             view.add_(gradient)
         else:
-            torch.add(held, gradient, out=view)
+            torch.add(earlier, gradient, out=view)
         slot.arrived = True
 
     def _open(self) -> None:
@@ -197,7 +197,7 @@ class ScatteredBucket(Bucket):
         self._widths = [slot.placement.shard for slot in slots]
         self._buffer: torch.Tensor | None = None
         self._columns: Sequence[torch.Tensor] = ()
-        self._made: torch.Tensor | None = None
+        self._scattered: torch.Tensor | None = None
         self._sum: torch.Tensor | None = None
         self._work: Any = None
 
@@ -224,11 +224,11 @@ class ScatteredBucket(Bucket):
         for slot, column in zip(self.slots, self._columns, strict=True):
             if not slot.filled:
                 column.zero_()
-        self._made = self._buffer.new_empty(self._buffer.shape[1])
+        self._scattered = self._buffer.new_empty(self._buffer.shape[1])
         whole = self._buffer.view(-1)
         group = self._mesh.group(self._sharding)
         self._work = scatter.reduce_scatter(
-            dist, self._made, whole, group, spare=True, async_op=True
+            dist, self._scattered, whole, group, spare=True, async_op=True
         )
         # From here on only the collective holds it, as long as it needs it.
         self._buffer, self._columns = None, ()
@@ -238,9 +238,9 @@ class ScatteredBucket(Bucket):
             return
         self._work.wait()
         self._work = None
-        assert self._made is not None
-        self._sum = self._made if self._sum is None else self._sum.add_(self._made)
-        self._made = None
+        assert self._scattered is not None
+        self._sum = self._scattered if self._sum is None else self._sum.add_(self._scattered)
+        self._scattered = None
 
     def settle(self, last: bool) -> None:
         if last and self._sum is not None and self._beyond:
@@ -257,17 +257,17 @@ class ScatteredBucket(Bucket):
             if not slot.arrived:
                 continue
             piece = column[: len(slot.placement.own)]
-            held = slot.parameter.grad
-            if held is None:
+            earlier = slot.parameter.grad
+            if earlier is None:
                 slot.parameter.grad = piece
             else:
-                held.add_(piece)
+                earlier.add_(piece)
         self._sum = None
 
     def abandon(self) -> None:
         if self._work is not None:
             self._work.wait()
-        self._buffer = self._made = self._sum = self._work = None
+        self._buffer = self._scattered = self._sum = self._work = None
         self._columns = ()
 
 

@@ -44,10 +44,10 @@ class Gatherer:
         """Does the same; what autograd saves of it will be gathered again."""
         flat = self.flat(owner)
         if self.saved is not None and torch.is_grad_enabled():
-            self.saved.register(flat, partial(self._again, owner, owner.written))
+            self.saved.register(flat, partial(self._regather, owner, owner.written))
         return flat
 
-    def _again(self, owner: GatheredParameter, written: tuple[int, int]) -> torch.Tensor:
+    def _regather(self, owner: GatheredParameter, written: tuple[int, int]) -> torch.Tensor:
         if owner.written != written:
             raise ShardwiseError(
                 f"parameter {owner.placement.name} was changed between forward and backward"

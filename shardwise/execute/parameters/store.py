@@ -19,22 +19,22 @@ from shardwise.execute.parameters.spec import ParameterSpec, Placement
 from shardwise.execute.rank_mesh import RankMesh, axes_of
 from shardwise.execute.saved import SavedTensors
 
-Kept = WholeParameter | SpreadParameter | GatheredParameter
+StoredParameter = WholeParameter | SpreadParameter | GatheredParameter
 
 
 class _Steps:
     """Counts the optimizer steps that may have written a shard; does not keep its store alive."""
 
-    def __init__(self, kept: Mapping[str, Kept]) -> None:
-        shards = [k for k in kept.values() if not isinstance(k, WholeParameter)]
-        self._kept = {id(k.parameter): k for k in shards}
+    def __init__(self, stored: Mapping[str, StoredParameter]) -> None:
+        shards = [k for k in stored.values() if not isinstance(k, WholeParameter)]
+        self._stored = {id(k.parameter): k for k in shards}
 
     def __call__(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                kept = self._kept.get(id(parameter))
-                if kept is not None and parameter.grad is not None:
-                    kept.steps += 1
+                stored = self._stored.get(id(parameter))
+                if stored is not None and parameter.grad is not None:
+                    stored.steps += 1
 
 
 class ParameterStore:
@@ -61,13 +61,13 @@ class ParameterStore:
         self.micro_batches = micro_batches
         self.device = torch.device(device)
         self._gatherer = Gatherer()
-        self._kept: dict[str, Kept] = {}
+        self._stored: dict[str, StoredParameter] = {}
         self._buffers: set[str] = set()
         self._spread: list[SpreadParameter] = []
         for spec in specs:
-            if spec.name in self._kept:
+            if spec.name in self._stored:
                 raise BadInput("occurs twice", field=spec.name, expected="one spec per name")
-            self._kept[spec.name] = self._keep(Placement(spec, mesh))
+            self._stored[spec.name] = self._create(Placement(spec, mesh))
             if spec.buffer:
                 self._buffers.add(spec.name)
         self._reducer = Reducer(
@@ -77,13 +77,13 @@ class ParameterStore:
             first_bucket_bytes=first_bucket_bytes,
             after=self._gatherer.drop,
         )
-        for slot in self._slots_made:
-            kept = self._kept[slot.placement.name]
-            kept.leaf.register_post_accumulate_grad_hook(self._reducer.hook(slot))
+        for slot in self._gradient_slots:
+            stored = self._stored[slot.placement.name]
+            stored.leaf.register_post_accumulate_grad_hook(self._reducer.hook(slot))
 
-        weakref.finalize(self, register_optimizer_step_post_hook(_Steps(self._kept)).remove)
+        weakref.finalize(self, register_optimizer_step_post_hook(_Steps(self._stored)).remove)
 
-    def _keep(self, placement: Placement) -> Kept:
+    def _create(self, placement: Placement) -> StoredParameter:
         if placement.stage == 3:
             return GatheredParameter(placement, self.device, self._gatherer)
         if placement.stage:
@@ -91,11 +91,11 @@ class ParameterStore:
         return WholeParameter(placement, self.device)
 
     def _slots(self) -> Iterator[Slot]:
-        self._slots_made: list[Slot] = []
-        for kept in self._kept.values():
-            if kept.placement.carries_gradient:
-                slot = Slot(kept.placement, kept.parameter)
-                self._slots_made.append(slot)
+        self._gradient_slots: list[Slot] = []
+        for stored in self._stored.values():
+            if stored.placement.carries_gradient:
+                slot = Slot(stored.placement, stored.parameter)
+                self._gradient_slots.append(slot)
                 yield slot
 
     @property
@@ -106,27 +106,29 @@ class ParameterStore:
     @property
     def names(self) -> Sequence[str]:
         """The names of parameters and buffers, in the order of the specs."""
-        return list(self._kept)
+        return list(self._stored)
 
     def placement(self, name: str) -> Placement:
         """Returns where a parameter is placed."""
-        return self._kept[name].placement
+        return self._stored[name].placement
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Returns what an optimizer takes: local parts by name, flat shards under ZeRO 1 to 3."""
-        return {n: kept.parameter for n, kept in self._kept.items() if n not in self._buffers}
+        return {n: stored.parameter for n, stored in self._stored.items() if n not in self._buffers}
 
     def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields names and local parts of buffers."""
-        return ((name, self._kept[name].local()) for name in self._kept if name in self._buffers)
+        return (
+            (name, self._stored[name].local()) for name in self._stored if name in self._buffers
+        )
 
     def use(self, name: str) -> torch.Tensor:
         """Returns the local part in its layout, differentiable; may communicate."""
-        return self._kept[name].use()
+        return self._stored[name].use()
 
     def user(self, name: str) -> Callable[[], torch.Tensor]:
         """Returns `use` of one name, resolved once."""
-        return self._kept[name].use
+        return self._stored[name].use
 
     def begin(self, micro_batch: int) -> None:
         """Sets the micro-batch, from 0, of the next forward pass and its backward pass.
@@ -153,18 +155,18 @@ class ParameterStore:
         Ignores names beyond those of the specs. Raises BadInput if a name is missing or a shape
         differs.
         """
-        missing = [name for name in self._kept if name not in full]
+        missing = [name for name in self._stored if name not in full]
         if missing:
             raise BadInput("is missing among the given tensors", field=missing[0])
-        for name, kept in self._kept.items():
-            kept.load(kept.placement.cut(full[name].detach()))
+        for name, stored in self._stored.items():
+            stored.load(stored.placement.cut(full[name].detach()))
 
     def whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Returns the global tensor, on every rank, of one shaped like `parameters()[name]`.
 
         This may be the parameter itself, its gradient, or a moment of the optimizer. Collective.
         """
-        place = self._kept[name].placement
+        place = self._stored[name].placement
         flat = tensor.detach()
         if place.stage:
             padded = flat.new_zeros(place.shard)
@@ -180,8 +182,8 @@ class ParameterStore:
 
     def full(self, name: str) -> torch.Tensor:
         """Returns the global parameter or buffer, on every rank; collective."""
-        return self.whole(name, self._kept[name].parameter).clone()
+        return self.whole(name, self._stored[name].parameter).clone()
 
     def full_state(self) -> dict[str, torch.Tensor]:
         """Returns all parameters and buffers, whole, on every rank; collective."""
-        return {name: self.full(name) for name in self._kept}
+        return {name: self.full(name) for name in self._stored}

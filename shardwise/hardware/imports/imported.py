@@ -21,7 +21,7 @@ FORMATS = ("nccl-tests", "heterog")
 PREFERRED_TYPE = "float"
 
 FORM = re.compile(r"SXM\d?|PCIE|\d+GB")
-"""What tells apart devices of one model: `NVIDIA H100 80GB HBM3` is no `H100-SXM5-96GB-HBM2e`."""
+"""What tells apart devices of one model: `NVIDIA H100 80GB HBM3` is not `H100-SXM5-96GB-HBM2e`."""
 
 
 def import_measurements(
@@ -39,7 +39,11 @@ def import_measurements(
     the line or field.
     """
     if format_name not in FORMATS:
-        raise BadInput(f"{format_name!r}", field="format", expected=f"one of {', '.join(FORMATS)}")
+        raise BadInput(
+            f"unknown format {format_name!r}",
+            field="format",
+            expected=f"one of {', '.join(FORMATS)}",
+        )
     if format_name == "heterog":
         if base is None:
             raise BadInput(
@@ -55,14 +59,14 @@ def import_measurements(
         runs = [run for file in files for run in _runs(file)]
         hardware = load_hardware(base or _base(runs))
         tables = _tables(runs, hardware, group)
-    kept = {table_key(t): t for t in hardware.collectives} | {table_key(t): t for t in tables}
+    merged = {table_key(t): t for t in hardware.collectives} | {table_key(t): t for t in tables}
     listed = ", ".join(files)
     return replace(
         hardware,
         name=name or f"{hardware.name}-imported",
         provenance=f"communication imported from {format_name} ({listed}); "
         f"else as {hardware.name}: {hardware.provenance}",
-        collectives=tuple(kept.values()),
+        collectives=tuple(merged.values()),
         sources={**hardware.sources, "collectives": f"{format_name}: {listed}"},
         measurement={**hardware.measurement, "imported": list(files), "format": format_name},
     )
@@ -92,7 +96,7 @@ def _from_name(file: str) -> str:
         if word.startswith((program, operation)):
             return operation
     raise BadInput(
-        "which operation is it?",
+        "the operation is not known",
         file=file,
         expected="a line that names the program (all_reduce_perf), or a file named after it",
     )
@@ -101,18 +105,18 @@ def _from_name(file: str) -> str:
 def _base(runs: Sequence[Run]) -> str:
     """Returns the built-in profile of the device that the runs name."""
     named = {place.device for run in runs for place in run.places if place.device}
-    found = set()
+    candidates = set()
     for device in named:
         words = set(device.upper().replace("-", " ").split())
-        told = {word for word in words if FORM.fullmatch(word)}
+        form = {word for word in words if FORM.fullmatch(word)}
         for profile in list_builtin():
             kind = load_hardware(profile).devices[0].kind.upper().split("-")
-            if kind[0] in words and told <= set(kind):
-                found.add(profile)
-    if len(found) == 1:
-        return found.pop()
+            if kind[0] in words and form <= set(kind):
+                candidates.add(profile)
+    if len(candidates) == 1:
+        return candidates.pop()
     devices = ", ".join(sorted(named)) or "no device"
-    which = f"; it could be {' or '.join(sorted(found))}" if found else ""
+    which = f"; it could be {' or '.join(sorted(candidates))}" if candidates else ""
     raise BadInput(
         f"the files name {devices}{which}",
         field="base",
@@ -131,7 +135,7 @@ def _tables(
         key = (run.operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
         rows.setdefault(key, []).extend(_one_type(run.rows))
         siblings[key] = min(siblings.get(key, shape.siblings), shape.siblings)
-    return [_table(key, found, siblings[key], runs[0].file) for key, found in rows.items()]
+    return [_table(key, measured, siblings[key], runs[0].file) for key, measured in rows.items()]
 
 
 def _shape(run: Run, hardware: Hardware, given: tuple[int, int] | None) -> Group:
@@ -155,7 +159,7 @@ def _shape(run: Run, hardware: Hardware, given: tuple[int, int] | None) -> Group
 
 
 def _one_type(rows: Sequence[Row]) -> list[Row]:
-    """Of several element types float32, else the first."""
+    """Returns the rows of one element type: float32 if there is one, else the first."""
     types = [row.dtype for row in rows]
     wanted = PREFERRED_TYPE if PREFERRED_TYPE in types else types[0]
     return [row for row in rows if row.dtype == wanted]

@@ -5,7 +5,7 @@
      "collectives": [{"operation": "all_reduce", "devices": ["…", "…"],
                       "seconds_per_byte": 1e-10, "seconds": 4e-5}]}
 
-Devices are named as TensorFlow does or `host:number`; what stands before the device is the node.
+Devices are named as TensorFlow does or `host:number`; what precedes the device is the node.
 HeteroG's own program keeps its models in Python pickles, which are programs: none is ever read.
 """
 
@@ -79,7 +79,7 @@ def parse_linear(text: bytes, file: str) -> LinearModels:
 def with_levels(hardware: Hardware, models: LinearModels) -> Hardware:
     """Returns the base's levels with the modelled bandwidth and latency.
 
-    What is modelled is reached.
+    A modelled bandwidth is reached in full: its efficiency is 1.
     """
 
     def level(base: Level, model: tuple[float, float] | None) -> Level:
@@ -97,17 +97,20 @@ def _check(model: _Link | _Collective, file: str, where: str) -> None:
         value = getattr(model, name)
         if not np.isfinite(value) or value < 0 or (least and value == 0):
             expected = "a number above 0" if least else "a number from 0"
-            raise BadInput(f"{value}", file=file, field=f"{where}.{name}", expected=expected)
+            raise BadInput(f"got {value}", file=file, field=f"{where}.{name}", expected=expected)
 
 
 def _node(device: str, file: str, where: str) -> str:
-    """`/job:worker/task:0` of `/job:worker/task:0/device:GPU:1`, `host` of `host:1`."""
-    node, found, _ = device.rpartition("/device:")
-    if not found:
-        node, found, _ = device.rpartition(":")
-    if not found:
+    """Returns `/job:worker/task:0` of `/job:worker/task:0/device:GPU:1`, `host` of `host:1`."""
+    node, separator, _ = device.rpartition("/device:")
+    if not separator:
+        node, separator, _ = device.rpartition(":")
+    if not separator:
         raise BadInput(
-            f"{device!r}", file=file, field=where, expected="…/device:GPU:0 or host:0 as a device"
+            f"got {device!r}",
+            file=file,
+            field=where,
+            expected="…/device:GPU:0 or host:0 as a device",
         )
     return node
 

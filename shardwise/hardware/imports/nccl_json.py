@@ -52,7 +52,7 @@ class _Output(msgspec.Struct):
 
 
 def parse_json(text: bytes, file: str) -> list[Run]:
-    """The run of a file; `BadInput` names the field that is not as expected."""
+    """Returns the run of a file. Raises `BadInput`, which names the field."""
     output = validation.decode(text, _Output, file=file, expected="nccl-tests' JSON")
     program = PurePath(output.args[0]).name if output.args else ""
     run = Run(file, operation_of(program, file) if program else "", _places(output))
@@ -64,7 +64,7 @@ def parse_json(text: bytes, file: str) -> list[Run]:
 
 
 def _places(output: _Output) -> list[Place]:
-    """A process tells of its first device only; the others are on its host."""
+    """Returns the places of all ranks: a process names its first device, the others follow it."""
     each = output.config.nthreads * output.config.ngpus
     return [
         Place(device.rank + i, device.group, device.hostname, device.device_info)
@@ -83,7 +83,7 @@ def _row(result: _Result, file: str, where: str) -> Row | None:
                 f"{timing.nwrong:g} wrong values",
                 file=file,
                 field=f"{where}.{name}",
-                expected="results that nccl-tests found right",
+                expected="results that nccl-tests found correct",
             )
         time = timing.time if timing.time is not None else timing.cpu_time
         if not isinstance(time, float) or not np.isfinite(time) or time <= 0:

@@ -4,7 +4,7 @@
     #        (B)  (elements)                    (us) (GB/s) (GB/s)           (us) …
          1048576   262144 float    sum    -1   51.20  20.48  35.84      0   50.10 …
 
-What stands between the type and the first time differs between versions and operations, and
+What is between the type and the first time differs between versions and operations, and
 may be blank; the times are found from the right, by the columns that the header names. The first
 group of columns is out of place, the second in place; the first is taken where it has a time.
 """
@@ -30,7 +30,7 @@ USUAL_GROUP = ("time", "algbw", "busbw", "#wrong")
 
 
 def parse_text(text: str, file: str) -> list[Run]:
-    """Every run in the output; `BadInput` names the line that is not as expected."""
+    """Returns every run in the output. Raises `BadInput`, which names the line."""
     runs: list[Run] = []
     columns: tuple[str, ...] = USUAL_GROUP * 2
     announced = ""
@@ -113,7 +113,7 @@ def _row(words: list[str], columns: tuple[str, ...], file: str, number: int) -> 
                 f"{wrong} wrong values at size {size}",
                 file=file,
                 field=f"line {number}",
-                expected="results that nccl-tests found right",
+                expected="results that nccl-tests found correct",
             )
         # Sizes below a byte for each rank are printed as 0.
         if size == 0 or microseconds <= 0:
@@ -123,7 +123,7 @@ def _row(words: list[str], columns: tuple[str, ...], file: str, number: int) -> 
 
 
 def _agree(size: int, microseconds: float, algbw: float, file: str, line: int) -> None:
-    """A row whose columns are not where they seem to be gives itself away."""
+    """Raises `BadInput` if the bandwidth is not size / time: then columns were misread."""
     expected = size / microseconds / 1e3 if microseconds > 0 else 0.0
     if abs(expected - algbw) > 0.02 * expected + 0.02:
         raise BadInput(

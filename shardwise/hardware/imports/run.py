@@ -39,7 +39,7 @@ class Row:
 
 @dataclass
 class Run:
-    """What one program said; `operation` and `places` are empty where it did not say it."""
+    """What one program printed; `operation` and `places` are empty where it did not name them."""
 
     file: str
     operation: str = ""
@@ -74,7 +74,7 @@ def operation_of(program: str, file: str, line: int | None = None) -> str:
 
 
 def group_of(places: Sequence[Place], file: str) -> Group:
-    """The group shape of a run, from where its ranks were; the first of equal groups."""
+    """Returns the group shape of a run, from where its ranks were; the first of equal groups."""
     groups: dict[int, list[Place]] = {}
     for place in sorted(places, key=lambda p: p.rank):
         groups.setdefault(place.group, []).append(place)

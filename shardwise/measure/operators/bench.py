@@ -26,7 +26,7 @@ class Peers(Protocol):
         """Returns whether any peer is still repeating."""
 
 
-class Nobody:
+class NoPeers:
     """No peers."""
 
     def ready(self) -> None:
@@ -106,5 +106,5 @@ class Alone:
 
     def measure(self, item: OperatorItem, budget_s: float) -> Timing | str:
         """Returns the timing of one item, or the reason why there is none."""
-        times = self._bench.times(item, budget_s, Nobody())
+        times = self._bench.times(item, budget_s, NoPeers())
         return times if isinstance(times, str) else timing(times)

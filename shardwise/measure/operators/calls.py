@@ -64,14 +64,14 @@ def _operator(torch: Any, item: OperatorItem, device: Any) -> Call:
     def forward() -> Any:
         return target(*positional, **named)
 
-    made = tensors_of(forward())
-    shapes = tuple(tuple(tensor.shape) for tensor in made)
+    results = tensors_of(forward())
+    shapes = tuple(tuple(tensor.shape) for tensor in results)
     wanted = item.shapes[len(item.family.arguments) :]
     if shapes[: len(wanted)] != wanted:
         raise NotMeasurable("on local shapes its result does not have the share's shapes")
     if item.family.direction == "forward":
         return Call(forward, _just_made(list(tensors.values())))
-    outputs = [tensor for tensor in made if tensor.requires_grad]
+    outputs = [tensor for tensor in results if tensor.requires_grad]
     inputs = [tensor for tensor in tensors.values() if tensor.requires_grad]
     if not outputs or not inputs:
         raise NotMeasurable("torch computes no gradient for it")
@@ -107,10 +107,10 @@ def engine_overhead(
 ) -> float:
     """Returns the seconds to start the autograd engine, paid once per whole backward."""
     one = torch.ones(1, device=device, requires_grad=True)
-    made = one.view(1)
-    ones = torch.ones_like(made)
+    output = one.view(1)
+    ones = torch.ones_like(output)
     times = [
-        once(lambda: torch.autograd.grad([made], [one], [ones], retain_graph=True))
+        once(lambda: torch.autograd.grad([output], [one], [ones], retain_graph=True))
         for _ in range(100)
     ]
     return float(sorted(times)[len(times) // 2])

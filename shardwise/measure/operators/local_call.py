@@ -44,5 +44,5 @@ def local_attributes(operator: Operator, whole: Shapes, local: Shapes) -> dict[s
 def _repeats(value: list[int] | tuple[int, ...], whole: Shapes, local: Shapes, inputs: int) -> Any:
     """Returns how often each dimension is repeated; input and output may be split."""
     padded = (1,) * (len(value) - len(local[0])) + local[0]
-    made = local[inputs]
-    return [out // max(extent, 1) for out, extent in zip(made, padded, strict=True)]
+    output = local[inputs]
+    return [out // max(extent, 1) for out, extent in zip(output, padded, strict=True)]

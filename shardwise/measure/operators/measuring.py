@@ -33,7 +33,7 @@ SHORTEST_BUDGET_S = 0.02
 GRADIENTS = 3.0
 """Operands, outputs, the gradients of both and what backward makes, relative to the first two."""
 
-LOOK_S = 2.0
+CHECK_S = 2.0
 """Seconds between checks whether another process is using the GPU."""
 
 TOO_LARGE = "it needs more memory than the limit"
@@ -90,10 +90,10 @@ def measure_operators(
             return _measure(items, effort, siblings, tell)
     watch = _Watch(torch, effort)
     with threads_set(torch, threads_of(effort) or torch.get_num_threads()):
-        return _measure(items, effort, Alone(torch, effort), tell, watch.look)
+        return _measure(items, effort, Alone(torch, effort), tell, watch.check)
 
 
-def _nobody_to_see() -> None:
+def _no_check() -> None:
     """Does nothing: CPUs always have other processes."""
 
 
@@ -102,7 +102,7 @@ def _measure(
     effort: Effort,
     bench: _Bench,
     tell: Tell | None,
-    look: Callable[[], None] = _nobody_to_see,
+    check: Callable[[], None] = _no_check,
 ) -> Measured:
     began = monotonic()
     rounds: dict[OperatorItem, list[Timing]] = {}
@@ -113,7 +113,7 @@ def _measure(
     }
     for turn in range(ROUNDS * len(items)):
         item = items[turn % len(items)]
-        look()
+        check()
         spent = monotonic() - began
         going = tell is None or tell(_words(item), turn / (ROUNDS * len(items)))
         if spent > effort.time_limit_s or not going:
@@ -166,9 +166,9 @@ class _Watch:
         torch.zeros(1, device=effort.device)
         self._ours = busy_gpus(1)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raises `DeviceBusy` if another process has appeared."""
-        if not self._watching or monotonic() - self._last < LOOK_S:
+        if not self._watching or monotonic() - self._last < CHECK_S:
             return
         self._last = monotonic()
         if (reason := busy_gpus(1)) != self._ours:

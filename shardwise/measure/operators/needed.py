@@ -158,12 +158,12 @@ def _of_choices(
         rows = np.array(list(total), dtype=np.int64)
         work = GroupWork(context, patterns[group], costs[group].assignment[rows])
         times = np.array(list(total.values()))
-        again = costs[group].recompute[rows]
-        _of_group(needed, work, times * context.micro_batches, again)
+        recomputed = costs[group].recompute[rows]
+        _of_group(needed, work, times * context.micro_batches, recomputed)
 
 
-def _of_group(needed: _Needed, work: GroupWork, weight: Any, again: Any) -> None:
-    """Adds a group's calls, `weight` times a step per assignment; `again`: forward runs twice."""
+def _of_group(needed: _Needed, work: GroupWork, weight: Any, recomputed: Any) -> None:
+    """Adds a group's calls, `weight` times a step; forward runs twice where `recomputed`."""
     tensors = work.tensors
     for position, member in enumerate(work.pattern.members):
         op = member.operator
@@ -175,7 +175,9 @@ def _of_group(needed: _Needed, work: GroupWork, weight: Any, again: Any) -> None
         rows = work.local_shapes(position)
         for one in works:
             roofline = work.device.roofline_times(one.flops, one.moved_bytes, one.dtype)
-            often = weight * (1 + again) if one.direction == "forward" else weight
+            often = weight
+            if one.direction == "forward":
+                often = np.where(recomputed, 2 * weight, weight)
             family = work.context.families.of(member, one.direction)
             for row in range(work.count):
                 shapes = tuple(tuple(part.tolist()) for part in np.split(rows[row], ends))

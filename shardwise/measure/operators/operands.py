@@ -20,12 +20,12 @@ ALONG = ("gather", "scatter", "index_select", "take_along_dim", "index_add", "in
 def operands(torch: Any, item: OperatorItem, device: Any) -> dict[str, Any]:
     """Returns the tensors of a call by argument name; those that get a gradient require it."""
     family = item.family
-    made = {}
+    tensors = {}
     for i, name in enumerate(family.arguments):
         bound = _bound(item, name)
         tensor = _tensor(torch, item.shapes[i], family.dtypes[i], family.strides[i], bound, device)
-        made[name] = tensor.requires_grad_(True) if family.gradients[i] else tensor
-    return made
+        tensors[name] = tensor.requires_grad_(True) if family.gradients[i] else tensor
+    return tensors
 
 
 def bytes_of(item: OperatorItem, item_bytes: Any) -> float:

@@ -44,10 +44,10 @@ def add_operators(
     effort = replace(effort, kind=hardware.devices[0].kind)
     measured = measure_operators(items, effort, tell)
     now = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
-    beside = f", {effort.ranks} ranks at once" if effort.ranks > 1 else ""
+    concurrency = f", {effort.ranks} ranks at once" if effort.ranks > 1 else ""
     sources = {
         **hardware.sources,
-        "operators": f"measured on {now[:10]} with torch {load_torch().__version__}{beside}",
+        "operators": f"measured on {now[:10]} with torch {load_torch().__version__}{concurrency}",
     }
     tables = merged(hardware.operators, measured.tables)
     return hardware_document(replace(hardware, operators=tables, sources=sources)), measured

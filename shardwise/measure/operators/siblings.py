@@ -131,11 +131,11 @@ class Siblings:
         for end in self._ends:
             if not self._tell(end, (item, budget_s)):
                 raise SiblingLost("a measuring process has ended")
-        answers = [self._hear(end) for end in self._ends]
-        reasons = [answer for answer in answers if isinstance(answer, str)]
+        outcomes = [self._hear(end) for end in self._ends]
+        reasons = [outcome for outcome in outcomes if isinstance(outcome, str)]
         if reasons:
             return reasons[0]
-        return timing([time for answer in answers for time in answer])
+        return timing([time for outcome in outcomes for time in outcome])
 
     def _tell(self, end: Connection, what: Any) -> bool:
         try:

@@ -36,7 +36,7 @@ class ClusterJob:
         return dict(self.rates)
 
     def rate(self, gpus: int) -> float:
-        """Returns samples per second on so many GPUs; 0 GPUs do nothing.
+        """Returns samples per second on `gpus` GPUs; 0 GPUs do nothing.
 
         Raises KeyError for a count that does not fit: no policy may give one.
         """
@@ -48,12 +48,12 @@ class ClusterJob:
         return self.rates[0][0]
 
     def best_up_to(self, gpus: int) -> int:
-        """The fastest count up to `gpus` (of equals the smallest); 0 where none fits."""
+        """Returns the fastest count up to `gpus` (of equals the smallest); 0 where none fits."""
         fitting = [(-rate, count) for count, rate in self.rates if count <= gpus]
         return min(fitting)[1] if fitting else 0
 
     def to_allocate(self, weight: float = 1.0, least: float = 0.0) -> AllocationJob:
-        """For `shardwise.advise.allocate`, with the counts of at least that rate."""
+        """Returns the job for `shardwise.advise.allocate`, with counts of at least that rate."""
         points = tuple(CurvePoint(n, 1.0 / rate, rate) for n, rate in self.rates if rate >= least)
         return AllocationJob(self.name, points, weight=weight)
 
@@ -64,7 +64,7 @@ def rates_of(counts: Counts) -> tuple[tuple[int, float], ...]:
 
 
 def request_at_least(rates: Sequence[tuple[int, float]], gpus: int) -> int:
-    """The smallest count that fits and is at least `gpus`; the largest one if none is."""
+    """Returns the smallest count that fits and is at least `gpus`; the largest one if none is."""
     return next((count for count, _ in rates if count >= gpus), rates[-1][0])
 
 
@@ -86,12 +86,12 @@ def read_jobs(data: bytes, curves: Mapping[str, Counts]) -> list[ClusterJob]:
 
     Raises `BadInput` naming the field.
     """
-    found = validation.decode(data, _File, expected=JOBS_SCHEMA)
-    if found.schema != JOBS_SCHEMA:
-        raise BadInput(f"{found.schema[:60]!r}", field="schema", expected=JOBS_SCHEMA)
-    if not 1 <= len(found.jobs) <= MOST_JOBS:
-        raise BadInput(f"{len(found.jobs)} jobs", field="jobs", expected=f"1 to {MOST_JOBS}")
-    jobs = [_job(row, f"jobs[{i}]", i, curves) for i, row in enumerate(found.jobs)]
+    document = validation.decode(data, _File, expected=JOBS_SCHEMA)
+    if document.schema != JOBS_SCHEMA:
+        raise BadInput(f"{document.schema[:60]!r}", field="schema", expected=JOBS_SCHEMA)
+    if not 1 <= len(document.jobs) <= MOST_JOBS:
+        raise BadInput(f"{len(document.jobs)} jobs", field="jobs", expected=f"1 to {MOST_JOBS}")
+    jobs = [_job(row, f"jobs[{i}]", i, curves) for i, row in enumerate(document.jobs)]
     return sorted(jobs, key=lambda job: job.arrival_s)
 
 
@@ -113,7 +113,7 @@ def _job(row: _Row, at: str, number: int, curves: Mapping[str, Counts]) -> Clust
 
 
 def jobs_document(jobs: Sequence[ClusterJob], graphs: Sequence[str]) -> dict[str, Any]:
-    """Jobs as `shardwise.jobs/1`, which `read_jobs` reads; `graphs` names each one's curve."""
+    """Returns jobs as `shardwise.jobs/1` for `read_jobs`; `graphs` names each one's curve."""
     return {
         "schema": JOBS_SCHEMA,
         "jobs": [

@@ -1,14 +1,14 @@
-"""Policies: who gets how many GPUs, asked whenever a job has come or ended.
+"""Policies: which job gets how many GPUs, asked whenever a job has come or ended.
 
-- `requests`: what each asked for, first come first served; who does not fit lets nobody pass.
+- `requests`: what each asked for, first come first served; no job overtakes one that does not fit.
 - `equal`: as many jobs as can have equal shares, in the order in which they came; of its share a
   job takes its fastest count.
 - `curves`: GPUs that are free go to waiting jobs by `shardwise.advise.allocate`, each at least as
-  fast as what it asked for (a job that starts slow stays slow); who runs keeps what it has.
+  fast as what it asked for (a job that starts slow stays slow); a running job keeps what it has.
 - `curves-fair`: all GPUs go to all jobs by `allocate` with `max-min`: the shares of what each would
-  have alone are as equal as can be. Who gets another count is restarted.
+  have alone are as equal as can be. A job that gets another count is restarted.
 - `curves-left`: the same by `total-throughput`, weighed by the work that is left to each job, so
-  that the most jobs end soonest; whoever asks must know how many steps are left.
+  that the most jobs end soonest; the caller must know how many steps are left.
 
 In `curves` each job's best rate counts as 1, so that a model with small samples is not worth more
 than one with large.
@@ -25,7 +25,7 @@ from shardwise.schedulers.cluster.job import ClusterJob
 
 @dataclass
 class Running:
-    """A job that is there: what is left to do, and the GPUs that it has (0: it waits)."""
+    """A job in the cluster: what is left to do, and the GPUs that it has (0: it waits)."""
 
     job: ClusterJob
     left: float
@@ -41,7 +41,7 @@ Policy = Callable[[Sequence[Running], int], list[int]]
 
 
 def by_requests(jobs: Sequence[Running], gpus: int) -> list[int]:
-    """First come, first served, each with what it asked for."""
+    """Gives each job what it asked for, first come, first served."""
     counts = [one.gpus for one in jobs]
     free = gpus - sum(counts)
     for i, one in enumerate(jobs):
@@ -54,7 +54,7 @@ def by_requests(jobs: Sequence[Running], gpus: int) -> list[int]:
 
 
 def by_equal_shares(jobs: Sequence[Running], gpus: int) -> list[int]:
-    """Equal shares to as many as can use one; the others wait."""
+    """Gives equal shares to as many as can use one; the others wait."""
     admitted: list[int] = []
     for i in range(len(jobs)):
         share = gpus // (len(admitted) + 1)
@@ -65,7 +65,7 @@ def by_equal_shares(jobs: Sequence[Running], gpus: int) -> list[int]:
 
 
 def by_curves(jobs: Sequence[Running], gpus: int) -> list[int]:
-    """Free GPUs to waiting jobs, so that their relative rates add up to the most."""
+    """Gives free GPUs to waiting jobs, so that their relative rates add up to the most."""
     counts = [one.gpus for one in jobs]
     waiting = [i for i, count in enumerate(counts) if count == 0]
     asked = []
@@ -73,19 +73,19 @@ def by_curves(jobs: Sequence[Running], gpus: int) -> list[int]:
         job = jobs[i].job
         alone = job.rate(job.best_up_to(gpus))
         asked.append(job.to_allocate(weight=1.0 / alone, least=job.rate(job.request)))
-    found = _shared(asked, gpus - sum(counts), "total-throughput")
-    for i, count in zip(waiting, found, strict=True):
+    shares = _shared(asked, gpus - sum(counts), "total-throughput")
+    for i, count in zip(waiting, shares, strict=True):
         counts[i] = count
     return counts
 
 
 def by_curves_fairly(jobs: Sequence[Running], gpus: int) -> list[int]:
-    """All GPUs to all jobs, the smallest share of what each would have alone first."""
+    """Gives all GPUs to all jobs, by the smallest share of what each would have alone."""
     return _shared([one.job.to_allocate() for one in jobs], gpus, "max-min")
 
 
 def by_work_left(jobs: Sequence[Running], gpus: int) -> list[int]:
-    """All GPUs to all jobs: the rates over the work left to each add up to the most."""
+    """Gives all GPUs to all jobs: the rates over the work left to each add up to the most."""
     asked = [one.job.to_allocate(weight=1.0 / max(one.left, LEAST_LEFT)) for one in jobs]
     return _shared(asked, gpus, "total-throughput")
 

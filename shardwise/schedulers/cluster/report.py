@@ -1,4 +1,4 @@
-"""What the policies came to, as the document `shardwise.cluster/1`."""
+"""Results of the policies, as the document `shardwise.cluster/1`."""
 
 from __future__ import annotations
 

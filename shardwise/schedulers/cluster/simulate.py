@@ -1,4 +1,4 @@
-"""Discrete events: jobs come and end, at each of which a policy says who has how many GPUs.
+"""Discrete events: whenever a job comes or ends, a policy gives each job its GPUs.
 
 Between events a job on g GPUs does T(g) samples a second, T its curve. A job whose count changes
 while it runs loses `restart_s` seconds, during which it holds its GPUs and does nothing; its first

@@ -10,7 +10,7 @@ stanford-futuredata/gavel:
   per second, over the GPUs that there are.
 
 A job's work is what it does in its duration on what it asks for. A request on which its graph does
-not fit is raised to the next count that fits: its user would have found out.
+not fit is raised to the next count that fits: its user would have noticed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHORT_MINUTES, LONG_MINUTES = (1.5, 3.0), (3.0, 4.0)
 def generate(
     curves: Mapping[str, Counts], count: int, gpus: int, *, seed: int, load: float
 ) -> tuple[list[ClusterJob], list[str]]:
-    """`count` jobs and the curve of each, the same for the same seed.
+    """Returns `count` jobs and the curve of each, the same for the same seed.
 
     Raises `BadInput` for numbers out of range, and `NotFound` for a curve that has no count up to
     `gpus`.

@@ -7,9 +7,9 @@
 With k = k₁ · k₂ · … · k_m, kᵢ ≥ kᵢ₊₁: the factors are the axes of the searched mesh, largest
 first, outermost first among equals (the first steps go to the top of the hierarchy). Above 16
 devices neighbouring axes of the searched mesh are merged (ADR 0003), and such an axis is one
-step with k > 2. Only communication counts; neither time nor memory is looked at.
+step with k > 2. Only communication counts; neither time nor memory is considered.
 
-What comes out is one strategy of the searched space, priced by the same cost model as all others:
+The result is one strategy of the searched space, priced by the same cost model as all others:
 
 - Steps name their axes. The space holds for every strategy the one whose axes of one level and
   size are in canonical order (ADR 0003); that one is priced, with as many shares of every
@@ -56,7 +56,7 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class TofuSolution:
-    """The one strategy that Tofu finds, in the form of the solver's answers."""
+    """The one strategy that Tofu finds, in the form of the solver's solutions."""
 
     memory_bytes: Floats
     time_s: Floats
@@ -78,7 +78,7 @@ class TofuSolution:
         return {"steps": len(self.steps), "renamed_groups": self.renamed_groups}
 
     def report(self) -> TofuReport:
-        """Returns what Tofu itself looked at, for the answer's `search`."""
+        """Returns what Tofu itself minimised, for the answer's `search`."""
         return TofuReport(
             steps=[
                 TofuStep(axis, plan.k, plan.total_bytes)
@@ -90,7 +90,7 @@ class TofuSolution:
 
 
 def tofu(problem: SearchProblem, options: Options, progress: Progress) -> TofuSolution:
-    """Tofu's strategy, with the memory and time that our cost model gives it.
+    """Returns Tofu's strategy, with the memory and time that our cost model gives it.
 
     Raises `TimeoutError` and `RuntimeError` as `_core.solve` does.
     """
@@ -129,13 +129,13 @@ def whole_graph(problem: SearchProblem) -> Workers:
     """Returns all workers as one group, before the first step."""
     patterns = problem.context.patterns
     groups = [
-        TofuGroup(group, found.key, uses_of(group, patterns), legality(patterns.graph, group))
-        for group, found in zip(problem.coarsened.groups, problem.patterns, strict=True)
+        TofuGroup(group, pattern.key, uses_of(group, patterns), legality(patterns.graph, group))
+        for group, pattern in zip(problem.coarsened.groups, problem.patterns, strict=True)
     ]
     touching: dict[str, list[int]] = defaultdict(list)
     uses: dict[str, list[Use]] = defaultdict(list)
-    for g, found in enumerate(groups):
-        for name, here in found.uses.items():
+    for g, tofu_group in enumerate(groups):
+        for name, here in tofu_group.uses.items():
             touching[name].append(g)
             uses[name] += here
     stored = {
@@ -215,7 +215,8 @@ def _in_the_space(
     choices, renamed = [], 0
     for cost, row in zip(problem.costs, named, strict=True):
         wanted = canonical(problem.context.mesh.axes, row)
-        renamed += bool((wanted != row).any())
+        if (wanted != row).any():
+            renamed += 1
         choices.append(int(np.flatnonzero((cost.assignment == wanted).all(axis=1))[0]))
     return np.array(choices, dtype=np.uint32), renamed
 

@@ -38,11 +38,11 @@ from shardwise.sharding.coarsen import Group
 from shardwise.sharding.layout import Floats, shard_fits
 
 NONE = -1
-"""The choice of a group that no variable can be split of any more: all k do all of its work."""
+"""The choice of a group with no variable left to split: all k do all of its work."""
 
 Solve = Callable[[_core.Problem], _core.Solution]
 Check = Callable[[], None]
-"""Raises when the search is cancelled or out of time; called between groups."""
+"""Raises if the search is cancelled or out of time; called between groups."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Stored:
 
 @dataclass
 class Workers:
-    """What one worker group holds: the shapes that the steps so far have left."""
+    """What one worker group holds: the shapes that are left after the steps so far."""
 
     groups: list[TofuGroup]
     stored: dict[str, Stored]
@@ -176,14 +176,14 @@ def _multiplied(parts: list[int], dim: int, k: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _GroupCosts:
-    """Bytes of one group: by itself (K,), and with each tensor that others touch too (K, pairs)."""
+    """Bytes of one group: by itself (K,), and per tensor that others touch too (K, pairs)."""
 
     inner: Floats
     edges: list[Floats]
 
 
 class Step:
-    """The choices of one step and what they move; groups alike are computed once."""
+    """The choices of one step and what they move; equal groups are computed once."""
 
     def __init__(self, workers: Workers, k: int, check: Check) -> None:
         self.workers = workers
@@ -223,14 +223,14 @@ class Step:
         return float(moved[best]), pairs[best]
 
     def _likeness(self, g: int) -> Hashable:
-        """Groups of one pattern, split alike so far and facing the same choices, cost the same."""
+        """Returns a key: groups of one pattern, split alike, with equal choices, cost alike."""
         member = self.workers.groups[g]
         history = tuple(
             (*s.parts, *s.gradient_parts, s.own[g], s.gradient_own[g])
             for s in (self.workers.stored[name] for name in member.uses)
         )
-        faced = tuple(tuple(self.pairs.get(name, ())) for name in member.uses)
-        return (member.pattern, self.workers.parts[g].tobytes(), history, faced)
+        choices = tuple(tuple(self.pairs.get(name, ())) for name in member.uses)
+        return (member.pattern, self.workers.parts[g].tobytes(), history, choices)
 
     def _variables(self, g: int) -> list[int]:
         """Returns the variables of a group that can be split k times more."""
@@ -246,7 +246,7 @@ class Step:
         return list(product(forward, self._storages(stored, stored.gradient_parts)))
 
     def _storages(self, stored: Stored, parts: list[int]) -> list[int]:
-        """Dimensions that can be split k times more; of those that nobody wants one is enough."""
+        """Returns dimensions that can be split k times more; of the unused ones, only the first."""
         shape = stored.tensor.shape
         dims = [d for d, e in enumerate(shape) if shard_fits(e, parts[d] * self.k)]
         wanted = {

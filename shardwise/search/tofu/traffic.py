@@ -2,7 +2,7 @@
 
 A step splits each of n worker groups in k. A tensor lies in shares along one dimension f, its
 *storage*; a use takes or leaves shares along d. With r bytes that the use touches in one worker
-group so far, of which the worker group itself stores o, and h bytes of halo a cut, the step moves
+group so far, of which the worker group itself stores o, and h bytes of halo per cut, the step moves
 in each worker group, all k parts together:
 
     d = f                    (k-1) h
@@ -13,7 +13,7 @@ in each worker group, all k parts together:
 
 What came from other worker groups in earlier steps, r - o, is an extra input of its own (Tofu,
 Figure 6): it lies as its reader wants it, so only a reader of the whole pays for it. A tensor
-that cannot be split any more is stored whole by all k: reading its own part is free, storing
+that cannot be split further is stored whole by all k: reading its own part is free, storing
 shares costs (k-1) r and partial sums 2 (k-1) r.
 
 Forward, a group fetches what it reads and stores what it makes; backward it fetches once more
@@ -52,17 +52,17 @@ def tensor_bytes(split: Split, uses: Sequence[Use], storage: int, own: float) ->
     `own` is the fraction of what the group touches that its own worker group stores.
     """
     reads = _distinct(split, [u for u in uses if not u.made], Use.fetched)
-    again = _distinct(split, [u for u in uses if u.again], Use.fetched)
+    refetches = _distinct(split, [u for u in uses if u.refetched], Use.fetched)
     makes = _distinct(split, [u for u in uses if u.made], Use.stored)
     return (
         sum(_fetch(split, *flow, storage, own) for flow in reads)
-        + sum(_fetch(split, *flow, storage, own) for flow in again)
+        + sum(_fetch(split, *flow, storage, own) for flow in refetches)
         + sum(_store(split, *flow, storage, own) for flow in makes)
     )
 
 
 def gradient_bytes(split: Split, uses: Sequence[Use], storage: int, own: float) -> float:
-    """As `tensor_bytes`, of the tensor's gradient."""
+    """Returns what `tensor_bytes` does, for the tensor's gradient."""
     passing = [u for u in uses if u.gradient]
     wants = _distinct(split, [u for u in passing if u.made], Use.fetched)
     gives = _distinct(split, [u for u in passing if not u.made], Use.stored)
@@ -72,7 +72,10 @@ def gradient_bytes(split: Split, uses: Sequence[Use], storage: int, own: float) 
 
 
 def statistics_bytes(split: Split, members: Iterable[Member]) -> float:
-    """Statistics (mean, maximum) over a split dimension: all-reduced forward and backward."""
+    """Returns what statistics (mean, maximum) over a split dimension move.
+
+    They are all-reduced forward and backward.
+    """
     total = 0.0
     for member in members:
         for statistic in member.semantics.statistics:

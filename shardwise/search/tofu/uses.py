@@ -1,4 +1,4 @@
-"""Who touches a tensor, and what a basic partition strategy needs of it (Tofu §4.2).
+"""The uses of a tensor, and what a basic partition strategy needs of it (Tofu §4.2).
 
 A basic strategy splits one variable u of a group among k worker groups. Each of its operators
 then **fetches** a region of what it reads and **stores** what it makes:
@@ -9,7 +9,7 @@ then **fetches** a region of what it reads and **stores** what it makes:
             PARTIAL     one term of the sum: u is a reduction (partition-n-reduce, Case-2)
             REPLICATE   all of it, made by every worker group alike
 
-In backward the roles turn round: who read a tensor stores its gradient, who made it fetches it.
+Backward reverses the roles: a reader of a tensor stores its gradient, its maker fetches it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Use:
     """One operator of a group makes or reads one tensor; all by the group's variables.
 
     `access` says which dimension a variable splits, `partial` which variables leave terms of a
-    sum: of the tensor where it is made, of its gradient where it is read. `again` says that
+    sum: of the tensor where it is made, of its gradient where it is read. `refetched` says that
     backward needs the tensor once more, `gradient` that a gradient passes here.
     """
 
@@ -43,13 +43,13 @@ class Use:
     made: bool
     access: Mapping[int, Access]
     partial: frozenset[int]
-    again: bool
+    refetched: bool
     gradient: bool
 
     def fetched(self, variable: int) -> int:
         """Returns the share that is read when `variable` is split."""
-        found = self.access.get(variable)
-        return REPLICATE if found is None else found.dim
+        access = self.access.get(variable)
+        return REPLICATE if access is None else access.dim
 
     def stored(self, variable: int) -> int:
         """Returns the share that is made when `variable` is split."""
@@ -63,12 +63,12 @@ class Use:
         return float(elements * DTYPE_BYTES[self.tensor.dtype])
 
     def halo_bytes(self, variable: int, parts: Parts) -> float:
-        """Returns what passes each cut of the split of `variable`, both ways together."""
-        found = self.access.get(variable)
-        if found is None or not found.halo_before + found.halo_after:
+        """Returns what passes each cut of the split of `variable`, both directions together."""
+        access = self.access.get(variable)
+        if access is None or not access.halo_before + access.halo_after:
             return 0.0
-        rows = -(-self.tensor.shape[found.dim] // self._parts_of(found.dim, parts))
-        return self.region_bytes(parts) / rows * (found.halo_before + found.halo_after)
+        rows = -(-self.tensor.shape[access.dim] // self._parts_of(access.dim, parts))
+        return self.region_bytes(parts) / rows * (access.halo_before + access.halo_after)
 
     def _parts_of(self, dim: int, parts: Parts) -> int:
         split = 1
@@ -81,7 +81,7 @@ class Use:
 def uses_of(group: Group, patterns: Patterns) -> dict[str, list[Use]]:
     """Returns the uses of every tensor that moves, in order of first use.
 
-    Inputs, buffers and constants do not: every device loads or makes what it reads, which is
+    Inputs, buffers and constants do not move: every device loads or makes what it reads, which is
     how the cost model prices them too.
     """
     uses: dict[str, list[Use]] = {}
@@ -104,16 +104,16 @@ def _member_uses(member: Member, patterns: Patterns) -> Iterable[Use]:
             continue
         access = _by_group_variable(member, sem.inputs[position])
         gradient = backward and patterns.carries_gradient(name)
-        again = backward and sem.saves_inputs[position]
-        yield Use(tensors[name], False, access, touched - access.keys(), again, gradient)
+        refetched = backward and sem.saves_inputs[position]
+        yield Use(tensors[name], False, access, touched - access.keys(), refetched, gradient)
     sums = frozenset(
         member.variables[v] for v, variable in enumerate(sem.variables) if variable.is_reduction
     )
     for position, name in enumerate(op.outputs):
         access = _by_group_variable(member, sem.outputs[position])
-        again = backward and sem.saves_outputs[position]
+        refetched = backward and sem.saves_outputs[position]
         gradient = patterns.carries_gradient(name)
-        yield Use(tensors[name], True, access, sums - access.keys(), again, gradient)
+        yield Use(tensors[name], True, access, sums - access.keys(), refetched, gradient)
 
 
 def _by_group_variable(member: Member, accesses: Mapping[int, Access]) -> dict[int, Access]:

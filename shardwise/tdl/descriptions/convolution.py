@@ -69,7 +69,7 @@ def convolution(
 
 
 def _named_padding(padding: str, window: Sequence[int], gaps: Sequence[int]) -> list[int]:
-    """What stands before the data; "same" puts an odd remainder behind it."""
+    """Returns the padding before the data; "same" puts an odd remainder behind it."""
     if padding == "valid":
         return [0] * len(window)
     if padding == "same":

@@ -223,13 +223,13 @@ _register(
     ("self", "output"),
     pointwise(2.0),
     "aten.rrelu.default",
-    note="the output stands for the noise that is kept",
+    note="the output is counted in place of the kept noise",
 )
 _register(
     _mask_saves,
     pointwise(2.0),
     *_default("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
-    note="the output stands for the mask that is kept; nothing where nothing is dropped",
+    note="the output is counted in place of the kept mask; nothing where nothing is dropped",
 )
 
 

@@ -49,7 +49,7 @@ def grouped_mm(
 
 
 def _fallback_flops(call: Call) -> tuple[float, float]:
-    """As the product that it stands for, under its own names."""
+    """Returns the flops of the grouped product, with other names of its inputs."""
     shapes = {"self": call.shapes["input"], "mat2": call.shapes["weight"]}
     names = {"input": "self", "weight": "mat2"}
     differentiable = frozenset(names[n] for n in call.differentiable if n in names)

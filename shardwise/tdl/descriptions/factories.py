@@ -28,7 +28,7 @@ from shardwise.tdl.language import Constant, Opaque, TensorHandle
     saves=(),
     flops=no_flops,
 )
-def made() -> Callable[..., Any]:
+def filled() -> Callable[..., Any]:
     """y[i] is known from i."""
     return lambda *i: Constant(0.0)
 

@@ -46,7 +46,7 @@ def embedding_dense_backward(
 
 
 def _bag_saves(call: Call) -> tuple[str, ...]:
-    """For a maximum, which rows won; for the gradient of weights per sample, the table."""
+    """Returns the bookkeeping results, and for the gradient of weights per sample the table."""
     kept = ("indices", "offsets", "per_sample_weights", "output.1", "output.2", "output.3")
     return ("weight", *kept) if "per_sample_weights" in call.shapes else kept
 
@@ -58,7 +58,7 @@ def _bag_saves(call: Call) -> tuple[str, ...]:
     "aten._embedding_bag_forward_only.default",
     saves=_bag_saves,
     flops=pointwise(1.0),
-    note="every device keeps the books of its own bags (the results after the first)",
+    note="each device keeps the results after the first for its own bags",
 )
 def embedding_bag(
     weight: TensorHandle,
@@ -158,9 +158,9 @@ def index_select(self: TensorHandle, index: TensorHandle, *, dim: int) -> Callab
 def indexed_dims(
     tensor: TensorHandle, indices: list[TensorHandle | None]
 ) -> tuple[dict[int, TensorHandle], int, int]:
-    """The indices by dimension, how many dimensions they have, and where those stand.
+    """Returns the indices by dimension, how many dimensions they have, and their place.
 
-    They stand where the indexed dimensions stood, or first if those are apart.
+    They take the place of the indexed dimensions, or are first if those are apart.
     """
     given = {d: t for d, t in enumerate(indices) if t is not None}
     if not given or max(given) >= tensor.rank:

@@ -124,7 +124,7 @@ def binary_cross_entropy(
     category="light",
     saves=("self",),
     flops=_six_per_input,
-    note="its input stands for the difference that is kept",
+    note="its input is counted in place of the kept difference",
 )
 def l1_loss(self: TensorHandle, target: TensorHandle, *, reduction: int = 1) -> Callable[..., Any]:
     """loss = Σ_i |x[i] - y[i]|"""

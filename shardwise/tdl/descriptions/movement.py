@@ -12,7 +12,7 @@ from shardwise.tdl.language import Opaque, TensorHandle
 
 
 def per_input(call: Call) -> tuple[float, float]:
-    """One flop per element of the first input, each way."""
+    """Returns one flop per element of the first input, forward and backward."""
     elements = float(prod(next(iter(call.shapes.values()))))
     return elements, elements
 
@@ -34,17 +34,17 @@ def along(tensor: TensorHandle, dim: int) -> Callable[..., Any]:
 
 
 def places(tensor: TensorHandle, dims: list[int], keepdim: bool, i: Any, reduced: Any) -> Any:
-    """The indices of `tensor`: those of `dims` from `reduced`, the others from the output's."""
+    """Returns the indices of `tensor`: of `dims` those in `reduced`, of others the output's."""
     inner, outer = iter(reduced), iter(i)
-    found = []
+    indices = []
     for d in range(tensor.rank):
         if d in dims:
-            found.append(next(inner))
+            indices.append(next(inner))
             if keepdim:
                 next(outer)
         else:
-            found.append(next(outer))
-    return tuple(found)
+            indices.append(next(outer))
+    return tuple(indices)
 
 
 def over(

@@ -14,7 +14,7 @@ from shardwise.tdl.descriptions.movement import first_dims
 from shardwise.tdl.language import Opaque, TensorHandle, apply
 
 Places = Callable[[Any, int, int], Sequence[Any]]
-"""The input elements that output element i reads, for so many in and so many out."""
+"""The input elements that output element i reads, for the extents of both."""
 
 
 def _resampled(
@@ -23,7 +23,7 @@ def _resampled(
     count = data.rank - 2
     given = list(scales) + [None] * (count - len(scales))
     pairs = list(zip(data.shape[2:], out[2:], given, strict=True))
-    # A given factor that is not the ratio of the extents moves elements in ways of its own.
+    # A given factor that is not the ratio of the extents moves elements differently.
     odd = any(f not in (None, 0) and float(f) * n != float(m) for n, m, f in pairs)
     copy = Opaque()
 

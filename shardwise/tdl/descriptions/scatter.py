@@ -73,8 +73,8 @@ def scatter_add(
 
     def output(*i: Any) -> Any:
         def term(j: Any) -> Any:
-            found = index[_beside(index, self, at, i, j)]
-            return apply(found) * src[_beside(src, self, at, i, j)]
+            target = index[_beside(index, self, at, i, j)]
+            return apply(target) * src[_beside(src, self, at, i, j)]
 
         return Sum(named(lambda *j: term(*j), "source"), (index.shape[at],)) + self[i]
 

@@ -270,7 +270,7 @@ def repeat(self: TensorHandle, *, out: tuple[int, ...]) -> Callable[..., Any]:
 
 
 def _pad_saves(call: Call) -> tuple[str, ...]:
-    """A border that is made of the input keeps it, for its number."""
+    """Returns the input for reflected and replicated borders."""
     return () if call.attributes.get("mode", "constant") in ("constant", "circular") else ("self",)
 
 

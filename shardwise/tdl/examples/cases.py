@@ -29,7 +29,7 @@ def case(
     whole: str = "int64",
     **attributes: Any,
 ) -> Given:
-    """One call; whatever else is named is an attribute."""
+    """Returns one call; all other keywords are attributes."""
     return f"aten.{kind}", Example(
         dict(shapes),
         attributes,
@@ -46,12 +46,12 @@ def case(
 
 
 def one(kind: str, *shape: int, **more: Any) -> Given:
-    """A call with the one tensor `self`."""
+    """Returns a call with the one tensor `self`."""
     return case(kind, {"self": shape}, **more)
 
 
 def two(kind: str, a: tuple[int, ...], b: tuple[int, ...], **more: Any) -> Given:
-    """A call with `self` and `other`."""
+    """Returns a call with `self` and `other`."""
     return case(kind, {"self": a, "other": b}, **more)
 
 

@@ -1,4 +1,4 @@
-//! Long work beside a main thread that stays reachable: Ctrl-C and progress every few moments.
+//! Long work in the background while the calling thread handles Ctrl-C and progress.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, RecvTimeoutError};
@@ -11,29 +11,29 @@ use pyo3::prelude::*;
 
 const PERIOD: Duration = Duration::from_millis(40);
 
-/// Run `work` on `threads` threads (0: one per core) without the GIL.
+/// Runs `work` on `threads` threads (0: one per core) without the GIL.
 ///
-/// `progress(stage, fraction)` is called from the calling thread until it returns false, which makes
-/// the listener that `work` gets return false. An exception of it, or of a signal handler, does the
-/// same and is raised when `work` has stopped.
+/// `progress(stage, fraction)` is called from the calling thread until it returns false, which
+/// makes the listener that `work` receives return false. An exception from `progress` or from a
+/// signal handler does the same and is raised once `work` has stopped.
 pub fn attended<T: Send>(
     py: Python<'_>,
     threads: usize,
     progress: Option<&Py<PyAny>>,
     work: impl FnOnce(&Listener) -> T + Send,
 ) -> PyResult<T> {
-    let failed = |error: &dyn std::fmt::Display| PyRuntimeError::new_err(error.to_string());
+    let runtime_error = |error: &dyn std::fmt::Display| PyRuntimeError::new_err(error.to_string());
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build()
-        .map_err(|error| failed(&error))?;
-    let go_on = AtomicBool::new(true);
+        .map_err(|error| runtime_error(&error))?;
+    let keep_going = AtomicBool::new(true);
     let stage: Mutex<Option<(String, f64)>> = Mutex::new(None);
     let listener = |name: &str, fraction: f64| {
         if let Ok(mut slot) = stage.lock() {
             *slot = Some((name.to_owned(), fraction));
         }
-        go_on.load(Ordering::Relaxed)
+        keep_going.load(Ordering::Relaxed)
     };
     let mut raised: Option<PyErr> = None;
     let result = py.detach(|| {
@@ -50,13 +50,13 @@ pub fn attended<T: Send>(
                     Err(RecvTimeoutError::Disconnected) => return None,
                     Err(RecvTimeoutError::Timeout) => {}
                 }
-                let told = stage.lock().ok().and_then(|slot| slot.clone());
-                let asked = progress.filter(|_| go_on.load(Ordering::Relaxed));
-                match Python::attach(|py| tell(py, asked, told)) {
+                let latest = stage.lock().ok().and_then(|slot| slot.clone());
+                let callback = progress.filter(|_| keep_going.load(Ordering::Relaxed));
+                match Python::attach(|py| report_progress(py, callback, latest)) {
                     Ok(true) => {}
-                    Ok(false) => go_on.store(false, Ordering::Relaxed),
+                    Ok(false) => keep_going.store(false, Ordering::Relaxed),
                     Err(error) => {
-                        go_on.store(false, Ordering::Relaxed);
+                        keep_going.store(false, Ordering::Relaxed);
                         raised.get_or_insert(error);
                     }
                 }
@@ -66,18 +66,21 @@ pub fn attended<T: Send>(
     match (raised, result) {
         (Some(error), _) => Err(error),
         (None, Some(result)) => Ok(result),
-        (None, None) => Err(failed(&"the solver stopped without an answer")),
+        (None, None) => Err(runtime_error(&"the solver stopped without an answer")),
     }
 }
 
-fn tell(
+/// Handles signals and calls `progress` with the latest stage; returns whether to keep going.
+fn report_progress(
     py: Python<'_>,
     progress: Option<&Py<PyAny>>,
-    told: Option<(String, f64)>,
+    latest: Option<(String, f64)>,
 ) -> PyResult<bool> {
     py.check_signals()?;
-    match (progress, told) {
-        (Some(call), Some((name, fraction))) => call.call1(py, (name, fraction))?.extract(py),
+    match (progress, latest) {
+        (Some(callback), Some((name, fraction))) => {
+            callback.call1(py, (name, fraction))?.extract(py)
+        }
         _ => Ok(true),
     }
 }

@@ -8,10 +8,11 @@ pyo3::create_exception!(
     _core,
     Cancelled,
     PyRuntimeError,
-    "The listener did not want the answer any more, and there was none yet."
+    "The listener cancelled the solve before there was an answer."
 );
 
-/// `ValueError` for bad input, `TimeoutError` for time, `Cancelled`, `RuntimeError` for the rest.
+/// Returns a `ValueError` for invalid input, a `TimeoutError` for the time limit, `Cancelled`, and
+/// a `RuntimeError` for an exceeded budget.
 pub fn to_python(error: SolveError) -> PyErr {
     let text = error.to_string();
     match error {

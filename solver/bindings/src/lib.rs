@@ -1,4 +1,5 @@
-//! The boundary to Python: extract, release the GIL, call, convert. Nothing is computed here.
+//! The boundary to Python: extracts arguments, releases the GIL, calls the solver and converts the
+//! result. Nothing is computed here.
 
 mod attended;
 mod error;
@@ -58,21 +59,21 @@ impl Problem {
         let (_, _, most) = memory.dim();
         if memory.dim() != time.dim() || memory.dim() != (rows, columns, most) {
             return Err(PyValueError::new_err(
-                "memory_bytes and time_s need the shape (R, C, A), count the shape (R, C)",
+                "memory_bytes and time_s must have the shape (R, C, A), count the shape (R, C)",
             ));
         }
         if count.iter().any(|n| *n as usize > most) {
             return Err(PyValueError::new_err(
-                "count is above the alternatives given",
+                "count must not exceed the number of alternatives",
             ));
         }
-        let filled = |from: numpy::ndarray::ArrayView3<f64>| -> Vec<f64> {
+        let counted = |from: numpy::ndarray::ArrayView3<f64>| -> Vec<f64> {
             let cells = count.indexed_iter();
             cells
                 .flat_map(|((r, c), &n)| (0..n as usize).map(move |a| from[(r, c, a)]))
                 .collect()
         };
-        let (memory, time) = (filled(memory), filled(time));
+        let (memory, time) = (counted(memory), counted(time));
         let counts = count.iter().map(|n| u32::from(*n));
         let table = core::Table::ragged(rows, columns, counts, memory, time).map_err(to_python)?;
         number(self.inner.add_table(table))
@@ -113,7 +114,7 @@ impl Problem {
     }
 }
 
-/// An answer; see `_core.pyi`.
+/// The result of `solve`; see `_core.pyi`.
 #[pyclass(module = "shardwise._core", frozen)]
 struct Solution {
     solved: Solved,
@@ -185,11 +186,12 @@ impl Solution {
     }
 }
 
-/// An added part's id as Python has it: a plain number.
+/// Returns the id of an added part as a plain number for Python.
 fn number<I: Into<usize>>(added: Result<I, SolveError>) -> PyResult<usize> {
     added.map(I::into).map_err(to_python)
 }
 
+/// Returns rows of equal length as one array.
 fn stacked<'py>(
     py: Python<'py>,
     rows: impl ExactSizeIterator<Item = impl ExactSizeIterator<Item = u32>>,
@@ -227,15 +229,19 @@ fn solve(
         ))
     })?;
     if !(epsilon >= 0.0 && epsilon.is_finite()) {
-        return Err(PyValueError::new_err("epsilon is finite and not negative"));
+        return Err(PyValueError::new_err(
+            "epsilon must be finite and not negative",
+        ));
     }
     if memory_target_bytes.is_some_and(|target| target.is_nan() || target < 0.0) {
-        return Err(PyValueError::new_err("memory_target_bytes is not negative"));
+        return Err(PyValueError::new_err(
+            "memory_target_bytes must not be negative",
+        ));
     }
     let time_limit = time_limit_s
         .map(Duration::try_from_secs_f64)
         .transpose()
-        .map_err(|_| PyValueError::new_err("time_limit_s is finite and not negative"))?;
+        .map_err(|_| PyValueError::new_err("time_limit_s must be finite and not negative"))?;
     let settings = Settings {
         method,
         epsilon,
@@ -264,7 +270,7 @@ fn shortest_paths<'py>(
     let (sources, targets, weights) = (sources.as_array(), targets.as_array(), weights.as_array());
     if sources.len() != targets.len() || sources.len() != weights.len() {
         return Err(PyValueError::new_err(
-            "sources, targets and weights need one length",
+            "sources, targets and weights must have the same length",
         ));
     }
     let arcs: Vec<rescheduling::Arc> = sources
@@ -288,7 +294,7 @@ fn shortest_paths<'py>(
     Ok((distance.into_pyarray(py), last_arc.into_pyarray(py)))
 }
 
-/// Arrays of the changes between layouts; see `_core.pyi`.
+/// Returns the changes between layouts as arrays; see `_core.pyi`.
 #[pyfunction]
 #[allow(clippy::type_complexity)] // the five arrays of the Python function
 fn layout_changes<'py>(
@@ -304,13 +310,13 @@ fn layout_changes<'py>(
     let layouts = layouts.as_array();
     let axes = layouts.ncols();
     let rows: Vec<i8> = layouts.iter().copied().collect();
-    let found = py
+    let changes = py
         .detach(|| rescheduling::layout_changes(&rows, axes))
         .map_err(to_python)?;
     let numbers =
-        |of: fn(&Change) -> u32| -> Vec<i64> { found.iter().map(|c| i64::from(of(c))).collect() };
-    let before: Vec<i8> = found.iter().map(|c| c.before).collect();
-    let after: Vec<i8> = found.iter().map(|c| c.after).collect();
+        |of: fn(&Change) -> u32| -> Vec<i64> { changes.iter().map(|c| i64::from(of(c))).collect() };
+    let before: Vec<i8> = changes.iter().map(|c| c.before).collect();
+    let after: Vec<i8> = changes.iter().map(|c| c.after).collect();
     Ok((
         numbers(|c| c.source).into_pyarray(py),
         numbers(|c| c.target).into_pyarray(py),
@@ -320,7 +326,7 @@ fn layout_changes<'py>(
     ))
 }
 
-/// The solver's version, part of every cached answer's key.
+/// Returns the solver's version, which is part of the key of every cached answer.
 #[pyfunction]
 fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")

@@ -1,4 +1,4 @@
-//! Replay at the boundary: arrays in, arrays out.
+//! Replay at the boundary to Python: arrays in, arrays out.
 
 use ::frontier::replay::{Parts, Program as Checked, Replayed, Replayer, Strategy, Use};
 use numpy::ndarray::{Array2, ArrayView1, Axis};
@@ -15,10 +15,10 @@ pub struct Program {
     inner: Checked,
 }
 
-/// What replays found; see `_core.pyi`.
+/// The results of replays; see `_core.pyi`.
 #[pyclass(module = "shardwise._core", frozen)]
 pub struct Replays {
-    found: Vec<Replayed>,
+    replayed: Vec<Replayed>,
 }
 
 /// One schedule; see `_core.pyi`.
@@ -85,9 +85,11 @@ impl Program {
         let flags = flags.as_array();
         let points = durations.nrows();
         if sizes.nrows() != points || flags.nrows() != points {
-            return Err(PyValueError::new_err("one row per strategy is needed"));
+            return Err(PyValueError::new_err(
+                "durations_s, sizes_bytes and flags must have one row per strategy",
+            ));
         }
-        let found: Result<Vec<Replayed>, _> = py.detach(|| {
+        let replayed: Result<Vec<Replayed>, _> = py.detach(|| {
             (0..points)
                 .into_par_iter()
                 .map_init(
@@ -110,8 +112,8 @@ impl Program {
                 )
                 .collect()
         });
-        let found = found.map_err(to_python)?;
-        Ok(Replays { found })
+        let replayed = replayed.map_err(to_python)?;
+        Ok(Replays { replayed })
     }
 
     #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512))]
@@ -135,8 +137,8 @@ impl Program {
         let traced = Replayer::new(&self.inner, block_bytes)
             .and_then(|mut replayer| replayer.trace(strategy));
         let (replayed, inner) = traced.map_err(to_python)?;
-        let found = vec![replayed];
-        Ok((Replays { found }, Timeline { inner }))
+        let replayed = vec![replayed];
+        Ok((Replays { replayed }, Timeline { inner }))
     }
 }
 
@@ -150,7 +152,7 @@ impl Replays {
     #[getter]
     fn peak_task<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         let all = self
-            .found
+            .replayed
             .iter()
             .map(|r| r.peak_task.map_or(-1, |task| u32::from(task).into()));
         all.collect::<Vec<i64>>().into_pyarray(py)
@@ -178,9 +180,9 @@ impl Replays {
 
     #[getter]
     fn mark_end_s<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f64>>> {
-        let marks = self.found.first().map_or(0, |r| r.marks_s.len());
-        let all = self.found.iter().flat_map(|r| r.marks_s.iter().copied());
-        Array2::from_shape_vec((self.found.len(), marks), all.collect())
+        let marks = self.replayed.first().map_or(0, |r| r.marks_s.len());
+        let all = self.replayed.iter().flat_map(|r| r.marks_s.iter().copied());
+        Array2::from_shape_vec((self.replayed.len(), marks), all.collect())
             .map(|array| array.into_pyarray(py))
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
@@ -188,7 +190,7 @@ impl Replays {
 
 impl Replays {
     fn column<'py>(&self, py: Python<'py>, of: fn(&Replayed) -> f64) -> Bound<'py, PyArray1<f64>> {
-        self.found
+        self.replayed
             .iter()
             .map(of)
             .collect::<Vec<f64>>()
@@ -227,7 +229,9 @@ fn row<T: Copy>(from: ArrayView1<T>) -> Vec<T> {
 fn pairs(array: &PyReadonlyArray2<u32>) -> PyResult<Vec<(u32, u32)>> {
     let array = array.as_array();
     if array.ncols() != 2 {
-        return Err(PyValueError::new_err("pairs have the shape (N, 2)"));
+        return Err(PyValueError::new_err(
+            "dependencies and both must have the shape (N, 2)",
+        ));
     }
     Ok(array.rows().into_iter().map(|r| (r[0], r[1])).collect())
 }
@@ -236,7 +240,7 @@ fn triples(array: &PyReadonlyArray2<i32>) -> PyResult<Vec<Use>> {
     let array = array.as_array();
     if array.ncols() != 3 || array.iter().any(|n| *n < -1) {
         return Err(PyValueError::new_err(
-            "uses are (buffer, task, flag) in the shape (N, 3), -1 for no flag",
+            "uses must be (buffer, task, flag) in the shape (N, 3), with flag -1 for no flag",
         ));
     }
     let number = |n: i32| u32::try_from(n).unwrap_or(u32::MAX);

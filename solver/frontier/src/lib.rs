@@ -1,15 +1,15 @@
-//! Frontier Tracking: every strategy that no other beats in both memory and time.
+//! Frontier Tracking: all strategies that no other strategy beats in both memory and time.
 //!
 //! The algorithm is TensorOpt's (Sections 3.1 and 3.2): `reduce`, `product` and `union` on
 //! staircases (`tracking::staircase`), node, edge, branch and heuristic elimination
-//! (`tracking::elimination`), linear dynamic programming (`tracking::ldp`), put together in
-//! `tracking::track`. Where exact frontiers explode, `bounds::certified` answers with a proven gap.
-//! Memory is in bytes, time in seconds throughout.
+//! (`tracking::elimination`) and linear dynamic programming (`tracking::ldp`), combined in
+//! `tracking::track`. Where exact frontiers explode, `bounds::certified` returns a frontier with a
+//! proven gap. Memory is in bytes and time in seconds throughout.
 //!
 //! # Example
 //!
-//! Two operators, each either lean and slow or large and fast. Where their choices differ, a tensor
-//! is moved between them, which takes a second.
+//! Each of two operators is either small and slow or large and fast. Where their choices differ, a
+//! tensor is moved between them, which takes a second.
 //!
 //! ```
 //! use frontier::{solve, Method, Problem, Settings, Status, Table};
@@ -28,24 +28,24 @@
 //! assert_eq!(solution.status, Status::Exact);
 //! let costs: Vec<(f64, f64)> = solution.points.iter().map(|p| (p.memory, p.time)).collect();
 //! assert_eq!(costs, [(2.0, 12.0), (5.0, 9.0), (8.0, 4.0)]);
-//! let leanest = &solution.points[0];
-//! assert_eq!(leanest.choices[first], leanest.choices[second]);
+//! let smallest = &solution.points[0];
+//! assert_eq!(smallest.choices[first], smallest.choices[second]);
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # Modules
 //!
-//! Each folder uses only those before it, and no two modules use each other:
+//! Each folder uses only those before it, and no two modules depend on each other:
 //!
-//! 1. `model`: the problem, an answer, and what every search shares.
+//! 1. `model`: problems, points, and what all searches share.
 //! 2. `tracking`: frontiers of partial strategies while operators are eliminated.
 //! 3. `bounds`: weighted optima over all strategies, and what they prove about a frontier.
-//! 4. `solve`: the choice between these methods and brute force (`oracle`), and what an answer is
-//!    worth.
+//! 4. `solve`: the choice between these methods and brute force (`oracle`), and the status of the
+//!    solution.
 //!
-//! [`rescheduling`] and [`replay`] use `model` alone: they make the costs that a problem is built
-//! from, and say what one strategy comes to.
+//! [`rescheduling`] and [`replay`] use only `model`: the first computes costs that problems are
+//! built from, the second the peak memory and the time of one strategy.
 
 #![forbid(unsafe_code)]
 
@@ -66,10 +66,10 @@ pub use model::problem::{Problem, Table};
 pub use model::watch::{Listener, Watch};
 pub use solve::{solve, Method, Settings, Solution, Status};
 
-/// The methods behind [`solve`], each to be asked by itself.
+/// The methods behind [`solve`], callable on their own.
 ///
-/// [`solve`] answers small problems exactly before any bound is needed; tests and the fuzzer ask
-/// for the bounds of small problems, too.
+/// [`solve`] tracks small problems exactly, without bounds; tests and the fuzzer compute bounds for
+/// small problems, too.
 pub mod methods {
     pub use crate::bounds::certified::{solve as certify, Certified};
     pub use crate::tracking::gather::Limits;

@@ -1,8 +1,8 @@
-//! Choosing a method, and saying what the answer is worth.
+//! Chooses a method and determines the status of the solution.
 
 use std::time::Duration;
 
-use crate::bounds::certified::{self, Certified};
+use crate::bounds::certified::{solve as certify, Certified};
 use crate::bounds::exact::finish;
 use crate::model::error::SolveError;
 use crate::model::point::Point;
@@ -14,18 +14,18 @@ use crate::tracking::gather::Limits;
 use crate::tracking::repeated::{self, Fineness};
 use crate::tracking::track::{track, Style};
 
-/// How a problem is solved.
+/// The method by which a problem is solved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Exact while that is little work, else certified.
+    /// Exact where that is little work, otherwise certified.
     Auto,
-    /// FT-Elimination: down to two operators.
+    /// FT-Elimination: eliminates until two operators are left.
     Elimination,
-    /// FT-LDP: down to a linear graph.
+    /// FT-LDP: eliminates until a linear graph is left.
     Ldp,
     /// FT-LDP with the paper's heuristic elimination where exact elimination is too wide.
     Heuristic,
-    /// Every strategy, one by one.
+    /// Enumeration of all strategies.
     BruteForce,
 }
 
@@ -33,7 +33,7 @@ impl Method {
     /// The names of all methods.
     pub const NAMES: [&'static str; 5] = ["auto", "elimination", "ldp", "heuristic", "brute-force"];
 
-    /// Returns the method of a name.
+    /// Returns the method with this name.
     pub fn parse(name: &str) -> Option<Self> {
         let all = [
             Self::Auto,
@@ -49,23 +49,23 @@ impl Method {
     }
 }
 
-/// What an answer is worth.
+/// What is known about the points of a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// The whole frontier, and nothing but it.
+    /// They are exactly the frontier.
     Exact,
-    /// Within the epsilon that was asked.
+    /// They are within the requested epsilon.
     WithinEpsilon,
-    /// Heuristic elimination was used: nothing is proven.
+    /// Heuristic elimination was used, so that nothing is proven.
     Heuristic,
-    /// A limit was met before the epsilon that was asked.
+    /// A limit was reached before the requested epsilon.
     Budget,
-    /// The listener asked to stop.
+    /// The listener cancelled the solve.
     Cancelled,
 }
 
 impl Status {
-    /// Returns the name that files and people know the status by.
+    /// Returns the name of the status in files and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -77,21 +77,21 @@ impl Status {
     }
 }
 
-/// What is asked of a solve.
+/// The requirements and limits of a solve.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     pub method: Method,
-    /// Every strategy shall be within (1 + epsilon) of some point in both costs.
+    /// Requires some point within a factor of 1 + epsilon of every strategy, in both costs.
     pub epsilon: f64,
-    /// Asks for the fastest strategy within so many bytes alone.
+    /// Restricts the search to the fastest strategy within this many bytes.
     pub memory_target: Option<f64>,
     pub time_limit: Option<Duration>,
-    /// What tables and tuples may take, in bytes.
+    /// Limits the memory of tables and tuples, in bytes.
     pub memory_limit: Option<u64>,
 }
 
 impl Settings {
-    /// Asks for the whole frontier exactly, without limits.
+    /// Requires the whole frontier exactly, without limits.
     pub fn exactly(method: Method) -> Self {
         Self {
             method,
@@ -102,12 +102,12 @@ impl Settings {
         }
     }
 
-    /// Returns whether the whole frontier is asked exactly.
+    /// Returns whether the whole frontier is required exactly.
     fn wants_all(&self) -> bool {
         self.epsilon == 0.0 && self.memory_target.is_none()
     }
 
-    /// Returns the epsilon to which bounds are sought; an exact answer starts from coarser ones.
+    /// Returns the epsilon for bounds; an exact search starts from coarser ones.
     fn first_epsilon(&self) -> f64 {
         if self.wants_all() {
             FIRST_EPSILON
@@ -117,22 +117,22 @@ impl Settings {
     }
 }
 
-/// An answer, and what is known about it.
+/// A frontier and what is known about it.
 pub struct Solution {
     /// Ascending in memory, descending in time.
     pub points: Vec<Point>,
     pub status: Status,
-    /// What is proven for the points; infinite when nothing is.
+    /// The epsilon that is proven for the points; infinite when nothing is proven.
     pub epsilon: f64,
-    /// With a memory target: no strategy within it is faster (seconds).
+    /// With a memory target: a lower bound on the time of any strategy within it (seconds).
     pub time_lower_bound: Option<f64>,
-    /// How long the solve took.
+    /// The duration of the solve.
     pub seconds: f64,
-    /// What found the answer in the end.
+    /// The method that produced the points.
     pub method: &'static str,
-    /// Tuples that were considered.
+    /// The number of tuples that were considered.
     pub candidates: u64,
-    /// Weighted optima that were found.
+    /// The number of weighted optima that were computed.
     pub optima: usize,
     /// The mean number of choices per operator to which staircases were restricted.
     pub kept_choices: f64,
@@ -140,21 +140,21 @@ pub struct Solution {
 
 /// The most choices that branch elimination may give an operator in exact tracking.
 const WIDEST: usize = 4096;
-/// `Auto` tracks exactly at once where so many candidates are enough.
+/// `Auto` first tries exact tracking with at most this many candidates.
 const QUICK_CANDIDATES: u64 = 2_000_000;
-/// Where an exact answer is asked, it starts from a frontier certified to this,
+/// An exact search starts from a frontier that is certified to this epsilon.
 const FIRST_EPSILON: f64 = 0.01;
-/// and may consider so many candidates more.
+/// An exact search of notches may consider this many further candidates.
 const EXACT_CANDIDATES: u64 = 20_000_000_000;
-/// Notches that lines cannot close are searched exactly with so many.
+/// A search of the notches that lines cannot close may consider this many further candidates.
 const CLOSING_CANDIDATES: u64 = 1_000_000_000;
 
-/// Solves a problem; cancelling and limits give what was found so far where there is anything.
+/// Solves a problem; on cancellation or at a limit, returns the points so far if there are any.
 ///
 /// # Errors
 ///
-/// Errs when there is no answer yet at a limit or when the listener asks to stop, and when the
-/// method cannot answer such a problem.
+/// Returns an error when the solve is cancelled or a limit is reached before there are any points,
+/// and when the method cannot solve such a problem.
 pub fn solve(
     problem: &Problem,
     settings: Settings,
@@ -178,7 +178,7 @@ pub fn solve(
     }
 }
 
-/// Returns the solution of an exact answer.
+/// Returns the solution with an exact frontier.
 fn exact(points: Vec<Point>, method: &'static str, watch: &Watch) -> Solution {
     Solution {
         points,
@@ -213,34 +213,35 @@ fn exactly(
     Ok(solution)
 }
 
-/// Answers exactly where that is little work, else with bounds, closed as far as is asked.
+/// Tracks exactly where that is little work; otherwise certifies a frontier by bounds and closes
+/// the notches that remain open.
 fn auto(problem: &Problem, settings: Settings, watch: &Watch) -> Result<Solution, SolveError> {
     if let Some(points) = track_at_once(problem, watch)? {
         return Ok(exact(points, "repeated", watch));
     }
-    let aim = settings.first_epsilon();
-    let mut found = certified::solve(problem, aim, settings.memory_target, watch)?;
-    if is_left_open(settings, &found) {
-        match close_notches(problem, settings, &found, watch) {
+    let epsilon = settings.first_epsilon();
+    let mut certified = certify(problem, epsilon, settings.memory_target, watch)?;
+    if is_left_open(settings, &certified) {
+        match close_notches(problem, settings, &certified, watch) {
             Ok(points) if settings.wants_all() => {
-                let mut solution = exact(points, "fixed", watch);
-                solution.optima = found.optima;
-                return Ok(solution);
+                return Ok(Solution {
+                    optima: certified.optima,
+                    ..exact(points, "fixed", watch)
+                });
             }
             Ok(points) => {
-                found.points = points;
-                found.epsilon = settings.epsilon;
+                certified.points = points;
+                certified.epsilon = settings.epsilon;
             }
-            Err(stopped) => found.stopped = Some(stopped),
+            Err(error) => certified.stopped = Some(error),
         }
     }
-    let status = status_of(settings, &found);
-    Ok(with_certificate(found, status, watch))
+    Ok(with_certificate(settings, certified, watch))
 }
 
-/// Tracks the whole frontier exactly; returns none where that is too much work to try first.
+/// Returns the exact frontier; `None` where that is too much work to try first.
 ///
-/// A small problem is answered exactly in less time than bounds would take.
+/// Tracking a small problem exactly takes less time than bounds would.
 fn track_at_once(problem: &Problem, watch: &Watch) -> Result<Option<Vec<Point>>, SolveError> {
     if !repeated::looks_quick(problem, QUICK_CANDIDATES) {
         return Ok(None);
@@ -257,18 +258,18 @@ fn track_at_once(problem: &Problem, watch: &Watch) -> Result<Option<Vec<Point>>,
     }
 }
 
-/// Returns whether a certified answer without a memory target proves less than was asked, though no
-/// limit was met.
-fn is_left_open(settings: Settings, found: &Certified) -> bool {
-    let unproven = settings.memory_target.is_none() && found.epsilon > settings.epsilon;
-    (settings.wants_all() || unproven) && found.stopped.is_none()
+/// Returns whether, without a memory target, lines prove less than is required although no limit
+/// was reached.
+fn is_left_open(settings: Settings, certified: &Certified) -> bool {
+    let unproven = settings.memory_target.is_none() && certified.epsilon > settings.epsilon;
+    (settings.wants_all() || unproven) && certified.stopped.is_none()
 }
 
-/// Searches exactly what lines cannot prove: the notches of the staircase that are still open.
+/// Searches exactly where lines cannot prove enough: in the open notches of the staircase.
 fn close_notches(
     problem: &Problem,
     settings: Settings,
-    found: &Certified,
+    certified: &Certified,
     watch: &Watch,
 ) -> Result<Vec<Point>, SolveError> {
     let candidates = if settings.wants_all() {
@@ -276,44 +277,45 @@ fn close_notches(
     } else {
         CLOSING_CANDIDATES
     };
-    let (points, lines) = (&found.points, &found.lines);
+    let (points, lines) = (&certified.points, &certified.lines);
     finish(problem, points, lines, settings.epsilon, candidates, watch)
 }
 
-/// Returns what a certified answer is worth.
-fn status_of(settings: Settings, found: &Certified) -> Status {
-    match &found.stopped {
+/// Returns the status of a certified frontier.
+fn status_of(settings: Settings, certified: &Certified) -> Status {
+    match &certified.stopped {
         Some(SolveError::Cancelled) => Status::Cancelled,
-        _ if is_proven(settings, found) => Status::WithinEpsilon,
+        _ if is_proven(settings, certified) => Status::WithinEpsilon,
         _ => Status::Budget,
     }
 }
 
-/// Returns whether the epsilon that was asked is proven: for the fastest point within the memory
-/// target where there is one, else for the whole frontier.
-fn is_proven(settings: Settings, found: &Certified) -> bool {
-    match (settings.memory_target, found.time_lower_bound) {
-        (Some(target), Some(bound)) => found
+/// Returns whether the requested epsilon is proven: with a memory target for the fastest point
+/// within it, otherwise for the whole frontier.
+fn is_proven(settings: Settings, certified: &Certified) -> bool {
+    match (settings.memory_target, certified.time_lower_bound) {
+        (Some(target), Some(bound)) => certified
             .points
             .iter()
             .rfind(|p| p.memory <= target)
             .is_some_and(|p| p.time <= bound * (1.0 + settings.epsilon)),
         (Some(_), None) => true,
-        _ => found.epsilon <= settings.epsilon,
+        _ => certified.epsilon <= settings.epsilon,
     }
 }
 
-/// Returns the solution of a certified answer.
-fn with_certificate(found: Certified, status: Status, watch: &Watch) -> Solution {
+/// Returns the solution with a certified frontier.
+fn with_certificate(settings: Settings, certified: Certified, watch: &Watch) -> Solution {
+    let status = status_of(settings, &certified);
     Solution {
-        points: found.points,
+        points: certified.points,
         status,
-        epsilon: found.epsilon,
-        time_lower_bound: found.time_lower_bound,
+        epsilon: certified.epsilon,
+        time_lower_bound: certified.time_lower_bound,
         seconds: watch.seconds(),
         method: "certified",
         candidates: watch.candidates(),
-        optima: found.optima,
-        kept_choices: found.kept_choices,
+        optima: certified.optima,
+        kept_choices: certified.kept_choices,
     }
 }

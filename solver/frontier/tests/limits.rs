@@ -1,11 +1,12 @@
-//! Cancelling, time limits, budgets and refusals.
+//! Cancellation, time limits, budgets and invalid input.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use frontier::{solve, Method, Problem, Settings, SolveError, Status, Table};
 
-/// A chain of `n` operators with `k` choices each and costs that make nearly all sums unique.
+/// Returns a chain of `n` operators with `k` choices each and costs that make nearly all sums
+/// unique.
 fn chain(n: usize, k: usize) -> Problem {
     let mut state = 1u64;
     let mut random = move || {
@@ -45,32 +46,32 @@ fn cancelling_stops_soon() {
         calls.fetch_add(1, Ordering::Relaxed) < 2
     };
     let started = std::time::Instant::now();
-    let found = solve(&problem, Settings::exactly(Method::Ldp), Some(&listener));
-    assert_eq!(found.err(), Some(SolveError::Cancelled));
+    let result = solve(&problem, Settings::exactly(Method::Ldp), Some(&listener));
+    assert_eq!(result.err(), Some(SolveError::Cancelled));
     assert!(calls.load(Ordering::Relaxed) <= 3);
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
 #[test]
-fn a_time_limit_leaves_a_certified_answer() {
+fn a_time_limit_leaves_a_certified_frontier() {
     let problem = chain(400, 40);
     let limited = Settings {
         time_limit: Some(Duration::from_secs(2)),
         ..Settings::exactly(Method::Auto)
     };
     let started = std::time::Instant::now();
-    let found = solve(&problem, limited, None).unwrap();
+    let solution = solve(&problem, limited, None).unwrap();
     assert!(started.elapsed() < Duration::from_secs(4));
-    assert_eq!(found.status, Status::Budget);
-    assert!(found.epsilon.is_finite() && found.epsilon > 0.0);
-    for point in &found.points {
+    assert_eq!(solution.status, Status::Budget);
+    assert!(solution.epsilon.is_finite() && solution.epsilon > 0.0);
+    for point in &solution.points {
         let (memory, time) = problem.evaluate(&point.choices, &point.edge_choices);
         assert_eq!((memory, time), (point.memory, point.time));
     }
 }
 
 #[test]
-fn cancelling_gives_what_was_found_with_its_certificate() {
+fn cancelling_returns_the_points_so_far_with_their_certificate() {
     let problem = chain(200, 12);
     // Bounds come before the staircases that they certify.
     let bounded = AtomicBool::new(false);
@@ -78,32 +79,32 @@ fn cancelling_gives_what_was_found_with_its_certificate() {
         bounded.fetch_or(stage == "bounding", Ordering::Relaxed);
         !(bounded.load(Ordering::Relaxed) && stage == "tracking")
     };
-    let asked = Settings {
+    let settings = Settings {
         epsilon: 1e-6,
         ..Settings::exactly(Method::Auto)
     };
-    let found = solve(&problem, asked, Some(&listener)).unwrap();
-    assert_eq!(found.status, Status::Cancelled);
-    assert!(found.epsilon > asked.epsilon && found.epsilon.is_finite());
-    assert!(found.points.len() > 2);
+    let solution = solve(&problem, settings, Some(&listener)).unwrap();
+    assert_eq!(solution.status, Status::Cancelled);
+    assert!(solution.epsilon > settings.epsilon && solution.epsilon.is_finite());
+    assert!(solution.points.len() > 2);
 }
 
 #[test]
-fn a_memory_limit_leaves_a_certified_answer() {
+fn a_memory_limit_leaves_a_certified_frontier() {
     let problem = chain(200, 12);
     let within = |bytes| Settings {
         memory_limit: Some(bytes),
         epsilon: 1e-3,
         ..Settings::exactly(Method::Auto)
     };
-    // Enough for bounds, not for fine staircases.
-    let found = solve(&problem, within(600_000), None).unwrap();
-    assert_eq!(found.status, Status::Budget);
-    assert!(found.epsilon > 1e-3 && found.epsilon.is_finite());
-    // Enough for bounds of copied operators only.
+    // This suffices for bounds, but not for fine staircases.
+    let solution = solve(&problem, within(600_000), None).unwrap();
+    assert_eq!(solution.status, Status::Budget);
+    assert!(solution.epsilon > 1e-3 && solution.epsilon.is_finite());
+    // This suffices only for bounds with copied operators.
     let coarse = solve(&problem, within(5_000), None).unwrap();
     assert_eq!(coarse.status, Status::Budget);
-    assert!(coarse.epsilon > found.epsilon && coarse.epsilon.is_finite());
+    assert!(coarse.epsilon > solution.epsilon && coarse.epsilon.is_finite());
 }
 
 #[test]
@@ -112,31 +113,31 @@ fn an_exact_method_says_that_time_is_up() {
         time_limit: Some(Duration::from_millis(200)),
         ..Settings::exactly(Method::Elimination)
     };
-    let found = solve(&chain(300, 30), limited, None);
-    assert_eq!(found.err(), Some(SolveError::OutOfTime));
+    let result = solve(&chain(300, 30), limited, None);
+    assert_eq!(result.err(), Some(SolveError::OutOfTime));
 }
 
 #[test]
 fn deep_problems_are_solved_within_epsilon() {
-    let asked = Settings {
+    let settings = Settings {
         epsilon: 0.01,
         ..Settings::exactly(Method::Auto)
     };
-    let found = solve(&chain(200, 8), asked, None).unwrap();
-    assert_eq!(found.status, Status::WithinEpsilon);
-    assert!(found.epsilon <= 0.01);
+    let solution = solve(&chain(200, 8), settings, None).unwrap();
+    assert_eq!(solution.status, Status::WithinEpsilon);
+    assert!(solution.epsilon <= 0.01);
 }
 
 #[test]
-fn brute_force_refuses_what_it_cannot_enumerate() {
-    let found = solve(&chain(30, 4), Settings::exactly(Method::BruteForce), None);
+fn brute_force_rejects_problems_that_are_too_large() {
+    let result = solve(&chain(30, 4), Settings::exactly(Method::BruteForce), None);
     assert!(
-        matches!(found.err(), Some(SolveError::OverBudget(text)) if text.contains("brute force"))
+        matches!(result.err(), Some(SolveError::OverBudget(text)) if text.contains("brute force"))
     );
 }
 
 #[test]
-fn bad_costs_and_edges_are_refused() {
+fn invalid_costs_and_edges_are_rejected() {
     let mut problem = Problem::default();
     for bad in [f64::NAN, f64::INFINITY, -1.0] {
         assert!(problem.add_costs(vec![bad], vec![1.0]).is_err());

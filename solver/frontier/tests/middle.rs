@@ -1,4 +1,5 @@
-//! Chains with hubs of 20 to 42 operators against dynamic programming over memory, point by point.
+//! Compares the solver with dynamic programming over memory, point by point, on chains with hubs of
+//! 20 to 42 operators.
 //!
 //! Small problems never fill the solver's buffers; these have frontiers of hundreds of points.
 
@@ -18,14 +19,14 @@ fn whole_frontiers_equal_dynamic_programming() {
         let middle = HubChain::numbered(number);
         let (problem, truth) = (middle.drawn.problem(), middle.frontier());
         longest = longest.max(truth.len());
-        // With two hubs the paper's own orders of elimination may take minutes.
-        let paper = [Method::Auto, Method::Elimination, Method::Ldp];
-        for &method in &paper[..if number % 3 == 2 { 1 } else { 3 }] {
-            let found = solve(&problem, Settings::exactly(method), None)
+        // With two hubs, the paper's own orders of elimination may take minutes.
+        let methods = [Method::Auto, Method::Elimination, Method::Ldp];
+        for &method in &methods[..if number % 3 == 2 { 1 } else { 3 }] {
+            let result = solve(&problem, Settings::exactly(method), None)
                 .map_err(|error| error.to_string())
-                .and_then(|found| is_exact(&middle.drawn, &truth, &found));
-            if let Err(wrong) = found {
-                panic!("middle problem {number} by {method:?}: {wrong}");
+                .and_then(|solution| is_exact(&middle.drawn, &truth, &solution));
+            if let Err(violation) = result {
+                panic!("middle problem {number} by {method:?}: {violation}");
             }
         }
     }
@@ -39,26 +40,26 @@ fn certificates_hold_at_size() {
         let middle = HubChain::numbered(number);
         let (problem, truth) = (middle.drawn.problem(), middle.frontier());
         let epsilon = [0.05, 0.01, 0.002][number as usize % 3];
-        let asked = Settings {
+        let settings = Settings {
             epsilon,
             ..Settings::exactly(Method::Auto)
         };
-        let answer = solve(&problem, asked, None).unwrap();
-        certified += usize::from(answer.status != Status::Exact);
-        let admits = answer.status == Status::Budget;
+        let solution = solve(&problem, settings, None).unwrap();
+        certified += usize::from(solution.status != Status::Exact);
+        let at_limit = solution.status == Status::Budget;
         assert!(
-            admits || answer.epsilon <= epsilon,
+            at_limit || solution.epsilon <= epsilon,
             "middle problem {number}"
         );
-        if let Err(wrong) = is_sound(&middle.drawn, &truth, &answer) {
-            panic!("middle problem {number} within {epsilon}: {wrong}");
+        if let Err(violation) = is_sound(&middle.drawn, &truth, &solution) {
+            panic!("middle problem {number} within {epsilon}: {violation}");
         }
     }
-    // Otherwise exact tracking answered, and nothing was tested here.
+    // Otherwise exact tracking solved them, and no certificate was tested.
     assert!(certified >= 10, "{certified}");
 }
 
-/// The dynamic programming is right where enumeration can tell.
+/// The dynamic programming agrees with enumeration where that is possible.
 #[test]
 fn the_oracle_equals_enumeration_on_short_chains() {
     for number in 0..200 {

@@ -1,6 +1,7 @@
-//! A thousand numbered problems of every family against enumeration, point by point.
+//! Compares the solver with enumeration on a thousand numbered problems of all families, point by
+//! point.
 //!
-//! A failure names its problem; `Drawn::numbered(N).json()` is its file.
+//! A failure names its problem; `Drawn::numbered(N).json()` writes it as a problem file.
 
 mod drawn;
 
@@ -26,12 +27,12 @@ fn a_thousand_problems_equal_enumeration() {
             Method::Ldp,
             Method::BruteForce,
         ] {
-            let found = solve(&problem, Settings::exactly(method), None)
+            let result = solve(&problem, Settings::exactly(method), None)
                 .map_err(|error| error.to_string())
-                .and_then(|found| is_exact(&drawn, &truth, &found));
-            if let Err(wrong) = found {
+                .and_then(|solution| is_exact(&drawn, &truth, &solution));
+            if let Err(violation) = result {
                 panic!(
-                    "problem {number} ({:?}, {:?} costs) by {method:?}: {wrong}\n{}",
+                    "problem {number} ({:?}, {:?} costs) by {method:?}: {violation}\n{}",
                     drawn.shape,
                     drawn.kind,
                     drawn.json()
@@ -41,7 +42,7 @@ fn a_thousand_problems_equal_enumeration() {
     }
 }
 
-/// What the thousand say means something only if they are what their families promise.
+/// The comparison is only meaningful if the problems have the properties of their families.
 #[test]
 fn the_thousand_are_of_every_family() {
     let all: Vec<Drawn> = (0..PROBLEMS).map(Drawn::numbered).collect();
@@ -76,7 +77,7 @@ fn the_thousand_are_of_every_family() {
         d.shape != Shape::ParallelEdges || parallel
     }));
     let disconnected = all.iter().filter(|d| d.shape == Shape::Disconnected);
-    // A forest has a component more than operators without an edge of their own.
+    // Every operator adds at most one edge, and two of them add none.
     assert!(disconnected
         .into_iter()
         .all(|d| d.edges.len() + 2 <= d.operators.len()));

@@ -1,4 +1,4 @@
-//! Replay against schedules made by hand and against a simulator written the slow way.
+//! Compares replay with hand-made schedules and with a slow simulator.
 
 use frontier::replay::{
     Parts, Program, Replayed, Replayer, Strategy, Use, ALWAYS, COMMUNICATION, COMPUTE,
@@ -9,7 +9,7 @@ use proptest::strategy::Strategy as Generator;
 const C: u8 = COMPUTE;
 const M: u8 = COMMUNICATION;
 
-fn held(buffer: u32, task: u32) -> Use {
+fn always_used(buffer: u32, task: u32) -> Use {
     Use {
         buffer,
         task,
@@ -42,33 +42,33 @@ fn replay(program: &Program, durations: &[f64], sizes: &[f64], block: u64) -> Re
 }
 
 #[test]
-fn communication_runs_beside_what_does_not_wait_for_it() {
-    // a, then a move of its result that only c needs, while b computes.
+fn communication_overlaps_computation_that_does_not_wait_for_it() {
+    // After a, its result is moved for c alone, while b computes.
     let program = program(&[C, M, C, C], &[(0, 1), (0, 2), (1, 3)], &[], &[]);
-    let found = replay(&program, &[2.0, 3.0, 2.0, 1.0], &[], 1);
-    assert_eq!(found.time_s, 6.0);
-    assert_eq!((found.compute_s, found.communication_s), (5.0, 3.0));
-    assert_eq!(found.exposed_s, 1.0);
+    let replayed = replay(&program, &[2.0, 3.0, 2.0, 1.0], &[], 1);
+    assert_eq!(replayed.time_s, 6.0);
+    assert_eq!((replayed.compute_s, replayed.communication_s), (5.0, 3.0));
+    assert_eq!(replayed.exposed_s, 1.0);
 }
 
 #[test]
 fn computing_keeps_its_order() {
-    // b could start at once, but comes after a, which waits.
+    // b could start at once, but it comes after a, which waits.
     let program = program(&[M, C, C], &[(0, 1)], &[], &[]);
     assert_eq!(replay(&program, &[3.0, 1.0, 4.0], &[], 1).time_s, 8.0);
 }
 
 #[test]
-fn the_move_that_more_depends_on_goes_first() {
-    // Both moves are ready when a ends; the second one feeds the long rest.
+fn the_move_with_the_longer_rest_goes_first() {
+    // Both moves are ready when a ends; a longer task depends on the second one.
     let program = program(
         &[C, M, M, C, C],
         &[(0, 1), (0, 2), (2, 3), (1, 4)],
         &[],
         &[],
     );
-    let found = replay(&program, &[1.0, 5.0, 5.0, 10.0, 1.0], &[], 1);
-    assert_eq!(found.time_s, 17.0);
+    let replayed = replay(&program, &[1.0, 5.0, 5.0, 10.0, 1.0], &[], 1);
+    assert_eq!(replayed.time_s, 17.0);
 }
 
 #[test]
@@ -81,27 +81,30 @@ fn a_move_of_nothing_waits_for_no_stream() {
 #[test]
 fn buffers_live_from_their_maker_to_their_last_use() {
     // 0 makes 100, used until 2; 1 makes 10 for itself; 2 makes 1.
-    let uses = [held(0, 1), held(0, 2)];
+    let uses = [always_used(0, 1), always_used(0, 2)];
     let program = program(&[C, C, C], &[], &[0, 1, 2], &uses);
-    let found = replay(&program, &[1.0, 1.0, 1.0], &[100.0, 10.0, 1.0], 1);
-    assert_eq!((found.peak_bytes, found.peak_task), (110.0, Some(1.into())));
+    let replayed = replay(&program, &[1.0, 1.0, 1.0], &[100.0, 10.0, 1.0], 1);
+    assert_eq!(
+        (replayed.peak_bytes, replayed.peak_task),
+        (110.0, Some(1.into()))
+    );
     let rounded = replay(&program, &[1.0, 1.0, 1.0], &[100.0, 10.0, 0.0], 64);
     assert_eq!(rounded.peak_bytes, 128.0 + 64.0);
 }
 
 #[test]
-fn what_was_there_before_counts_from_the_start() {
+fn buffers_without_a_maker_count_from_the_start() {
     let parts = Parts {
         streams: vec![C, C],
         makers: vec![-1, -1, -1, 1],
         lasting: vec![true, false, false, false],
-        uses: vec![held(1, 0)],
+        uses: vec![always_used(1, 0)],
         ..Parts::default()
     };
     let program = Program::new(parts).unwrap();
-    // 8 lasts, 4 goes with the first task, 2 is used by nobody.
-    let found = replay(&program, &[1.0, 1.0], &[8.0, 4.0, 2.0, 3.0], 1);
-    assert_eq!((found.peak_bytes, found.peak_task), (12.0, None));
+    // 8 lasts, 4 is freed after the first task, 2 is never used.
+    let replayed = replay(&program, &[1.0, 1.0], &[8.0, 4.0, 2.0, 3.0], 1);
+    assert_eq!((replayed.peak_bytes, replayed.peak_task), (12.0, None));
 }
 
 #[test]
@@ -132,23 +135,28 @@ fn a_use_counts_only_under_its_flag() {
 }
 
 #[test]
-fn a_trace_tells_when_and_what() {
-    let program = program(&[C, M, C], &[(0, 1), (1, 2)], &[0, 1, 2], &[held(0, 1)]);
+fn a_trace_has_times_and_live_buffers() {
+    let program = program(
+        &[C, M, C],
+        &[(0, 1), (1, 2)],
+        &[0, 1, 2],
+        &[always_used(0, 1)],
+    );
     let strategy = Strategy {
         durations_s: &[1.0, 2.0, 4.0],
         sizes_bytes: &[5.0, 7.0, 1.0],
         flags: &[],
     };
-    let (found, timeline) = Replayer::new(&program, 1).unwrap().trace(strategy).unwrap();
+    let (replayed, timeline) = Replayer::new(&program, 1).unwrap().trace(strategy).unwrap();
     assert_eq!(timeline.start_s, [0.0, 1.0, 3.0]);
     assert_eq!(timeline.end_s, [1.0, 3.0, 7.0]);
     assert_eq!(timeline.held_bytes, [5.0, 12.0, 1.0]);
     assert_eq!(timeline.at_peak, [0.into(), 1.into()]);
-    assert_eq!(found.peak_bytes, 12.0);
+    assert_eq!(replayed.peak_bytes, 12.0);
 }
 
 #[test]
-fn malformed_programs_and_costs_are_refused() {
+fn malformed_programs_and_costs_are_rejected() {
     let task = |streams: &[u8]| Parts {
         streams: streams.to_vec(),
         ..Parts::default()
@@ -167,7 +175,7 @@ fn malformed_programs_and_costs_are_refused() {
         Parts {
             makers: vec![1],
             lasting: vec![false],
-            uses: vec![held(0, 0)],
+            uses: vec![always_used(0, 0)],
             ..task(&[C, C])
         },
         Parts {
@@ -235,8 +243,8 @@ fn instances() -> impl Generator<Value = Instance> {
                     .filter(|(a, b)| a != b)
                     .map(|(a, b)| (a.min(b), a.max(b)))
                     .collect();
-                // In which order moves of nothing happen at one moment is nobody's business, so
-                // they make nothing here.
+                // The order of moves that take no time at the same moment is unspecified, so they
+                // allocate nothing here.
                 let makers: Vec<i32> = buffers
                     .iter()
                     .map(|&(maker, ..)| match usize::try_from(maker) {
@@ -272,7 +280,7 @@ fn instances() -> impl Generator<Value = Instance> {
     })
 }
 
-/// Scans everything at every moment; knows neither heaps nor counters.
+/// A simulator without heaps and counters, which scans all tasks at every moment.
 struct Slow<'a> {
     given: &'a Instance,
     started: Vec<Option<f64>>,
@@ -326,7 +334,7 @@ impl Slow<'_> {
                 .filter(|u| u.buffer as usize == buffer && set(u.flag))
                 .map(|u| u.task as usize)
                 .collect();
-            let there = match usize::try_from(parts.makers[buffer]) {
+            let allocated = match usize::try_from(parts.makers[buffer]) {
                 Ok(maker) => {
                     users.push(maker);
                     self.started[maker].is_some()
@@ -334,7 +342,7 @@ impl Slow<'_> {
                 Err(_) => true,
             };
             let wanted = users.iter().any(|&t| self.ended[t].is_none());
-            if there && (wanted || parts.lasting[buffer]) {
+            if allocated && (wanted || parts.lasting[buffer]) {
                 let block = self.given.block as f64;
                 total += (self.given.sizes[buffer] / block).ceil() * block;
             }
@@ -394,7 +402,7 @@ proptest! {
             flags: &given.flags,
         };
         let mut replayer = Replayer::new(&program, given.block).unwrap();
-        let found = replayer.replay(strategy).unwrap();
+        let replayed = replayer.replay(strategy).unwrap();
         let tasks = given.durations.len();
         let slow = Slow {
             given: &given,
@@ -403,13 +411,13 @@ proptest! {
             peak: 0.0,
         };
         let (peak, time) = slow.run();
-        prop_assert_eq!(found.peak_bytes, peak);
-        prop_assert!((found.time_s - time).abs() <= 1e-9 * time);
-        // A replayer is as good as new the second time, and tracing changes nothing.
-        prop_assert_eq!(&replayer.replay(strategy).unwrap(), &found);
+        prop_assert_eq!(replayed.peak_bytes, peak);
+        prop_assert!((replayed.time_s - time).abs() <= 1e-9 * time);
+        // Replaying twice gives the same result, and tracing does not change it.
+        prop_assert_eq!(&replayer.replay(strategy).unwrap(), &replayed);
         let (traced, timeline) = replayer.trace(strategy).unwrap();
-        prop_assert_eq!(&traced, &found);
-        prop_assert_eq!(timeline.end_s[tasks - 1], found.marks_s[0]);
+        prop_assert_eq!(&traced, &replayed);
+        prop_assert_eq!(timeline.end_s[tasks - 1], replayed.marks_s[0]);
     }
 
     #[test]
@@ -420,25 +428,27 @@ proptest! {
             sizes_bytes: &given.sizes,
             flags: &given.flags,
         };
-        let found = Replayer::new(&program, given.block).unwrap().replay(strategy).unwrap();
+        let replayed = Replayer::new(&program, given.block).unwrap().replay(strategy).unwrap();
         let sum: f64 = given.durations.iter().sum();
-        prop_assert!(found.time_s <= sum * (1.0 + 1e-12));
-        prop_assert!(found.time_s >= found.compute_s.max(found.communication_s) * (1.0 - 1e-12));
-        prop_assert!((found.compute_s + found.communication_s - sum).abs() <= 1e-9 * sum);
-        prop_assert!((found.time_s - found.compute_s - found.exposed_s).abs() <= 1e-9 * sum);
-        prop_assert!(found.exposed_s <= found.communication_s * (1.0 + 1e-9) + 1e-12);
+        prop_assert!(replayed.time_s <= sum * (1.0 + 1e-12));
+        let busiest = replayed.compute_s.max(replayed.communication_s);
+        prop_assert!(replayed.time_s >= busiest * (1.0 - 1e-12));
+        prop_assert!((replayed.compute_s + replayed.communication_s - sum).abs() <= 1e-9 * sum);
+        let rest = replayed.time_s - replayed.compute_s - replayed.exposed_s;
+        prop_assert!(rest.abs() <= 1e-9 * sum);
+        prop_assert!(replayed.exposed_s <= replayed.communication_s * (1.0 + 1e-9) + 1e-12);
         let slow = Slow { given: &given, started: vec![], ended: vec![], peak: 0.0 };
         let critical = (0..given.durations.len()).map(|t| slow.rank(t)).fold(0.0, f64::max);
-        prop_assert!(found.time_s >= critical * (1.0 - 1e-12));
+        prop_assert!(replayed.time_s >= critical * (1.0 - 1e-12));
         let block = given.block as f64;
         let lasting = given.parts.lasting.iter().zip(&given.parts.makers).zip(&given.sizes);
         let before: f64 = lasting
             .filter(|((lasts, maker), _)| **lasts && **maker < 0)
             .map(|(_, size)| (size / block).ceil() * block)
             .sum();
-        prop_assert!(found.peak_bytes >= before);
-        // Larger blocks never take less.
+        prop_assert!(replayed.peak_bytes >= before);
+        // Larger blocks never need less memory.
         let fine = Replayer::new(&program, 1).unwrap().replay(strategy).unwrap();
-        prop_assert!(found.peak_bytes >= fine.peak_bytes);
+        prop_assert!(replayed.peak_bytes >= fine.peak_bytes);
     }
 }

@@ -34,9 +34,9 @@ def config() -> str:
 
 @pytest.fixture
 def service() -> Iterator[FakeService]:
-    found = FakeService()
-    yield found
-    found.stop()
+    fake = FakeService()
+    yield fake
+    fake.stop()
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def agent(service: FakeService, tmp_path: Path, config: str) -> Iterator[Running
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAgent]:
     """An agent that tests share: they leave it as it was."""
-    found = FakeService()
-    with agent_of(found, tmp_path_factory.mktemp("calm") / "agent", CONFIG) as running:
+    fake = FakeService()
+    with agent_of(fake, tmp_path_factory.mktemp("calm") / "agent", CONFIG) as running:
         yield running
-    found.stop()
+    fake.stop()

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster"), lease_s=10) as found:
-        yield found
+    with running_cluster(tmp_path_factory.mktemp("cluster"), lease_s=10) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_a_launch_on_two_hosts_runs_to_the_end(cluster: Cluster) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["wrong", "replayed"])
-def test_a_wrong_or_replayed_token_enrols_nobody(
+def test_a_wrong_or_replayed_token_enrols_no_agent(
     cluster: Cluster, tmp_path: Path, kind: str
 ) -> None:
     token = "swe_wrong"
@@ -101,7 +101,7 @@ def test_a_cut_link_loses_the_launch_and_stops_it_on_both_sides(
     assert len(set(pids)) == HOSTS
     cluster.network.cut(2)
     try:
-        # Nobody can tell host2: its own lease ends.
+        # Nothing reaches host2: its own lease ends.
         cluster.assert_no_orphan()
         document = cluster.wait_state(launch, "lost", "failed")
         assert document["reason"]

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster"), lease_s=180) as found:
-        yield found
-        found.assert_no_orphan()
+    with running_cluster(tmp_path_factory.mktemp("cluster"), lease_s=180) as running:
+        yield running
+        running.assert_no_orphan()
 
 
 @pytest.mark.full

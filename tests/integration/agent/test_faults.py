@@ -103,8 +103,10 @@ def test_a_killed_agent_takes_its_jobs_along_and_says_so_at_its_restart(
     assert "restart" in end["reason"]
     assert service.heartbeats[-1]["boot_id"] != boot
     beats = [beat for beat in service.heartbeats if beat["boot_id"] != boot]
-    told = [(job["assignment"], job["state"]) for beat in beats for job in beat["jobs"]]
-    assert set(told) <= {(given["id"], "lost")}, "only as an end that is still to be acknowledged"
+    reported = [(job["assignment"], job["state"]) for beat in beats for job in beat["jobs"]]
+    assert set(reported) <= {(given["id"], "lost")}, (
+        "only as an end that is still to be acknowledged"
+    )
 
 
 def test_orphans_of_a_killed_agent_and_keeper_are_swept(
@@ -119,7 +121,7 @@ def test_orphans_of_a_killed_agent_and_keeper_are_swept(
     os.kill(record["pid"], signal.SIGSTOP)
     agent.kill()
     os.kill(record["pid"], signal.SIGKILL)
-    wait_for(lambda: len(agent.processes()) == 1, "nobody but the orphan")
+    wait_for(lambda: len(agent.processes()) == 1, "only the orphan is left")
     assert _lives(orphan)
     # A number that is used again: what has it now lacks the marker and must live on.
     innocent = subprocess.Popen(["sleep", "600"])
@@ -267,10 +269,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 3 MiB; only root can make one."""
     folder = tmp_path / "small"
     folder.mkdir()
-    made = subprocess.run(
+    mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True
     )
-    if made.returncode:
+    if mounted.returncode:
         pytest.skip("only root can mount a small disk")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)

@@ -159,7 +159,7 @@ def _lives(pid: int) -> bool:
     return status is not None and status.state not in "ZX"
 
 
-def test_the_service_stops_a_job_and_those_who_left_it(calm: RunningAgent) -> None:
+def test_the_service_stops_a_job_and_the_processes_that_left_it(calm: RunningAgent) -> None:
     service = calm.service
     given = service.give("program", "deserter")
     deserter = int(service.says(given, "deserted").split()[1])

@@ -30,8 +30,8 @@ def scoped(
     """An agent with a cgroup for each launch (where the host lets it), and one without."""
     if request.param == "auto" and parent_folder("auto") is None:
         pytest.skip("no cgroup v2 that may be divided")
-    with agent_of(service, tmp_path / "agent", f'cgroup = "{request.param}"\n' + config) as found:
-        yield found
+    with agent_of(service, tmp_path / "agent", f'cgroup = "{request.param}"\n' + config) as running:
+        yield running
 
 
 def test_a_deserter_is_stopped_with_its_launch(scoped: RunningAgent) -> None:
@@ -72,7 +72,7 @@ def test_the_scope_of_a_killed_agent_is_removed_at_its_restart(
         agent.kill()
         os.kill(keeper, signal.SIGKILL)
         # Without marker, keeper or agent: only its cgroup knows the deserter.
-        wait_for(lambda: not agent.processes(), "nobody marked")
+        wait_for(lambda: not agent.processes(), "no process is marked")
         assert _lives(deserter)
         agent.start()
         assert not _lives(deserter)

@@ -21,9 +21,9 @@ SOURCE = "zoo:mlp:layers=2,inputs=32,hidden=64,classes=8,batch=16"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("whole-way"), lease_s=30) as found:
-        yield found
-        found.assert_no_orphan()
+    with running_cluster(tmp_path_factory.mktemp("whole-way"), lease_s=30) as running:
+        yield running
+        running.assert_no_orphan()
 
 
 def launch(cluster: Cluster, **request: Any) -> dict[str, Any]:
@@ -43,16 +43,16 @@ def graph(cluster: Cluster) -> str:
 
 def plan(cluster: Cluster, graph_id: str, hardware: str) -> dict[str, Any]:
     body = {"graph": graph_id, "hardware": hardware, "gpus": 2, "options": {"pins": ["zero=0"]}}
-    made = cluster.http.post("/v1/plans", json=body).json()
+    accepted = cluster.http.post("/v1/plans", json=body).json()
 
     def ended() -> dict[str, Any] | None:
-        job: dict[str, Any] = cluster.http.get(made["location"]).json()
+        job: dict[str, Any] = cluster.http.get(accepted["location"]).json()
         return job if job["state"] in ("done", "failed") else None
 
     job: dict[str, Any] = wait_for(ended, "the plan", 120)
     assert job["state"] == "done", job
-    found: dict[str, Any] = job["result"]
-    return found
+    document: dict[str, Any] = job["result"]
+    return document
 
 
 def test_measure_plan_run_compare_refit(cluster: Cluster, tmp_path: Path) -> None:

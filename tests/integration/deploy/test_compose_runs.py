@@ -46,12 +46,12 @@ def test_what_compose_would_start_runs(open_folder: Path) -> None:
     )
     logs = {p.name: p.read_text()[-1500:] for p in open_folder.glob("*.log")}
     assert done.returncode == 0, (done.stderr[-3000:], logs)
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["curve"] == 4
-    assert found["agents"] == 1
-    assert found["webhook"] == 201
-    assert {"shardwise", "shardwise-curves", "shardwise-worker"} <= {*found["scraped"]}
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["curve"] == 4
+    assert report["agents"] == 1
+    assert report["webhook"] == 201
+    assert {"shardwise", "shardwise-curves", "shardwise-worker"} <= {*report["scraped"]}
     ours = ("service", "worker", "agent")
-    assert {found["codes"][name] for name in ours} == {0}
-    if found["switched"]:
-        assert {found["users"][name] for name in ours} == {10001}
+    assert {report["codes"][name] for name in ours} == {0}
+    if report["switched"]:
+        assert {report["users"][name] for name in ours} == {10001}

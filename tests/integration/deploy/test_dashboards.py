@@ -24,14 +24,14 @@ def generated() -> dict[str, str]:
     # Dataclasses look their module up.
     sys.modules["generate"] = module
     spec.loader.exec_module(module)
-    found: dict[str, str] = module.all_dashboards()
-    return found
+    texts: dict[str, str] = module.all_dashboards()
+    return texts
 
 
 def test_the_files_are_what_the_generator_makes() -> None:
-    made = generated()
-    assert {p.name for p in (GRAFANA / "dashboards").iterdir()} == made.keys()
-    for name, text in made.items():
+    texts = generated()
+    assert {p.name for p in (GRAFANA / "dashboards").iterdir()} == texts.keys()
+    for name, text in texts.items():
         assert (GRAFANA / "dashboards" / name).read_text() == text, (
             "python deploy/grafana/generate.py"
         )

@@ -26,8 +26,8 @@ BASE = ROOT / "deploy" / "kubernetes" / "base"
 
 def test_the_dockerfile_has_no_findings() -> None:
     program = Path(sys.executable).parent / "hadolint"
-    found = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
+    linted = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True)
+    assert linted.returncode == 0, linted.stdout
 
 
 def test_every_target_is_non_root_pinned_and_hashed() -> None:
@@ -75,8 +75,8 @@ def test_compose_files_follow_the_specification(compose_schema: Any, name: str) 
     document = yaml.safe_load((ROOT / name).read_text())
     # Newer than that release of the schema.
     document.pop("name", None)
-    found = list(jsonschema_rs.Draft7Validator(compose_schema).iter_errors(document))
-    assert not found, [(list(e.instance_path), e.message) for e in found]
+    errors = list(jsonschema_rs.Draft7Validator(compose_schema).iter_errors(document))
+    assert not errors, [(list(e.instance_path), e.message) for e in errors]
     document["services"]["agent"]["no_such_key"] = 1
     assert not jsonschema_rs.Draft7Validator(compose_schema).is_valid(document)
 
@@ -96,7 +96,7 @@ def test_compose_names_what_there_is() -> None:
             assert port.startswith("127.0.0.1:"), f"{port} is open to all"
 
 
-def test_compose_makes_a_key_of_webhooks_once_for_who_takes_and_who_sends_them(
+def test_compose_makes_one_webhook_key_for_service_and_worker(
     tmp_path: Path,
 ) -> None:
     document, containers = compose_file.compose(), compose_file.containers()
@@ -107,9 +107,9 @@ def test_compose_makes_a_key_of_webhooks_once_for_who_takes_and_who_sends_them(
         for name in ("service", "worker"):
             file = Path(containers[name].environment["SHARDWISE_WEBHOOK_KEY_FILE"])
             assert str(file.parent) in dict(containers[name].volumes).values()
-            made = tmp_path / file.name
-            assert made.stat().st_mode & 0o077 == 0
-            settings = load_settings({}, {"SHARDWISE_WEBHOOK_KEY_FILE": str(made)})
+            key = tmp_path / file.name
+            assert key.stat().st_mode & 0o077 == 0
+            settings = load_settings({}, {"SHARDWISE_WEBHOOK_KEY_FILE": str(key)})
             keys.append(keyring(settings).newest())
     assert keys[0] and keys == keys[:1] * 4
     networks = document["services"]["worker"]["networks"]
@@ -133,12 +133,12 @@ def manifests() -> list[Any]:
     """Every object of the base, named by kind and name."""
     listed = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
     assert {*listed} == {p.name for p in BASE.glob("*.yaml")} - {"kustomization.yaml"}
-    found = []
+    params = []
     for name in listed:
         for document in yaml.safe_load_all((BASE / name).read_text()):
             label = f"{document['kind']}/{document['metadata']['name']}"
-            found.append(pytest.param(document, id=label))
-    return found
+            params.append(pytest.param(document, id=label))
+    return params
 
 
 @pytest.mark.parametrize("document", manifests())
@@ -177,7 +177,9 @@ def test_pods_are_restricted_and_found() -> None:
         selector = document["spec"].get("selector") if "spec" in document else None
         wanted = selector.get("matchLabels", selector) if selector else None
         if document["kind"] in ("Service", "PodDisruptionBudget"):
-            assert any(wanted.items() <= found for found in labels), document["metadata"]["name"]
+            assert any(wanted.items() <= pod_labels for pod_labels in labels), document["metadata"][
+                "name"
+            ]
     known = {field.name for field in fields(Settings)}
     config = next(d for d in documents if d["kind"] == "ConfigMap")
     for variable in config["data"]:

@@ -43,15 +43,15 @@ class Scraped:
     values: dict[str, dict[str, list[str]]]
 
     def data(self, expression: str) -> list[dict[str, Any]]:
-        """What an expression gives, once a number is in it. Somebody goes on asking meanwhile."""
+        """Returns an expression's rows once one has a number; the service is asked meanwhile."""
 
-        def look() -> list[dict[str, Any]] | None:
-            self.system.look()
-            found = self.prometheus.query(expression)
-            return found if any(not math.isnan(number_of(row)) for row in found) else None
+        def filled_rows() -> list[dict[str, Any]] | None:
+            self.system.read_curve()
+            rows = self.prometheus.query(expression)
+            return rows if any(not math.isnan(number_of(row)) for row in rows) else None
 
-        found: list[dict[str, Any]] = wait_until(look, f"data of {expression}", LOADED_S)
-        return found
+        rows: list[dict[str, Any]] = wait_until(filled_rows, f"data of {expression}", LOADED_S)
+        return rows
 
     def of(self, asked: Asked) -> list[dict[str, Any]]:
         """What a panel's query gives, with every value of the variables."""
@@ -83,9 +83,9 @@ def scraped(
             values = {
                 dashboard: {
                     name: values_of(prometheus, variable["query"])
-                    for name, variable in found.items()
+                    for name, variable in by_name.items()
                 }
-                for dashboard, found in promql.variables().items()
+                for dashboard, by_name in promql.variables().items()
             }
             yield Scraped(system, prometheus, values)
         finally:
@@ -105,8 +105,8 @@ def wait_up(prometheus: Prometheus) -> None:
 
 
 def values_of(prometheus: Prometheus, query: str) -> list[str]:
-    found: list[str] = wait_until(lambda: prometheus.label_values(query), query, LOADED_S)
-    return found
+    values: list[str] = wait_until(lambda: prometheus.label_values(query), query, LOADED_S)
+    return values
 
 
 def test_all_targets_are_up_and_all_rules_work(scraped: Scraped) -> None:

@@ -93,20 +93,20 @@ class Host:
 @pytest.fixture
 def hosts() -> Iterator[list[Host]]:
     """Two hosts and an enemy, whose namespace has the bridge: all packets pass it."""
-    made = [Host(number) for number in (1, 2, 3)]
-    enemy = made[2]
+    created = [Host(number) for number in (1, 2, 3)]
+    enemy = created[2]
     run("ip", "-n", enemy.name, "link", "add", "name", "switch", "type", "bridge")
     run("ip", "-n", enemy.name, "addr", "add", f"{enemy.open}/24", "dev", "switch")
     run("ip", "-n", enemy.name, "link", "set", "switch", "up")
-    for host in made[:2]:
+    for host in created[:2]:
         port = f"port{host.number}"
         run("ip", "-n", host.name, "link", "add", "eth0", "type", "veth",
             "peer", "name", port, "netns", enemy.name)  # fmt: skip
         run("ip", "-n", enemy.name, "link", "set", port, "master", "switch", "up")
         run("ip", "-n", host.name, "addr", "add", f"{host.open}/24", "dev", "eth0")
         run("ip", "-n", host.name, "link", "set", "eth0", "up")
-    yield made
-    for host in made:
+    yield created
+    for host in created:
         host.remove()
 
 

@@ -1,4 +1,4 @@
-"""Every command of docs/deploy.md's Backup section as it stands there, on both databases."""
+"""Every command of docs/deploy.md's Backup section as written, on both databases."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from shardwise.graph import read_graph
 
 def section(name: str) -> str:
     text = (ROOT / "docs/deploy.md").read_text()
-    found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    assert found, name
-    return found[1]
+    match = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert match, name
+    return match[1]
 
 
 def commands() -> list[list[str]]:

@@ -60,7 +60,7 @@ def run_pages() -> list[str]:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files that pages take for granted: a small Llama, a module of somebody's."""
+    """Files that pages take for granted: a small Llama, a user's module."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("shared")
     (folder / "mypackage").mkdir()
@@ -129,8 +129,8 @@ def test_commands_of(name: str, tmp_path: Path, request: pytest.FixtureRequest) 
 
 def key_of(folder: Path) -> str:
     """A new key of the service whose folder this is."""
-    made = ("keys", "create", "--tenant", "docs", "--data-dir", str(folder / "data"), "--json")
-    return str(json.loads(succeed(*made, cwd=folder))["key"])
+    command = ("keys", "create", "--tenant", "docs", "--data-dir", str(folder / "data"), "--json")
+    return str(json.loads(succeed(*command, cwd=folder))["key"])
 
 
 @pytest.mark.parametrize("page", sorted(ELSEWHERE))
@@ -142,7 +142,7 @@ def test_pages_that_another_test_runs(page: str) -> None:
 
 @pytest.mark.parametrize("page", pages())
 def test_no_command_escapes(page: str) -> None:
-    """A command that no fence of a known language holds would be run by nobody."""
+    """No test would run a command outside the fences of a known language."""
     assert unfenced_commands(page) == []
     for block in blocks(page):
         assert block.language, f"{block.where}: a fence needs a language (`text` for output)"

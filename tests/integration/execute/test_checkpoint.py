@@ -120,14 +120,14 @@ def test_an_interrupted_save_leaves_the_checkpoint_before(tmp_path: Path) -> Non
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    found = Mlp()
-    torch.nn.init.ones_(found.up)
-    load(found, None, tmp_path)
-    assert torch.equal(found.up, model.up)
+    loaded = Mlp()
+    torch.nn.init.ones_(loaded.up)
+    load(loaded, None, tmp_path)
+    assert torch.equal(loaded.up, model.up)
     torch.nn.init.ones_(model.up)
     save(model, None, tmp_path)
-    load(found, None, tmp_path)
-    assert torch.equal(found.up, model.up)
+    load(loaded, None, tmp_path)
+    assert torch.equal(loaded.up, model.up)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["00000002", "latest"]
 
 
@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
 
 
 def test_groups_and_tied_parameters(tmp_path: Path) -> None:
-    def made(first: str, second: str) -> tuple[Any, Any]:
+    def built(first: str, second: str) -> tuple[Any, Any]:
         model = torch.nn.Module()
         weight = torch.nn.Parameter(torch.randn(3, 2))
         for name in (first, second):
@@ -176,17 +176,19 @@ def test_groups_and_tied_parameters(tmp_path: Path) -> None:
             [{"params": [weight], "lr": 0.5}, {"params": [model.bias], "lr": 0.25}]
         )
 
-    model, optimizer = made("one", "two")
+    model, optimizer = built("one", "two")
     (model.two.sum() * model.bias).backward()
     optimizer.step()
     optimizer.param_groups[1]["lr"] = 0.125
     save(model, optimizer, tmp_path)
-    again, taken = made("two", "one")
-    load(again, taken, tmp_path)
-    assert torch.equal(again.one, model.one) and torch.equal(again.bias, model.bias)
+    restored, taken = built("two", "one")
+    load(restored, taken, tmp_path)
+    assert torch.equal(restored.one, model.one) and torch.equal(restored.bias, model.bias)
     assert [group["lr"] for group in taken.param_groups] == [0.5, 0.125]
-    assert torch.equal(taken.state[again.one]["exp_avg"], optimizer.state[model.one]["exp_avg"])
-    assert torch.equal(taken.state[again.bias]["exp_avg"], optimizer.state[model.bias]["exp_avg"])
+    assert torch.equal(taken.state[restored.one]["exp_avg"], optimizer.state[model.one]["exp_avg"])
+    assert torch.equal(
+        taken.state[restored.bias]["exp_avg"], optimizer.state[model.bias]["exp_avg"]
+    )
 
 
 def test_stretches_cover_every_element_once() -> None:
@@ -194,9 +196,9 @@ def test_stretches_cover_every_element_once() -> None:
         whole = torch.arange(int(torch.Size(shape).numel())).view(shape)
         for start in range(whole.numel() + 1):
             for stop in range(start, whole.numel() + 1):
-                found = [
+                parts = [
                     whole[tuple(slice(o, o + n) for o, n in zip(*box, strict=True))].reshape(-1)
                     for box in stretch(shape, start, stop)
                 ]
-                assert len(found) <= max(2 * len(shape) - 1, 1)
-                assert torch.equal(torch.cat([torch.arange(0), *found]), torch.arange(start, stop))
+                assert len(parts) <= max(2 * len(shape) - 1, 1)
+                assert torch.equal(torch.cat([torch.arange(0), *parts]), torch.arange(start, stop))

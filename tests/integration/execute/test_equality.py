@@ -36,7 +36,7 @@ ALWAYS = ("GPT-2", "Mixtral", "Mamba-2", "T5", "ResNet", "LSTM", "DLRM")
 """Families that `make test` runs, on four ranks: one of each kind of layers and of tied weights."""
 
 FAILED_ONCE = [(4, "Mamba-2", 11), (4, "Mixtral", 12), (8, "CLIP", 5)]
-"""Ranks, family, seed. In the first two autograd saves a view of what is made again on some ranks
+"""Ranks, family, seed. In the first two autograd saves a view of what is recomputed on some ranks
 only, by strides (an einsum) or by the rank's place (experts); ranks hung, or took one collective
 for another. In the third some ranks have none of the classes."""
 
@@ -86,9 +86,9 @@ def results(request: pytest.FixtureRequest) -> Results:
 def test_random_strategies_compute_what_one_device_computes(
     results: Results, family: str, ranks: int
 ) -> None:
-    found = results.of(ranks, family)
-    assert [result["seed"] for result in found] == list(SEEDS[ranks])
-    for result in found:
+    lines = results.of(ranks, family)
+    assert [result["seed"] for result in lines] == list(SEEDS[ranks])
+    for result in lines:
         assert equal(result), result
 
 

@@ -40,20 +40,20 @@ def _on_ranks(tmp_path: Path, sizes: str, count: int, wanted: str = "") -> list[
         )
         for rank in range(count)
     ]
-    found = []
+    reports = []
     try:
         for process in started:
             out, err = process.communicate(timeout=540)
             assert process.returncode == 0, err[-2000:]
-            found.append(json.loads(out.splitlines()[-1]))
+            reports.append(json.loads(out.splitlines()[-1]))
     finally:
         for process in started:
             process.kill()
-    return found
+    return reports
 
 
-def _compare(found: list[dict[str, Any]], cases: int) -> None:
-    for rank in found:
+def _compare(reports: list[dict[str, Any]], cases: int) -> None:
+    for rank in reports:
         assert rank["wrong"] == [], f"rank {rank['rank']}: " + "\n".join(rank["wrong"][:20])
         assert sum(rank["forms"].values()) > cases
 

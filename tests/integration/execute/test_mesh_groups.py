@@ -72,7 +72,7 @@ def _gloo_threads() -> int:
 
 
 def _at_exit(rank: int) -> tuple[int, int, int]:
-    everybody = _gloo_threads()
+    at_first = _gloo_threads()
     models = []
     for zero in range(4):
         models.append(SplitMlp(RankMesh(("data", "model"), (2, 2), rank), zero, (0,)))
@@ -83,16 +83,16 @@ def _at_exit(rank: int) -> tuple[int, int, int]:
     left = _gloo_threads()
     # The models are still there, as a script's globals are.
     assert all(model.training for model in models)
-    return everybody, most, left
+    return at_first, most, left
 
 
 def test_no_thread_of_a_mesh_outlives_the_interpreter() -> None:
     ranks = Ranks(4)
     try:
-        found = ranks(_at_exit)
+        answers = ranks(_at_exit)
     finally:
         ranks.stop(kill=True)
-    for everybody, most, left in found:
-        assert most > everybody
-        # Functions of torch may have the group of everybody as a default.
-        assert left <= everybody
+    for at_first, most, left in answers:
+        assert most > at_first
+        # Functions of torch may have the group of all ranks as a default.
+        assert left <= at_first

@@ -39,20 +39,20 @@ def normalised(rank: int, dims: tuple[int, ...]) -> tuple[dict[str, int], list[s
     """Collectives of forward and backward; tensors as large as the input that outlive forward."""
     mesh = mesh_of(rank)
     x = torch.randn(4, 6, 8, 10, requires_grad=True)
-    made: list[weakref.ref[Any]] = []
+    saved: list[weakref.ref[Any]] = []
 
     def pack(tensor: Any) -> Any:
         if tensor.numel() >= x.numel() and tensor.data_ptr() != x.data_ptr():
-            made.append(weakref.ref(tensor))
+            saved.append(weakref.ref(tensor))
         return tensor
 
     with CommunicationClock(torch.device("cpu")) as clock:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             count = 2 * torch.Size(x.shape[d] for d in dims).numel()
-            found = Moments.of(x, mesh, (0,), dims, count)
-            y = found.normalise(x, None, None, 1e-5)
+            moments = Moments.of(x, mesh, (0,), dims, count)
+            y = moments.normalise(x, None, None, 1e-5)
         y.square().sum().backward()
-    return clock.calls, [str(ref()) for ref in made]
+    return clock.calls, [str(ref()) for ref in saved]
 
 
 @pytest.mark.parametrize("dims", DIMS.values(), ids=DIMS)
@@ -69,9 +69,11 @@ def far_from_zero(rank: int, dims: tuple[int, ...]) -> tuple[float, float]:
     dim = dims[0]
     own = whole.chunk(2, dim)[rank]
     count = torch.Size(whole.shape[d] for d in dims).numel()
-    found = Moments.of(own, mesh_of(rank), (0,), dims, count)
+    moments = Moments.of(own, mesh_of(rank), (0,), dims, count)
     variance, mean = torch.var_mean(whole.double(), dims, correction=0, keepdim=True)
-    return float((found.mean - mean).abs().max()), float((found.variance - variance).abs().max())
+    return float((moments.mean - mean).abs().max()), float(
+        (moments.variance - variance).abs().max()
+    )
 
 
 @pytest.mark.parametrize("dims", DIMS.values(), ids=DIMS)
@@ -95,14 +97,14 @@ def moved(rank: int) -> tuple[tuple[float, float], tuple[float, float]]:
     """Time counted as communication and as waiting: of a move, and of its collective alone."""
     mesh, x = mesh_of(rank), torch.randn(20, 30)
     plain = change.__wrapped__  # type: ignore[attr-defined]
-    found = []
+    figures = []
     for function in (change, plain):
         with Ticks(torch.device("cpu")) as clock:
             function(x, Change("all_gather", (0,), (1,), (R,)), mesh, (20, 60))
         assert clock.calls == {"all_gather_into_tensor": 1}
         assert CommunicationClock.running is None
-        found.append((clock.seconds, clock.waited_s))
-    return found[0], found[1]
+        figures.append((clock.seconds, clock.waited_s))
+    return figures[0], figures[1]
 
 
 def test_packing_counts_as_communication(two: Ranks) -> None:

@@ -75,9 +75,9 @@ def _errors(rank: int, plan: dict[str, Any]) -> tuple[float, float]:
         assert torch.equal(shares[0], features[rows]) and torch.equal(shares[1], labels[rows])
     for batch in ((features, labels), shares):
         model.zero_grad()
-        found = model(*batch)
-        (found * 3).backward()
-        off = max(off, abs(float(found.detach() - loss.detach())))
+        computed = model(*batch)
+        (computed * 3).backward()
+        off = max(off, abs(float(computed.detach() - loss.detach())))
         for name, parameter in model.named_parameters():
             whole = model.store.whole(name, parameter.grad) / 3
             wanted = module.get_parameter(name).grad
@@ -142,8 +142,8 @@ def test_recomputed_groups_and_no_others_run_twice(four: Ranks) -> None:
         }
         if not any(again.values()):
             continue
-        for found in four(_runs, plan):
-            assert found == {name: 1 + int(twice) for name, twice in again.items()}
+        for runs in four(_runs, plan):
+            assert runs == {name: 1 + int(twice) for name, twice in again.items()}
 
 
 def _with_another_layout(plan: dict[str, Any]) -> dict[str, Any]:

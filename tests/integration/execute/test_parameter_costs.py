@@ -27,7 +27,9 @@ LAYERS, WIDTH = 8, 16
 BYTES = WIDTH * WIDTH * 4
 
 
-def made(rank: int, zero: int, micro: int, bucket_bytes: int) -> tuple[ParameterStore, Any]:
+def store_and_step(
+    rank: int, zero: int, micro: int, bucket_bytes: int
+) -> tuple[ParameterStore, Any]:
     """A chain of square layers on a mesh of 2 x 2, ZeRO over the first axis; its step."""
     specs = [
         ParameterSpec(f"w{n}", (WIDTH, WIDTH), "float32", (R, R), (P, P), zero, (0,))
@@ -57,7 +59,7 @@ def counted(rank: int, zero: int, micro: int, bucket_bytes: int) -> dict[Any, tu
     """Calls and bytes of each collective in the third step, by operation and ranks."""
     calls: Counter[Any] = Counter()
     volume: Counter[Any] = Counter()
-    _, step = made(rank, zero, micro, bucket_bytes)
+    _, step = store_and_step(rank, zero, micro, bucket_bytes)
     step()
     step()
     with pytest.MonkeyPatch.context() as patch:
@@ -110,22 +112,22 @@ def priced(zero: int, micro: int) -> dict[Any, tuple[int, int]]:
 @pytest.mark.parametrize("micro", [1, 3])
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_collectives_are_those_priced(four: Ranks, zero: int, micro: int) -> None:
-    for found in four(counted, zero, micro, 0):
-        assert found == priced(zero, micro)
+    for counts in four(counted, zero, micro, 0):
+        assert counts == priced(zero, micro)
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_buckets_carry_the_same_bytes_in_fewer_calls(four: Ranks, zero: int) -> None:
     wanted = priced(zero, 1)
-    for found in four(counted, zero, 1, 3 * BYTES):
+    for counts in four(counted, zero, 1, 3 * BYTES):
         for key, (calls, volume) in wanted.items():
-            assert found[key][1] == volume
-            assert found[key][0] == (calls if key[0] == "all_gather_into_tensor" else 3)
+            assert counts[key][1] == volume
+            assert counts[key][0] == (calls if key[0] == "all_gather_into_tensor" else 3)
 
 
 def kept_whole(rank: int, hooked: bool) -> tuple[int, bool]:
     """The most whole parameters at once, and whether none is left after the step."""
-    store, step = made(rank, 3, 1, 2**20)
+    store, step = store_and_step(rank, 3, 1, 2**20)
     if not hooked:
         store.saved = None
     gathered: list[Any] = []
@@ -147,7 +149,7 @@ def kept_whole(rank: int, hooked: bool) -> tuple[int, bool]:
         GatheredParameter.gather = real  # type: ignore[method-assign]
     state = sum(p.numel() for p in store.parameters().values())
     assert state == LAYERS * WIDTH * WIDTH // 2
-    assert all(leaf.leaf.untyped_storage().nbytes() == 0 for leaf in store._kept.values())
+    assert all(leaf.leaf.untyped_storage().nbytes() == 0 for leaf in store._stored.values())
     return most, all(p.grad.numel() == p.numel() for p in store.parameters().values())
 
 
@@ -160,7 +162,7 @@ def test_under_zero_3_parameters_are_whole_only_while_used(four: Ranks) -> None:
 
 def whole_gradients(rank: int, zero: int, micro: int) -> int:
     """The most buffers of whole gradients at once, when a reduction of one begins."""
-    _, step = made(rank, zero, micro, 0)
+    _, step = store_and_step(rank, zero, micro, 0)
     step()
     scattered: list[Any] = []
     most = 0
@@ -190,7 +192,7 @@ def test_whole_gradients_go_when_the_next_are_on_their_way(
 
 def held_gradients(rank: int) -> list[int]:
     """Bytes in gradients' storages under ZeRO 0 after backward and after zero_grad."""
-    store, step = made(rank, 0, 1, 2**20)
+    store, step = store_and_step(rank, 0, 1, 2**20)
     step()
     step()
     first = next(iter(store.parameters().values()))

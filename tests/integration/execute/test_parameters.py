@@ -45,16 +45,18 @@ STEPS = 5
 
 def start(spec: ParameterSpec) -> Any:
     """The initial value of a parameter, the same on every rank."""
-    made = torch.Generator().manual_seed(len(spec.name) * 100 + sum(map(ord, spec.name)))
+    generator = torch.Generator().manual_seed(len(spec.name) * 100 + sum(map(ord, spec.name)))
     if spec.dtype == "int64":
         return torch.zeros(spec.shape, dtype=torch.int64)
-    return torch.randn(spec.shape, generator=made).to(getattr(torch, str(spec.dtype)))
+    return torch.randn(spec.shape, generator=generator).to(getattr(torch, str(spec.dtype)))
 
 
 def target(spec: ParameterSpec, place: tuple[int, ...], step: int) -> tuple[Any, Any]:
     """Data of whole shape for the ranks at `place` along the axes of the sum."""
-    made = torch.Generator().manual_seed(hash((spec.name == "rows", place, step)) % 2**31)
-    return tuple(torch.randn(spec.shape, generator=made).to(start(spec).dtype) for _ in range(2))
+    generator = torch.Generator().manual_seed(hash((spec.name == "rows", place, step)) % 2**31)
+    return tuple(
+        torch.randn(spec.shape, generator=generator).to(start(spec).dtype) for _ in range(2)
+    )
 
 
 def loss_of(weight: Any, data: tuple[Any, Any]) -> Any:
@@ -64,8 +66,8 @@ def loss_of(weight: Any, data: tuple[Any, Any]) -> Any:
 
 def places(spec: ParameterSpec) -> Iterator[tuple[int, ...]]:
     """All coordinates along axes that hold terms of the sum; 0 along others."""
-    held = [range(n) if s == P else range(1) for n, s in zip(SIZES, spec.gradient, strict=True)]
-    return ((a, b) for a in held[0] for b in held[1])
+    sizes = [range(n) if s == P else range(1) for n, s in zip(SIZES, spec.gradient, strict=True)]
+    return ((a, b) for a in sizes[0] for b in sizes[1])
 
 
 def trained(spec: ParameterSpec) -> bool:
@@ -150,9 +152,9 @@ def run_store(
     far = 0.0
     for spec in specs:
         if not spec.buffer:
-            found = store.full(spec.name)
-            assert found.dtype == weights[spec.name].dtype
-            far = max(far, float((found - weights[spec.name]).abs().max()))
+            full = store.full(spec.name)
+            assert full.dtype == weights[spec.name].dtype
+            far = max(far, float((full - weights[spec.name]).abs().max()))
     return far, max((abs(a - b) for a, b in zip(norms, wanted, strict=True)), default=0.0)
 
 
@@ -331,7 +333,7 @@ def test_what_a_spec_may_not_say() -> None:
 
 
 def kept_alive(rank: int) -> bool:
-    """A store that nobody has any more is gone, and its optimizer hook with it."""
+    """A store without references is freed, and its optimizer hook with it."""
     import gc
     import weakref
 

@@ -45,14 +45,14 @@ def two() -> Iterator[Ranks]:
 @cache
 def _captured(name: str) -> Any:
     source, batch, seq = SOURCES[name]
-    made = build(parse_source(source), batch, seq, "float32")
-    made.module.to_empty(device="cpu")
+    prepared = build(parse_source(source), batch, seq, "float32")
+    prepared.module.to_empty(device="cpu")
     with torch.no_grad():
-        for tensor in (*made.module.parameters(), *made.module.buffers()):
+        for tensor in (*prepared.module.parameters(), *prepared.module.buffers()):
             tensor.fill_(0.1 if tensor.is_floating_point() else 1)
-    inputs = tuple(torch.zeros(x.shape, dtype=x.dtype) for x in made.args)
+    inputs = tuple(torch.zeros(x.shape, dtype=x.dtype) for x in prepared.args)
     return capture_module(
-        Model(made.module, inputs, made.kwargs, made.prefix, made.input_names), name
+        Model(prepared.module, inputs, prepared.kwargs, prepared.prefix, prepared.input_names), name
     )
 
 
@@ -65,18 +65,19 @@ def _peaks(rank: int, name: str, plan: dict[str, Any]) -> tuple[int, ...]:
 
     def step() -> None:
         optimizer.zero_grad()
-        made = model(*inputs)
-        (made if isinstance(made, torch.Tensor) else made[0]).backward()
+        outputs = model(*inputs)
+        (outputs if isinstance(outputs, torch.Tensor) else outputs[0]).backward()
         optimizer.step()
 
-    def held() -> Any:
+    def live_tensors() -> Any:
         state = [v for s in optimizer.state.values() for v in s.values()]
         return [list(model.parameters()), list(model.buffers()), state, inputs]
 
     # gloo's threads drop what they have sent a moment after the step goes on, on a busy machine
     # later than the next tensor is made. The least of three steps is the plan's own peak.
     peaks = [
-        time_steps(step, held, torch.device("cpu"), warm_up=1, steps=1).peak_bytes for _ in range(3)
+        time_steps(step, live_tensors, torch.device("cpu"), warm_up=1, steps=1).peak_bytes
+        for _ in range(3)
     ]
     return tuple(map(min, zip(*peaks, strict=True)))
 

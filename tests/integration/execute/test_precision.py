@@ -79,8 +79,8 @@ def in_halves(name: str, dtype: Any) -> Off:
         loss = module(*[x.to(dtype) if x.is_floating_point() else x for x in case.model.args])
     loss.backward()
     names = {path: name for name, path in case.captured.converted.paths.items()}
-    found = {names[p]: w.grad for p, w in module.named_parameters() if w.grad is not None}
-    return _off(case, loss, found)
+    gradients = {names[p]: w.grad for p, w in module.named_parameters() if w.grad is not None}
+    return _off(case, loss, gradients)
 
 
 def _checked(rank: int, name: str, plan: dict[str, Any]) -> Off:
@@ -183,32 +183,32 @@ def _trained(rank: int, plan: dict[str, Any], steps: int) -> tuple[list[float], 
     ours = MasterWeights(model.parameters(), torch.optim.AdamW, lr=1e-2)
     theirs = torch.optim.AdamW(alone.parameters(), lr=1e-2)
     scaler = ShardedGradScaler("cpu", init_scale=256.0, enabled=plan["precision"] == "fp16")
-    found: tuple[list[float], list[float]] = ([], [])
+    losses: tuple[list[float], list[float]] = ([], [])
     for step in range(steps):
         ours.zero_grad()
         loss = model(*batch)
         scaler.scale(loss).backward()
         scaler.step(ours)
         scaler.update()
-        found[0].append(float(loss.detach()))
+        losses[0].append(float(loss.detach()))
         theirs.zero_grad()
         loss = alone(*batch)
         loss.backward()
         theirs.step()
-        found[1].append(float(loss.detach()))
+        losses[1].append(float(loss.detach()))
         if step == 0 and plan["micro_batches"] == 1:
             model.sync_buffers()
             for name, buffer in model.named_buffers():
                 torch.testing.assert_close(buffer, alone.get_buffer(name), rtol=0.01, atol=0.01)
-    return found
+    return losses
 
 
 @pytest.mark.parametrize("precision", some(["bf16", "fp16"], lambda bits: bits == "bf16"))
 def test_training_in_16_bits_learns_as_in_float32(four: Ranks, precision: str) -> None:
     for plan in _plans(range(4), precision):
-        for found, wanted in four(_trained, plan, 20):
+        for losses, wanted in four(_trained, plan, 20):
             assert wanted[-1] < wanted[0] / 3
-            for a, b in zip(found, wanted, strict=True):
+            for a, b in zip(losses, wanted, strict=True):
                 assert a == pytest.approx(b, abs=0.05 * wanted[0]), plan["id"]
 
 
@@ -247,8 +247,8 @@ def test_checkpoints_keep_master_weights_across_plans(four: Ranks, tmp_path: Pat
     before, *others = [p for p in _plans(range(12), "bf16") if p["micro_batches"] == 1][:3]
     wanted = four(_saved, tmp_path, before, True)[0]
     for plan in others:
-        for found in four(_saved, tmp_path, plan, False):
-            assert found == pytest.approx(wanted, rel=0.02)
+        for losses in four(_saved, tmp_path, plan, False):
+            assert losses == pytest.approx(wanted, rel=0.02)
 
 
 def _parameters(dtype: Any) -> list[Any]:

@@ -34,11 +34,11 @@ def call(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan for two devices with its graph."""
-    found = tmp_path_factory.mktemp("run")
-    call("capture", SOURCE, "-o", "graph.json", cwd=found)
+    work = tmp_path_factory.mktemp("run")
+    call("capture", SOURCE, "-o", "graph.json", cwd=work)
     asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
-    call("plan", "graph.json", *asked, "-o", "plan.json", cwd=found)
-    return found
+    call("plan", "graph.json", *asked, "-o", "plan.json", cwd=work)
+    return work
 
 
 def check(document: dict[str, Any], folder: Path, steps: int, planned: str = "plan.json") -> None:
@@ -48,7 +48,7 @@ def check(document: dict[str, Any], folder: Path, steps: int, planned: str = "pl
     assert document["steps"] == len(document["iteration_s"]["all"]) == steps
     assert document["backend"] == "gloo"
     assert len(document["peak_bytes"]["per_rank"]) == 2
-    # CPU tensors are no GPU's, but their sizes are.
+    # CPU tensors are not a GPU's, but their sizes are.
     assert abs(document["errors"]["peak"]) < 0.1
     assert sum(document["collectives"].values()) >= 1
     for quantity, measured in (
@@ -78,7 +78,7 @@ def test_on_this_host_it_shows_a_table_and_leaves_nothing(folder: Path, tmp_path
     more = ("run", "plan.json", "--graph", "graph.json", "--steps", "2")
     shown = call(*more, cwd=folder, TMPDIR=str(tmp_path)).stdout
     assert "predicted" in shown and "measured" in shown and "peak memory" in shown
-    left = {found.name for found in tmp_path.iterdir()}
+    left = {file.name for file in tmp_path.iterdir()}
     # What torch leaves there by itself, from 2.15 on when it is imported.
     assert {name for name in left if not name.startswith("torchinductor_")} == set()
 
@@ -93,9 +93,9 @@ def test_a_plan_in_16_bits_of_a_graph_in_32(folder: Path) -> None:
 
 
 def free_port() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
 
 
 def ranks(folder: Path, arguments: list[str], variables: list[dict[str, str]]) -> None:
@@ -128,7 +128,7 @@ def test_as_tasks_of_srun(folder: Path) -> None:
 
 
 def test_as_an_agents_entry_point(folder: Path, tmp_path: Path) -> None:
-    """The plan and the graph stand in the run's folder, and the report goes there."""
+    """The plan and the graph are in the run's folder, and the report goes there."""
     for name in ("plan.json", "graph.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
@@ -168,7 +168,7 @@ main()
 
 
 @pytest.mark.full
-def test_a_rank_that_nobody_joins_says_so(folder: Path) -> None:
+def test_a_rank_that_no_other_rank_joins_says_so(folder: Path) -> None:
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
              "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}  # fmt: skip
     done = subprocess.run(

@@ -78,11 +78,11 @@ def test_parameters_and_flops_are_those_that_torch_counts(name: str) -> None:
     graph = capture(source, batch=batch, seq=seq)
     counted = count(source, batch=batch, seq=seq, dtype=None)
     assert graph.parameter_count == counted.parameters > 0
-    found = inspect_graph(graph, registry.analyse)
-    kinds = {op["kind"] for op in found["undescribed_operators"]}
+    inspected = inspect_graph(graph, registry.analyse)
+    kinds = {op["kind"] for op in inspected["undescribed_operators"]}
     assert kinds <= {"shardwise.expert_linear.default", "shardwise.selective_scan.default"}
     if name not in COUNTED_IN_DESCRIPTIONS or not kinds:
-        assert found["matrix_flops"] == pytest.approx(counted.forward_flops, rel=0.01)
+        assert inspected["matrix_flops"] == pytest.approx(counted.forward_flops, rel=0.01)
     assert graph.batch_size == batch
 
 

@@ -263,19 +263,19 @@ def test_every_name_says_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", some(RECIPES, lambda name: name == "gpt2"))
-def test_shipped_graphs_can_be_made_again(name: str, tmp_path: object) -> None:
+def test_shipped_graphs_can_be_regenerated(name: str, tmp_path: object) -> None:
     from pathlib import Path
 
     from shardwise.capture import shipped_graph
     from tools.ship_graphs import make
 
     start = time.monotonic()
-    made = read_graph(make(name, Path(str(tmp_path))))
+    captured = read_graph(make(name, Path(str(tmp_path))))
     assert time.monotonic() - start < 90
     shipped = read_graph(shipped_graph(name))
     # Other versions of torch may add attributes; the model is the same.
-    assert made.parameter_count == shipped.parameter_count
-    assert kinds(made)["linear"] == kinds(shipped)["linear"]
+    assert captured.parameter_count == shipped.parameter_count
+    assert kinds(captured)["linear"] == kinds(shipped)["linear"]
 
 
 @pytest.mark.full

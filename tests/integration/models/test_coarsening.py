@@ -26,9 +26,9 @@ RESNET = "zoo:wide-resnet-50:width=1,image=64"
 
 def _search(graph: Graph, gpus: int, *, join: bool) -> Search:
     subject = Subject.of(graph, join=join)
-    found = search(subject, load_hardware("dgx-h100"), gpus, Options(epsilon=0.0))
-    assert found.solution.exact
-    return found
+    result = search(subject, load_hardware("dgx-h100"), gpus, Options(epsilon=0.0))
+    assert result.solution.exact
+    return result
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ def test_rows_of_two_small_models() -> None:
         assert 0 < row.captured.seconds < 300
         assert 0 < row.captured.peak_bytes < 8 * 2**30
         assert len(row.searched) == len(GPUS)
-        for found in row.searched:
-            assert found.problem is None
-            assert found.points > 0
-            assert found.epsilon is not None
-            assert found.epsilon < 0.1
+        for cell in row.searched:
+            assert cell.problem is None
+            assert cell.points > 0
+            assert cell.epsilon is not None
+            assert cell.epsilon < 0.1
     lines = document(rows).splitlines()
     assert sum(line.startswith("| small ") for line in lines) == 2
     assert sum(line.count("|") == 10 for line in lines) == 4

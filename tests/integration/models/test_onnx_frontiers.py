@@ -64,7 +64,7 @@ def both(case: str, folder: Path) -> tuple[Graph, Graph]:
         return capture(str(path)), capture(f"harness.models.onnx_models:{model}")
 
 
-def gap(found: Search, wanted: Search) -> float:
+def gap(ours: Search, wanted: Search) -> float:
     """The least e such that each frontier covers the other within e.
 
     Every point (m, t) of either has a point of the other with memory ≤ m·(1+e) and time ≤ t·(1+e).
@@ -75,7 +75,7 @@ def gap(found: Search, wanted: Search) -> float:
         time = b.time_s[None, :] / a.time_s[:, None] - 1
         return float(np.maximum(memory, time).min(axis=1).max())
 
-    return max(uncovered(found, wanted), uncovered(wanted, found), 0.0)
+    return max(uncovered(ours, wanted), uncovered(wanted, ours), 0.0)
 
 
 @pytest.mark.parametrize("case", some(CASES, lambda case: case in ("mlp", "gpt2")))
@@ -83,13 +83,13 @@ def test_an_exported_file_has_the_frontier_of_its_model(case: str, tmp_path: Pat
     exported, captured = both(case, tmp_path)
     assert exported.parameter_count == captured.parameter_count
     assert exported.batch_size == captured.batch_size
-    found = inspect_graph(exported, registry.analyse)
+    inspected = inspect_graph(exported, registry.analyse)
     wanted = inspect_graph(captured, registry.analyse)
     for field in ("forward_flops", "backward_flops"):
-        assert found[field] == pytest.approx(wanted[field], rel=TOLERANCE), field
-    kept = [d["activations"]["kept_for_backward_bytes"] for d in (found, wanted)]
+        assert inspected[field] == pytest.approx(wanted[field], rel=TOLERANCE), field
+    kept = [d["activations"]["kept_for_backward_bytes"] for d in (inspected, wanted)]
     assert kept[0] == pytest.approx(kept[1], rel=TOLERANCE)
-    assert not [op for op in found["undescribed_operators"] if op["kind"].startswith("onnx.")]
+    assert not [op for op in inspected["undescribed_operators"] if op["kind"].startswith("onnx.")]
     hardware = load_hardware("dgx-v100-16gb")
     subjects = [Subject.of(graph) for graph in (exported, captured)]
     assert len(subjects[0].coarsened.groups) == len(subjects[1].coarsened.groups)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paper import fig7, fig8, table4, tofu_fig10
-from paper.setting import computing, frontier, network, pcie
+from paper.setting import compute_s, frontier, network, pcie
 
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
@@ -24,10 +24,10 @@ def transformer() -> Subject:
     return Subject.of(read_graph(shipped_graph("transformer")))
 
 
-def _data_parallel_bytes(found: Search) -> float:
+def _data_parallel_bytes(result: Search) -> float:
     """Memory of splitting the batch over all axes, everywhere that has a batch."""
-    total = found.problem.fixed_memory_bytes
-    for pattern, cost in zip(found.problem.patterns, found.problem.costs, strict=True):
+    total = result.problem.fixed_memory_bytes
+    for pattern, cost in zip(result.problem.patterns, result.problem.costs, strict=True):
         names = pattern.group.variables
         batch = names.index("batch") if "batch" in names else None
         rows = [
@@ -39,9 +39,9 @@ def _data_parallel_bytes(found: Search) -> float:
 
 @pytest.mark.full
 def test_fig_6_the_transformer_on_16_gpus(transformer: Subject) -> None:
-    found = search(transformer, load_hardware("dgx-v100-16gb"), 16, PAPER)
-    memory, time = found.memory_bytes, found.time_s
-    compute = np.array([found.compute_s(i) for i in range(len(memory))])
+    result = search(transformer, load_hardware("dgx-v100-16gb"), 16, PAPER)
+    memory, time = result.memory_bytes, result.time_s
+    compute = np.array([result.compute_s(i) for i in range(len(memory))])
     communication = time - compute
     # Computation is nearly flat, communication falls as memory grows.
     assert compute.max() / compute.min() < 1.05
@@ -53,15 +53,15 @@ def test_fig_6_the_transformer_on_16_gpus(transformer: Subject) -> None:
     below = (time[0] - time[knee]) / (memory[knee] - memory[0])
     above = (time[knee] - time[-1]) / (memory[-1] - memory[knee])
     assert below > 10 * above
-    assert found.solution.epsilon <= 0.01
+    assert result.solution.epsilon <= 0.01
 
 
 @pytest.mark.full
 def test_fig_8_eight_gpus_where_data_parallelism_does_not_fit(transformer: Subject) -> None:
-    found = search(transformer, load_hardware("dgx-v100-16gb"), 8, PAPER, near_limit=True)
-    chosen = found.fastest_within(found.limit_bytes)
+    result = search(transformer, load_hardware("dgx-v100-16gb"), 8, PAPER, near_limit=True)
+    chosen = result.fastest_within(result.limit_bytes)
     assert chosen is not None
-    assert _data_parallel_bytes(found) > found.limit_bytes
+    assert _data_parallel_bytes(result) > result.limit_bytes
 
 
 @pytest.mark.full
@@ -86,7 +86,7 @@ def test_fig_7_bandwidth_and_size_move_the_frontier() -> None:
     nvlink, pci = frontier("transformer", 8), frontier("transformer", 8, pcie())
     assert fig7.slower(pci, nvlink)[0] > 1.5
     # 4 × RDMA is still slower than NVLink: between nodes counts (§5.1).
-    assert fast.time_s[-1] > computing(fast)[-1] * 1.1
+    assert fast.time_s[-1] > compute_s(fast)[-1] * 1.1
     assert high < 4
 
 
@@ -102,9 +102,9 @@ def test_fig_8_the_transformers_curve() -> None:
 
 
 def test_table_4_vgg16() -> None:
-    found = table4.row("vgg16")
+    row = table4.row("vgg16")
     mini, data, _ = table4.THEIRS["vgg16"]
-    assert found.ratio == pytest.approx(data / mini, rel=table4.TARGET)
+    assert row.ratio == pytest.approx(data / mini, rel=table4.TARGET)
     # What was corrected is needed: without it the ratio is far off.
     assert table4.row("vgg16", table4.before()).ratio < 0.75 * data / mini
 

@@ -71,7 +71,7 @@ def chosen(prediction: Prediction, name: str) -> str:
     "name", some(FAST, lambda name: name in ("resnet50-a100-8-amp", "mpt-1b-a100-8"))
 )
 def test_no_unit_is_wrong(name: str, folder: Path) -> None:
-    """A factor of three is no accuracy; it is what a wrong unit or batch would break."""
+    """A factor of three says nothing of accuracy; a wrong unit or batch would exceed it."""
     prediction = predicted(name, folder)
     published = prediction.run.iteration_s
     assert 1 / 3 < prediction.overlapped_s / published < 3
@@ -87,9 +87,9 @@ def test_no_unit_is_wrong(name: str, folder: Path) -> None:
 def test_the_model_has_the_published_parameters(name: str, folder: Path) -> None:
     run = RUNS[name]
     tensors = graph(run, folder).tensors.values()
-    found = sum(t.elements for t in tensors if t.role == "parameter")
+    parameters = sum(t.elements for t in tensors if t.role == "parameter")
     rounding = 0.0 if run.source == "llm-foundry" else 0.005
-    assert found == pytest.approx(run.parameters, rel=rounding, abs=0.5)
+    assert parameters == pytest.approx(run.parameters, rel=rounding, abs=0.5)
 
 
 def test_tensor_parallelism_is_megatrons(folder: Path) -> None:
@@ -188,11 +188,11 @@ def test_the_page_names_every_run_and_its_source(
 
 
 def test_summary_of_errors() -> None:
-    found = summary([-0.5, 0.05, 0.2])
-    assert found["median"] == 0.05
-    assert found["median_size"] == pytest.approx(0.2)
-    assert found["within_10"] == pytest.approx(1 / 3)
-    assert found["within_25"] == pytest.approx(2 / 3)
+    medians = summary([-0.5, 0.05, 0.2])
+    assert medians["median"] == 0.05
+    assert medians["median_size"] == pytest.approx(0.2)
+    assert medians["within_10"] == pytest.approx(1 / 3)
+    assert medians["within_25"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.full
@@ -205,7 +205,7 @@ def test_every_run_is_predicted(folder: Path) -> None:
             assert 1 / 3 < prediction.overlapped_s / run.iteration_s < 3, run.name
         if run.parameters:
             tensors = graph(run, folder).tensors.values()
-            found = sum(t.elements for t in tensors if t.role == "parameter")
-            assert found == pytest.approx(run.parameters, rel=0.005), run.name
+            parameters = sum(t.elements for t in tensors if t.role == "parameter")
+            assert parameters == pytest.approx(run.parameters, rel=0.005), run.name
         assert np.isfinite(prediction.peak_bytes)
     assert summary(errors)["median_size"] < 0.5

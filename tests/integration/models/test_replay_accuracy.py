@@ -30,9 +30,9 @@ ALWAYS = ("mlp", "GPT-2")
     "case", some(CASES, lambda case: case.name in ALWAYS), ids=lambda case: case.label
 )
 def test_the_peak_is_that_of_a_real_step(case: Case) -> None:
-    found = compare(case, track_step)
-    assert found.predicted_parameters == found.parameters
-    assert found.error == pytest.approx(0.0, abs=CLOSE), (found.predicted, found.measured)
+    compared = compare(case, track_step)
+    assert compared.predicted_parameters == compared.parameters
+    assert compared.error == pytest.approx(0.0, abs=CLOSE), (compared.predicted, compared.measured)
 
 
 def test_the_tracker_sees_what_the_allocator_gives() -> None:

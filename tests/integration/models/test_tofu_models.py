@@ -17,9 +17,9 @@ pytestmark = pytest.mark.full
 TOFU = Options(method="tofu")
 
 
-def solution_of(found: Search) -> TofuSolution:
-    assert isinstance(found.solution, TofuSolution)
-    return found.solution
+def solution_of(result: Search) -> TofuSolution:
+    assert isinstance(result.solution, TofuSolution)
+    return result.solution
 
 
 @pytest.mark.parametrize("gpus", [8, 16])
@@ -32,7 +32,7 @@ def test_it_never_beats_the_certified_frontier(model: str, hardware: str, gpus: 
     memory, time = float(peer.memory_bytes[0]), float(peer.time_s[0])
     covers = (ours.memory_bytes <= memory * factor) & (ours.time_s <= time * factor)
     assert covers.any()
-    # Communication is all it looks at, and memory comes with it: it is no far-off strategy.
+    # It minimises communication alone, and memory follows: the strategy is not far off.
     assert time < 1.1 * float(ours.time_s[-1])
     moved = [step.total_bytes for step in solution_of(peer).steps]
     assert all(a <= b for a, b in pairwise(moved))
@@ -45,10 +45,10 @@ def test_fig_11_lower_layers_fetch_weights_and_higher_ones_activations() -> None
     from shardwise.capture import capture
 
     subject = Subject.of(capture("zoo:wide-resnet-152:width=10", batch=8))
-    found = search(subject, load_hardware("p2.8xlarge"), 8, TOFU)
+    result = search(subject, load_hardware("p2.8xlarge"), 8, TOFU)
     shares: dict[str, list[str]] = {}
     for group, cost, choice in zip(
-        subject.coarsened.groups, found.problem.costs, found.solution.choices[0], strict=True
+        subject.coarsened.groups, result.problem.costs, result.solution.choices[0], strict=True
     ):
         if group.anchor.operator.kind == "aten.conv2d.default":
             names = [group.variables[v] for v in cost.assignment[choice]]
@@ -74,5 +74,5 @@ def test_fig_11_lower_layers_fetch_weights_and_higher_ones_activations() -> None
         assert len(blocks) == 1, stage
     # What is stored is 1/8 of one device's.
     one = search(subject, load_hardware("p2.8xlarge"), 1, TOFU)
-    stored = solution_of(found).stored_bytes
+    stored = solution_of(result).stored_bytes
     assert stored == pytest.approx(float(one.memory_bytes[0]) / 8, rel=0.005)

@@ -33,11 +33,11 @@ GRAPH = graph_id(mlp(20))
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service that knows the curve."""
-    found = Service(tmp_path_factory.mktemp("samples"))
-    upload(found, mlp(20))
-    wait_until(lambda: asked(found)[0] == 200, "the curve")
-    yield found
-    found.stop()
+    started = Service(tmp_path_factory.mktemp("samples"))
+    upload(started, mlp(20))
+    wait_until(lambda: asked(started)[0] == 200, "the curve")
+    yield started
+    started.stop()
 
 
 def asked(service: Service, **more: str) -> tuple[int, str]:
@@ -99,9 +99,7 @@ def test_the_wrapper_asks_for_the_curves_count(service: Service, slurm: FakeSbat
     assert slurm.calls[-1] == ["train.sh"]
 
 
-def test_the_wrapper_gives_the_key_and_shows_it_to_nobody(
-    tmp_path: Path, slurm: FakeSbatch
-) -> None:
+def test_the_wrapper_passes_the_key_and_never_shows_it(tmp_path: Path, slurm: FakeSbatch) -> None:
     (tmp_path / "key").write_text("sw_secret\n")
     seen = tmp_path / "seen"
     curl = slurm.folder / "curl"
@@ -232,9 +230,9 @@ def test_a_trainjob_gets_the_curves_count(service: Service, tmp_path: Path) -> N
 
     done = patched()
     assert done.returncode == 0, done.stderr
-    found = yaml.safe_load(done.stdout)
-    jsonschema.validate(found, TRAIN_JOB)
-    trainer = found["spec"]["trainer"]
+    patched_job = yaml.safe_load(done.stdout)
+    jsonschema.validate(patched_job, TRAIN_JOB)
+    trainer = patched_job["spec"]["trainer"]
     nodes, _, gres = advised(service)
     assert trainer["numNodes"] == int(nodes.partition("=")[2])
     assert trainer["numProcPerNode"] == int(gres.rpartition(":")[2])

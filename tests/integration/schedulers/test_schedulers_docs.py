@@ -57,8 +57,8 @@ def test_every_command_of_the_page_runs(tmp_path: Path) -> None:
             assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
     finally:
         service.stop()
-    made = {path.name for path in work.iterdir()}
-    assert made >= set(re.findall(r"> (\S+\.\S+)$", PAGE, re.MULTILINE))
+    written = {path.name for path in work.iterdir()}
+    assert written >= set(re.findall(r"> (\S+\.\S+)$", PAGE, re.MULTILINE))
     assert set(json.loads((work / "both.json").read_text())) == {"v100", "a100-80gb"}
     script, wrapped = fake.calls
     assert script == ["train.sbatch", "train.py", "--epochs", "3"]

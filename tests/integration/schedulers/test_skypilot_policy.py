@@ -47,22 +47,22 @@ def ask(service_url: str, cases: dict[str, dict[str, Any]], home: Path) -> dict[
     url = f"{service_url}/v1/skypilot/policy"
     (home / "config.yaml").write_text(json.dumps({"admin_policy": url}))
     variables = {"SKYPILOT_GLOBAL_CONFIG": str(home / "config.yaml"), **QUIET}
-    found: dict[str, Any] = {}
+    by_case: dict[str, Any] = {}
     for _ in range(MOST_LAUNCHES):
-        late = [n for n in cases if n not in found or LATE in found[n].get("rejected", "")]
+        late = [n for n in cases if n not in by_case or LATE in by_case[n].get("rejected", "")]
         given = {"url": url, "cases": [{"request": "launch", **cases[name]} for name in late]}
         if late:
             answers = skypilot().run("skypilot_policy.py", given, home, **variables)
-            found |= dict(zip(late, answers, strict=True))
-    return found
+            by_case |= dict(zip(late, answers, strict=True))
+    return by_case
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    found = Service(tmp_path_factory.mktemp("policy"))
-    upload(found, mlp(24))
-    yield found
-    found.stop()
+    started = Service(tmp_path_factory.mktemp("policy"))
+    upload(started, mlp(24))
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,10 @@ def test_a_task_gets_the_fastest_count_of_its_curve(answers: dict[str, Any]) -> 
 
 def test_a_task_gets_the_cheapest_offer(answers: dict[str, Any]) -> None:
     first = quote(mlp(24), read_offers(), steps=9)["offers"][0]
-    found = answers["by offer"]
-    assert found["num_nodes"] == first["instances"]
-    assert found["accelerators"] == [{first["gpu_kind"]: first["gpus"] // first["instances"]}]
-    assert found["spot"] == [first["spot"]]
+    task = answers["by offer"]
+    assert task["num_nodes"] == first["instances"]
+    assert task["accelerators"] == [{first["gpu_kind"]: first["gpus"] // first["instances"]}]
+    assert task["spot"] == [first["spot"]]
 
 
 def test_other_tasks_pass_through(answers: dict[str, Any]) -> None:

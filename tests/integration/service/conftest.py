@@ -95,14 +95,14 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     from service.store.database import Database
 
     if request.param == "sqlite":
-        found = Database(f"sqlite:///{tmp_path / 'a.sqlite'}")
-        yield found
-        found.close()
+        opened = Database(f"sqlite:///{tmp_path / 'a.sqlite'}")
+        yield opened
+        opened.close()
         return
     with new_database(request.getfixturevalue("postgres_url")) as url:
-        found = Database(url.replace("postgresql://", "postgresql+psycopg://"))
-        yield found
-        found.close()
+        opened = Database(url.replace("postgresql://", "postgresql+psycopg://"))
+        yield opened
+        opened.close()
 
 
 @pytest.fixture

@@ -34,10 +34,10 @@ class Ruled:
 
 @pytest.fixture(scope="module")
 def ruled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ruled]:
-    found = Ruled(tmp_path_factory.mktemp("ruled"))
-    yield found
-    found.operator.close()
-    found.service.stop()
+    started = Ruled(tmp_path_factory.mktemp("ruled"))
+    yield started
+    started.operator.close()
+    started.service.stop()
 
 
 def denied(client: Client) -> bool:
@@ -52,19 +52,19 @@ def test_keys_are_made_rotated_seen_in_use_and_revoked(ruled: Ruled) -> None:
     ruled.operator.create_tenant("red", max_keys=5)
     admin = ruled.operator.create_key("admin", ("admin",), tenant="red")
     with ruled.client(admin["key"]) as client:
-        made = client.create_key("ci", expires_s=3600.0)
+        created = client.create_key("ci", expires_s=3600.0)
         assert client.me()["tenant"] == "red"
-        with ruled.client(made["key"]) as other:
-            assert other.me()["key"]["id"] == made["id"]
+        with ruled.client(created["key"]) as other:
+            assert other.me()["key"]["id"] == created["id"]
             with pytest.raises(ServiceError):
                 other.create_key()
 
             def used() -> str | None:
-                found: dict[str, Any] = next(k for k in client.api_keys() if k["id"] == made["id"])
-                return found["last_used_at"]
+                key: dict[str, Any] = next(k for k in client.api_keys() if k["id"] == created["id"])
+                return key["last_used_at"]
 
             assert wait_until(used, "the key's use is written")
-            new = client.rotate_key(made["id"], overlap_s=0)
+            new = client.rotate_key(created["id"], overlap_s=0)
             wait_until(lambda: denied(other), "the old key is worthless")
         client.revoke_key(new["id"])
         assert [line["action"] for line in client.audit()] == [
@@ -127,10 +127,10 @@ def test_the_awaiting_client_has_the_same_calls(ruled: Ruled, tmp_path: Path) ->
     async def act() -> None:
         async with AsyncClient(ruled.service.url, key=ruled.key) as client:
             await client.create_tenant("green")
-            made = await client.create_key("k", ("admin",), tenant="green")
-            rotated = await client.rotate_key(made["id"], tenant="green")
-            assert rotated["replaces"] == made["id"]
-            assert (await client.revoke_key(made["id"], tenant="green"))["state"] == "revoked"
+            created = await client.create_key("k", ("admin",), tenant="green")
+            rotated = await client.rotate_key(created["id"], tenant="green")
+            assert rotated["replaces"] == created["id"]
+            assert (await client.revoke_key(created["id"], tenant="green"))["state"] == "revoked"
             assert len([key async for key in client.api_keys("green")]) == 2
             assert await client.export_tenant("green", tmp_path / "green.tar.gz") > 0
             lines = [line["action"] async for line in client.audit(tenant="green")]
@@ -144,6 +144,6 @@ def test_the_awaiting_client_has_the_same_calls(ruled: Ruled, tmp_path: Path) ->
     asyncio.run(act())
 
 
-def test_what_is_no_limit_is_refused(ruled: Ruled) -> None:
+def test_unknown_limits_are_refused(ruled: Ruled) -> None:
     with pytest.raises((BadInput, Refused)):
         ruled.operator.create_tenant("pink", port=1.0)

@@ -64,9 +64,9 @@ def test_enrolment_is_by_token_once(own_system: System) -> None:
 
 
 def test_a_token_of_several_uses(client: httpx.Client) -> None:
-    made = client.post("/v1/agents/tokens", json={"uses": 2})
-    assert made.status_code == 201 and made.json()["uses"] == 2
-    token = made.json()["token"]
+    created = client.post("/v1/agents/tokens", json={"uses": 2})
+    assert created.status_code == 201 and created.json()["uses"] == 2
+    token = created.json()["token"]
     agents = [FakeAgent(client, f"node-{n}", token=token) for n in range(2)]
     assert agents[0].id != agents[1].id and agents[0].key != agents[1].key
     for agent in agents:
@@ -98,8 +98,8 @@ def test_an_open_service_stays_open_and_an_agent_needs_its_key(client: httpx.Cli
 def test_an_agents_key_reaches_its_own_calls_alone(client: httpx.Client) -> None:
     agent, other = FakeAgent(client, "one"), FakeAgent(client, "two")
     beat = {"boot_id": "b", "inventory_hash": "h", "jobs": []}
-    nobody = f"agent_{'0' * 32}"
-    for stranger in (other.id, nobody):
+    unknown = f"agent_{'0' * 32}"
+    for stranger in (other.id, unknown):
         for method, what, body in (
             ("POST", "heartbeat", beat),
             ("GET", "assignments", None),
@@ -176,10 +176,10 @@ def test_a_silent_agent_loses_its_lease(client: httpx.Client) -> None:
     silent.say(parts[0], "running")
     other.say(parts[1], "running")
 
-    def told() -> bool:
+    def told_to_stop() -> bool:
         return bool(other.beat()["stop"])
 
-    wait_until(told, "the other is told to stop")
+    wait_until(told_to_stop, "the other is told to stop")
     other.say(parts[1], "stopped")
     lost = ended(client, location)
     assert lost["state"] == "lost"
@@ -212,7 +212,7 @@ def test_the_service_is_killed_between_claim_and_answer(own_system: System) -> N
     own_system.service.stop(signal.SIGKILL)
     own_system.restart_service()
     agent.client = own_system.client
-    agent.held.clear()  # the answer never came
+    agent.tokens.clear()  # the answer never came
 
     def again() -> dict[str, Any] | None:
         agent.beat()
@@ -236,13 +236,13 @@ def test_the_service_is_killed_between_claim_and_answer(own_system: System) -> N
 def test_a_poll_is_answered_when_work_comes(client: httpx.Client) -> None:
     agent = FakeAgent(client)
     assert agent.claim(wait_s=0) is None
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(agent.claim(wait_s=20)))
+    claimed: list[Any] = []
+    thread = threading.Thread(target=lambda: claimed.append(agent.claim(wait_s=20)))
     thread.start()
     location = launch(client, [agent.id])
     thread.join(20)
-    assert found and found[0] is not None
-    agent.say(found[0], "done")
+    assert claimed and claimed[0] is not None
+    agent.say(claimed[0], "done")
     assert ended(client, location)["state"] == "done"
 
 
@@ -289,7 +289,7 @@ def test_a_restarted_agent_reports_what_it_has_lost(client: httpx.Client) -> Non
 
 @pytest.mark.full
 def test_five_hundred_agents_wait(own_system: System) -> None:
-    """Nobody holds a thread: while they wait, other calls are answered at once."""
+    """They hold no threads: while they wait, other calls are answered at once."""
     import asyncio
 
     from service.store.keys import create_key
@@ -332,11 +332,11 @@ def test_five_hundred_agents_wait(own_system: System) -> None:
             return await asyncio.gather(*polls), seconds
 
     try:
-        found, seconds = asyncio.run(all_wait())
+        assignments, seconds = asyncio.run(all_wait())
     finally:
         with database.write() as session:
             for agent in session.scalars(select(Agent).where(Agent.id.in_(names))):
                 session.delete(agent)
         database.close()
-    assert sum(assignment is not None for assignment in found) == 50
+    assert sum(assignment is not None for assignment in assignments) == 50
     assert seconds < 10

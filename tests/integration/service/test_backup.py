@@ -22,16 +22,16 @@ from shardwise.errors import BadInput
 @contextmanager
 def empty(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
     if kind == "sqlite":
-        found = Database(f"sqlite:///{tmp_path / 'restored.sqlite'}")
-        migrate(found)
-        yield found
-        found.close()
+        restored = Database(f"sqlite:///{tmp_path / 'restored.sqlite'}")
+        migrate(restored)
+        yield restored
+        restored.close()
         return
     with new_database(request.getfixturevalue("postgres_url")) as url:
-        found = Database(url.replace("postgresql://", "postgresql+psycopg://"))
-        migrate(found)
-        yield found
-        found.close()
+        restored = Database(url.replace("postgresql://", "postgresql+psycopg://"))
+        migrate(restored)
+        yield restored
+        restored.close()
 
 
 def contents(database: Database) -> dict[str, list[str]]:
@@ -47,9 +47,11 @@ def used(own_system: System) -> System:
     """A system with graphs, profiles, jobs and answers."""
     for gpus in (1, 2):
         body = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": gpus}
-        made = own_system.client.post("/v1/plans", json=body).json()
+        accepted = own_system.client.post("/v1/plans", json=body).json()
         wait_until(
-            lambda made=made: own_system.client.get(made["location"]).json()["state"] == "done",
+            lambda accepted=accepted: (
+                own_system.client.get(accepted["location"]).json()["state"] == "done"
+            ),
             "a plan",
         )
     return own_system

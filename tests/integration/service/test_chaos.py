@@ -1,4 +1,4 @@
-"""What the service stands on fails: every accepted job ends once, with the right answer."""
+"""Database, broker and processes fail: every accepted job ends once, with the right answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SKEW_S = 60.0
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Postgres, Valkey]]:
-    """A PostgreSQL and a Valkey that nobody else uses."""
+    """A PostgreSQL and a Valkey of this module alone."""
     postgres, valkey = Postgres(tmp_path_factory.mktemp("postgres")), Valkey()
     postgres.start()
     valkey.start()
@@ -91,17 +91,17 @@ def counts(system: System, content_id: str) -> tuple[int, int]:
     with database.read() as session:
         jobs = select(func.count()).select_from(Job).where(Job.content_id == content_id)
         results = select(func.count()).select_from(Result).where(Result.content_id == content_id)
-        found = int(session.scalar(jobs) or 0), int(session.scalar(results) or 0)
+        rows = int(session.scalar(jobs) or 0), int(session.scalar(results) or 0)
     database.close()
-    return found
+    return rows
 
 
 def content_of(system: System, location: str) -> str:
     database = system.database()
     with database.read() as session:
-        found = session.get_one(Job, location.rpartition("/")[2]).content_id
+        content_id = session.get_one(Job, location.rpartition("/")[2]).content_id
     database.close()
-    return str(found)
+    return str(content_id)
 
 
 def require_one_right(system: System, location: str, points: Any, attempts: int = 2) -> None:
@@ -147,7 +147,7 @@ def test_the_service_killed_in_mid_request(shaken: System) -> None:
          {"epsilon": 0.05 + n / 1000}}
         for n in range(number)
     ]  # fmt: skip
-    told: dict[int, str] = {}
+    answered: dict[int, str] = {}
     some = threading.Semaphore(0)
     url = shaken.service.url
 
@@ -159,7 +159,7 @@ def test_the_service_killed_in_mid_request(shaken: System) -> None:
         except httpx.TransportError:
             return
         if answer.status_code == 202:
-            told[n] = answer.json()["id"]
+            answered[n] = answer.json()["id"]
             some.release()
 
     with ThreadPoolExecutor(8) as pool:
@@ -168,21 +168,21 @@ def test_the_service_killed_in_mid_request(shaken: System) -> None:
         shaken.service.kill()
         for one in asked:
             one.result()
-    assert 1 <= len(told) < number, "it was killed between the first answer and the last"
+    assert 1 <= len(answered) < number, "it was killed between the first answer and the last"
     shaken.restart_service()
     for n, body in enumerate(bodies):
         again = shaken.client.post("/v1/frontiers", json=body, headers={"Idempotency-Key": f"k{n}"})
         assert again.status_code == 202, again.text
-        assert told.setdefault(n, again.json()["id"]) == again.json()["id"]
-    assert len(set(told.values())) == number
-    for job_id in told.values():
+        assert answered.setdefault(n, again.json()["id"]) == again.json()["id"]
+    assert len(set(answered.values())) == number
+    for job_id in answered.values():
         job = shaken.service.ended(f"/v1/frontiers/{job_id}")
         assert (job["state"], job["attempts"]) == ("done", 1)
         assert counts(shaken, content_of(shaken, job_id)) == (1, 1)
 
 
 def skewed(folder: Path, seconds: float) -> type[App]:
-    """An App whose Python clock is so many seconds off; each process leaves a file that says so."""
+    """Returns an App whose Python clock is off; each process leaves a file that proves it."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
         "import os, time\n"
@@ -201,11 +201,11 @@ def skewed(folder: Path, seconds: float) -> type[App]:
 def test_two_services_and_skewed_workers_race_for_one_job(
     shaken: System, tmp_path: Path, right_answer: Any
 ) -> None:
-    """Workers a minute ahead and a minute behind, leases of three seconds: nobody steals."""
+    """Workers a minute ahead and a minute behind, leases of three seconds: none steals."""
     for worker in shaken.living_workers():
         worker.stop()
-    made = [skewed(tmp_path / name, s) for name, s in (("ahead", SKEW_S), ("behind", -SKEW_S))]
-    shaken.workers += [kind(shaken.folder, "worker", **shaken.variables) for kind in made]
+    programs = [skewed(tmp_path / name, s) for name, s in (("ahead", SKEW_S), ("behind", -SKEW_S))]
+    shaken.workers += [kind(shaken.folder, "worker", **shaken.variables) for kind in programs]
     other = Service(shaken.folder, **shaken.variables)
     body = long_question(MOST - 3)
 

@@ -43,8 +43,8 @@ class Keyed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        made = keys(folder, "create", "--json", "--tenant", "research")
-        self.key: str = json.loads(made)["key"]
+        created = keys(folder, "create", "--json", "--tenant", "research")
+        self.key: str = json.loads(created)["key"]
         self.service = Service(folder, auth_cache_s="0")
         self.url = self.service.url
 
@@ -54,9 +54,9 @@ class Keyed:
 
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
-    found = Keyed(tmp_path_factory.mktemp("client"))
-    yield found
-    found.service.stop()
+    started = Keyed(tmp_path_factory.mktemp("client"))
+    yield started
+    started.service.stop()
 
 
 def timeless(document: dict[str, Any]) -> dict[str, Any]:
@@ -70,10 +70,10 @@ def graph() -> Graph:
 
 def test_documents_are_the_librarys(keyed: Keyed) -> None:
     here, hardware = graph(), load_hardware(f"{HARDWARE}*2")
-    told: list[tuple[str, float]] = []
+    heard: list[tuple[str, float]] = []
 
     def listen(stage: str, fraction: float) -> bool:
-        told.append((stage, fraction))
+        heard.append((stage, fraction))
         return True
 
     with keyed.client() as client:
@@ -90,7 +90,7 @@ def test_documents_are_the_librarys(keyed: Keyed) -> None:
             ), name
             if name == "plan":
                 assert client.plan_of(given.id) == given
-        assert all(0 <= fraction <= 1 for _, fraction in told)
+        assert all(0 <= fraction <= 1 for _, fraction in heard)
         assert [item["name"] for item in client.graphs()] == ["asked-by-client"]
         assert {job.kind for job in client.jobs(graph=graph_id(here))} == {
             "frontier", "curve", "plan", "quote",
@@ -100,35 +100,37 @@ def test_documents_are_the_librarys(keyed: Keyed) -> None:
 def test_async_documents_are_the_librarys(keyed: Keyed) -> None:
     async def run() -> list[dict[str, Any]]:
         async with AsyncClient(keyed.url, key=keyed.key) as client:
-            found = await asyncio.gather(
+            results = await asyncio.gather(
                 *(client.frontier(mlp(44), HARDWARE, 2) for _ in range(8)),
                 client.curve(mlp(44), HARDWARE, 2),
             )
             assert [item async for item in client.graphs()]
-            return [answers.document(answer) for answer in found]
+            return [answers.document(answer) for answer in results]
 
     *frontiers, curve = asyncio.run(run())
     expected = json.loads(json.dumps(answers.frontier(mlp(44), load_hardware(HARDWARE), 2)))
-    assert all(timeless(found) == timeless(expected) for found in frontiers)
+    assert all(timeless(computed) == timeless(expected) for computed in frontiers)
     assert timeless(curve)["points"] == answers.curve(mlp(44), load_hardware(HARDWARE), 2)["points"]
 
 
 def test_graphs_and_profiles_go_up_and_away(keyed: Keyed, tmp_path: Path) -> None:
-    made = mlp(60, "files")
-    write_graph(made, tmp_path / "g.json.gz")
-    write_graph(made, tmp_path / "g.json")
+    small = mlp(60, "files")
+    write_graph(small, tmp_path / "g.json.gz")
+    write_graph(small, tmp_path / "g.json")
     profile = {**hardware_document(load_hardware("l4")), "name": "of-a-file"}
     (tmp_path / "h.json").write_text(json.dumps(profile))
     with keyed.client() as client:
         sources: tuple[Any, ...] = (
-            made, graph_document(made), tmp_path / "g.json.gz", tmp_path / "g.json",
+            small, graph_document(small), tmp_path / "g.json.gz", tmp_path / "g.json",
             (tmp_path / "g.json").read_bytes(), (tmp_path / "g.json.gz").read_bytes(),
         )  # fmt: skip
-        assert {client.upload_graph(source)["id"] for source in sources} == {graph_id(made)}
-        assert client.graph_document(graph_id(made)) == json.loads(json.dumps(graph_document(made)))
-        client.delete_graph(graph_id(made))
+        assert {client.upload_graph(source)["id"] for source in sources} == {graph_id(small)}
+        assert client.graph_document(graph_id(small)) == json.loads(
+            json.dumps(graph_document(small))
+        )
+        client.delete_graph(graph_id(small))
         with pytest.raises(Missing):
-            client.graph(graph_id(made))
+            client.graph(graph_id(small))
         hardware = client.upload_hardware(tmp_path / "h.json")["id"]
         assert client.hardware_document(hardware)["name"] == "of-a-file"
         assert {HARDWARE, "of-a-file"} <= {item["name"] for item in client.hardware()}
@@ -136,7 +138,7 @@ def test_graphs_and_profiles_go_up_and_away(keyed: Keyed, tmp_path: Path) -> Non
         with pytest.raises(BadInput, match=re.escape("nosuch.json")):
             client.upload_graph(tmp_path / "nosuch.json")
         with pytest.raises(BadInput, match="ONNX"):
-            client.upload_graph(made, batch=3)
+            client.upload_graph(small, batch=3)
 
 
 def test_an_onnx_file_goes_up(keyed: Keyed, tmp_path: Path) -> None:
@@ -152,9 +154,9 @@ def test_an_onnx_file_goes_up(keyed: Keyed, tmp_path: Path) -> None:
     path = tmp_path / "tiny.onnx"
     path.write_bytes(model.SerializeToString())
     with keyed.client() as client:
-        made = client.upload_graph(path, batch=8)
-        assert (made["name"], made["batch_size"]) == ("tiny.onnx", 8)
-        assert client.upload_graph(path.read_bytes(), name="tiny.onnx", batch=8) == made
+        uploaded = client.upload_graph(path, batch=8)
+        assert (uploaded["name"], uploaded["batch_size"]) == ("tiny.onnx", 8)
+        assert client.upload_graph(path.read_bytes(), name="tiny.onnx", batch=8) == uploaded
         with pytest.raises(Refused, match="batch"):
             client.upload_graph(path)
 

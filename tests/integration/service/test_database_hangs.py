@@ -77,19 +77,19 @@ class Wire(threading.Thread):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """A PostgreSQL that nobody else uses."""
-    found = Postgres(tmp_path_factory.mktemp("postgres"))
-    found.start()
-    yield found
-    found.stop()
+    """A PostgreSQL of this module alone."""
+    postgres = Postgres(tmp_path_factory.mktemp("postgres"))
+    postgres.start()
+    yield postgres
+    postgres.stop()
 
 
 @pytest.fixture(scope="module")
 def wire(server: Postgres) -> Iterator[Wire]:
-    found = Wire(server.port)
-    found.start()
-    yield found
-    found.close()
+    proxy = Wire(server.port)
+    proxy.start()
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +104,14 @@ def system(
             "database_s": str(DEADLINE_S),
             "sweep_s": "0.5",
         }
-        found = System(tmp_path_factory.mktemp("hanging"), "postgres", variables)
-        yield found
-        found.stop()
+        started = System(tmp_path_factory.mktemp("hanging"), "postgres", variables)
+        yield started
+        started.stop()
 
 
 @contextmanager
 def stopped(server: Postgres) -> Iterator[None]:
-    """All processes of PostgreSQL stand still; their kernel goes on acknowledging."""
+    """Stops all processes of PostgreSQL; their kernel goes on acknowledging."""
     assert server._process is not None
     pids = [server._process.pid, *descendants(server._process.pid)]
     for pid in pids:
@@ -180,7 +180,7 @@ def test_a_database_that_says_nothing(
 
 
 def test_a_statement_that_takes_long_is_ended_by_the_server(system: System) -> None:
-    """Locked rows: the caller hears of it, nobody else does, and the service stays ready."""
+    """Locked rows: only the caller gets an error, and the service stays ready."""
     import psycopg
 
     url = system.variables["database_url"]

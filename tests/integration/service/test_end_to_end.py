@@ -138,9 +138,9 @@ def test_plans_and_infeasible_ones(system: System) -> None:
     plan = job["result"]
     assert plan["schema"] == "shardwise.plan/1"
     assert plan["objective"] == "mini-memory"
-    found = system.client.get(f"/v1/plans/{plan['id']}")
-    assert found.status_code == 200
-    assert found.json()["result"]["id"] == plan["id"]
+    stored = system.client.get(f"/v1/plans/{plan['id']}")
+    assert stored.status_code == 200
+    assert stored.json()["result"]["id"] == plan["id"]
     tight = {"memory_limit_bytes": 1000.0}
     body = {"graph": "shipped:vgg16", "hardware": HARDWARE, "gpus": 1, "options": tight}
     infeasible = asked(system, "/v1/plans", body)
@@ -213,21 +213,21 @@ def test_a_hundred_at_once_cost_one_computation(system: System) -> None:
     graph = mlp(56)
     upload(system.service, graph)
     question = {"graph": graph_id(graph), "hardware": HARDWARE, "gpus": 2}
-    found: list[tuple[int, str]] = []
+    answers: list[tuple[int, str]] = []
 
     def ask() -> None:
         answer = system.client.post("/v1/frontiers", json=question)
-        found.append((answer.status_code, answer.json()["id"]))
+        answers.append((answer.status_code, answer.json()["id"]))
 
     threads = [threading.Thread(target=ask) for _ in range(100)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 100
-    assert {status for status, _ in found} <= {200, 202}
-    assert len({job for _, job in found}) == 1
-    job = system.service.ended(f"/v1/frontiers/{found[0][1]}")
+    assert len(answers) == 100
+    assert {status for status, _ in answers} <= {200, 202}
+    assert len({job for _, job in answers}) == 1
+    job = system.service.ended(f"/v1/frontiers/{answers[0][1]}")
     assert (job["state"], job["attempts"]) == ("done", 1)
     listed = system.client.get("/v1/jobs", params={"graph": graph_id(graph)}).json()
     assert len(listed["items"]) == 1

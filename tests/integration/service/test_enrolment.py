@@ -33,16 +33,16 @@ def token_of(store: Store, uses: int = 1, expires_s: float = 60.0, once: str | N
 
 def enrolled(store: Store, token: str, once: str | None = None) -> Enrolled | Unenrolled:
     of_host = {"name": "n", "inventory": inventory(), "lease_s": 30.0, "max_agents": 100}
-    found: Enrolled | Unenrolled = store.do(enrol, token, once, **of_host)
-    return found
+    result: Enrolled | Unenrolled = store.do(enrol, token, once, **of_host)
+    return result
 
 
-def agents_of(found: Sequence[Enrolled | Unenrolled]) -> list[str]:
-    return [one.agent_id for one in found if isinstance(one, Enrolled)]
+def agents_of(results: Sequence[Enrolled | Unenrolled]) -> list[str]:
+    return [one.agent_id for one in results if isinstance(one, Enrolled)]
 
 
-def reasons_of(found: Sequence[Enrolled | Unenrolled]) -> set[str]:
-    return {one.why for one in found if isinstance(one, Unenrolled)}
+def reasons_of(results: Sequence[Enrolled | Unenrolled]) -> set[str]:
+    return {one.why for one in results if isinstance(one, Unenrolled)}
 
 
 def used(store: Store) -> int:
@@ -51,16 +51,16 @@ def used(store: Store) -> int:
 
 
 @pytest.mark.parametrize("uses", [1, 3])
-def test_of_all_who_race_as_many_enrol_as_there_are_uses(store: Store, uses: int) -> None:
+def test_of_racing_agents_as_many_enrol_as_there_are_uses(store: Store, uses: int) -> None:
     token = token_of(store, uses)
     before = [enrolled(store, token) for _ in range(uses - 1)]
     with ThreadPoolExecutor(8) as pool:
         race = list(pool.map(lambda _: enrolled(store, token), range(8)))
-    found = [*before, *race]
+    results = [*before, *race]
     assert len(agents_of(race)) == 1, "one gets the last use"
-    assert len(set(agents_of(found))) == uses
-    assert reasons_of(found) == {"replayed"}
-    assert {one.tenant for one in found} == {"t"}
+    assert len(set(agents_of(results))) == uses
+    assert reasons_of(results) == {"replayed"}
+    assert {one.tenant for one in results} == {"t"}
     with store.database.read() as session:
         row = session.scalars(select(Enrolment)).one()
         keys = list(session.scalars(select(Agent.key_id)))
@@ -95,12 +95,12 @@ def test_a_deleted_agent_gives_its_use_not_back(store: Store) -> None:
 
 
 @pytest.mark.parametrize("uses", [0, -1, MAX_USES + 1])
-def test_so_many_uses_at_most(store: Store, uses: int) -> None:
+def test_the_number_of_uses_is_bounded(store: Store, uses: int) -> None:
     with pytest.raises(BadInput, match="uses"):
         token_of(store, uses)
 
 
-def test_a_token_that_is_made_again_is_worth_no_more(store: Store) -> None:
+def test_a_token_that_is_requested_again_has_no_more_uses(store: Store) -> None:
     first = token_of(store, 3, once="key")
     assert isinstance(enrolled(store, first), Enrolled)
     second = token_of(store, 3, once="key")
@@ -119,9 +119,9 @@ def test_an_enrolment_whose_answer_was_lost(store: Store) -> None:
     assert again.agent_id == first.agent_id and again.key != first.key
     with store.database.read() as session:
         assert principal_of(session, first.key) is None
-        found = principal_of(session, again.key)
-    assert found is not None and found.agent_id == first.agent_id
-    assert replace(found, agent_id=None).scopes == {"agent"}
+        principal = principal_of(session, again.key)
+    assert principal is not None and principal.agent_id == first.agent_id
+    assert replace(principal, agent_id=None).scopes == {"agent"}
     store.beat(first.agent_id)
     assert reasons_of([enrolled(store, token, "once")]) == {"replayed"}
 

@@ -13,11 +13,11 @@ from harness.service.steps import keys
 def test_a_token_of_the_command_line_for_two(tmp_path: Path) -> None:
     service = Service(tmp_path)
     try:
-        made = json.loads(keys(tmp_path, "enrol", "--json", "--uses", "2"))
-        assert made["uses"] == 2
-        agents = {FakeAgent(service.client, f"n{n}", token=made["token"]).id for n in range(2)}
+        created = json.loads(keys(tmp_path, "enrol", "--json", "--uses", "2"))
+        assert created["uses"] == 2
+        agents = {FakeAgent(service.client, f"n{n}", token=created["token"]).id for n in range(2)}
         assert len(agents) == 2
-        body = {"token": made["token"], "inventory": inventory()}
+        body = {"token": created["token"], "inventory": inventory()}
         assert service.client.post("/v1/agents", json=body).status_code == 401
     finally:
         service.stop()
@@ -26,11 +26,13 @@ def test_a_token_of_the_command_line_for_two(tmp_path: Path) -> None:
 def test_a_token_of_the_command_line_and_a_limit_on_tries(tmp_path: Path) -> None:
     service = Service(tmp_path, enrol_rate_per_s="0.01", max_agents="1")
     try:
-        made = json.loads(keys(tmp_path, "enrol", "--json", "--name", "node-1"))
-        assert made["tenant"] == "local" and made["expires_at"] > "2020"
-        agent = FakeAgent(service.client, "", token=made["token"])
+        created = json.loads(keys(tmp_path, "enrol", "--json", "--name", "node-1"))
+        assert created["tenant"] == "local" and created["expires_at"] > "2020"
+        agent = FakeAgent(service.client, "", token=created["token"])
         assert service.client.get(f"/v1/agents/{agent.id}").json()["name"] == "node-1"
-        assert made["token"].encode() not in (tmp_path / "data" / "shardwise.sqlite").read_bytes()
+        assert (
+            created["token"].encode() not in (tmp_path / "data" / "shardwise.sqlite").read_bytes()
+        )
         second = json.loads(keys(tmp_path, "enrol", "--json"))["token"]
         body = {"token": second, "inventory": inventory()}
         full = service.client.post("/v1/agents", json=body)

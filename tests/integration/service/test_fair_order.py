@@ -46,11 +46,11 @@ def ask(store: Database, tenant: str, number: int, cost_s: float = 1.0, priority
         "frontier", "sha256:g", {"kind": "frontier", "gpus": number, "hardware": {"name": "h"}}
     )
     with store.write() as session:
-        job, made = find_or_make_job(
+        job, created = find_or_make_job(
             session, tenant, question, max_queued=1000, key_id=None, request_id="r", trace=None,
             priority=priority, estimate=lambda: Estimate(cost_s, cost_s),
         )  # fmt: skip
-        assert made
+        assert created
         return job.id
 
 
@@ -67,13 +67,13 @@ def end(store: Database, claim: leases.Claim, took_s: float | None = None) -> No
 
 def served(store: Database, count: int, took_s: float | None = None) -> list[str]:
     """The tenants of the next jobs, of which each ends before the next begins."""
-    found = []
+    tenants = []
     for _ in range(count):
         claim = take(store)
         assert claim is not None
-        found.append(claim.tenant_id)
+        tenants.append(claim.tenant_id)
         end(store, claim, took_s)
-    return found
+    return tenants
 
 
 def order(store: Database, count: int) -> list[str]:
@@ -151,11 +151,11 @@ def test_asked_again_with_a_higher_priority_it_has_that(store: Database) -> None
     )
     for priority in (5, -5):
         with store.write() as session:
-            job, made = find_or_make_job(
+            job, created = find_or_make_job(
                 session, "a", question, max_queued=9, key_id=None, request_id="r", trace=None,
                 priority=priority,
             )  # fmt: skip
-            assert (job.id, job.priority, made) == (ids[1], 5, False)
+            assert (job.id, job.priority, created) == (ids[1], 5, False)
     assert order(store, 2) == [ids[1], ids[0]]
 
 
@@ -165,21 +165,21 @@ def test_a_slot_for_short_jobs_takes_no_long_one(store: Database) -> None:
     with store.read() as session:
         assert leases.any_waiting(session, 1.0) is False
         assert leases.any_waiting(session, 10.0) is True
-    found = take(store, longest_s=10.0)
-    assert found is not None and found.job_id == short
+    claim = take(store, longest_s=10.0)
+    assert claim is not None and claim.job_id == short
     assert take(store, longest_s=10.0) is None
     assert take(store) is not None
 
 
-def test_a_tenant_has_at_most_so_many_running(store: Database) -> None:
+def test_a_tenants_running_jobs_are_bounded(store: Database) -> None:
     with store.write() as session:
         set_limit(session, "c", "max_running", 3)
     for number in range(5):
         for tenant in ("a", "c"):
             ask(store, tenant, number)
-    held = [take(store, max_running=1) for _ in range(5)]
-    assert Counter(claim.tenant_id for claim in held if claim is not None) == {"a": 1, "c": 3}
-    first = next(claim for claim in held if claim is not None and claim.tenant_id == "a")
+    claims = [take(store, max_running=1) for _ in range(5)]
+    assert Counter(claim.tenant_id for claim in claims if claim is not None) == {"a": 1, "c": 3}
+    first = next(claim for claim in claims if claim is not None and claim.tenant_id == "a")
     end(store, first)
     again = take(store, max_running=1)
     assert again is not None and again.tenant_id == "a"
@@ -189,16 +189,16 @@ def test_no_two_claimers_take_the_same_and_none_is_left(store: Database) -> None
     ids = {ask(store, TENANTS[n % 3], n) for n in range(60)}
 
     def some_of_them(_: int) -> list[str]:
-        found: list[str] = []
+        job_ids: list[str] = []
         misses = 0
         while misses < 3:
             claim = take(store)
             misses = misses + 1 if claim is None else 0
-            found += [] if claim is None else [claim.job_id]
-        return found
+            job_ids += [] if claim is None else [claim.job_id]
+        return job_ids
 
     with ThreadPoolExecutor(8) as pool:
-        taken = [job_id for found in pool.map(some_of_them, range(8)) for job_id in found]
+        taken = [job_id for job_ids in pool.map(some_of_them, range(8)) for job_id in job_ids]
     assert Counter(taken) == dict.fromkeys(ids, 1)
     with store.read() as session:
         assert session.scalar(select(func.sum(Job.attempts))) == 60
@@ -231,7 +231,7 @@ JOBS = some.lists(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(jobs=JOBS, weights=some.tuples(*[some.sampled_from((0.5, 1.0, 3.0))] * 3))
-def test_the_database_claims_in_the_order_that_is_foretold(
+def test_the_database_claims_in_the_predicted_order(
     store: Database, jobs: list[tuple[str, int, float]], weights: tuple[float, float, float]
 ) -> None:
     with store.write() as session:
@@ -249,8 +249,8 @@ def test_the_database_claims_in_the_order_that_is_foretold(
         attained = session.execute(select(Attained.tenant_id, Attained.virtual_s))
         of_tenant = dict(zip(TENANTS, weights, strict=True))
         shares = {tenant: Share(virtual_s, of_tenant[tenant]) for tenant, virtual_s in attained}
-    foretold = places(waiting, shares, Slots((0.0,)))
-    assert order(store, len(jobs) + 1) == sorted(foretold, key=lambda each: foretold[each].place)
+    predicted = places(waiting, shares, Slots((0.0,)))
+    assert order(store, len(jobs) + 1) == sorted(predicted, key=lambda each: predicted[each].place)
 
 
 def test_a_real_worker_takes_the_other_tenants_question_next(store: Database) -> None:

@@ -35,35 +35,35 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tenants(folder: Path) -> tuple[Header, Header]:
     """The headers of one tenant that uploads much, and of another."""
-    made = [
+    lines = [
         json.loads(keys(folder, "create", "--json", "--tenant", name))["key"]
         for name in ("crowd", "other")
     ]
-    return {"Authorization": f"Bearer {made[0]}"}, {"Authorization": f"Bearer {made[1]}"}
+    return {"Authorization": f"Bearer {lines[0]}"}, {"Authorization": f"Bearer {lines[1]}"}
 
 
 @pytest.fixture(scope="module")
 def service(folder: Path, tenants: tuple[Header, Header]) -> Iterator[Service]:
     """One upload is read at a time."""
-    found = Service(
+    started = Service(
         folder, ingest_slots="1", uploads_at_once=str(AT_ONCE), max_body_bytes=str(MOST_BYTES)
     )
-    yield found
-    found.stop()
+    yield started
+    started.stop()
 
 
 def long_onnx(nodes: int, name: str = "x") -> bytes:
     """A model of many small nodes: little to send, long to read."""
     from onnx import TensorProto, helper
 
-    made = [
+    chain = [
         helper.make_node("Relu" if i % 2 else "Sigmoid", [f"{name}.{i}"], [f"{name}.{i + 1}"])
         for i in range(nodes)
     ]
     ends = [
         helper.make_tensor_value_info(f"{name}.{i}", TensorProto.FLOAT, [8, 16]) for i in (0, nodes)
     ]
-    graph = helper.make_graph(made, name, ends[:1], ends[1:])
+    graph = helper.make_graph(chain, name, ends[:1], ends[1:])
     opset = [helper.make_opsetid("", 17)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=8)
     return bytes(model.SerializeToString())
@@ -74,7 +74,7 @@ def readers(service: Service) -> list[int]:
     return [pid for pid in descendants(service.pid) if "ingest_child" in command_of(pid)]
 
 
-def test_one_tenants_uploads_delay_nobody_else(
+def test_one_tenants_uploads_delay_no_other_tenant(
     service: Service, tenants: tuple[Header, Header]
 ) -> None:
     crowd, other = tenants
@@ -163,7 +163,7 @@ def test_a_large_json_graph_is_the_same_graph(
     ],
     ids=["a name twice", "deep", "no operators"],
 )
-def test_what_is_wrong_with_a_large_one_is_told_as_of_a_small_one(
+def test_errors_in_large_uploads_are_reported_as_in_small_ones(
     service: Service, tenants: tuple[Header, Header], body: bytes, slug: str, field: str | None
 ) -> None:
     answer = service.client.post("/v1/graphs", content=body, headers=tenants[1])

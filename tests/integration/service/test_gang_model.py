@@ -66,11 +66,11 @@ class Gangs(RuleBasedStateMachine):
 
     @precondition(lambda self: self.claimed)
     @rule(data=st.data(), state=st.sampled_from(REPORTED))
-    def tell(self, data: st.DataObject, state: str) -> None:
+    def report(self, data: st.DataObject, state: str) -> None:
         part = data.draw(st.sampled_from(self.claimed))
         with self.store.database.read() as session:
             before = session.get_one(Assignment, part.id).state
-        refused = self.store.tell(part, state)
+        refused = self.store.report_state(part, state)
         with self.store.database.read() as session:
             after = session.get_one(Assignment, part.id).state
         assert after == (state if refused is None else before)
@@ -81,8 +81,8 @@ class Gangs(RuleBasedStateMachine):
     def let_a_lease_run_out(self, data: st.DataObject) -> None:
         part = data.draw(st.sampled_from(self.claimed))
         with self.store.database.write() as session:
-            held = (Assignment.id == part.id, Assignment.lease_expires_at.is_not(None))
-            session.execute(update(Assignment).where(*held).values(lease_expires_at=1.0))
+            leased = (Assignment.id == part.id, Assignment.lease_expires_at.is_not(None))
+            session.execute(update(Assignment).where(*leased).values(lease_expires_at=1.0))
 
     @rule(which=st.integers(0, AGENTS - 1), boot=st.sampled_from(["b1", "b2"]))
     def beat(self, which: int, boot: str) -> None:
@@ -91,8 +91,8 @@ class Gangs(RuleBasedStateMachine):
         for part in mine:
             with self.store.database.read() as session:
                 row = session.get_one(Assignment, part.id)
-            held = row.state in ("assigned", "running") and row.token == part.token
-            assert (part.id in stop) == (not held or row.stopping)
+            still_held = row.state in ("assigned", "running") and row.token == part.token
+            assert (part.id in stop) == (not still_held or row.stopping)
 
     @rule(which=st.integers(0, AGENTS - 1))
     def lose_an_agent(self, which: int) -> None:

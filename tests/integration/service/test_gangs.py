@@ -1,4 +1,4 @@
-"""Gangs on both databases: placed all or none and once, claimed, ended by whoever ends first."""
+"""Gangs on both databases: placed once and whole or not at all, claimed, ended by any part."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def test_two_processes_never_give_one_slot_away_twice(store: Store) -> None:
     for racer in racers:
         racer.communicate()
     with store.database.read() as session:
-        held = select(Assignment.agent_id, func.sum(Assignment.slots).label("slots"))
-        rows = session.execute(held.group_by(Assignment.agent_id)).all()
+        slots = select(Assignment.agent_id, func.sum(Assignment.slots).label("slots"))
+        rows = session.execute(slots.group_by(Assignment.agent_id)).all()
     used = {row.agent_id: int(row.slots) for row in rows}
     assert all(used.get(agent_id, 0) <= 3 for agent_id in agents)
     assert sum(used.values()) == 9, "every slot is given away"
@@ -125,7 +125,7 @@ def test_two_processes_never_give_one_slot_away_twice(store: Store) -> None:
         assert len(parts) == (store.see(launch_id).request["agents"] if placed else 0)
 
 
-def test_of_many_who_place_at_once_one_places(store: Store) -> None:
+def test_of_many_concurrent_placements_one_succeeds(store: Store) -> None:
     agent = store.agent("a", 5)
     launches = [store.launch() for _ in range(12)]
     with ThreadPoolExecutor(8) as pool:
@@ -133,8 +133,8 @@ def test_of_many_who_place_at_once_one_places(store: Store) -> None:
     assert sum(len(store.parts(launch_id)) for launch_id in launches) == 5
     with ThreadPoolExecutor(8) as pool:
         claimed = list(pool.map(lambda _: store.claim(agent), range(8)))
-    found = [part.id for part in claimed if part is not None]
-    assert len(found) == len(set(found)) == 5
+    ids = [part.id for part in claimed if part is not None]
+    assert len(ids) == len(set(ids)) == 5
 
 
 def test_a_launch_runs_to_its_end(store: Store) -> None:

@@ -31,7 +31,7 @@ GZIP = {"Content-Encoding": "gzip"}
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    found = Service(
+    started = Service(
         tmp_path_factory.mktemp("bounds"),
         max_head_bytes=str(HEAD_BYTES),
         head_s="2",
@@ -40,10 +40,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         max_connections_per_address="30",
         enrol_rate_per_s="0",
     )
-    yield found
-    assert found.client.get("/healthz").status_code == 200
-    assert not found.logged("Fatal error"), "no protocol broke"
-    found.stop()
+    yield started
+    assert started.client.get("/healthz").status_code == 200
+    assert not started.logged("Fatal error"), "no protocol broke"
+    started.stop()
 
 
 @contextmanager
@@ -51,8 +51,8 @@ def connection(service: Service, address: str = HERE) -> Iterator[socket.socket]
     """A socket from an address of this host."""
     with socket.create_connection(
         ("127.0.0.1", httpx.URL(service.url).port or 0), PATIENCE_S, (address, 0)
-    ) as found:
-        yield found
+    ) as opened:
+        yield opened
 
 
 def head(method: str, path: str, **headers: Any) -> bytes:
@@ -63,11 +63,11 @@ def head(method: str, path: str, **headers: Any) -> bytes:
 
 def received(client: socket.socket) -> bytes:
     """All that comes until the server ends the connection; the test fails when it does not."""
-    found = b""
+    data = b""
     with suppress(ConnectionError):
         while part := client.recv(2**16):
-            found += part
-    return found
+            data += part
+    return data
 
 
 def whole_answer(client: socket.socket) -> bytes:
@@ -102,17 +102,17 @@ def problem_in(answer: bytes) -> dict[str, Any]:
     top, _, body = answer.partition(b"\r\n\r\n")
     assert b"content-type: application/problem+json" in top.lower(), answer[:500]
     assert b"connection: close" in top.lower()
-    found: dict[str, Any] = json.loads(body)
-    assert top.startswith(b"HTTP/1.1 %d " % found["status"])
-    assert found["request_id"].encode() in top
-    return found
+    problem: dict[str, Any] = json.loads(body)
+    assert top.startswith(b"HTTP/1.1 %d " % problem["status"])
+    assert problem["request_id"].encode() in top
+    return problem
 
 
 def refusal(service: Service, sent: bytes) -> tuple[int, str]:
     with connection(service) as client:
         client.sendall(sent)
-        found = problem_in(received(client))
-    return found["status"], found["type"].rpartition(":")[2]
+        problem = problem_in(received(client))
+    return problem["status"], problem["type"].rpartition(":")[2]
 
 
 def refused(service: Service, reason: str) -> float:
@@ -220,7 +220,7 @@ def open_connections(service: Service) -> float:
     return float(line.split()[-1])
 
 
-def test_without_a_place_a_connection_is_told_so(service: Service) -> None:
+def test_a_connection_beyond_the_bound_is_answered_503(service: Service) -> None:
     """Thirty requests that wait for bodies are work: none of them gives way."""
     token = new_token(service.client)
     began = head("POST", "/v1/agents", Authorization=f"Bearer {token}", Content_Length=1000)
@@ -300,7 +300,7 @@ def test_a_short_rest_of_an_answered_request_keeps_the_connection(service: Servi
         assert whole_answer(client).startswith(b"HTTP/1.1 200 ")
 
 
-def test_members_of_gzip_are_no_attack(service: Service) -> None:
+def test_too_many_gzip_members_are_refused(service: Service) -> None:
     post = service.client.post
     check(post("/v1/agents", content=MEMBERS, headers=GZIP), 415, "unsupported-media-type")
     check(post("/v1/agents", content=b" " * 70_000), 413, "too-large")

@@ -1,4 +1,4 @@
-"""Jobs outlive whoever computes them: killed workers, killed services, cancels, limits."""
+"""Jobs outlive the processes that compute them: killed workers and services, cancels, limits."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def start(system: System, body: dict[str, Any], path: str = "/v1/curves") -> str
 def running(system: System, location: str) -> dict[str, Any]:
     """The job once it is being computed."""
 
-    def look() -> dict[str, Any] | None:
+    def running_job() -> dict[str, Any] | None:
         job = system.client.get(location).json()
         return job if job["state"] == "running" and solver_pids(system) else None
 
-    found: dict[str, Any] = wait_until(look, "the job is running")
-    return found
+    document: dict[str, Any] = wait_until(running_job, "the job is running")
+    return document
 
 
 @pytest.fixture(scope="module")
@@ -135,16 +135,16 @@ def test_a_job_that_kills_its_worker_three_times_fails(own_system: System) -> No
     assert (job["state"], job["attempts"]) == ("failed", 3)
     assert job["error"]["type"].endswith("worker-lost")
     asked = {**FOREVER, "max_gpus": str(FOREVER["max_gpus"])}
-    told = own_system.client.get("/v1/curves", params=asked)
-    assert told.status_code == 422, "who polls is told, not answered with a new job"
-    assert told.json()["job"]["id"] == job["id"]
+    polled = own_system.client.get("/v1/curves", params=asked)
+    assert polled.status_code == 422, "polling reports the failure and makes no new job"
+    assert polled.json()["job"]["id"] == job["id"]
 
 
 def test_a_queued_job_is_cancelled_and_never_computed(own_system: System) -> None:
     busy = start(own_system, FOREVER)
     running(own_system, busy)
     waiting = start(own_system, {**FOREVER, "max_gpus": 999})
-    # One worker with one slot computes the other; nobody is free to take this.
+    # One worker with one slot computes the other; no slot is free for this.
     answer = own_system.client.delete(waiting)
     assert answer.json()["state"] == "cancelled"
     assert answer.json()["started_at"] is None
@@ -210,7 +210,7 @@ def test_two_services_and_two_workers_share_the_work(own_system: System) -> None
 def test_rings_that_are_lost_are_rung_again(own_system: System, redis_url: str) -> None:
     """Nothing in the broker, as after its restart: the sweeper finds the rows."""
     if own_system.kind == "embedded":
-        pytest.skip("the embedded broker is nobody else's")
+        pytest.skip("the embedded broker is not shared")
     import redis
 
     for worker in own_system.living_workers():

@@ -31,7 +31,7 @@ def store(database: Database) -> Database:
     return database
 
 
-def made(store: Database, **keywords: Any) -> str:
+def new_key(store: Database, **keywords: Any) -> str:
     with store.write() as session:
         if "left_s" in keywords:
             keywords["expires_at"] = clock(session) + keywords.pop("left_s")
@@ -55,7 +55,7 @@ def holds(store: Database, key: str) -> bool:
 
 
 def test_an_expired_key_is_not_in_force(store: Database) -> None:
-    key = made(store, left_s=3600.0)
+    key = new_key(store, left_s=3600.0)
     with store.read() as session:
         principal = principal_of(session, key)
         assert principal is not None and principal.left_s is not None
@@ -70,7 +70,7 @@ def test_an_expired_key_is_not_in_force(store: Database) -> None:
 
 def test_the_sweeper_revokes_what_has_expired_for_older_releases(store: Database) -> None:
     """They look at `revoked_at` alone."""
-    past, later, endless = made(store, left_s=60.0), made(store, left_s=60.0), made(store)
+    past, later, endless = new_key(store, left_s=60.0), new_key(store, left_s=60.0), new_key(store)
     let_expire(store, past)
     with store.write() as session:
         assert expire_keys(session) == 1
@@ -84,11 +84,11 @@ def test_the_sweeper_revokes_what_has_expired_for_older_releases(store: Database
 def test_an_expiry_out_of_range_is_refused(store: Database) -> None:
     for left_s in (-1.0, 0.0, 1e12):
         with pytest.raises(BadInput, match="expires_at"):
-            made(store, left_s=left_s)
+            new_key(store, left_s=left_s)
 
 
 def test_the_end_after_an_overlap_is_never_later_than_before(store: Database) -> None:
-    short, endless, gone = made(store, left_s=10.0), made(store), made(store)
+    short, endless, gone = new_key(store, left_s=10.0), new_key(store), new_key(store)
     before = row(store, short).expires_at
     with store.write() as session:
         for key, seconds in ((short, 3600.0), (endless, 3600.0), (gone, 0.0)):
@@ -112,7 +112,7 @@ def test_a_repeated_request_leaves_one_key_in_force(store: Database) -> None:
     uses.write()
     with store.write() as session:
         third, _ = make_key(session, "t", new, 10)
-    assert holds(store, second), "its answer has arrived: somebody uses it"
+    assert holds(store, second), "its answer has arrived: it is in use"
     assert holds(store, third)
 
 
@@ -127,7 +127,7 @@ def test_limits_have_names_and_ranges(store: Database) -> None:
 
 
 def test_a_use_is_written_once_a_minute(store: Database) -> None:
-    key = made(store).split("_")[1]
+    key = new_key(store).split("_")[1]
     uses = KeyUses(store)
     assert uses.write() == 0
     for _ in range(100):
@@ -143,10 +143,10 @@ def test_a_use_is_written_once_a_minute(store: Database) -> None:
 def test_a_use_costs_a_request_nothing_while_nothing_can_be_written(store: Database) -> None:
     """Another writer holds the database, then it is read-only; both are of no concern to requests.
 
-    That noting does not wait for the writer is told by order, not by time: it is done while this
+    That noting does not wait for the writer is shown by order, not by time: it is done while this
     very thread is the writer.
     """
-    key = made(store).split("_")[1]
+    key = new_key(store).split("_")[1]
     uses = KeyUses(store)
     uses.start()
     with store.write() as session:
@@ -156,7 +156,7 @@ def test_a_use_costs_a_request_nothing_while_nothing_can_be_written(store: Datab
         assert session.get_one(Key, key).last_used_at is None
     wait_until(lambda: row(store, f"sw_{key}_").last_used_at, "the use is written afterwards")
     uses.stop()
-    other = made(store).split("_")[1]
+    other = new_key(store).split("_")[1]
     pragma = "PRAGMA query_only = ON" if store.sqlite else "SET default_transaction_read_only = on"
     refusing = KeyUses(store)
     refusing.note(other)
@@ -185,8 +185,8 @@ class _OnOne:
 
         @contextmanager
         def session() -> Any:
-            with self._store.errors(), Session(self._connection) as found:
-                yield found
-                found.commit()
+            with self._store.errors(), Session(self._connection) as opened:
+                yield opened
+                opened.commit()
 
         return session()

@@ -38,9 +38,9 @@ def test_a_gang_of_two_from_token_to_logs(client: httpx.Client) -> None:
     for agent, part in zip(agents, parts, strict=True):
         agent.say(part, "running")
     assert state_of(client, location) == "running"
-    held = client.get(f"/v1/agents/{agents[0].id}").json()
-    assert held["slots_free"] == 0
-    assert held["jobs"] == [
+    host = client.get(f"/v1/agents/{agents[0].id}").json()
+    assert host["slots_free"] == 0
+    assert host["jobs"] == [
         {"assignment": parts[0]["id"], "launch": parts[0]["launch"], "state": "running"}
     ]
     agents[0].report(
@@ -87,8 +87,10 @@ def test_results_accuracy_and_refits(client: httpx.Client) -> None:
         agent.of(part, "result", name="other.json", document={"schema": "theirs/1"}),
     )
     assert len(taken["accepted"]) == 3
-    anew = agent.of(part, "result", name="run2.json", document=measurement(1.3, steps=11))
-    assert agent.report(anew)["accepted"] == [anew["id"]], "written anew: the newest counts"
+    rewritten = agent.of(part, "result", name="run2.json", document=measurement(1.3, steps=11))
+    assert agent.report(rewritten)["accepted"] == [rewritten["id"]], (
+        "written again: the newest counts"
+    )
     assert "document.graph" in taken["refused"][0]["reason"]
     assert "unknown schema 'theirs/1'" in taken["refused"][1]["reason"]
     agent.say(part, "done")
@@ -97,9 +99,9 @@ def test_results_accuracy_and_refits(client: httpx.Client) -> None:
     assert [run["measurement"]["steps"] for run in done["runs"]] == [10, 11]
     stored = [h for h in client.get("/v1/hardware").json()["items"] if h["name"] == name]
     assert stored[0]["provenance"] == "measured just now"
-    found = client.get("/v1/accuracy?hardware=l4&graph=sha256:g").json()["items"]
-    assert found[0]["count"] >= 2 and found[0]["hardware_name"] == "l4"
-    errors = found[0]["median_absolute_error"]
+    accuracy = client.get("/v1/accuracy?hardware=l4&graph=sha256:g").json()["items"]
+    assert accuracy[0]["count"] >= 2 and accuracy[0]["hardware_name"] == "l4"
+    errors = accuracy[0]["median_absolute_error"]
     assert 0.2 <= errors["iteration"] <= 0.3
     assert errors["peak"] == pytest.approx(0.05) and errors["communication"] is None
     metrics = client.get("/metrics").text
@@ -172,14 +174,14 @@ def test_a_second_service_places_and_answers_too(own_system: System) -> None:
     other = Service(own_system.folder, **own_system.variables)
     try:
         agent = FakeAgent(own_system.client, "at-the-first")
-        found: list[Any] = []
-        thread = threading.Thread(target=lambda: found.append(agent.claim(wait_s=20)))
+        claimed: list[Any] = []
+        thread = threading.Thread(target=lambda: claimed.append(agent.claim(wait_s=20)))
         thread.start()
         location = launch(other.client, [agent.id])
         thread.join(30)
-        assert found[0] is not None
+        assert claimed[0] is not None
         agent.client = other.client
-        agent.say(found[0], "done")
+        agent.say(claimed[0], "done")
         assert ended(own_system.client, location)["state"] == "done"
     finally:
         other.stop()

@@ -25,8 +25,8 @@ from shardwise.hardware import load_hardware
 
 @pytest.fixture
 def client(system: System) -> Iterator[Client]:
-    with Client(system.service.url) as found:
-        yield found
+    with Client(system.service.url) as opened:
+        yield opened
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def test_the_client_launches_and_waits(system: System, client: Client) -> None:
     states: list[str] = []
     lines: list[str] = []
     with at_work(system, "done", "one", "two", exit_code=0) as agent:
-        assert agent.id in [found["id"] for found in client.agents()]
+        assert agent.id in [item["id"] for item in client.agents()]
         assert client.drain_agent(agent.id, "a while")["state"] == "drained"
         assert client.undrain_agent(agent.id)["state"] == "live"
         started = client.start_launch(kind="measure", agents=[agent.id], hardware="x")
@@ -77,12 +77,12 @@ def test_the_client_launches_and_waits(system: System, client: Client) -> None:
         assert client.agent(agent.id)["slots_free"] == 2
     assert (ended["state"], states[-1], lines) == ("done", "done", ["one", "two"])
     assert ended["runs"][0]["measurement"]["steps"] == 10
-    assert client.launch(started["id"])["id"] in [found["id"] for found in client.launches("done")]
+    assert client.launch(started["id"])["id"] in [item["id"] for item in client.launches("done")]
     assert [line["text"] for line in client.launch_log(started["id"], after=1)["lines"]] == ["two"]
     assert client.accuracy(hardware="l4")["items"][0]["graph_name"] == "toy"
     version = client.refit_hardware("l4", [started["id"]])
     assert version["previous_id"] == load_hardware("l4").id
-    assert {found["name"] for found in client.hardware_versions(version["id"])} == {"l4"}
+    assert {item["name"] for item in client.hardware_versions(version["id"])} == {"l4"}
     with pytest.raises(Missing):
         client.launch("launch_none")
     never = client.start_launch(kind="measure", agents=900)["id"]
@@ -103,16 +103,16 @@ def test_the_async_client_does_the_same(system: System) -> None:
             with pytest.raises(TimeoutError):
                 await client.wait_launch(never["id"], timeout_s=0.1)
             stopped = await client.stop_launch(never["id"])
-            listed = [found async for found in client.launches("stopped")]
+            listed = [launch async for launch in client.launches("stopped")]
             stored = (await client.usage())["quotas"]["max_stored_launches"]["used"]
             await client.forget_launch(never["id"])
             usage = await client.usage()
             assert usage["quotas"]["max_stored_launches"]["used"] == stored - 1
             accuracy = await client.accuracy()
-            return stopped, accuracy, sum(found["id"] == never["id"] for found in listed)
+            return stopped, accuracy, sum(launch["id"] == never["id"] for launch in listed)
 
-    stopped, accuracy, found = asyncio.run(ask())
-    assert stopped["state"] == "stopped" and found == 1
+    stopped, accuracy, listings = asyncio.run(ask())
+    assert stopped["state"] == "stopped" and listings == 1
     assert accuracy["schema"] == "shardwise.accuracy/1"
 
 
@@ -124,13 +124,13 @@ def test_the_commands(system: System) -> None:
         assert "+10.0%" in done.stdout, "predicted against measured"
         assert "running" in done.stderr or "done" in done.stderr
         listed = json.loads(run(system, "agents", "list", "--json").stdout)["agents"]
-        assert agent.id in [found["id"] for found in listed]
+        assert agent.id in [item["id"] for item in listed]
         drained = run(system, "agents", "drain", agent.id, "--reason", "why")
         assert drained.stdout.strip().endswith("drained")
         assert "drained" in run(system, "agents", "list").stdout
-    made = json.loads(run(system, "agents", "token", "--uses", "2", "--json").stdout)
-    assert made["uses"] == 2
-    assert made["token"].startswith("swe_")
+    created = json.loads(run(system, "agents", "token", "--uses", "2", "--json").stdout)
+    assert created["uses"] == 2
+    assert created["token"].startswith("swe_")
     with at_work(system, "failed", "oh", reason="exit code 7", exit_code=7) as agent:
         done = run(system, "launch", "--measure", "m", "--on", agent.id, "--json")
         assert done.returncode == 1

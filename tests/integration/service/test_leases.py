@@ -41,11 +41,11 @@ def question(number: int = 1) -> Question:
 
 def make(store: Database, asked: Question | None = None, most: int = 100) -> tuple[str, bool]:
     with store.write() as session:
-        job, made = find_or_make_job(
+        job, created = find_or_make_job(
             session, "t", asked or question(), max_queued=most, key_id=None, request_id="r",
             trace=None,
         )  # fmt: skip
-        return job.id, made
+        return job.id, created
 
 
 def in_store(store: Database, act: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
@@ -65,27 +65,27 @@ def expire(store: Database, job_id: str) -> None:
 
 def claim(store: Database, job_id: str, max_attempts: int = 3) -> leases.Claim | None:
     """The claim of the only job that waits."""
-    found: leases.Claim | None = in_store(store, leases.claim_next, LEASE_S, max_attempts)
-    assert found is None or found.job_id == job_id
-    return found
+    claimed: leases.Claim | None = in_store(store, leases.claim_next, LEASE_S, max_attempts)
+    assert claimed is None or claimed.job_id == job_id
+    return claimed
 
 
-def test_fifty_who_ask_at_once_get_one_job(store: Database) -> None:
+def test_fifty_concurrent_questions_get_one_job(store: Database) -> None:
     with ThreadPoolExecutor(16) as pool:
-        made = list(pool.map(lambda _: make(store), range(50)))
-    assert len({job_id for job_id, _ in made}) == 1
-    assert sum(new for _, new in made) == 1
+        jobs = list(pool.map(lambda _: make(store), range(50)))
+    assert len({job_id for job_id, _ in jobs}) == 1
+    assert sum(new for _, new in jobs) == 1
 
 
-def test_of_twenty_who_claim_one_gets_it(store: Database) -> None:
+def test_of_twenty_concurrent_claims_one_succeeds(store: Database) -> None:
     job_id, _ = make(store)
     with ThreadPoolExecutor(16) as pool:
         claims = list(pool.map(lambda _: claim(store, job_id), range(20)))
-    assert sum(found is not None for found in claims) == 1
+    assert sum(claimed is not None for claimed in claims) == 1
     assert state(store, job_id).attempts == 1
 
 
-def test_who_lost_the_lease_writes_nothing(store: Database) -> None:
+def test_a_worker_that_lost_its_lease_writes_nothing(store: Database) -> None:
     job_id, _ = make(store)
     slow = claim(store, job_id)
     assert slow is not None
@@ -118,8 +118,8 @@ def test_leases_are_judged_by_the_databases_clock(
     real = time.time
     for skew in (-3600.0, 3600.0):
         monkeypatch.setattr(time, "time", lambda skew=skew: real() + skew)
-        found = claim(store, job_id)
-        assert (found is None) == (skew > 0)
+        claimed = claim(store, job_id)
+        assert (claimed is None) == (skew > 0)
     assert state(store, job_id).attempts == 1
 
 
@@ -133,16 +133,16 @@ def test_the_third_lost_worker_is_the_last(store: Database) -> None:
     job = state(store, job_id)
     assert job.state == "failed"
     assert job.error is not None and job.error["type"].endswith("worker-lost")
-    other, made = make(store)
-    assert made and other != job_id, "who asks again gets a new job"
+    other, created = make(store)
+    assert created and other != job_id, "asking again gives a new job"
 
 
 def test_an_attempt_given_back_in_order_does_not_count(store: Database) -> None:
     job_id, _ = make(store)
     for _ in range(5):
-        held = claim(store, job_id)
-        assert held is not None
-        assert in_store(store, leases.give_back, held, counts=False)
+        lease = claim(store, job_id)
+        assert lease is not None
+        assert in_store(store, leases.give_back, lease, counts=False)
     assert state(store, job_id).attempts == 0
 
 
@@ -154,10 +154,10 @@ def test_only_one_of_two_sweepers_rings(store: Database) -> None:
     with ThreadPoolExecutor(2) as pool:
         rung = list(pool.map(lambda _: in_store(store, leases.to_ring, 15.0, 10), range(2)))
     assert sorted(rung[0] + rung[1]) == sorted(ids)
-    held = in_store(store, leases.claim_next, LEASE_S, 3)
+    lease = in_store(store, leases.claim_next, LEASE_S, 3)
     with store.write() as session:
         session.execute(update(Job).values(rung_at=1.0))
-    expire(store, held.job_id)
+    expire(store, lease.job_id)
     assert set(in_store(store, leases.to_ring, 15.0, 10)) == set(ids), "expired leases too"
 
 
@@ -174,16 +174,16 @@ def test_a_cancelled_job_whose_worker_is_gone_ends(store: Database) -> None:
 
 def test_who_asks_while_a_job_is_being_cancelled_gets_another(store: Database) -> None:
     job_id, _ = make(store)
-    held = claim(store, job_id)
-    assert held is not None
+    lease = claim(store, job_id)
+    assert lease is not None
     with store.write() as session:
         cancel_job(session, session.get_one(Job, job_id))
-    other, made = make(store)
-    assert made and other != job_id
-    assert in_store(store, leases.finish, held, b"late", '"l"', None) is True
+    other, created = make(store)
+    assert created and other != job_id
+    assert in_store(store, leases.finish, lease, b"late", '"l"', None) is True
     assert state(store, job_id).state == "cancelled"
     with store.read() as session:
-        assert result_of(session, "t", held.content_id) is None
+        assert result_of(session, "t", lease.content_id) is None
     again = claim(store, other)
     assert again is not None
     assert in_store(store, leases.finish, again, b"new", '"n"', None) is True

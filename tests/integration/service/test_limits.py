@@ -19,9 +19,11 @@ GRAPH = json.loads(canonical_json(mlp(32)))
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    found = Service(tmp_path_factory.mktemp("limits"), max_body_bytes="100000", max_operators="50")
-    yield found
-    found.stop()
+    started = Service(
+        tmp_path_factory.mktemp("limits"), max_body_bytes="100000", max_operators="50"
+    )
+    yield started
+    started.stop()
 
 
 def with_change(**changes: Any) -> bytes:

@@ -123,7 +123,7 @@ def at_provider(browser: httpx.Client, link: str = "/sign-in/start") -> httpx.Re
 
 
 def grant(browser: httpx.Client, form: httpx.Response, user: str) -> str:
-    """Where the provider sends the browser once somebody has said who he or she is."""
+    """Returns where the provider sends the browser once a user has signed in there."""
     fields = dict(re.findall(r'name="([^"]+)" value="([^"]*)"', form.text))
     answer = browser.post(str(form.url.copy_with(query=None)), data={**fields, "user": user})
     return answer.headers["Location"]
@@ -356,7 +356,7 @@ def test_an_answer_that_is_not_the_providers_opens_nothing(
 def test_an_answer_that_this_browser_did_not_ask_for(
     browser: httpx.Client, service: Service
 ) -> None:
-    """Login CSRF: somebody else's answer, which would sign this browser in as that person."""
+    """Login CSRF: another user's answer, which would sign this browser in as that user."""
     with httpx.Client(base_url=service.url) as attacker:
         theirs = grant(attacker, start(attacker), "bob")
     assert browser.get(theirs).status_code == 400, "no attempt at all"
@@ -386,7 +386,7 @@ def test_an_answer_is_good_once(browser: httpx.Client, service: Service) -> None
 def test_a_stolen_code_is_worthless_without_its_verifier(
     browser: httpx.Client, service: Service
 ) -> None:
-    """The thief's own attempt with somebody's code: PKCE and the nonce are another's."""
+    """The thief's own attempt with a user's code: PKCE and the nonce are of another attempt."""
     stolen = parse_qs(urlsplit(grant(browser, start(browser), "ada")).query)["code"][0]
     with httpx.Client(base_url=service.url) as thief:
         answer = grant(thief, start(thief), "bob")
@@ -413,12 +413,12 @@ def test_a_session_is_never_the_one_that_was_there_before(
 
 
 @pytest.mark.parametrize("where", ["//evil.example/x", "https://evil.example/", "/\\evil.example"])
-def test_after_the_login_nobody_is_sent_elsewhere(browser: httpx.Client, where: str) -> None:
+def test_the_login_redirects_to_no_other_site(browser: httpx.Client, where: str) -> None:
     assert sign_in(browser, "ada", where).headers["Location"] == "/"
 
 
 def test_a_forged_attempt_leads_nowhere_else(browser: httpx.Client) -> None:
-    """Whoever can write the cookie can still not choose where the browser goes."""
+    """One who can write the cookie still cannot choose where the browser goes."""
     form = start(browser)
     secret = str(browser.cookies.get("shardwise_sign_in")).partition(".")[0]
     forged = encoded(b"//evil.example/")
@@ -474,10 +474,10 @@ def test_access_tokens_are_keys(service: Service, provider: OidcProvider, rows: 
     ada = bearer(provider.access_token("ada"))
     for _ in range(2):
         assert service.client.get("/v1/graphs", headers=ada).status_code == 200
-    made = service.client.post("/v1/plans", json=body, headers=ada)
-    assert made.status_code in (200, 202), made.text
+    accepted = service.client.post("/v1/plans", json=body, headers=ada)
+    assert accepted.status_code in (200, 202), accepted.text
     with rows.read() as session:
-        assert session.get_one(Job, made.json()["id"]).tenant_id == "research"
+        assert session.get_one(Job, accepted.json()["id"]).tenant_id == "research"
     bob = bearer(provider.access_token("bob"))
     assert service.client.post("/v1/plans", json=body, headers=bob).status_code == 403
     dan = service.client.get("/v1/graphs", headers=bearer(provider.access_token("dan")))
@@ -493,8 +493,8 @@ def test_an_access_token_of_several_tenants_names_one(
     assert "shardwise-tenant" in unnamed.json()["detail"]
     for tenant, status in (("research", 403), ("ops", 201), ("local", 403)):
         headers = bearer(token, **{"Shardwise-Tenant": tenant})
-        made = service.client.post("/v1/agents/tokens", json={}, headers=headers)
-        assert made.status_code == status, made.text
+        created = service.client.post("/v1/agents/tokens", json={}, headers=headers)
+        assert created.status_code == status, created.text
 
 
 @pytest.mark.parametrize(
@@ -663,5 +663,5 @@ def test_without_a_provider_there_is_no_way_to_one(tmp_path: Path) -> None:
 
 
 def test_attempts_are_each_their_own() -> None:
-    found = {new_attempt("/").secret for _ in range(100)}
-    assert len(found) == 100
+    secrets = {new_attempt("/").secret for _ in range(100)}
+    assert len(secrets) == 100

@@ -225,7 +225,7 @@ def test_password_consent_groups_and_out(
     assert str(again.url).startswith(f"{canaille.url}/login"), "its own session has ended too"
 
 
-def test_somebody_of_another_group(
+def test_a_user_of_another_group(
     browser: httpx.Client, service: Service, canaille: Canaille
 ) -> None:
     page = browser.get(answer_of(browser, service, canaille, "bob")[0])

@@ -117,10 +117,10 @@ def test_who_waits_for_a_provider_that_hangs_waits_once(
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    found = Database(f"sqlite:///{tmp_path / 'one.sqlite'}", deadline_s=60.0)
-    migrate(found)
-    yield found
-    found.close()
+    opened = Database(f"sqlite:///{tmp_path / 'one.sqlite'}", deadline_s=60.0)
+    migrate(opened)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
@@ -151,8 +151,8 @@ def test_sign_ins_that_wait_for_the_database_leave_threads_to_others(
             await asyncio.sleep(0.2)
             # The shared threads: bodies that are unpacked, events that are watched.
             assert await asyncio.wait_for(run_in_threadpool(lambda: 5), SOON_S) == 5
-            found = await asyncio.wait_for(logins.find(secret, "address"), SOON_S)
-            assert found is not None and found.principal.tenant == "research"
+            session = await asyncio.wait_for(logins.find(secret, "address"), SOON_S)
+            assert session is not None and session.principal.tenant == "research"
             assert not any(one.done() for one in waiting)
             writer.execute("ROLLBACK")
         assert len({*await asyncio.gather(*waiting)}) == len(people)

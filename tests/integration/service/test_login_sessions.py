@@ -42,9 +42,9 @@ def test_a_session_lasts_its_time_and_its_row_is_thrown_away(store: Database) ->
     secret, over = opened(store), opened(store, "bob", lasts_s=-1.0)
     assert lives(store, secret) and not lives(store, over)
     with store.read() as session:
-        found = find_session(session, secret)
-        assert found is not None
-        row, limits, left_s = found
+        stored = find_session(session, secret)
+        assert stored is not None
+        row, limits, left_s = stored
         assert (row.subject, row.groups, limits) == ("ada", ["a"], {})
         assert 0 < left_s <= 60
         assert secret not in row.id
@@ -68,7 +68,7 @@ def test_moving_changes_the_secret(store: Database) -> None:
     assert not lives(store, fresh)
 
 
-def test_nobody_has_ever_more_sessions(store: Database) -> None:
+def test_a_users_sessions_are_bounded(store: Database) -> None:
     other = opened(store, "bob")
     secrets = [opened(store) for _ in range(MAX_SESSIONS + 3)]
     assert [lives(store, secret) for secret in secrets] == [False] * 3 + [True] * MAX_SESSIONS

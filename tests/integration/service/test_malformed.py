@@ -1,4 +1,4 @@
-"""Malformed uploads: each is told what is wrong with it; the service lives, within its memory."""
+"""Malformed uploads: each is refused with its reason; the service lives, within its memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MAY_GROW_BYTES = 512 * 2**20
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    found = Service(tmp_path_factory.mktemp("malformed"))
-    yield found
-    found.stop()
+    started = Service(tmp_path_factory.mktemp("malformed"))
+    yield started
+    started.stop()
 
 
 def peak_bytes(pid: int) -> int:

@@ -182,8 +182,8 @@ def _administer(done: Run, service: Service, app: Any, key: str) -> None:
     """Keys that are made and rotated by HTTP, in the page and on the shell; the page's cookie."""
     mine = {"Authorization": f"Bearer {key}"}
     for name in ("made", "rotated"):
-        made = done.secrets.get("made by http", "")
-        path = "/v1/keys" if name == "made" else f"/v1/keys/{made.split('_')[1]}/rotate"
+        secret = done.secrets.get("made by http", "")
+        path = "/v1/keys" if name == "made" else f"/v1/keys/{secret.split('_')[1]}/rotate"
         headers = {**mine, "Idempotency-Key": f"once-{name}"}
         answer = service.client.post(path, json={}, headers=headers)
         assert answer.status_code == 201, answer.text
@@ -273,8 +273,8 @@ def _bad_urls(done: Run, app: Any) -> None:
 def test_no_secret_is_in(run: Run, place: str) -> None:
     text = run.places[place]
     assert text, "nothing was collected"
-    found = {name: _around(text, secret) for name, secret in run.secrets.items() if secret in text}
-    assert not found
+    leaks = {name: _around(text, secret) for name, secret in run.secrets.items() if secret in text}
+    assert not leaks
 
 
 @pytest.mark.full

@@ -50,7 +50,7 @@ def test_the_behaviour_is_that_of_the_document(small_system: System, tmp_path: P
     service = small_system.service
     (tmp_path / "schemathesis.toml").write_text(CONFIGURATION)
     paths = service.client.get("/openapi.json").json()["paths"]
-    operations = sum(len(found) for found in paths.values())
+    operations = sum(len(methods) for methods in paths.values())
     command = [
         str(Path(sys.executable).with_name("schemathesis")), "--config-file", "schemathesis.toml",
         "run", f"{service.url}/openapi.json",

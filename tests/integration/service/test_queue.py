@@ -1,4 +1,4 @@
-"""Where a job stands, over HTTP, and what cannot be computed is refused when it is asked."""
+"""A job's place in the queue, over HTTP; what cannot be computed is refused when it is asked."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PLAN = {"graph": "shipped:vgg16", "hardware": HARDWARE, "gpus": 1}
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """With a worker of one slot, which a long curve keeps busy."""
     folder = tmp_path_factory.mktemp("queue")
-    found = Service(folder, concurrency="1", heartbeat_s="0.5", stop_grace_s="0.3")
-    busy = found.client.post("/v1/curves", json=FOREVER).headers["Location"]
-    wait_until(lambda: found.client.get(busy).json()["state"] == "running", "the slot is taken")
-    yield found
-    found.client.delete(busy)
-    found.stop()
+    started = Service(folder, concurrency="1", heartbeat_s="0.5", stop_grace_s="0.3")
+    busy = started.client.post("/v1/curves", json=FOREVER).headers["Location"]
+    wait_until(lambda: started.client.get(busy).json()["state"] == "running", "the slot is taken")
+    yield started
+    started.client.delete(busy)
+    started.stop()
 
 
 def posted(service: Service, path: str = "/v1/plans", **changes: Any) -> dict[str, Any]:
@@ -49,15 +49,15 @@ def jobs_of(service: Service) -> list[str]:
 def seen(service: Service, job: dict[str, Any], code: str) -> dict[str, Any]:
     """The member `queue` of a job, once it names this reason."""
 
-    def look() -> Any:
+    def waiting() -> Any:
         queue = service.client.get(job["location"]).json()["queue"]
         return queue if queue is not None and queue["code"] == code else None
 
-    found: dict[str, Any] = wait_until(look, f"{job['id']} waits for {code}")
-    return found
+    document: dict[str, Any] = wait_until(waiting, f"{job['id']} waits for {code}")
+    return document
 
 
-def test_a_job_says_where_it_stands(service: Service) -> None:
+def test_a_job_reports_its_place_in_the_queue(service: Service) -> None:
     first = posted(service, gpus=1)
     second = posted(service, gpus=2)
     third = posted(service, gpus=4, priority=7)
@@ -79,7 +79,7 @@ def test_a_job_says_where_it_stands(service: Service) -> None:
         assert (ended["state"], ended["queue"]) == ("cancelled", None)
 
 
-def test_a_short_question_is_answered_beside_long_ones(system: System) -> None:
+def test_a_short_question_is_answered_while_long_ones_run(system: System) -> None:
     """By default a worker has two slots, of which one is for short jobs."""
     long = [
         system.client.post("/v1/curves", json={**FOREVER, "max_gpus": gpus}).headers["Location"]

@@ -39,21 +39,21 @@ def test_of_the_last_day_without_sign(store: Store) -> None:
     ran(store, "V100", 0.9, age_s=RECENT_S + 60)
     ran(store, "", 0.3)
     with store.database.read() as session:
-        found = recent_errors(session, 32)
-    assert {labels: sorted(errors) for labels, errors in found.items()} == {
+        by_labels = recent_errors(session, 32)
+    assert {labels: sorted(errors) for labels, errors in by_labels.items()} == {
         ("iteration", "V100"): [0.2, 0.5],
         ("peak", "V100"): [0.1],
         ("iteration", "unknown"): [0.3],
     }
 
 
-def test_only_so_many_kinds_have_a_name(store: Store) -> None:
+def test_the_number_of_named_kinds_is_bounded(store: Store) -> None:
     for n, kind in enumerate(("A", "A", "B", "C", "D")):
         ran(store, kind, n / 10)
     with store.database.read() as session:
-        found = recent_errors(session, 2)
-    assert len(found) == 3 and found["iteration", "A"] == [0.1, 0.0]
-    assert len(found["iteration", "other"]) == 2
+        by_labels = recent_errors(session, 2)
+    assert len(by_labels) == 3 and by_labels["iteration", "A"] == [0.1, 0.0]
+    assert len(by_labels["iteration", "other"]) == 2
 
 
 def test_the_first_run_is_seen(store: Store) -> None:

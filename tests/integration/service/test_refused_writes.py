@@ -50,7 +50,7 @@ REFUSALS = {"memory": ("maxmemory", "1"), "replicas": ("min-replicas-to-write", 
 
 @contextmanager
 def serving(folder: Path, wal: Path | None = None) -> Iterator[Postgres]:
-    """A PostgreSQL that nobody else uses."""
+    """A PostgreSQL of this module alone."""
     postgres = Postgres(folder, wal)
     postgres.start()
     try:
@@ -74,11 +74,11 @@ def started(folder: Path, server: str, valkey: Valkey) -> Iterator[System]:
 
 @pytest.fixture(scope="module")
 def valkey() -> Iterator[Valkey]:
-    """A Valkey that nobody else uses."""
-    found = Valkey()
-    found.start()
-    yield found
-    found.stop()
+    """A Valkey of this module alone."""
+    server = Valkey()
+    server.start()
+    yield server
+    server.stop()
 
 
 def ask(system: System, number: int) -> str:
@@ -91,7 +91,7 @@ def ask(system: System, number: int) -> str:
 
 
 def ask_nobody(system: System, number: int) -> list[str]:
-    """Stop the worker, and ask so many questions."""
+    """Stops the worker and asks the given number of questions."""
     system.workers.pop().stop()
     return [ask(system, n) for n in range(number)]
 
@@ -108,8 +108,8 @@ def filled(disk: Path) -> Iterator[None]:
 
 
 def checks(system: System) -> dict[str, Any]:
-    found: dict[str, Any] = system.client.get("/readyz").json()["checks"]
-    return found
+    states: dict[str, Any] = system.client.get("/readyz").json()["checks"]
+    return states
 
 
 def large_graph() -> bytes:

@@ -82,12 +82,12 @@ class Tenant:
         self, content_id: str, state: str = "done", age: float = 0.0, *, blob: str | None = None,
         plan: str | None = None, size: int = 10, graph: str = "g",
     ) -> str:  # fmt: skip
-        made = now() - age * DAY_S
-        ended = None if state in ACTIVE else made
+        born = now() - age * DAY_S
+        ended = None if state in ACTIVE else born
         job = Job(
             id=new_id("frontier"), tenant_id=self.name, kind="frontier", content_id=content_id,
-            graph_id=graph, question={"kind": "frontier"}, state=state, created_at=made,
-            ended_at=ended, rung_at=made, request_id="r", blob_id=blob,
+            graph_id=graph, question={"kind": "frontier"}, state=state, created_at=born,
+            ended_at=ended, rung_at=born, request_id="r", blob_id=blob,
         )  # fmt: skip
         job_id = str(job.id)
         self.add(job)
@@ -98,7 +98,7 @@ class Tenant:
             self.add(
                 Result(
                     tenant_id=self.name, content_id=content_id, kind="frontier", graph_id=graph,
-                    answer_id=plan, created_at=made, content=b"x" * size, etag="", size_bytes=size,
+                    answer_id=plan, created_at=born, content=b"x" * size, etag="", size_bytes=size,
                 )
             )  # fmt: skip
         return job_id
@@ -118,20 +118,20 @@ class Tenant:
         runs: tuple[tuple[float, str], ...] = (),
     ) -> str:  # fmt: skip
         launch_id = new_id("launch")
-        made = now() - age * DAY_S
+        born = now() - age * DAY_S
         self.add(
             Launch(
                 id=launch_id, tenant_id=self.name, kind="run", state=state, request={"kind": "run"},
                 summary={"plan_id": plan, "hardware_id": hardware}, graph_id=graph, plan=b"plan",
-                created_at=made, request_id="r", log_lines=lines,
-                ended_at=None if state in (*ACTIVE, "starting") else made,
+                created_at=born, request_id="r", log_lines=lines,
+                ended_at=None if state in (*ACTIVE, "starting") else born,
             )
         )  # fmt: skip
         if part is not None:
             self.add(
                 Assignment(
                     id=new_id("asn"), tenant_id=self.name, launch_id=launch_id, attempt=1,
-                    agent_id="a", agent_name="a", node_rank=0, slots=1, state=part, created_at=made,
+                    agent_id="a", agent_name="a", node_rank=0, slots=1, state=part, created_at=born,
                 )
             )  # fmt: skip
         self.add(
@@ -226,10 +226,10 @@ def test_a_launch_stays_for_its_runs_without_its_plan(store: Database) -> None:
     bare = t.launch(age=100, lines=5, part="done")
     measured = t.launch(age=100, lines=5, part="done", runs=((100, "h"),))
     young = t.launch(age=80, lines=5)
-    held = t.launch(age=100, part="running")
+    running = t.launch(age=100, part="running")
     throw_away(store, Settings(log_s=90 * DAY_S))
     rows = {row.id: row for row in t.all(Launch)}
-    assert set(rows) == {measured, young, held} and bare not in rows
+    assert set(rows) == {measured, young, running} and bare not in rows
     assert [t.lines(name) for name in (bare, measured, young)] == [0, 0, 5]
     with store.read() as session:
         plans = dict(session.execute(select(Launch.id, Launch.plan)).all())
@@ -520,7 +520,7 @@ def see(t: Tenant) -> Seen:
     )  # fmt: skip
 
 
-def test_blobs_stay_for_who_begins_to_refer_to_them(store: Database) -> None:
+def test_blobs_stay_for_rows_that_begin_to_refer_to_them(store: Database) -> None:
     """Others store, refer to and let go of the same blobs while retention runs again and again."""
     names = [Tenant(store).name for _ in range(3)]
     hardware = {"name": "h", "levels": "x" * 2 * MAX_INLINE_BYTES}

@@ -51,8 +51,8 @@ class Release:
 
     def service(self, folder: Path, **variables: str) -> Service:
         served: Service = self._of(Service)(folder, **variables)
-        told = served.client.get("/openapi.json").json()["info"]["version"]
-        assert told == self.version, "the process runs the other release's code"
+        version = served.client.get("/openapi.json").json()["info"]["version"]
+        assert version == self.version, "the process runs the other release's code"
         return served
 
     def _of(self, kind: type[Any]) -> type[Any]:
@@ -64,9 +64,9 @@ def next_release(before: Release, path: Path, version: str, revision: str, act: 
     for package in ("service", "worker", "migrations", "shardwise"):
         shutil.copytree(before.path / package, path / package)
     init = path / "shardwise/__init__.py"
-    found, changed = re.subn(r'__version__ = ".*"', f'__version__ = "{version}"', init.read_text())
+    source, changed = re.subn(r'__version__ = ".*"', f'__version__ = "{version}"', init.read_text())
     assert changed == 1
-    init.write_text(found)
+    init.write_text(source)
     former = max(p.name[:4] for p in (path / "migrations/versions").glob("[0-9]*.py"))
     (path / f"migrations/versions/{revision}_next.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\n"
@@ -173,11 +173,11 @@ def test_no_job_is_lost_or_done_twice(
                 job = service.ended(location, LOADED_S)
                 assert (job["state"], job["attempts"]) == ("done", 1), job
         for one, other in pairs:
-            assert one != other, "another release may answer differently: it asks anew"
-            found = [first.client.get(location).json()["result"] for location in (one, other)]
-            for answer in found:
+            assert one != other, "another release may answer differently: it asks again"
+            two_answers = [first.client.get(location).json()["result"] for location in (one, other)]
+            for answer in two_answers:
                 answer.pop("search")  # how long it took
-            assert found[0] == found[1]
+            assert two_answers[0] == two_answers[1]
         wait_until(lambda: solved(old_worker) + solved(new_worker), "both logs are written")
         assert solved(old_worker) and solved(new_worker), "both releases' workers compute"
 

@@ -98,8 +98,8 @@ def test_sizes_are_known_and_questions_written_out_again(database: Database) -> 
     with database.write() as session:
         for table, size in (("results", 77), ("hardware", 62), ("launches", 32)):
             assert session.scalars(text(f"SELECT size_bytes FROM {table}")).all() == [size]
-        held = leases.claim_next(session, 30.0, 3)
-        assert held is not None and held.question == question, "a whole question stays one"
+        claim = leases.claim_next(session, 30.0, 3)
+        assert claim is not None and claim.question == question, "a whole question stays one"
         session.execute(
             text("INSERT INTO question_blobs VALUES ('b', :content)"), {"content": blob}
         )
@@ -109,9 +109,9 @@ def test_sizes_are_known_and_questions_written_out_again(database: Database) -> 
         )
     command.downgrade(config, "0004")
     with database.read() as session:
-        (found,) = session.scalars(text("SELECT question FROM jobs")).all()
-        found = json.loads(found) if isinstance(found, str) else found
-        assert found == {**question, "hardware": {"name": "large"}}
+        (stored,) = session.scalars(text("SELECT question FROM jobs")).all()
+        stored = json.loads(stored) if isinstance(stored, str) else stored
+        assert stored == {**question, "hardware": {"name": "large"}}
         assert session.scalars(text("SELECT id FROM assignments")).all() == ["a"]
     migrate(database)
     require_schema(database)

@@ -77,9 +77,9 @@ def test_two_processes_have_one_bucket(valkey: Valkey) -> None:
 def test_services_that_share_a_broker_have_buckets_of_their_own(valkey: Valkey) -> None:
     async def run() -> list[int]:
         one, other = (Replica(valkey, name, SLOW, 10) for name in ("mine", "theirs"))
-        found = [await one.passed(20), await other.passed(20), await one.passed(20, "k2", 5.0)]
+        passed = [await one.passed(20), await other.passed(20), await one.passed(20, "k2", 5.0)]
         await closed([one, other])
-        return found
+        return passed
 
     first, second, own = asyncio.run(run())
     assert first >= 10 and second >= 10, "each has its whole burst"

@@ -67,8 +67,8 @@ def store(database: Database) -> Database:
 def client(store: Database, redis_url: str) -> Iterator[TestClient]:
     """The service as it answers, in this process; its queue has no workers."""
     settings = Settings(redis_url=redis_url, queue=f"storage-{secrets.token_hex(4)}")
-    with TestClient(create_app(settings, store), base_url="http://127.0.0.1") as found:
-        yield found
+    with TestClient(create_app(settings, store), base_url="http://127.0.0.1") as opened:
+        yield opened
 
 
 def room(**limits: int) -> Room:
@@ -76,7 +76,7 @@ def room(**limits: int) -> Room:
 
 
 def large(number: int = 0, size: int = MB) -> Hardware:
-    """A profile whose document has so many bytes, hard to compress."""
+    """Returns a profile whose document has the given size in bytes and is hard to compress."""
     provenance = f"{number} {secrets.token_hex(size // 2)}"
     return replace(load_hardware("l4"), name=f"p{number}", provenance=provenance)
 
@@ -87,7 +87,7 @@ def written(profile: Hardware) -> Any:
 
 
 def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
-    """What `act` gives when so many call it at the same time; a problem is an outcome too."""
+    """Returns what concurrent calls of `act` give; a problem is an outcome too."""
 
     def one(number: int) -> Any:
         try:
@@ -171,10 +171,10 @@ def measuring(store: Database) -> tuple[str, Any]:
     """An agent, and the part of a launch that it runs."""
     with store.write() as session:
         token, _ = make_token(session, T, "a", 60.0)
-        found = enrol(
+        enrolled = enrol(
             session, token, None, name="a", inventory=inventory(2), lease_s=300.0, max_agents=9
         )
-        assert isinstance(found, Enrolled)
+        assert isinstance(enrolled, Enrolled)
         request = {
             "kind": "measure", "entry_point": "shardwise.measure", "arguments": [],
             "environment": {}, "agents": 1, "ranks_per_agent": 1, "hardware": "measured",
@@ -186,9 +186,9 @@ def measuring(store: Database) -> tuple[str, Any]:
     with store.write() as session:
         place(session, T, RULES)
     with store.write() as session:
-        part = claim(session, found.agent_id, RULES)
+        part = claim(session, enrolled.agent_id, RULES)
     assert part is not None
-    return found.agent_id, part
+    return enrolled.agent_id, part
 
 
 def test_measured_runs_are_bounded(store: Database) -> None:
@@ -254,8 +254,8 @@ def test_over_http_a_quota_is_a_problem(client: TestClient, store: Database) -> 
     answer = client.post("/v1/hardware", json=hardware_document(large(1, 3000)))
     assert (answer.status_code, answer.json()["quota"]) == (429, "max_profiles")
     assert client.post("/v1/hardware", json=document).status_code == 200, "nothing is stored"
-    found = client.post("/v1/frontiers", json={**ASK, "hardware": "l4"}).json()
-    assert (found["quota"], found["limit"] - found["used"]) == ("max_bytes_per_day", 10)
+    problem = client.post("/v1/frontiers", json={**ASK, "hardware": "l4"}).json()
+    assert (problem["quota"], problem["limit"] - problem["used"]) == ("max_bytes_per_day", 10)
     with store.read() as session:
         assert session.scalar(select(func.count()).select_from(Job)) == 0
         assert session.scalar(select(func.count()).select_from(OwnedGraph)) == 0
@@ -341,15 +341,15 @@ def agent_with_much(number: int) -> Agent:
 
 
 def finished(store: Database, job_id: str, size: int) -> bytes:
-    """Answer a job as a worker does, with so many bytes."""
+    """Answers a job as a worker does, with a result of the given size in bytes."""
     with store.write() as session:
-        held = leases.claim_next(session, 30.0, 3)
-        while held is not None and held.job_id != job_id:
-            held = leases.claim_next(session, 30.0, 3)
-        assert held is not None
+        lease = leases.claim_next(session, 30.0, 3)
+        while lease is not None and lease.job_id != job_id:
+            lease = leases.claim_next(session, 30.0, 3)
+        assert lease is not None
     content = msgspec.json.encode({"schema": "shardwise.frontier/1", "x": secrets.token_hex(size)})
     with store.write() as session:
-        assert leases.finish(session, held, content, etag_of(content), None)
+        assert leases.finish(session, lease, content, etag_of(content), None)
     return content
 
 
@@ -384,9 +384,7 @@ def test_a_repeated_launch_is_answered_as_at_first(client: TestClient, store: Da
     assert len(client.get("/v1/launches").json()["items"]) == 1
 
 
-def test_large_answers_without_a_resource_are_made_again(
-    client: TestClient, store: Database
-) -> None:
+def test_large_answers_without_a_resource_are_rebuilt(client: TestClient, store: Database) -> None:
     jobs = [{"graph": "shipped:vgg16", "hardware": "l4", "options": {"epsilon": n / 100}}
             for n in range(1, 31)]  # fmt: skip
     body = {"gpus": 2, "jobs": jobs}
@@ -443,10 +441,10 @@ def test_jobs_refer_to_their_profile(client: TestClient, store: Database) -> Non
         blobs = session.scalar(select(func.sum(func.length(QuestionBlob.content))))
     assert (jobs or 0) + (blobs or 0) < MB
     with store.write() as session:
-        held = leases.claim_next(session, 30.0, 3)
-    assert held is not None
-    assert held.question["hardware"] == written(profile)
-    assert held.question["hardware_id"] == profile.id
+        lease = leases.claim_next(session, 30.0, 3)
+    assert lease is not None
+    assert lease.question["hardware"] == written(profile)
+    assert lease.question["hardware_id"] == profile.id
 
 
 def test_while_an_older_worker_lives_questions_are_whole(

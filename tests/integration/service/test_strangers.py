@@ -64,25 +64,25 @@ def rotating(number: int) -> str:
 
 @pytest.fixture(scope="module")
 def unproxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """As it is without settings: nobody's word for an address is believed."""
-    found = Watched(
+    """Without settings: no caller's claim of an address is believed."""
+    started = Watched(
         tmp_path_factory.mktemp("unproxied"), enrol_rate_per_s="0.01", anonymous_rate_per_s="0"
     )
-    yield found
-    found.stop()
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    found = Watched(
+    started = Watched(
         tmp_path_factory.mktemp("proxied"),
         trusted_proxies="127.0.0.1, 10.0.0.0/8",
         enrol_rate_per_s="0.01",
         anonymous_rate_per_s="0.01",
         anonymous_burst="3",
     )
-    yield found
-    found.stop()
+    yield started
+    started.stop()
 
 
 def test_refused_enrolments_under_many_addresses(unproxied: Watched) -> None:
@@ -95,7 +95,7 @@ def test_refused_enrolments_under_many_addresses(unproxied: Watched) -> None:
 
 
 def test_refused_enrolments_from_many_addresses(proxied: Watched) -> None:
-    """A proxy's word is believed, and whoever has many addresses tries often: rows are few."""
+    """The proxy is trusted, and a caller with many addresses tries often: rows are few."""
     used = new_token(proxied.client, headers=proxied.admin, name="used")
     assert proxied.enrol(used, "198.51.100.1") == 201
     unknown = "swe_" + "x" * 43

@@ -1,8 +1,8 @@
 """Another tenant's things are nothing: one test per route, made from the OpenAPI document.
 
-Whoever adds a route gets tests of it: a path parameter or a body that is not in the tables below
+A route that is added gets tests: a path parameter or a body that is not in the tables below
 fails, saying so. Beta holds every id that alpha has, and must learn no more from it than from an
-id that nobody has: same status, same text, same headers, and nothing of alpha's changes.
+id that does not exist: same status, same text, same headers, and nothing of alpha's changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shardwise.graph import canonical_json, graph_id
 from shardwise.hardware import hardware_document, load_hardware
 
 OPEN = {"/healthz", "/readyz", "/metrics"}
-"""Operation: no key is needed, and no tenant, id or name may stand in the answer."""
+"""Operation: no key is needed, and no tenant, id or name may appear in the answer."""
 
 PATH_IDS = {
     "graph_id": ("graph",),
@@ -124,12 +124,12 @@ def _routes() -> list[tuple[str, str, dict[str, Any]]]:
 
 def _pages() -> list[tuple[str, str]]:
     """The web page's addresses, which the OpenAPI document leaves out."""
-    found = []
+    routes = []
     for route in page.routes:
         if isinstance(route, APIRoute):
-            found += [(route.path, method) for method in sorted(route.methods)]
-    assert len(found) > 15
-    return found
+            routes += [(route.path, method) for method in sorted(route.methods)]
+    assert len(routes) > 15
+    return routes
 
 
 ROUTES = _routes()
@@ -173,9 +173,9 @@ class Two:
             ("quote", {"graph": self.ids["graph"], "offers_csv": OFFERS, "max_instances": 1}),
         ):
             headers = {"Idempotency-Key": f"alphas-{kind}"}
-            made = self.alpha("POST", f"/v1/{kind}s", json=body, headers=headers).json()
-            self.ids[kind] = made["id"]
-            job = wait_until(lambda made=made: self._ended(made["location"]), kind)
+            accepted = self.alpha("POST", f"/v1/{kind}s", json=body, headers=headers).json()
+            self.ids[kind] = accepted["id"]
+            job = wait_until(lambda accepted=accepted: self._ended(accepted["location"]), kind)
             assert job["state"] == "done", job
             if kind == "plan":
                 self.ids["plan_id"] = job["result"]["id"]
@@ -229,8 +229,8 @@ class Two:
         return self.service.client.request(method, path, headers=headers, **keywords)
 
     @property
-    def nobodys(self) -> dict[str, str]:
-        """Ids of the same form that nobody has."""
+    def missing_ids(self) -> dict[str, str]:
+        """Ids of the same form that do not exist."""
         return {
             name: value if name.endswith("_cursor") else f"{value[:-8]}00000000"
             for name, value in self.ids.items()
@@ -253,16 +253,16 @@ class Two:
         return [USED.sub(b"", text) for text in seen if b'"shardwise.' in text]
 
     def reveals(self, text: str) -> list[str]:
-        """What of alpha's stands in a text."""
+        """Returns what of alpha's appears in a text."""
         secrets = [*self.ids.values(), "alphas-", "alpha-corp", "secret-instance"]
         return [secret for secret in secrets if secret in text]
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
-    found = Two(tmp_path_factory.mktemp("tenancy"))
-    yield found
-    found.service.stop()
+    started = Two(tmp_path_factory.mktemp("tenancy"))
+    yield started
+    started.service.stop()
 
 
 def _at(path: str, value: str) -> str:
@@ -271,13 +271,13 @@ def _at(path: str, value: str) -> str:
 
 def _filled(value: Any, names: dict[str, str]) -> Any:
     text = json.dumps(value)
-    for name, found in names.items():
-        text = text.replace("{" + name + "}", found)
+    for name, actual in names.items():
+        text = text.replace("{" + name + "}", actual)
     return json.loads(text)
 
 
 def _said(answer: httpx.Response, names: dict[str, str]) -> tuple[Any, ...]:
-    """All that an answer tells, but the request's id, the date and the ids that were asked for."""
+    """Returns what an answer reveals: all but the request's id, the date and the ids asked for."""
     text = answer.text.replace(answer.headers["x-request-id"], "REQUEST")
     for value in sorted(names.values(), key=len, reverse=True):
         text = text.replace(value, "ID")
@@ -318,12 +318,12 @@ def test_a_route_tells_nothing_of_another_tenant(
 
 
 def _same(two: Two, method: str, paths: tuple[str, str], *more: dict[str, Any]) -> httpx.Response:
-    """Beta's answer on alpha's, after it was compared with that on nobody's."""
+    """Returns beta's answer on alpha's id, after comparing it with that on a missing one."""
     theirs, none = (
         two.beta(method, path, **keywords)
         for path, keywords in zip(paths, more or ({}, {}), strict=True)
     )
-    assert _said(theirs, two.ids) == _said(none, two.nobodys)
+    assert _said(theirs, two.ids) == _said(none, two.missing_ids)
     return theirs
 
 
@@ -338,7 +338,7 @@ def _by_path(two: Two, path: str, method: str, operation: dict[str, Any]) -> int
         assert name in PATH_IDS, f"{name}: say in PATH_IDS what of alpha's it may be"
         for which in two.ids:
             if not which.endswith("_cursor"):
-                paths = _at(path, two.ids[which]), _at(path, two.nobodys[which])
+                paths = _at(path, two.ids[which]), _at(path, two.missing_ids[which])
                 assert _same(two, method, paths).status_code == _none(path, method)
     return len(names)
 
@@ -350,8 +350,8 @@ def _by_query(two: Two, path: str, method: str, operation: dict[str, Any]) -> in
     for name in (p["name"] for p in given if p["name"] in QUERY_IDS):
         for which in QUERY_IDS[name]:
             mine = {"params": {**required, name: two.ids[which]}}
-            nobodys = {"params": {**required, name: two.nobodys[which]}}
-            answer = _same(two, method, (path, path), mine, nobodys)
+            missing_ids = {"params": {**required, name: two.missing_ids[which]}}
+            answer = _same(two, method, (path, path), mine, missing_ids)
             own = {two.ids[name] for name in ALREADY_ITS_OWN.get(path, ())}
             assert not set(two.reveals(answer.text)) - {two.ids[which]} - own
             tried += 1
@@ -382,9 +382,9 @@ def _by_body(two: Two, path: str) -> int:
         kind = path.removeprefix("/v1/").removesuffix("s")
         headers = {"Idempotency-Key": f"alphas-{kind}"}
         mine = {"json": _filled(body, two.ids), "headers": headers}
-        nobodys = {"json": _filled(body, two.nobodys), "headers": headers}
+        missing_ids = {"json": _filled(body, two.missing_ids), "headers": headers}
         expected = REFUSED.get(path, _none(path, "POST"))
-        assert _same(two, "POST", (path, path), mine, nobodys).status_code == expected
+        assert _same(two, "POST", (path, path), mine, missing_ids).status_code == expected
     return len(BODIES[path])
 
 
@@ -401,7 +401,7 @@ def test_a_page_tells_nothing_of_another_tenant(two: Two, path: str, method: str
         return two.service.client.request(method, _at(path, value), headers=headers, **form)
 
     for which, theirs in two.ids.items() if name in PATH_IDS else [("", "")]:
-        seen, none = visit(theirs), visit(two.nobodys[which] if which else "")
+        seen, none = visit(theirs), visit(two.missing_ids[which] if which else "")
         assert seen.status_code == none.status_code
         assert seen.status_code in (303, 400, 403, 404, 405, 422) or not which
         hidden = [text for text in two.reveals(seen.text) if text != theirs]

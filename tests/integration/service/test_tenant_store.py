@@ -131,13 +131,13 @@ def fill(store: Database, tenant: str, rows: int = 3) -> str:
 
 def rows_of(store: Database, tenant: str) -> dict[str, int]:
     with store.read() as session:
-        found = {}
+        counts = {}
         for table in tenant_tables():
             mine = select(func.count()).select_from(table).where(table.c.tenant_id == tenant)
-            found[table.name] = session.scalar(mine) or 0
+            counts[table.name] = session.scalar(mine) or 0
         lines = select(func.count()).where(LogLine.text == f"a line of {tenant}")
-        found["launch_logs"] = session.scalar(lines) or 0
-    return found
+        counts["launch_logs"] = session.scalar(lines) or 0
+    return counts
 
 
 def begin(store: Database, tenant: str) -> None:
@@ -184,8 +184,8 @@ def test_a_deleted_tenant_leaves_nothing_and_others_keep_everything(store: Datab
         assert principal_of(session, other) is not None
         blobs = set(session.scalars(select(GraphBlob.id)))
         assert blobs == {"sha256:shared", *(f"sha256:staying{n}" for n in range(3))}
-        told = session.execute(select(Audit.action, Audit.target).where(Audit.tenant_id == "ops"))
-        assert told.all() == [("tenants.deleted", "/v1/tenants/going")]
+        audit = session.execute(select(Audit.action, Audit.target).where(Audit.tenant_id == "ops"))
+        assert audit.all() == [("tenants.deleted", "/v1/tenants/going")]
         assert session.scalar(select(func.count()).select_from(Report)) == 1, "the other's"
 
 
@@ -288,8 +288,8 @@ def test_the_archive_is_read_in_batches(store: Database, monkeypatch: pytest.Mon
     files = list(tenant_files(store, "large"))
     audit = [file for file in files if file.name.startswith("audit/")]
     assert max(len(file.content) for file in audit) < 21_000
-    found = [json.loads(line)["id"] for file in audit for line in file.content.splitlines()]
-    assert found == [f"audit_{n:05}" for n in range(3000)]
+    ids = [json.loads(line)["id"] for file in audit for line in file.content.splitlines()]
+    assert ids == [f"audit_{n:05}" for n in range(3000)]
 
 
 def test_the_archive_is_sent_while_it_is_made() -> None:

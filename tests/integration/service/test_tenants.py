@@ -49,9 +49,9 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    found = Guarded(tmp_path_factory.mktemp("guarded"))
-    yield found
-    found.service.stop()
+    started = Guarded(tmp_path_factory.mktemp("guarded"))
+    yield started
+    started.service.stop()
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +179,8 @@ OPEN = {"/healthz", "/readyz", "/metrics"}
 
 def filled(value: Any, names: dict[str, str]) -> Any:
     text = json.dumps(value)
-    for name, found in names.items():
-        text = text.replace("{" + name + "}", found)
+    for name, actual in names.items():
+        text = text.replace("{" + name + "}", actual)
     return json.loads(text)
 
 
@@ -195,27 +195,27 @@ def missing(answer: httpx.Response, names: dict[str, str]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("method", "path"), THEIRS)
-def test_anothers_is_like_nobodys(
+def test_another_tenants_resource_is_like_a_missing_one(
     guarded: Guarded, alphas: dict[str, str], method: str, path: str
 ) -> None:
-    nobodys = {name: f"{value[:-8]}00000000" for name, value in alphas.items()}
+    missing_names = {name: f"{value[:-8]}00000000" for name, value in alphas.items()}
     theirs = guarded.call("b", method, filled(path, alphas))
-    none = guarded.call("b", method, filled(path, nobodys))
+    none = guarded.call("b", method, filled(path, missing_names))
     assert theirs.status_code == 404
-    assert missing(theirs, alphas) == missing(none, nobodys)
+    assert missing(theirs, alphas) == missing(none, missing_names)
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ASKED)
-def test_a_question_on_anothers_is_like_one_on_nobodys(
+def test_a_question_about_another_tenants_resource_is_like_one_about_a_missing_one(
     guarded: Guarded, alphas: dict[str, str], method: str, path: str, body: Any
 ) -> None:
-    nobodys = {name: f"{value[:-8]}00000000" for name, value in alphas.items()}
+    missing_names = {name: f"{value[:-8]}00000000" for name, value in alphas.items()}
     answers = [
         guarded.call("b", method, filled(path, names), json=filled(body, names))
-        for names in (alphas, nobodys)
+        for names in (alphas, missing_names)
     ]
     assert answers[0].status_code == REFUSED.get(path, 404)
-    assert missing(answers[0], alphas) == missing(answers[1], nobodys)
+    assert missing(answers[0], alphas) == missing(answers[1], missing_names)
 
 
 @pytest.mark.parametrize("path", LISTS)
@@ -302,19 +302,19 @@ def test_quotas_of_graphs_and_jobs(guarded: Guarded) -> None:
     keys(guarded.folder, "limit", "beta", "max_graphs", "100")
     answer = guarded.call("b", "POST", "/v1/graphs", content=canonical_json(mlp(205)))
     assert answer.status_code == 201
-    found: list[httpx.Response] = []
+    answers: list[httpx.Response] = []
 
     def ask(gpus: int) -> None:
         body = {"graph": "shipped:llama-8b", "hardware": "dgx-h100", "max_gpus": gpus}
-        found.append(guarded.call("b", "POST", "/v1/curves", json=body))
+        answers.append(guarded.call("b", "POST", "/v1/curves", json=body))
 
     threads = [threading.Thread(target=ask, args=(1000 - n,)) for n in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    taken = [answer for answer in found if answer.status_code == 202]
-    full = [answer for answer in found if answer.status_code == 429]
+    taken = [answer for answer in answers if answer.status_code == 202]
+    full = [answer for answer in answers if answer.status_code == 429]
     assert (len(taken), len(full)) == (3, 3)
     assert all(answer.headers["Retry-After"] for answer in full)
     in_use = guarded.call("b", "DELETE", f"/v1/graphs/{taken[0].json()['question']['graph']}")

@@ -26,16 +26,16 @@ pytestmark = pytest.mark.needs("openssl")
 
 
 def make_certificate(folder: Path, name: str = "server") -> tuple[Path, Path]:
-    """A certificate that signs itself, and its key; made beside the files and moved to them."""
+    """Makes a self-signed certificate and its key in new files and moves them into place."""
     cert, key = folder / f"{name}.pem", folder / f"{name}.key"
-    made = [folder / "new.pem", folder / "new.key"]
+    files = [folder / "new.pem", folder / "new.key"]
     openssl(
         "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
         "-subj", f"/CN={name}", "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1",
-        "-keyout", made[1], "-out", made[0],
+        "-keyout", files[1], "-out", files[0],
     )  # fmt: skip
-    made[1].replace(key)
-    made[0].replace(cert)
+    files[1].replace(key)
+    files[0].replace(cert)
     return cert, key
 
 
@@ -75,15 +75,15 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory, people: tuple[Path, Path]) -> Iterator[Secure]:
-    found = Secure(
+    started = Secure(
         tmp_path_factory.mktemp("tls"),
         tls_client_ca=str(people[0]),
         head_s="2",
         max_connections_per_address="20",
     )
-    yield found
-    assert not found.logged("Fatal error") and not found.logged("exception")
-    assert found.stop() == 0
+    yield started
+    assert not started.logged("Fatal error") and not started.logged("exception")
+    assert started.stop() == 0
 
 
 def test_the_page_is_where_serve_says(secure: Secure) -> None:
@@ -175,24 +175,24 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ({"tls_key": key}, None, "tls_key"),
         ({"tls_client_ca": cert}, None, "tls_client_ca"),
     ]:
-        with pytest.raises(BadInput) as found:
+        with pytest.raises(BadInput) as error:
             certificates_of(Settings(**{name: str(path) for name, path in given.items()}))
-        assert (found.value.file, found.value.field) == (file and str(file), field), found.value
+        assert (error.value.file, error.value.field) == (file and str(file), field), error.value
 
 
 def test_a_key_and_certificate_replaced_in_two_steps(tmp_path: Path) -> None:
     """Between the two steps the files do not fit; what was read before stays."""
     cert, key = make_certificate(tmp_path)
-    found = Certificates(str(cert), str(key))
-    before = found.context
-    assert not found.reload_if_changed()
+    certificates = Certificates(str(cert), str(key))
+    before = certificates.context
+    assert not certificates.reload_if_changed()
     new_cert, new_key = make_certificate(tmp_path, "other")
     shutil.move(new_key, key)
-    assert not found.reload_if_changed() and found.context is before
+    assert not certificates.reload_if_changed() and certificates.context is before
     shutil.move(new_cert, cert)
-    assert found.reload_if_changed() and found.context is not before
+    assert certificates.reload_if_changed() and certificates.context is not before
     os.utime(cert, (time.time(), time.time()))
-    assert found.reload_if_changed()
+    assert certificates.reload_if_changed()
 
 
 def test_serve_refuses_them_before_it_listens(tmp_path: Path) -> None:

@@ -16,41 +16,41 @@ CURVE = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 4}
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    found = Service(tmp_path_factory.mktemp("watches"), max_watched="2")
-    yield found
-    found.stop()
+    started = Service(tmp_path_factory.mktemp("watches"), max_watched="2")
+    yield started
+    started.stop()
 
 
 def series(service: Service) -> dict[str, dict[tuple[str, ...], float]]:
     answer = service.client.get("/v1/watches/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    found: dict[str, dict[tuple[str, ...], float]] = {}
+    samples: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(answer.text):
         for sample in family.samples:
-            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
-    return found
+            samples.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return samples
 
 
 def test_a_watched_curve_becomes_series(service: Service) -> None:
-    made = service.client.post("/v1/watches", json={**CURVE, "name": "vgg"})
-    assert made.status_code == 201
-    assert made.headers["location"] == "/v1/watches/vgg"
+    created = service.client.post("/v1/watches", json={**CURVE, "name": "vgg"})
+    assert created.status_code == 201
+    assert created.headers["location"] == "/v1/watches/vgg"
     name = "shardwise_watch_iteration_time_seconds"
-    found: dict[str, Any] = wait_until(
+    samples: dict[str, Any] = wait_until(
         lambda: now if name in (now := series(service)) else None, "the curve is computed"
     )
     curve = service.client.get("/v1/curves", params=CURVE).json()
     feasible = [p for p in curve["points"] if p["feasible"]]
-    assert found[name] == {(str(p["gpus"]), "vgg"): p["time_s"] for p in feasible}
-    assert found["shardwise_watch_peak_memory_bytes"][("4", "vgg")] == feasible[-1]["peak_bytes"]
-    assert found["shardwise_watch_info"] == {("vgg16", "dgx-v100-16gb", "vgg"): 1}
-    usd = found["shardwise_watch_usd_per_million_samples"]
-    assert usd.keys() == found[name].keys()
+    assert samples[name] == {(str(p["gpus"]), "vgg"): p["time_s"] for p in feasible}
+    assert samples["shardwise_watch_peak_memory_bytes"][("4", "vgg")] == feasible[-1]["peak_bytes"]
+    assert samples["shardwise_watch_info"] == {("vgg16", "dgx-v100-16gb", "vgg"): 1}
+    usd = samples["shardwise_watch_usd_per_million_samples"]
+    assert usd.keys() == samples[name].keys()
     whole_node = min(o.usd_per_hour for o in read_offers() if o.hardware == CURVE["hardware"])
     fastest = feasible[-1]["samples_per_s"]
     assert usd[("4", "vgg")] == pytest.approx(whole_node / 3600 / fastest * 1e6)
-    assert found["shardwise_watch_knee_gpus"][("vgg",)] in range(1, 5)
+    assert samples["shardwise_watch_knee_gpus"][("vgg",)] in range(1, 5)
 
 
 def test_again_is_known_and_another_curve_is_refused(service: Service) -> None:
@@ -66,7 +66,7 @@ def test_again_is_known_and_another_curve_is_refused(service: Service) -> None:
     assert service.client.delete("/v1/watches/one").status_code == 404
 
 
-def test_there_are_only_so_many(service: Service) -> None:
+def test_the_number_of_watches_is_bounded(service: Service) -> None:
     names = ["a", "b", "c"]
     codes = [
         service.client.post("/v1/watches", json={**CURVE, "name": name}).status_code
@@ -100,10 +100,10 @@ def test_what_is_refused(service: Service, change: dict[str, Any], field: str | 
 
 def test_a_watch_goes_with_its_graph(service: Service) -> None:
     ask = {**CURVE, "graph": "shipped:gpt2", "max_gpus": 1, "name": "gone"}
-    made = service.client.post("/v1/watches", json=ask).json()
+    created = service.client.post("/v1/watches", json=ask).json()
     wait_until(
-        lambda: service.client.get(made["job"]["location"]).json()["state"] == "done", "curve"
+        lambda: service.client.get(created["job"]["location"]).json()["state"] == "done", "curve"
     )
-    assert service.client.delete(f"/v1/graphs/{made['graph']}").status_code == 204
+    assert service.client.delete(f"/v1/graphs/{created['graph']}").status_code == 204
     assert service.client.get("/v1/watches/gone").status_code == 404
     assert service.client.get("/v1/watches/metrics").status_code == 200

@@ -47,13 +47,13 @@ class Receivers(Poster):
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    found = Database(f"sqlite:///{tmp_path / 'one.sqlite'}")
-    migrate(found)
-    yield found
-    found.close()
+    opened = Database(f"sqlite:///{tmp_path / 'one.sqlite'}")
+    migrate(opened)
+    yield opened
+    opened.close()
 
 
-def tell(database: Database, tenant: str) -> None:
+def announce(database: Database, tenant: str) -> None:
     """Something for each of a tenant's receivers."""
     with database.write() as session:
         make_tenant(session, tenant)
@@ -78,11 +78,11 @@ def test_four_tenants_whose_receivers_hang_leave_senders_to_a_fifth(database: Da
     deliverer = Deliverer(settings, database, WorkerMetrics().webhooks)
     deliverer._poster = receivers = Receivers()
     for tenant in HOSTILE:
-        tell(database, tenant)
+        announce(database, tenant)
     deliverer.start()
     try:
         wait_until(lambda: len(receivers.held) == len(HOSTILE), "each holds a sender")
-        tell(database, "quiet")
+        announce(database, "quiet")
         wait_until(lambda: delivered(database, "quiet"), "all of the quiet tenant's", 30.0)
         assert receivers.held == dict.fromkeys(HOSTILE, 1)
         receivers.let_go.set()

@@ -61,11 +61,11 @@ def hook(store: Database, tenant: str = "t", **values: Any) -> str:
 def job(store: Database, number: int = 1, tenant: str = "t") -> str:
     asked = {"kind": "frontier", "gpus": number, "hardware": {"name": "h"}}
     with store.write() as session:
-        found, _ = find_or_make_job(
+        row, _ = find_or_make_job(
             session, tenant, Question("frontier", "sha256:g", asked), max_queued=10**6,
             key_id=None, request_id="r", trace=None,
         )  # fmt: skip
-        return found.id
+        return row.id
 
 
 def end(store: Database, job_id: str) -> None:
@@ -121,7 +121,7 @@ def test_each_end_is_written_once_for_each_webhook_that_wants_it(store: Database
     }  # fmt: skip
 
 
-def test_an_end_that_is_not_committed_is_not_told(store: Database) -> None:
+def test_an_end_that_is_not_committed_is_not_announced(store: Database) -> None:
     hook(store)
     job_id = job(store)
     with pytest.raises(ZeroDivisionError), store.write() as session:
@@ -135,8 +135,8 @@ def test_a_delivery_is_claimed_by_one(store: Database) -> None:
     hook(store)
     end(store, job(store))
     with ThreadPoolExecutor(8) as pool:
-        found = [p for some in pool.map(lambda _: claimed(store), range(8)) for p in some]
-    assert len(found) == 1
+        claims = [p for some in pool.map(lambda _: claimed(store), range(8)) for p in some]
+    assert len(claims) == 1
     assert claimed(store, ("another key",)) == []
 
 
@@ -176,12 +176,12 @@ def test_what_has_failed_for_long_is_disabled_and_a_test_revives_it(store: Datab
         end(store, job(store, number))
     [parcel] = claimed(store)
     assert in_store(store, give_up, parcel, 410, "answered 410", 0.0)
-    found = webhook(store, webhook_id)
-    assert found.disabled_at is not None
-    assert found.disabled_reason == "answered 410"
+    disabled = webhook(store, webhook_id)
+    assert disabled.disabled_at is not None
+    assert disabled.disabled_reason == "answered 410"
     assert {row.state for row in rows(store)} == {"failed"}
     end(store, job(store, 3))
-    assert len(rows(store)) == 2, "a disabled webhook is told nothing"
+    assert len(rows(store)) == 2, "a disabled webhook gets nothing"
     with store.write() as session:
         one = make_test_delivery(session, session.get_one(Webhook, webhook_id)).id
         assert make_test_delivery(session, session.get_one(Webhook, webhook_id)).id == one
@@ -201,10 +201,10 @@ def test_the_webhook_that_waited_longest_is_first(store: Database) -> None:
     in_store(store, delivered, first, 200)
     end(store, job(store, 1, "u"))
     with store.read() as session:
-        assert [found.webhook_id for found in due(session, (KEY,))] == [one, many]
+        assert [delivery.webhook_id for delivery in due(session, (KEY,))] == [one, many]
 
 
-def test_only_so_many_wait(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_deliveries_are_bounded(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "MAX_PENDING", 2)
     webhook_id = hook(store)
     for number in range(5):
@@ -215,7 +215,7 @@ def test_only_so_many_wait(store: Database, monkeypatch: pytest.MonkeyPatch) -> 
         assert backlog(session).pending == 2
 
 
-def test_a_tenant_has_only_so_many_webhooks(store: Database) -> None:
+def test_a_tenants_webhooks_are_bounded(store: Database) -> None:
     hook(store)
     hook(store)
     with pytest.raises(Problem) as refused:
@@ -242,8 +242,8 @@ def test_old_deliveries_go_and_pending_ones_stay(store: Database) -> None:
 def test_no_secret_is_stored(store: Database) -> None:
     from service.base.webhook_signing import secret_of
 
-    found = webhook(store, hook(store))
-    secret = secret_of(b"k" * 32, found.salt)
-    texts = [str(value) for value in vars(found).values()]
+    row = webhook(store, hook(store))
+    secret = secret_of(b"k" * 32, row.salt)
+    texts = [str(value) for value in vars(row).values()]
     assert not any(secret.hex() in text for text in texts)
     assert not any(base64.b64encode(secret).decode() in text for text in texts)

@@ -87,7 +87,7 @@ class TlsReceiver:
                 outer.on_refusal()
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        # The handshake is the handler's: one that fails or hangs keeps nobody else waiting.
+        # The handshake is the handler's: one that fails or hangs delays no other.
         self._server.socket = self._tls.wrap_socket(
             self._server.socket, server_side=True, do_handshake_on_connect=False
         )
@@ -131,16 +131,16 @@ def wrong(trusted: Authority, stranger: Authority) -> dict[str, tuple[Path, Path
 
 @pytest.fixture
 def receiver(good: tuple[Path, Path]) -> Iterator[TlsReceiver]:
-    found = TlsReceiver(good)
-    yield found
-    found.close()
+    started = TlsReceiver(good)
+    yield started
+    started.close()
 
 
 @pytest.fixture(scope="module")
 def hooked(tmp_path_factory: pytest.TempPathFactory, trusted: Authority) -> Iterator[System]:
     """A service whose operator has named the cluster's authority, as docs/how-to/webhooks.md says.
 
-    The timeout is a long one, so that a loaded machine is no reason for another attempt.
+    The timeout is long, so that a loaded machine does not cause another attempt.
     """
     networks = {"webhook_allow_networks": "127.0.0.0/8,::1/128", "webhook_timeout_s": "60"}
     with pytest.MonkeyPatch.context() as patch:
@@ -152,8 +152,8 @@ def hooked(tmp_path_factory: pytest.TempPathFactory, trusted: Authority) -> Iter
 
 @pytest.fixture
 def client(hooked: System) -> Iterator[Client]:
-    with Client(hooked.service.url) as found:
-        yield found
+    with Client(hooked.service.url) as opened:
+        yield opened
 
 
 def launch_ended(client: Client) -> None:
@@ -164,14 +164,14 @@ def launch_ended(client: Client) -> None:
 def test_it_arrives_where_the_certificate_is_of_the_named_authority(
     client: Client, receiver: TlsReceiver, host: str
 ) -> None:
-    made = client.make_webhook(receiver.url(f"/{host}", host), ["launch.ended"])
+    webhook = client.make_webhook(receiver.url(f"/{host}", host), ["launch.ended"])
     launch_ended(client)
-    delivery = ended(client, made["id"], "delivered")
+    delivery = ended(client, webhook["id"], "delivered")
     assert (delivery["status"], delivery["attempts"]) == (204, 1)
     [(headers, body)] = receiver.seen[f"/{host}"]
-    assert verify_webhook(made["secret"], headers, body) == delivery["id"]
+    assert verify_webhook(webhook["secret"], headers, body) == delivery["id"]
     assert json.loads(body)["type"] == "launch.ended"
-    client.delete_webhook(made["id"])
+    client.delete_webhook(webhook["id"])
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_nothing_is_sent_under_another_certificate_and_the_reason_is_shown(
     host: str,
 ) -> None:
     receiver.show(wrong[reason])
-    made = client.make_webhook(receiver.url("/", host), ["launch.ended"])
+    webhook = client.make_webhook(receiver.url("/", host), ["launch.ended"])
     launch_ended(client)
-    failed = ended(client, made["id"], "failed")
+    failed = ended(client, webhook["id"], "failed")
     assert (failed["reason"], failed["status"], failed["attempts"]) == (reason, None, 3)
-    assert client.webhook(made["id"])["state"] == "failing"
+    assert client.webhook(webhook["id"])["state"] == "failing"
     assert receiver.seen == {}
-    client.delete_webhook(made["id"])
+    client.delete_webhook(webhook["id"])
 
 
 def test_a_receiver_that_mends_its_certificate_gets_what_it_missed(
@@ -204,13 +204,15 @@ def test_a_receiver_that_mends_its_certificate_gets_what_it_missed(
 ) -> None:
     receiver.show(wrong[UNKNOWN])
     receiver.on_refusal = lambda: receiver.show(good)
-    made = client.make_webhook(receiver.url("/mended"), ["launch.ended"])
+    webhook = client.make_webhook(receiver.url("/mended"), ["launch.ended"])
     launch_ended(client)
-    delivery = ended(client, made["id"], "delivered")
+    delivery = ended(client, webhook["id"], "delivered")
     assert delivery["attempts"] > 1
     assert len(receiver.seen["/mended"]) == 1
-    wait_until(lambda: client.webhook(made["id"])["state"] == "active", "it is no longer failing")
-    client.delete_webhook(made["id"])
+    wait_until(
+        lambda: client.webhook(webhook["id"])["state"] == "active", "it is no longer failing"
+    )
+    client.delete_webhook(webhook["id"])
 
 
 def post(url: str, timeout_s: float = 60.0) -> Outcome:
@@ -234,11 +236,11 @@ def test_a_receiver_without_tls_or_that_shakes_no_hands() -> None:
                 connection, _ = listening.accept()
             except OSError:
                 return
-            held.append(connection)
+            connections.append(connection)
             if says:
                 connection.sendall(says)
 
-    held: list[socket.socket] = []
+    connections: list[socket.socket] = []
     outcomes = []
     for says, timeout_s in ((b"HTTP/1.1 200 OK\r\n\r\n", 60.0), (b"", 0.5)):
         with closing(socket.create_server(("127.0.0.1", 0))) as listening:
@@ -247,6 +249,6 @@ def test_a_receiver_without_tls_or_that_shakes_no_hands() -> None:
             outcomes.append(post(f"https://127.0.0.1:{listening.getsockname()[1]}/", timeout_s))
             listening.shutdown(socket.SHUT_RDWR)
             thread.join(10)
-    for connection in held:
+    for connection in connections:
         connection.close()
     assert outcomes == [Outcome(None, "TLS failed"), Outcome(None, "no answer within 0.5 s")]

@@ -62,9 +62,9 @@ class Receiver:
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    yield found
-    found.close()
+    started = Receiver()
+    yield started
+    started.close()
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,8 @@ def hooked(
 
 @pytest.fixture
 def client(hooked: System) -> Iterator[Client]:
-    with Client(hooked.service.url) as found:
-        yield found
+    with Client(hooked.service.url) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -92,36 +92,36 @@ def path(request: pytest.FixtureRequest, hooked: System) -> str:
 def test_the_end_of_a_job_arrives_signed(
     hooked: System, client: Client, receiver: Receiver, path: str
 ) -> None:
-    made = client.make_webhook(receiver.url(path), ["job.ended"], name="chat")
+    webhook = client.make_webhook(receiver.url(path), ["job.ended"], name="chat")
     job = hooked.client.post("/v1/frontiers", json={**ASK, "gpus": 1}).json()
     done = hooked.service.ended(job["location"])
     [(headers, body)] = receiver.at(path)
-    message = verify_webhook(made["secret"], headers, body)
+    message = verify_webhook(webhook["secret"], headers, body)
     with pytest.raises(BadInput):
-        verify_webhook(made["secret"], headers, body + b" ")
+        verify_webhook(webhook["secret"], headers, body + b" ")
     event = json.loads(body)
     assert event["data"]["id"] == job["id"]
     assert event["data"]["state"] == done["state"] == "done"
-    delivery = ended(client, made["id"], "delivered")
+    delivery = ended(client, webhook["id"], "delivered")
     assert (delivery["id"], delivery["status"], delivery["attempts"]) == (message, 204, 1)
-    assert "secret" not in client.webhook(made["id"])
+    assert "secret" not in client.webhook(webhook["id"])
     assert all("secret" not in item for item in client.webhooks())
-    client.delete_webhook(made["id"])
+    client.delete_webhook(webhook["id"])
     with pytest.raises(Missing):
-        client.webhook(made["id"])
+        client.webhook(webhook["id"])
 
 
 def test_the_end_of_a_launch_arrives(
     hooked: System, client: Client, receiver: Receiver, path: str
 ) -> None:
-    made = client.make_webhook(receiver.url(path), ["launch.ended"])
+    webhook = client.make_webhook(receiver.url(path), ["launch.ended"])
     launch = client.start_launch(kind="measure", agents=9)
     client.stop_launch(launch["id"])
     [(headers, body)] = receiver.at(path)
-    verify_webhook(made["secret"], headers, body)
+    verify_webhook(webhook["secret"], headers, body)
     assert json.loads(body)["data"]["id"] == launch["id"]
     assert json.loads(body)["data"]["state"] == "stopped"
-    client.delete_webhook(made["id"])
+    client.delete_webhook(webhook["id"])
 
 
 def test_an_error_is_tried_again_and_then_given_up(
@@ -142,14 +142,14 @@ def test_an_error_is_tried_again_and_then_given_up(
         assert len(seen) == 3
     assert client.webhook(good["id"])["state"] == "active"
     assert client.webhook(bad["id"])["state"] == "failing"
-    for made in (good, bad):
-        client.delete_webhook(made["id"])
+    for webhook in (good, bad):
+        client.delete_webhook(webhook["id"])
 
 
 def test_a_worker_killed_after_sending_sends_it_again_with_the_same_id(
     hooked: System, client: Client, receiver: Receiver, path: str
 ) -> None:
-    made = client.make_webhook(receiver.url(path), ["launch.ended"])
+    webhook = client.make_webhook(receiver.url(path), ["launch.ended"])
     receiver.hold[path] = threading.Event()
     client.stop_launch(client.start_launch(kind="measure", agents=9)["id"])
     receiver.at(path)
@@ -158,26 +158,26 @@ def test_a_worker_killed_after_sending_sends_it_again_with_the_same_id(
     receiver.hold.pop(path).set()
     if hooked.kind != "embedded":
         hooked.start_worker()
-    ended(client, made["id"], "delivered")
+    ended(client, webhook["id"], "delivered")
     first, second = receiver.at(path, 2)[:2]
-    ids = {verify_webhook(made["secret"], headers, body) for headers, body in (first, second)}
+    ids = {verify_webhook(webhook["secret"], headers, body) for headers, body in (first, second)}
     assert len(ids) == 1
-    client.delete_webhook(made["id"])
+    client.delete_webhook(webhook["id"])
 
 
 def test_a_test_event_is_sent_once(
     hooked: System, client: Client, receiver: Receiver, path: str
 ) -> None:
     receiver.statuses[path] = [500]
-    made = client.make_webhook(receiver.url(path), ["job.ended"])
-    delivery = client.test_webhook(made["id"])
-    failed = ended(client, made["id"], "failed")
+    webhook = client.make_webhook(receiver.url(path), ["job.ended"])
+    delivery = client.test_webhook(webhook["id"])
+    failed = ended(client, webhook["id"], "failed")
     assert (failed["id"], failed["event"], failed["attempts"]) == (
         delivery["id"],
         "webhook.test",
         1,
     )
-    client.delete_webhook(made["id"])
+    client.delete_webhook(webhook["id"])
 
 
 def test_a_repeat_of_the_request_shows_the_same_secret(hooked: System, receiver: Receiver) -> None:
@@ -189,8 +189,8 @@ def test_a_repeat_of_the_request_shows_the_same_secret(hooked: System, receiver:
     assert again.headers["idempotency-replayed"] == "true"
     other = hooked.client.post("/v1/webhooks", json=ask)
     assert other.json()["secret"] != first.json()["secret"]
-    for made in (first, other):
-        assert hooked.client.delete(made.headers["location"]).status_code == 204
+    for response in (first, other):
+        assert hooked.client.delete(response.headers["location"]).status_code == 204
 
 
 @pytest.mark.parametrize(
@@ -228,13 +228,13 @@ def test_a_receiver_refused_by_now_is_not_connected_to(
 
     from service.store.webhook_tables import Webhook
 
-    made = client.make_webhook(receiver.url(path), ["launch.ended"])
+    webhook = client.make_webhook(receiver.url(path), ["launch.ended"])
     database = hooked.database()
     with database.write() as session:
-        change = update(Webhook).where(Webhook.id == made["id"])
+        change = update(Webhook).where(Webhook.id == webhook["id"])
         session.execute(change.values(url="https://10.0.0.1/"))
     database.close()
-    client.test_webhook(made["id"])
-    failed = ended(client, made["id"], "failed")
+    client.test_webhook(webhook["id"])
+    failed = ended(client, webhook["id"], "failed")
     assert failed["reason"] == "its name leads to an address that is not public"
-    client.delete_webhook(made["id"])
+    client.delete_webhook(webhook["id"])

@@ -1,4 +1,4 @@
-"""Devices as NVML tells them, by an NVML that is made up: no GPU is here."""
+"""Devices as NVML reports them, by a fake NVML: no GPU is here."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNvml:
 
 
 def test_devices_with_links_and_users(nvml: FakeNvml) -> None:
-    found = agent.devices.devices(own_pids={4242})
-    assert [device["index"] for device in found] == [0, 1, 2, 3]
-    assert [device["kind"] for device in found] == ["NVIDIA H200"] * 3 + ["NVIDIA Old"]
-    assert [device["nvlink"] for device in found] == [[1], [0], [0, 1, 3], []]
-    assert [device["used_by_others"] for device in found] == [False, False, True, False]
-    assert found[0]["pcie"] == {"generation": 5, "width": 16}
-    assert "pcie" not in found[3]
-    assert found[1]["memory_bytes"] == 2**31
+    devices = agent.devices.devices(own_pids={4242})
+    assert [device["index"] for device in devices] == [0, 1, 2, 3]
+    assert [device["kind"] for device in devices] == ["NVIDIA H200"] * 3 + ["NVIDIA Old"]
+    assert [device["nvlink"] for device in devices] == [[1], [0], [0, 1, 3], []]
+    assert [device["used_by_others"] for device in devices] == [False, False, True, False]
+    assert devices[0]["pcie"] == {"generation": 5, "width": 16}
+    assert "pcie" not in devices[3]
+    assert devices[1]["memory_bytes"] == 2**31
     assert nvml.open == 0
 
 

@@ -46,7 +46,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     started.wait()
 
 
-def test_a_name_with_brackets_and_blanks_is_no_trap(tmp_path: Path) -> None:
+def test_a_name_with_brackets_and_blanks_is_read_right(tmp_path: Path) -> None:
     program = tmp_path / ") R 1 (x"
     program.symlink_to("/bin/sleep")
     started = subprocess.Popen([str(program), "600"])

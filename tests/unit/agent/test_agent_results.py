@@ -47,7 +47,7 @@ def test_a_document_is_taken_once_and_again_when_it_is_replaced(taken: Taken) ->
     ("name", "text"),
     [("a.json", "[1]"), ("a.json", '{"x": '), ("a.json", '{"x": NaN}'), ("a.json", "[" * 99999)],
 )
-def test_what_is_no_document_is_refused_once(taken: Taken, name: str, text: str) -> None:
+def test_malformed_documents_are_refused_once(taken: Taken, name: str, text: str) -> None:
     taken.write(name, text)
     taken.results.collect()
     assert not taken.documents

@@ -37,10 +37,10 @@ def accept(reports: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
-    found = Spool(tmp_path, 2**20)
+    filled = Spool(tmp_path, 2**20)
     for name in "abc":
-        found.put("result", "a1", "t", name=name, document={})
-    return found
+        filled.put("result", "a1", "t", name=name, document={})
+    return filled
 
 
 def shipper(spool: Spool) -> Shipper:
@@ -59,7 +59,9 @@ def test_accepted_and_refused_reports_go(spool: Spool) -> None:
     assert [report["name"] for report in spool.batch(9, 2**20)] == ["c"]
 
 
-def test_nothing_goes_while_nobody_answers_and_the_pause_grows(spool: Spool) -> None:
+def test_nothing_leaves_the_spool_while_the_service_is_away_and_the_pause_grows(
+    spool: Spool,
+) -> None:
     service = OtherService(lambda _: Unreachable("away"))
     work = shipper(spool)
     pauses = []
@@ -100,11 +102,11 @@ def test_a_refused_key_keeps_the_reports(spool: Spool) -> None:
 
 
 def service_that(answer: Callable[[httpx.Request], httpx.Response]) -> Service:
-    found = Service("http://service.test", "swk_key", "agent_1")
-    found._http = httpx.Client(
+    service = Service("http://service.test", "swk_key", "agent_1")
+    service._http = httpx.Client(
         base_url="http://service.test", transport=httpx.MockTransport(answer)
     )
-    return found
+    return service
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
@@ -125,7 +127,7 @@ def test_what_will_not_pass_is_a_refusal(status: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "<html>"])
-def test_an_answer_that_is_no_object_is_no_answer(text: str) -> None:
+def test_an_answer_that_is_not_an_object_counts_as_none(text: str) -> None:
     with pytest.raises(Unreachable, match="not a JSON object"):
         service_that(lambda _: httpx.Response(200, text=text)).report([])
 

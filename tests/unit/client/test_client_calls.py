@@ -112,8 +112,8 @@ class Events(httpx.SyncByteStream, httpx.AsyncByteStream):  # type: ignore[misc,
 
 
 def ask(scripted: Scripted, progress: Progress | None = None, **keywords: Any) -> dict[str, Any]:
-    with client(scripted) as found:
-        return found.frontier("g", "h", 1, progress=progress, **keywords)
+    with client(scripted) as opened:
+        return opened.frontier("g", "h", 1, progress=progress, **keywords)
 
 
 def test_what_is_lost_is_sent_again_as_the_same_request(slept: list[float]) -> None:
@@ -125,9 +125,9 @@ def test_what_is_lost_is_sent_again_as_the_same_request(slept: list[float]) -> N
             raise httpx.ReadError("reset")
         return httpx.Response(201, json={"id": "sha256:1"})
 
-    with client(handler) as found:
-        assert found.upload_graph({"schema": "x"})["id"] == "sha256:1"
-        found.upload_graph({"schema": "x"})
+    with client(handler) as opened:
+        assert opened.upload_graph({"schema": "x"})["id"] == "sha256:1"
+        opened.upload_graph({"schema": "x"})
     assert len(keys) == 4
     assert len(set(keys[:3])) == 1, "a repeat has the key of the first"
     assert keys[3] != keys[0], "another call has a key of its own"
@@ -138,8 +138,8 @@ def test_it_gives_up_after_its_retries(slept: list[float]) -> None:
     def handler(request: Any) -> Any:
         raise httpx.ConnectError("[Errno 111] Connection refused")
 
-    with client(handler, retries=2) as found, pytest.raises(Unreachable) as caught:
-        found.graph("sha256:1")
+    with client(handler, retries=2) as opened, pytest.raises(Unreachable) as caught:
+        opened.graph("sha256:1")
     assert str(caught.value) == f"{SERVER}: connection refused"
     assert caught.value.exit_code == 3
     assert len(slept) == 2
@@ -162,12 +162,12 @@ def test_only_what_may_help_is_sent_again(
             return problem(status, "unavailable", headers)
         return httpx.Response(200, json={"items": [], "next": None})
 
-    with client(handler) as found:
+    with client(handler) as opened:
         if tries == 1:
             with pytest.raises((TooMany, Refused, ServiceDefect)):
-                list(found.graphs())
+                list(opened.graphs())
         else:
-            assert list(found.graphs()) == []
+            assert list(opened.graphs()) == []
     assert len(asked) == tries
     assert sum(slept) <= pause
     assert sum(slept) >= pause / 2
@@ -182,10 +182,10 @@ def test_a_delete_whose_answer_was_lost_is_done() -> None:
             raise answer
         return answer
 
-    with client(handler) as found:
-        found.delete_graph("sha256:1")
+    with client(handler) as opened:
+        opened.delete_graph("sha256:1")
         with pytest.raises(Missing):
-            found.delete_graph("sha256:1")
+            opened.delete_graph("sha256:1")
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def test_a_delete_whose_answer_was_lost_is_done() -> None:
     ],
 )
 def test_problems_are_typed_errors(answer: Any, kind: type, code: int) -> None:
-    with client(lambda request: answer) as found, pytest.raises(kind) as caught:
-        found.graph("sha256:1")
+    with client(lambda request: answer) as opened, pytest.raises(kind) as caught:
+        opened.graph("sha256:1")
     assert caught.value.exit_code == code  # type: ignore[attr-defined]
     assert "\n" not in str(caught.value)
     if kind is Refused:
@@ -217,10 +217,10 @@ def test_problems_are_typed_errors(answer: Any, kind: type, code: int) -> None:
         assert str(caught.value) == "invalid it is"
 
 
-def test_a_retry_after_that_is_too_long_is_told() -> None:
+def test_a_retry_after_that_is_too_long_is_reported() -> None:
     answer = problem(429, "rate-limited", {"Retry-After": "3000"})
-    with client(lambda request: answer) as found, pytest.raises(TooMany) as caught:
-        found.graph("sha256:1")
+    with client(lambda request: answer) as opened, pytest.raises(TooMany) as caught:
+        opened.graph("sha256:1")
     assert caught.value.retry_after_s == 3000.0
     assert caught.value.slug == "rate-limited"
 
@@ -228,10 +228,10 @@ def test_a_retry_after_that_is_too_long_is_told() -> None:
 def test_a_stream_is_followed_to_the_answer() -> None:
     events = [job("running", progress=0.25), job("running", progress=0.75), job("done")]
     scripted = Scripted(events, [job("queued"), job("done", result=ANSWER)])
-    told: list[tuple[str, float]] = []
-    answer = ask(scripted, lambda stage, fraction: told.append((stage, fraction)) or True)
+    heard: list[tuple[str, float]] = []
+    answer = ask(scripted, lambda stage, fraction: heard.append((stage, fraction)) or True)
     assert answer == FRONTIER
-    assert ("costs", 0.25) in told and ("costs", 0.75) in told
+    assert ("costs", 0.25) in heard and ("costs", 0.75) in heard
     assert sum(line.endswith("/events") for line in scripted.seen) == 1
 
 
@@ -256,7 +256,7 @@ def test_a_stream_that_breaks_off_is_opened_again() -> None:
 
 @pytest.mark.parametrize("mine", [True, False])
 @pytest.mark.parametrize("how", ["answers False", "Ctrl-C"])
-def test_stopping_cancels_the_job_of_who_made_it(mine: bool, how: str) -> None:
+def test_stopping_cancels_only_the_callers_own_job(mine: bool, how: str) -> None:
     def stop(stage: str, fraction: float) -> bool:
         if how == "Ctrl-C":
             raise KeyboardInterrupt
@@ -311,11 +311,11 @@ def test_a_known_curve_costs_a_304() -> None:
         return httpx.Response(200, json={"schema": "shardwise.curve/1", "points": []},
                               headers={"ETag": '"e"'})  # fmt: skip
 
-    with client(handler) as found:
-        first = found.curve("g", "h", 4, Options(epsilon=0.5))
+    with client(handler) as opened:
+        first = opened.curve("g", "h", 4, Options(epsilon=0.5))
         first.points.append(first)
-        assert found.curve("g", "h", 4, Options(epsilon=0.5)).points == []
-        found.curve("g", "h", 5)
+        assert opened.curve("g", "h", 4, Options(epsilon=0.5)).points == []
+        opened.curve("g", "h", 5)
     assert [r.headers.get("if-none-match") for r in asked] == [None, '"e"', None]
     assert dict(asked[0].url.params)["epsilon"] == "0.5"
 
@@ -326,8 +326,8 @@ def test_async_cancelling_a_task_cancels_its_job() -> None:
 
     async def run() -> None:
         transport = httpx.MockTransport(scripted)
-        async with AsyncClient(SERVER, transport=transport) as found:
-            task = asyncio.create_task(found.frontier("g", "h", 1))
+        async with AsyncClient(SERVER, transport=transport) as opened:
+            task = asyncio.create_task(opened.frontier("g", "h", 1))
             while len(scripted.seen) < 4:
                 await asyncio.sleep(0.01)
             task.cancel()
@@ -342,8 +342,8 @@ def test_async_gives_what_sync_gives() -> None:
     async def run() -> Frontier:
         events = [job("running"), job("done")]
         scripted = Scripted(events, [job("queued"), job("done", result=ANSWER)])
-        async with AsyncClient(SERVER, transport=httpx.MockTransport(scripted)) as found:
-            return await found.frontier("g", "h", 1)
+        async with AsyncClient(SERVER, transport=httpx.MockTransport(scripted)) as opened:
+            return await opened.frontier("g", "h", 1)
 
     assert asyncio.run(run()) == FRONTIER
 

@@ -1,4 +1,4 @@
-"""Keys, tenants and the audit over HTTP: what each administrator may do, and what is told of it."""
+"""Keys, tenants and the audit over HTTP: what each administrator may do, and what is recorded."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from service.store.tenant_deletion import sweep_deletions
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administered]:
-    found = Administered(tmp_path_factory.mktemp("administered"))
-    yield found
-    found.close()
+    administered = Administered(tmp_path_factory.mktemp("administered"))
+    yield administered
+    administered.close()
 
 
 def key_of(answer: httpx.Response) -> str:
@@ -53,13 +53,13 @@ def set_expiry(database: Database, key_id: str, left_s: float) -> None:
 def test_a_key_is_made_used_and_revoked(service: Administered) -> None:
     answer = service("alpha", "POST", "/v1/keys", json={"name": "ci", "expires_s": 3600})
     key = key_of(answer)
-    made = answer.json()
-    assert made["scopes"] == ["read", "submit"] and made["expires_at"] > made["created_at"]
-    assert made["created_by"] == service.id_of("alpha")
-    assert answer.headers["Location"] == f"/v1/keys/{made['id']}"
+    created = answer.json()
+    assert created["scopes"] == ["read", "submit"] and created["expires_at"] > created["created_at"]
+    assert created["created_by"] == service.id_of("alpha")
+    assert answer.headers["Location"] == f"/v1/keys/{created['id']}"
     me = service(key, "GET", "/v1/me").json()
     assert (me["tenant"], me["kind"], me["key"]["name"]) == ("alpha", "key", "ci")
-    assert (me["scopes"], me["expires_at"]) == (["read", "submit"], made["expires_at"])
+    assert (me["scopes"], me["expires_at"]) == (["read", "submit"], created["expires_at"])
     assert me["limits"]["max_keys"] == 200
     assert service("alpha", "GET", answer.headers["Location"]).json()["state"] == "active"
     gone = service("alpha", "DELETE", answer.headers["Location"])
@@ -110,16 +110,16 @@ def test_rotation_keeps_all_but_the_secret(service: Administered) -> None:
     old = key_of(service("alpha", "POST", "/v1/keys", json=body))
     path = f"/v1/keys/{service.id_of(old)}"
     answer = service("alpha", "POST", f"{path}/rotate", json={"overlap_s": 600})
-    new, made = key_of(answer), answer.json()
-    assert [made[name] for name in ("name", "scopes", "rate_per_s", "replaces")] == [
+    new, rotated = key_of(answer), answer.json()
+    assert [rotated[name] for name in ("name", "scopes", "rate_per_s", "replaces")] == [
         "ci", ["read"], 7.0, service.id_of(old),
     ]  # fmt: skip
     before = service("alpha", "GET", path).json()
-    assert before["state"] == "active" and before["expires_at"] < made["expires_at"]
+    assert before["state"] == "active" and before["expires_at"] < rotated["expires_at"]
     assert [status(service, key) for key in (old, new)] == [200, 200]
     again = service("alpha", "POST", f"{path}/rotate")
-    assert slug(again) == (409, "in-use") and made["id"] in again.json()["detail"]
-    at_once = service("alpha", "POST", f"/v1/keys/{made['id']}/rotate", json={"overlap_s": 0})
+    assert slug(again) == (409, "in-use") and rotated["id"] in again.json()["detail"]
+    at_once = service("alpha", "POST", f"/v1/keys/{rotated['id']}/rotate", json={"overlap_s": 0})
     assert [status(service, key) for key in (old, new, key_of(at_once))] == [200, 401, 200]
 
 
@@ -163,15 +163,15 @@ def test_a_bad_key_is_refused_by_field(
     assert (answer.status_code, answer.json()["field"]) == (422, field)
 
 
-def test_nobody_hands_on_more_than_it_has(service: Administered) -> None:
+def test_a_key_grants_no_more_than_it_has(service: Administered) -> None:
     assert slug(service("alpha", "POST", "/v1/keys", json={"scopes": ["operator"]}))[0] == 403
     body = {"scopes": ["admin"], "rate_per_s": 50, "expires_s": 1000}
     slow = key_of(service("operator", "POST", "/v1/tenants/alpha/keys", json=body))
     for rate in (51, 0):
         assert slug(service(slow, "POST", "/v1/keys", json={"rate_per_s": rate}))[0] == 403
-    made = service(slow, "POST", "/v1/keys", json={"expires_s": 10**6}).json()
+    created = service(slow, "POST", "/v1/keys", json={"expires_s": 10**6}).json()
     mine = service(slow, "GET", "/v1/me").json()
-    assert (made["rate_per_s"], made["expires_at"]) == (50.0, mine["expires_at"])
+    assert (created["rate_per_s"], created["expires_at"]) == (50.0, mine["expires_at"])
     endless = service(slow, "POST", "/v1/keys", json={}).json()
     assert endless["expires_at"] == mine["expires_at"]
     faster = f"/v1/keys/{service.id_of('reader')}"
@@ -184,24 +184,24 @@ def test_nobody_hands_on_more_than_it_has(service: Administered) -> None:
                    json={"rate_per_s": 0, "scopes": ["operator"]}).status_code == 201  # fmt: skip
 
 
-def test_another_tenants_key_is_like_nobodys(service: Administered) -> None:
-    theirs, nobodys = service.id_of("beta"), "0" * 16
+def test_another_tenants_key_is_like_a_missing_one(service: Administered) -> None:
+    theirs, unknown = service.id_of("beta"), "0" * 16
     for method, path in (
         ("GET", "/v1/keys/{}"),
         ("DELETE", "/v1/keys/{}"),
         ("POST", "/v1/keys/{}/rotate"),
     ):
-        answers = [service("alpha", method, path.format(key)) for key in (theirs, nobodys)]
+        answers = [service("alpha", method, path.format(key)) for key in (theirs, unknown)]
         assert [answer.status_code for answer in answers] == [404, 404]
         texts = [answer.json()["detail"] for answer in answers]
-        assert texts[0].replace(theirs, "") == texts[1].replace(nobodys, "")
+        assert texts[0].replace(theirs, "") == texts[1].replace(unknown, "")
     assert status(service, service.keys["beta"]) == 200
     for path in ("/v1/tenants/beta", "/v1/tenants/beta/export", "/v1/audit?tenant=beta"):
         none = service("alpha", "GET", path.replace("beta", "nobodys"))
         assert slug(service("alpha", "GET", path)) == slug(none) == (404, "not-found")
 
 
-def test_agents_keys_are_nobodys_to_administer(service: Administered) -> None:
+def test_agents_keys_cannot_be_administered(service: Administered) -> None:
     with service.database.write() as session:
         bound = create_key(session, "alpha", ("agent",), "agent x", agent_id="agent_x")
     key_id = service.id_of(bound)
@@ -227,15 +227,15 @@ def test_a_tenant_has_as_many_keys_as_it_may(service: Administered) -> None:
     assert service("operator", "POST", "/v1/tenants",
                    json={"id": "few", "limits": {"max_keys": 2}}).status_code == 201  # fmt: skip
     path = "/v1/tenants/few/keys"
-    made = [service("operator", "POST", path, json={}) for _ in range(3)]
-    assert [answer.status_code for answer in made] == [201, 201, 429]
-    rotated = service("operator", "POST", f"{path}/{made[0].json()['id']}/rotate")
+    responses = [service("operator", "POST", path, json={}) for _ in range(3)]
+    assert [answer.status_code for answer in responses] == [201, 201, 429]
+    rotated = service("operator", "POST", f"{path}/{responses[0].json()['id']}/rotate")
     assert rotated.status_code == 201, "a key that is rotated is one key"
 
 
 def test_tenants_are_made_limited_and_looked_at(service: Administered) -> None:
-    made = service("operator", "POST", "/v1/tenants", json={"id": "gamma"})
-    assert made.status_code == 201 and made.json()["usage"]["graphs"] == 0
+    created = service("operator", "POST", "/v1/tenants", json={"id": "gamma"})
+    assert created.status_code == 201 and created.json()["usage"]["graphs"] == 0
     again = service("operator", "POST", "/v1/tenants", json={"id": "gamma"})
     assert again.status_code == 200
     for body, expected in (
@@ -283,7 +283,7 @@ def test_every_change_is_in_the_audit_of_both(service: Administered) -> None:
     assert [line["action"] for line in own[: len(expected)]] == expected
 
 
-def test_the_audit_is_filtered_paged_and_told_in_lines(service: Administered) -> None:
+def test_the_audit_is_filtered_paged_and_exported_as_lines(service: Administered) -> None:
     service("operator", "POST", "/v1/tenants", json={"id": "told"})
     path = "/v1/tenants/told/keys"
     key = key_of(service("operator", "POST", path, json={"scopes": ["admin"]}))
@@ -303,9 +303,9 @@ def test_the_audit_is_filtered_paged_and_told_in_lines(service: Administered) ->
         while cursor is not None:
             answer = service(key, "GET", f"/v1/audit?{query}&cursor={cursor}", headers=headers)
             assert answer.headers["content-type"].startswith("application/jsonl")
-            found = [json.loads(line) for line in answer.text.splitlines()]
-            assert len(found) <= 3
-            lines += found
+            entries = [json.loads(line) for line in answer.text.splitlines()]
+            assert len(entries) <= 3
+            lines += entries
             cursor = answer.headers.get("shardwise-next")
         assert lines == whole
     none = service(key, "GET", "/v1/audit?format=jsonl&action=none")
@@ -313,8 +313,8 @@ def test_the_audit_is_filtered_paged_and_told_in_lines(service: Administered) ->
 
     def asked(**query: str) -> list[dict[str, Any]]:
         answer = service(key, "GET", "/v1/audit", params={"limit": "200", **query})
-        found: list[dict[str, Any]] = answer.json()["items"]
-        return found
+        entries: list[dict[str, Any]] = answer.json()["items"]
+        return entries
 
     assert asked(action="keys.create") == asked(action="keys") == whole
     assert asked(action="key") == asked(key="0") == asked(since="2100-01-01T00:00:00Z") == []
@@ -369,10 +369,10 @@ def test_a_tenant_is_deleted_once_it_is_named_twice(service: Administered) -> No
             break
     assert service("operator", "GET", path).status_code == 404
     with service.database.read() as session:
-        told = session.scalars(
+        actions = session.scalars(
             select(Audit.action).where(Audit.tenant_id == "ops", Audit.target == path)
         ).all()
-    assert sorted(told) == ["tenants.create", "tenants.delete", "tenants.delete",
+    assert sorted(actions) == ["tenants.create", "tenants.delete", "tenants.delete",
                             "tenants.deleted"]  # fmt: skip
 
 
@@ -401,7 +401,7 @@ def test_a_request_under_way_does_not_bring_a_tenant_back(tmp_path: Path) -> Non
 
 
 def test_an_open_service_has_no_operator_and_makes_no_keys(tmp_path: Path) -> None:
-    """Else the first visitor could lock everybody else out."""
+    """Else the first visitor could lock all others out."""
     from starlette.testclient import TestClient
 
     from service.base.settings import Settings

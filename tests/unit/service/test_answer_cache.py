@@ -36,20 +36,20 @@ def test_whatever_is_put_the_bound_holds_and_is_the_sum_of_what_is_there(
         if clears and number == 0:
             cache.clear_tenant(tenant)
         cache.put((tenant, b"%d" % number), stored(size))
-        held = dict(cache._tenants)
-        assert cache.size_bytes == sum(one.size for one in held.values()) <= LIMIT
-        for name, one in held.items():
+        by_tenant = dict(cache._tenants)
+        assert cache.size_bytes == sum(one.size for one in by_tenant.values()) <= LIMIT
+        for name, one in by_tenant.items():
             entries = sum(size_of(d, e.stored) for d, e in one.entries.items())
             assert one.size == entries + cache._tenant_bytes(name)
-        if len(held) > 1 and tenant in held:
-            assert held[tenant].size <= LIMIT // SHARE
+        if len(by_tenant) > 1 and tenant in by_tenant:
+            assert by_tenant[tenant].size <= LIMIT // SHARE
     for tenant in TENANTS:
         cache.clear_tenant(tenant)
     assert cache.size_bytes == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 12_000)), max_size=150))
-def test_a_flood_takes_nothing_from_those_who_hold_little(flood: list[tuple[str, int]]) -> None:
+def test_a_flood_evicts_nothing_of_tenants_that_hold_little(flood: list[tuple[str, int]]) -> None:
     cache = AnswerCache(LIMIT)
     small = [(tenant, b"s%d" % number) for tenant in "abc" for number in range(3)]
     for key in small:
@@ -59,7 +59,7 @@ def test_a_flood_takes_nothing_from_those_who_hold_little(flood: list[tuple[str,
     assert all(cache.get(key) is not None for key in small)
 
 
-def test_one_who_is_alone_has_the_whole_and_shares_when_others_come() -> None:
+def test_a_tenant_alone_has_the_whole_cache_and_shares_when_others_come() -> None:
     cache = AnswerCache(LIMIT)
     for number in range(100):
         cache.put(("a", b"%d" % number), stored(1000))
@@ -119,8 +119,8 @@ def test_another_spelling_has_the_same_key(query: bytes) -> None:
     ],
 )
 def test_another_question_has_another_key(query: bytes) -> None:
-    found = digest_of(query)
-    assert found is not None and found != digest_of(GOOD)
+    digest = digest_of(query)
+    assert digest is not None and digest != digest_of(GOOD)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_what_is_not_cached(query: bytes) -> None:
 def test_padding_adds_no_keys_and_spellings_are_bounded() -> None:
     """A query of up to 64 KiB was an entry of its own for each way to write it."""
     keys = CurveKeys(20_000)
-    found = {keys.of(GOOD + b"&" * number) for number in range(90)}
-    assert found == {digest_of(GOOD)}
+    digests = {keys.of(GOOD + b"&" * number) for number in range(90)}
+    assert digests == {digest_of(GOOD)}
     assert 0 < keys.size_bytes <= 20_000
     assert CurveKeys(0).of(GOOD) == digest_of(GOOD)

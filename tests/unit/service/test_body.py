@@ -18,9 +18,9 @@ EMPTY = gzip.compress(b"")
 
 
 def refused(data: bytes, limit: int = LIMIT, ratio: int = 200) -> str:
-    with pytest.raises(Problem) as found:
+    with pytest.raises(Problem) as caught:
         gunzip(data, limit, ratio)
-    return found.value.slug
+    return caught.value.slug
 
 
 def text(size: int) -> bytes:

@@ -47,11 +47,11 @@ async def test_tenants_that_wait_take_turns() -> None:
     asked = [asyncio.create_task(ask(tenant)) for tenant in "aaaabbc"]
     await soon()
     assert order == []
-    held = ["a", "a"]
+    running = ["a", "a"]
     for _ in range(len(asked)):
-        slots.give(held.pop(0))
+        slots.give(running.pop(0))
         await soon()
-        held.append(order[-1])
+        running.append(order[-1])
     assert order == ["a", "b", "c", "a", "b", "a", "a"]
 
 
@@ -160,11 +160,11 @@ async def test_a_cancelled_call_holds_its_slot_until_its_thread_ends() -> None:
 
 def test_places_are_counted_by_tenant() -> None:
     places = Places(2, "uploads")
-    with ExitStack() as held:
+    with ExitStack() as taken:
         for tenant in "aab":
-            held.enter_context(places.one(tenant))
+            taken.enter_context(places.one(tenant))
         with pytest.raises(Problem, match="2 uploads"):
-            held.enter_context(places.one("a"))
+            taken.enter_context(places.one("a"))
     with places.one("a"):
         pass
 
@@ -175,11 +175,11 @@ def test_bytes_are_bounded_for_a_tenant_and_in_all() -> None:
     with budget.take("a", large), budget.take("a", large):
         with pytest.raises(Problem), budget.take("a", 1):
             pass
-        with ExitStack() as held:
+        with ExitStack() as taken:
             for size in (large, SMALL_BYTES):
-                held.enter_context(budget.take("b", size))
+                taken.enter_context(budget.take("b", size))
             with pytest.raises(Problem):
-                held.enter_context(budget.take("b", large - SMALL_BYTES))
+                taken.enter_context(budget.take("b", large - SMALL_BYTES))
         with budget.take("c", 9 * large):
             pass
     with budget.take("a", 10) as resize:

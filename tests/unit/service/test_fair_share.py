@@ -1,4 +1,4 @@
-"""The fair order played through over any queue: shares by weight, and nobody starves."""
+"""The fair order played through over any queue: shares by weight, and no tenant starves."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_every_job_has_one_place_and_starts(
 ) -> None:
     shares = {tenant: Share(0.0, weight) for tenant, weight in zip("abcd", weights, strict=True)}
     waiting = queued(jobs)
-    found = places(waiting, shares, Slots((0.0,) * slots))
-    assert sorted(place.place for place in found.values()) == list(range(1, len(jobs) + 1))
+    placed = places(waiting, shares, Slots((0.0,) * slots))
+    assert sorted(place.place for place in placed.values()) == list(range(1, len(jobs) + 1))
     for job in waiting:
-        assert found[job.id].ends_s == found[job.id].starts_s + job.cost_s < float("inf")
+        assert placed[job.id].ends_s == placed[job.id].starts_s + job.cost_s < float("inf")
         first = [o for o in waiting if o.tenant == job.tenant and o.order < job.order]
-        assert found[job.id].before == len(first), "a tenant's own jobs keep their order"
-    by_place = sorted(found.values(), key=lambda each: each.place)
+        assert placed[job.id].before == len(first), "a tenant's own jobs keep their order"
+    by_place = sorted(placed.values(), key=lambda each: each.place)
     starts = [place.starts_s for place in by_place]
     assert starts == sorted(starts), "who is before starts before"
 
@@ -55,12 +55,12 @@ def test_while_both_wait_their_shares_are_within_one_job(
     """However long a tenant's jobs are: what it has had over its weight stays near the other's."""
     waiting = backlog("a", 60, costs[0]) + backlog("b", 60, costs[1])
     shares = {"a": Share(0.0, weights[0]), "b": Share(0.0, weights[1])}
-    found = places(waiting, shares, Slots((0.0,)))
+    placed = places(waiting, shares, Slots((0.0,)))
     had = {"a": 0.0, "b": 0.0}
     left = {"a": 60, "b": 60}
     cost_of = dict(zip("ab", costs, strict=True))
     weight_of = dict(zip("ab", weights, strict=True))
-    for job in sorted(waiting, key=lambda each: found[each.id].place):
+    for job in sorted(waiting, key=lambda each: placed[each.id].place):
         had[job.tenant] += cost_of[job.tenant] / weight_of[job.tenant]
         left[job.tenant] -= 1
         assert abs(had["a"] - had["b"]) <= max(
@@ -71,20 +71,20 @@ def test_while_both_wait_their_shares_are_within_one_job(
 
 
 def test_weights_of_one_and_three_share_one_to_three() -> None:
-    found = places(
+    placed = places(
         backlog("a", 100) + backlog("b", 100),
         {"a": Share(0.0, 1.0), "b": Share(0.0, 3.0)},
         Slots((0.0, 0.0)),
     )
-    first = Counter(job_id[0] for job_id, place in found.items() if place.place <= 80)
+    first = Counter(job_id[0] for job_id, place in placed.items() if place.place <= 80)
     assert abs(first["a"] - 20) <= 1 and abs(first["b"] - 60) <= 1
 
 
 @given(ahead=some.integers(0, 200), least=some.floats(0.1, 5.0))
 def test_a_newcomer_is_next_whatever_another_has_asked(ahead: int, least: float) -> None:
     waiting = [*backlog("a", ahead), Waiting("b", "b", 0, least, least)]
-    found = places(waiting, {"a": Share(50.0), "b": Share(50.0 - 1e-3)}, Slots((7.0,)))
-    assert (found["b"].place, found["b"].starts_s) == (1, 7.0)
+    placed = places(waiting, {"a": Share(50.0), "b": Share(50.0 - 1e-3)}, Slots((7.0,)))
+    assert (placed["b"].place, placed["b"].starts_s) == (1, 7.0)
 
 
 @given(cost_s=COST_S, short_s=some.floats(0.1, 1.0))
@@ -100,12 +100,12 @@ def test_ageing_lets_no_stream_of_short_jobs_starve_a_long_one(
 
 def test_a_slot_for_short_jobs_takes_only_those() -> None:
     waiting = [*backlog("a", 3, 100.0), *backlog("b", 2, 1.0)]
-    found = places(waiting, {}, Slots((500.0,), (0.0,), 10.0))
-    assert [found[f"b{n:03}"].starts_s for n in range(2)] == [0.0, 1.0]
-    assert [found[f"a{n:03}"].starts_s for n in range(3)] == [500.0, 600.0, 700.0]
+    placed = places(waiting, {}, Slots((500.0,), (0.0,), 10.0))
+    assert [placed[f"b{n:03}"].starts_s for n in range(2)] == [0.0, 1.0]
+    assert [placed[f"a{n:03}"].starts_s for n in range(3)] == [500.0, 600.0, 700.0]
 
 
 def test_without_a_worker_there_is_a_place_and_no_start() -> None:
-    found = places(backlog("a", 2), {}, Slots(()))
-    assert [found[f"a{n:03}"].place for n in range(2)] == [1, 2]
-    assert found["a000"].starts_s == float("inf")
+    placed = places(backlog("a", 2), {}, Slots(()))
+    assert [placed[f"a{n:03}"].place for n in range(2)] == [1, 2]
+    assert placed["a000"].starts_s == float("inf")

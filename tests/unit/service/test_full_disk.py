@@ -19,23 +19,23 @@ from service.store.database import WRITE_BACK_PAUSE_S, Database
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, which tests turn on."""
-    found = [1000.0]
-    monkeypatch.setattr(module, "monotonic", lambda: found[0])
-    return found
+    now = [1000.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    return now
 
 
 @pytest.fixture
 def checkpoints(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> list[float]:
     """When the log was given back."""
-    found: list[float] = []
+    times: list[float] = []
     real = Database._write_back
 
     def counted(self: Database) -> None:
-        found.append(clock[0])
+        times.append(clock[0])
         real(self)
 
     monkeypatch.setattr(Database, "_write_back", counted)
-    return found
+    return times
 
 
 def fill(database: Database) -> None:

@@ -35,11 +35,11 @@ class Gated:
         migrate(self.database)
         self.lookups = 0
         event.listen(self.database.engine, "before_cursor_execute", self._looked)
-        found = Settings(**{"data_dir": str(folder), **few, **settings})
-        self.client = TestClient(create_app(found, self.database), raise_server_exceptions=False)
+        complete = Settings(**{"data_dir": str(folder), **few, **settings})
+        self.client = TestClient(create_app(complete, self.database), raise_server_exceptions=False)
 
-    def _looked(self, *found: Any) -> None:
-        self.lookups += "FROM keys" in found[2] or "FROM sessions" in found[2]
+    def _looked(self, *event_arguments: Any) -> None:
+        self.lookups += "FROM keys" in event_arguments[2] or "FROM sessions" in event_arguments[2]
 
     def key(self, *scopes: str, rate: float | None = None) -> str:
         with self.database.write() as session:
@@ -52,14 +52,14 @@ class Gated:
 
 @pytest.fixture
 def gated(tmp_path: Path) -> Iterator[Callable[..., Gated]]:
-    made: list[Gated] = []
+    created: list[Gated] = []
 
     def make(**settings: Any) -> Gated:
-        made.append(Gated(tmp_path, **settings))
-        return made[-1]
+        created.append(Gated(tmp_path, **settings))
+        return created[-1]
 
     yield make
-    for one in made:
+    for one in created:
         one.client.close()
         one.database.close()
 

@@ -45,9 +45,11 @@ OPERATION = st.one_of(
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administered]:
-    found = Administered(tmp_path_factory.mktemp("property"), rate_per_s=USUAL, rate_burst=10**6)
-    yield found
-    found.close()
+    administered = Administered(
+        tmp_path_factory.mktemp("property"), rate_per_s=USUAL, rate_burst=10**6
+    )
+    yield administered
+    administered.close()
 
 
 def rows(database: Database) -> dict[str, Key]:
@@ -69,11 +71,11 @@ def test_no_sequence_of_operations_yields_more(
         ends = clock(session) + LEFT_S
         first = create_key(session, "alpha", ("admin",), "first", RATE, expires_at=ends)
     before = rows(service.database)
-    held = [first]
+    keys = [first]
     everything = sorted(before)
     for operation in operations:
         kind, who, tenant, *rest = operation
-        actor = held[who % len(held)]
+        actor = keys[who % len(keys)]
         base = "/v1/keys" if tenant is None else f"/v1/tenants/{tenant}/keys"
         if kind == "make":
             scopes, rate, expiry = rest
@@ -87,15 +89,15 @@ def test_no_sequence_of_operations_yields_more(
                 answer = service(actor, "DELETE", path)
         assert answer.status_code < 500, answer.text
         if answer.status_code == 201:
-            held.append(answer.json()["key"])
+            keys.append(answer.json()["key"])
             everything.append(answer.json()["id"])
     after = rows(service.database)
     for key_id in after.keys() - before.keys():
-        made = after[key_id]
-        assert made.tenant_id == "alpha"
-        assert "operator" not in made.scopes.split(",")
-        assert made.rate_per_s is not None and 0 < made.rate_per_s <= RATE
-        assert made.expires_at is not None and made.expires_at <= ends
+        created = after[key_id]
+        assert created.tenant_id == "alpha"
+        assert "operator" not in created.scopes.split(",")
+        assert created.rate_per_s is not None and 0 < created.rate_per_s <= RATE
+        assert created.expires_at is not None and created.expires_at <= ends
     for key_id, old in before.items():
         untouched = old.tenant_id != "alpha" or "operator" in old.scopes
         assert not untouched or after[key_id].revoked_at == old.revoked_at

@@ -53,7 +53,7 @@ def test_every_call_asks_for_the_scope_that_the_document_names(
             # /readyz waits for a broker, which is not there: once, not for every key.
             for scope, key in list(without.items())[: 1 if path == "/readyz" else None]:
                 headers = {"Authorization": f"Bearer {key}"}
-                found = client.request(method, url, headers=headers, **body)
-                refused = found.status_code == 403 and found.json().get("scope") == scope
+                response = client.request(method, url, headers=headers, **body)
+                refused = response.status_code == 403 and response.json().get("scope") == scope
                 assert refused == (scope in named), f"{method} {path}: {scope}"
     assert seen == set(SCOPES)

@@ -83,9 +83,9 @@ def test_a_child_process_gets_a_secret_from_a_file_once(tmp_path: Path) -> None:
     file.write_text("hush\n")
     environment = {f"SHARDWISE_{name.upper()}": value for name, value in LOGIN.items()}
     environment["SHARDWISE_OIDC_CLIENT_SECRET_FILE"] = str(file)
-    found = load_settings({}, environment)
-    assert found.oidc_client_secret == "hush"
-    assert load_settings({}, environment_of_child(environment, found)) == found
+    loaded = load_settings({}, environment)
+    assert loaded.oidc_client_secret == "hush"
+    assert load_settings({}, environment_of_child(environment, loaded)) == loaded
 
 
 RULE = '[[rule]]\ngroup = "a"\ntenant = "t"\nscopes = ["read"]\n'
@@ -199,7 +199,7 @@ def test_the_audit_names_people_unmistakably() -> None:
 @pytest.mark.parametrize(
     ("text", "said"), [("a.b.c", True), ("sw_a.b.c", False), ("a.b", False), ("a.b.c.d.e", False)]
 )
-def test_tokens_are_told_from_keys(text: str, said: bool) -> None:
+def test_tokens_are_distinguished_from_keys(text: str, said: bool) -> None:
     assert is_jwt(text) is said
 
 
@@ -244,8 +244,8 @@ def test_keys_are_looked_up_once_a_minute_at_the_most(remote: Remote) -> None:
 
     async def steps() -> None:
         ask = remote.provider.keys
-        found = await asyncio.gather(*(ask("one") for _ in range(20)))
-        assert [len(keys) for keys in found] == [1] * 20
+        answers = await asyncio.gather(*(ask("one") for _ in range(20)))
+        assert [len(keys) for keys in answers] == [1] * 20
         assert remote.asked == [WELL_KNOWN, "/k"]
         for _ in range(20):
             assert await ask("two") == []
@@ -278,14 +278,14 @@ def test_what_was_known_holds_while_the_provider_is_away(remote: Remote) -> None
     asyncio.run(steps())
 
 
-def test_whoever_waited_for_a_look_that_hung_does_not_begin_the_next(remote: Remote) -> None:
+def test_waiters_of_a_lookup_that_hung_do_not_start_another(remote: Remote) -> None:
     remote.keys = [public(RSAKey.generate_key(2048), kid="one")]
 
     async def steps() -> None:
         ask = remote.provider
         remote.away, remote.takes_s = True, 2 * RETRY_S
-        found = await asyncio.gather(*(ask.metadata() for _ in range(20)), return_exceptions=True)
-        assert all(isinstance(one, Problem) for one in found)
+        answers = await asyncio.gather(*(ask.metadata() for _ in range(20)), return_exceptions=True)
+        assert all(isinstance(one, Problem) for one in answers)
         assert remote.asked == [WELL_KNOWN]
         remote.away, remote.takes_s, remote.now = False, 0.0, remote.now + RETRY_S
         assert len(await ask.keys("one")) == 1

@@ -18,9 +18,9 @@ from shardwise.errors import BadInput
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    found = [100.0]
-    monkeypatch.setattr("service.edge.rate.monotonic", lambda: found[0])
-    return found
+    now = [100.0]
+    monkeypatch.setattr("service.edge.rate.monotonic", lambda: now[0])
+    return now
 
 
 def test_many_names_do_not_give_back_what_was_spent(clock: list[float]) -> None:

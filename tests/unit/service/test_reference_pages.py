@@ -22,18 +22,18 @@ from tools.reference import metrics
 def test_every_page_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "FOLDER", tmp_path / "reference")
     pages.main()
-    made = {path.name: path.read_text("utf-8") for path in (tmp_path / "reference").iterdir()}
-    assert made.keys() == pages.PAGES.keys()
-    assert "## hardware import" in made["cli.md"]
-    assert "/v1/frontiers" in made["http.md"]
-    assert "`shardwise_request_duration_seconds`" in made["metrics.md"]
-    assert "`SHARDWISE_DATABASE_URL`" in made["settings.md"]
+    written = {path.name: path.read_text("utf-8") for path in (tmp_path / "reference").iterdir()}
+    assert written.keys() == pages.PAGES.keys()
+    assert "## hardware import" in written["cli.md"]
+    assert "/v1/frontiers" in written["http.md"]
+    assert "`shardwise_request_duration_seconds`" in written["metrics.md"]
+    assert "`SHARDWISE_DATABASE_URL`" in written["settings.md"]
 
 
 def test_every_command_argument_and_option_says_what_it_is() -> None:
-    found = dict(cli_reference.commands())
-    assert {"serve", "worker", "agent", "keys create", "hardware import", "run"} <= set(found)
-    for name, command in found.items():
+    commands = dict(cli_reference.commands())
+    assert {"serve", "worker", "agent", "keys create", "hardware import", "run"} <= set(commands)
+    for name, command in commands.items():
         assert command.help, name
         flags = {flag for part in command.params for flag in part.opts}
         assert "--json" in flags or name in ("agent", "worker"), name

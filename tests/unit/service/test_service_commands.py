@@ -30,17 +30,17 @@ from shardwise.errors import ShardwiseError
 
 
 def asked(command: click.Command, *arguments: str) -> dict[str, Any]:
-    found = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
-    assert found.exit_code == 0, found.output
-    document: dict[str, Any] = json.loads(found.stdout)
+    result = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    document: dict[str, Any] = json.loads(result.stdout)
     return document
 
 
 def test_each_gives_one_document(tmp_path: Path) -> None:
     old, new = (f"sqlite:///{tmp_path / name}.sqlite" for name in ("old", "new"))
-    made = asked(migrate, "--database-url", old)
-    assert made == {"schema": "shardwise.migrated/1", "revision": made["revision"]}
-    assert made["revision"] in known_revisions()
+    migrated = asked(migrate, "--database-url", old)
+    assert migrated == {"schema": "shardwise.migrated/1", "revision": migrated["revision"]}
+    assert migrated["revision"] in known_revisions()
     asked(migrate, "--database-url", new)
     asked(keys, "create", "--tenant", "t", "--database-url", old)
     (key,) = asked(keys, "list", "--database-url", old)["keys"]
@@ -57,23 +57,23 @@ def test_each_gives_one_document(tmp_path: Path) -> None:
 
 
 def failed(command: click.Command, *arguments: str) -> str:
-    found = CliRunner().invoke(command, arguments)
-    assert isinstance(found.exception, ShardwiseError), found.output
-    return str(found.exception)
+    result = CliRunner().invoke(command, arguments)
+    assert isinstance(result.exception, ShardwiseError), result.output
+    return str(result.exception)
 
 
 def test_keys_end_and_are_rotated(tmp_path: Path) -> None:
     url = ("--database-url", f"sqlite:///{tmp_path / 'one'}.sqlite")
     asked(migrate, *url)
-    made = asked(keys, "create", "--tenant", "t", "--name", "ci", "--expires", "90d", *url)
+    created = asked(keys, "create", "--tenant", "t", "--name", "ci", "--expires", "90d", *url)
     dated = asked(keys, "create", "--tenant", "t", "--expires", "2030-01-01", *url)
     assert dated["expires_at"] == "2030-01-01T00:00:00.000Z"
-    new = asked(keys, "rotate", made["id"], "--overlap", "2h", *url)
-    assert new["replaces"] == made["id"] and new["key"] != made["key"]
+    new = asked(keys, "rotate", created["id"], "--overlap", "2h", *url)
+    assert new["replaces"] == created["id"] and new["key"] != created["key"]
     rows = {key["id"]: key for key in asked(keys, "list", *url)["keys"]}
     assert rows[new["id"]]["name"] == "ci"
-    assert rows[made["id"]]["expires_at"] < rows[new["id"]]["expires_at"]
-    assert "was rotated to" in failed(keys, "rotate", made["id"], *url)
+    assert rows[created["id"]]["expires_at"] < rows[new["id"]]["expires_at"]
+    assert "was rotated to" in failed(keys, "rotate", created["id"], *url)
     at_once = asked(keys, "rotate", new["id"], "--overlap", "0", *url)
     rows = {key["id"]: key["state"] for key in asked(keys, "list", *url)["keys"]}
     assert (rows[new["id"]], rows[at_once["id"]]) == ("revoked", "active")
@@ -89,8 +89,8 @@ def test_tenants_from_the_shell(tmp_path: Path) -> None:
     assert asked(tenants, "create", "t", *url)["state"] == "active"
     asked(keys, "create", "--tenant", "t", *url)
     assert asked(tenants, "limit", "t", "max_stored_bytes", "1GB", *url)["value"] == 1e9
-    (found,) = asked(tenants, "list", *url)["tenants"]
-    assert (found["limits"], found["usage"]["keys"]) == ({"max_stored_bytes": 1e9}, 1)
+    (tenant,) = asked(tenants, "list", *url)["tenants"]
+    assert (tenant["limits"], tenant["usage"]["keys"]) == ({"max_stored_bytes": 1e9}, 1)
     file = tmp_path / "t.tar.gz"
     assert asked(tenants, "export", "t", str(file), *url)["bytes"] == file.stat().st_size
     assert file.stat().st_mode & 0o777 == 0o600
@@ -104,8 +104,8 @@ def test_tenants_from_the_shell(tmp_path: Path) -> None:
         pass
     database.close()
     assert [one["id"] for one in asked(tenants, "list", *url)["tenants"]] == ["ops"]
-    told = CliRunner().invoke(audit, ["--since", "1h", *url], catch_exceptions=False)
-    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    result = CliRunner().invoke(audit, ["--since", "1h", *url], catch_exceptions=False)
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
     told_by = [(line["tenant"], line["action"], line["actor"]) for line in lines]
     assert told_by == [
         ("local", "tenants.deleted", None),

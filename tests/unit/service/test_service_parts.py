@@ -91,7 +91,7 @@ def test_cursors() -> None:
 
 
 def test_new_options_pass_through() -> None:
-    """By field name: whoever adds an option to the library has it over HTTP too."""
+    """By field name: an option that is added to the library exists over HTTP too."""
     assert set(NAMES) == {f.name for f in dataclasses.fields(Options)} - {"threads"}
     options = options_from_request({"epsilon": 0.5, "optimizer": "sgd"})
     assert options == Options(epsilon=0.5, optimizer="sgd")
@@ -107,8 +107,8 @@ def test_rules_and_lists_over_http() -> None:
     document = json.loads(json.dumps(options_document(asked)))
     assert options_from_document(document, threads=0) == asked
     query = {"pins": rules, "zero": ["0,3"], "epsilon": ["9", "0.5"], "overlap": ["true"]}
-    found = options_from_query(query)
-    assert found == Options(zero=(0, 3), pins=asked.pins, epsilon=0.5, overlap=True)
+    options = options_from_query(query)
+    assert options == Options(zero=(0, 3), pins=asked.pins, epsilon=0.5, overlap=True)
     for wrong in ({"pins": ["x"]}, {"pins": "x=1"}, {"pins": [1]}):
         with pytest.raises(BadInput) as refused:
             options_from_request(wrong)
@@ -204,14 +204,14 @@ def test_device_kinds_are_a_bounded_label() -> None:
     metrics = AgentMetrics(registry)
     for number in range(3 * MOST_KINDS):
         metrics.observe(f"made-up {number}", Errors(iteration=-0.2))
-    family = next(found for found in registry.collect() if "relative_error" in found.name)
+    family = next(metric for metric in registry.collect() if "relative_error" in metric.name)
     kinds = {sample.labels["device_kind"] for sample in family.samples}
     assert len(kinds) == MOST_KINDS + 1 and "other" in kinds
     sums = [sample.value for sample in family.samples if sample.name.endswith("_sum")]
     assert min(sums) == pytest.approx(0.2)
 
 
-def test_an_answer_stands_though_the_database_goes_away_behind_it() -> None:
+def test_an_answer_is_kept_though_the_database_fails_afterwards() -> None:
     from service.base.store_failures import StoreUnavailable
     from service.edge.context import Result
     from service.edge.perform import afterwards

@@ -20,24 +20,24 @@ def test_flags_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text('port = 1\nhost = "::1"\nmax_queued = 7\nmax_body_bytes = "1MiB"\n')
     environment = {"SHARDWISE_PORT": "2", "SHARDWISE_HOST": "127.0.0.2"}
-    found = load_settings({"port": 3, "host": None}, environment, str(file))
-    assert (found.port, found.host, found.max_queued) == (3, "127.0.0.2", 7)
-    assert found.max_body_bytes == 2**20
-    assert found.lease_s == Settings().lease_s
+    loaded = load_settings({"port": 3, "host": None}, environment, str(file))
+    assert (loaded.port, loaded.host, loaded.max_queued) == (3, "127.0.0.2", 7)
+    assert loaded.max_body_bytes == 2**20
+    assert loaded.lease_s == Settings().lease_s
 
 
 def test_platforms_own_variables() -> None:
     environment = {"DATABASE_URL": "postgres://u@h/d", "REDIS_URL": "redis://h"}
-    found = load_settings({}, environment)
-    assert found.database == "postgresql+psycopg://u@h/d"
-    assert not found.embedded
+    loaded = load_settings({}, environment)
+    assert loaded.database == "postgresql+psycopg://u@h/d"
+    assert not loaded.embedded
     ours = {**environment, "SHARDWISE_REDIS_URL": "redis://ours"}
     assert load_settings({}, ours).redis_url == "redis://ours"
 
 
 def test_another_process_gets_the_same() -> None:
-    found = Settings(port=5, max_body_bytes=10, queue="q", lease_s=9.5)
-    assert load_settings({}, environment_of(found)) == found
+    original = Settings(port=5, max_body_bytes=10, queue="q", lease_s=9.5)
+    assert load_settings({}, environment_of(original)) == original
 
 
 @pytest.mark.parametrize(

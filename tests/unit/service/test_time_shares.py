@@ -1,4 +1,4 @@
-"""The processor's time that tenants may take beside others."""
+"""The processor's time that tenants may take among others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from service.base.time_shares import ABOUT_S, MOST, TimeShares
 
 
 class Clock:
-    """Goes by when it is told to."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -48,7 +48,7 @@ def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
     return run
 
 
-def test_beside_others_a_tenant_pauses_until_its_debt_is_paid(
+def test_among_others_a_tenant_pauses_until_its_debt_is_paid(
     times: TimeShares, clock: Clock
 ) -> None:
     times.note("quiet")
@@ -108,7 +108,7 @@ async def test_a_pool_charges_for_the_processor_and_lets_others_go_first() -> No
 
 
 @on_a_loop
-async def test_a_pool_without_shares_lets_nobody_pause() -> None:
+async def test_a_pool_without_shares_pauses_no_tenant() -> None:
     pool = FairPool("test", 4)
     assert pool._times.pause_s("anybody") == 0
     assert pool._times._burst_s == inf

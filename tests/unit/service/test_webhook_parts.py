@@ -110,11 +110,11 @@ def test_the_signature_is_standard_webhooks() -> None:
     """The example of the specification's own libraries."""
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     body = b'{"test": 2432232314}'
-    found = signature(
+    signed = signature(
         base64.b64decode(secret.removeprefix("whsec_")), "msg_p5jXN8AQM9LWM0D4loKWxJek",
         1614265330, body,
     )  # fmt: skip
-    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     assert redacted(f"made {secret} now") == "made whsec_*** now"
 
 
@@ -147,8 +147,8 @@ def test_secrets_differ_by_webhook_and_by_key() -> None:
     one, two = b"k" * 32, b"l" * 32
     keys = Keyring({fingerprint_of(one): one, fingerprint_of(two): two})
     assert keys.newest() == fingerprint_of(one)
-    found = {keys.secret(f, salt) for f in keys.keys for salt in ("00" * 32, "01" * 32)}
-    assert len(found) == 4
+    secrets = {keys.secret(f, salt) for f in keys.keys for salt in ("00" * 32, "01" * 32)}
+    assert len(secrets) == 4
 
 
 def due(number: int, tenant: str, host: str) -> Due:
@@ -187,7 +187,7 @@ def test_slow_tenants_have_one_sender_each_and_half_together() -> None:
     assert len(counts) == 8 and {*counts.values()} == {1}
     assert chosen_of(slow, chosen, 16, pace) == []
     assert [one.tenant_id for one in chosen_of([*slow, *quick], [], 2, pace)] == ["s0", "quick"]
-    assert len(chosen_of(slow, [], 1, pace)) == 1  # where there is one, it is everybody's
+    assert len(chosen_of(slow, [], 1, pace)) == 1  # a single sender serves all
 
 
 def test_a_tenant_is_quick_once_it_was_and_slow_while_its_attempts_take_long() -> None:
@@ -351,12 +351,12 @@ def test_slow_names_are_looked_up_in_bounded_numbers(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     lookups = Lookups(most=3, most_each=2)
-    found = [lookups.start("a.example", 443, "one") for _ in range(2)]
+    started = [lookups.start("a.example", 443, "one") for _ in range(2)]
     with pytest.raises(LookupFailed):
         lookups.start("a.example", 443, "one")
-    found.append(lookups.start("b.example", 443, "two"))
+    started.append(lookups.start("b.example", 443, "two"))
     with pytest.raises(LookupFailed):
         lookups.start("c.example", 443, "three")
     go_on.set()
-    assert [one.result(60) for one in found] == [["1.1.1.1"]] * 3
+    assert [one.result(60) for one in started] == [["1.1.1.1"]] * 3
     assert lookups.start("a.example", 443, "one").result(60) == ["1.1.1.1"]

@@ -43,13 +43,13 @@ def _slice(b: Builder, n: Node) -> None:
         if step < 0 and not backwards:
             raise NotTranslated("a slice backwards")
         shape[axis] = extent
-        made = out if place == len(cuts) - 1 else b.temporary(shape, b.dtype(out))
+        target = out if place == len(cuts) - 1 else b.temporary(shape, b.dtype(out))
         if backwards:
-            b.emit("aten.flip.default", [("self", name)], {"dims": [axis]}, [made], n)
+            b.emit("aten.flip.default", [("self", name)], {"dims": [axis]}, [target], n)
         else:
             attributes = {"dim": axis, "start": start, "end": stop, "step": step}
-            b.emit("aten.slice.Tensor", [("self", name)], attributes, [made], n)
-        name = made
+            b.emit("aten.slice.Tensor", [("self", name)], attributes, [target], n)
+        name = target
     if not cuts:
         b.rename(out, name)
 

@@ -146,10 +146,10 @@ def _onnx_attention(b: Builder, n: Node) -> None:
         parts.append(turned)
     batch, heads, time, _ = b.shape(parts[0])
     width = b.shape(parts[2])[3]
-    made = b.temporary((batch, heads, time, width), b.dtype(n.outputs[0]))
-    _emit_attention(b, n, (parts[0], parts[1], parts[2]), mask, given, made)
+    attended = b.temporary((batch, heads, time, width), b.dtype(n.outputs[0]))
+    _emit_attention(b, n, (parts[0], parts[1], parts[2]), mask, given, attended)
     back = b.temporary((batch, time, heads, width), b.dtype(n.outputs[0]))
-    b.emit("aten.transpose.int", [("self", made)], {"dim0": 1, "dim1": 2}, [back], n)
+    b.emit("aten.transpose.int", [("self", attended)], {"dim0": 1, "dim1": 2}, [back], n)
     size = {"size": list(b.shape(n.outputs[0]))}
     b.emit("aten.view.default", [("self", back)], size, n.outputs[:1], n)
 

@@ -1,14 +1,14 @@
 //! Frontiers with a proven gap, where exact ones explode.
 //!
-//! 1. Weighted optima over the whole space, found by bisecting slopes (Aneja and Nair 1979), give
-//!    points and supporting lines.
+//! 1. Weighted optima over the whole space, obtained by bisecting slopes (Aneja and Nair 1979),
+//!    give points and supporting lines.
 //! 2. The choices that the optima use form a restricted problem; its frontier is tracked with
 //!    coarse staircases and fills the gaps between the optima.
-//! 3. Points against lines give the certificate; where it is too large, the optimum at that
-//!    slope and choices close to it are added, and 2 repeats.
+//! 3. Comparing points with lines gives the certificate; where it is too large, the optimum at that
+//!    slope and choices close to it are added, and step 2 repeats.
 
 use crate::bounds::certificate::{certify, corner_gap, Line};
-use crate::bounds::restricted::Kept;
+use crate::bounds::restricted::KeptChoices;
 use crate::bounds::scalar;
 use crate::model::error::SolveError;
 use crate::model::point::Point;
@@ -19,14 +19,16 @@ use crate::tracking::gather::Limits;
 use crate::tracking::grid::Resolution;
 use crate::tracking::repeated::{self, Fineness};
 
-/// Rounds of restricted tracking, and the most weighted optima before them.
+/// Rounds of restricted tracking.
 const ROUNDS: usize = 6;
+/// The most weighted optima before the first round.
 const MOST_OPTIMA: usize = 28;
-/// A round that leaves more than this share of the gap has not helped; after so many of them in a
-/// row what is left lies between the lines, where no line can prove more.
+/// A round that leaves more than this share of the gap has not helped.
 const PROGRESS: f64 = 0.95;
+/// After this many rounds in a row that did not help, the remaining gap lies between the lines,
+/// where no line can prove more.
 const PATIENCE: usize = 2;
-/// Choices that are added to each kind of operators in every other round; it doubles each time.
+/// Choices added to each kind of operator in every other round; the number doubles each time.
 const NEAR: usize = 4;
 /// The most lines added after a round.
 const MOST_LIFTS: usize = 24;
@@ -35,26 +37,26 @@ const STEPS: usize = 96;
 /// A slope this close to an axis still breaks ties by the other cost.
 const TIE: f64 = 1e-7;
 
-/// Points with what is proven about them.
+/// Points and what is proven about them.
 pub struct Certified {
     pub points: Vec<Point>,
     pub lines: Vec<Line>,
     pub epsilon: f64,
-    /// With a memory target: no strategy within it is faster (seconds).
+    /// With a memory target: a lower bound on the time of any strategy within it (seconds).
     pub time_lower_bound: Option<f64>,
     pub optima: usize,
     pub kept_choices: f64,
-    /// Why it stopped early, if it did.
+    /// Why the search stopped early, if it did.
     pub stopped: Option<SolveError>,
 }
 
-/// The bounding and the answer so far.
+/// A search: its points, lines and kept choices so far.
 struct Search<'p, 'w> {
     problem: &'p Problem,
     watch: &'w Watch<'w>,
     points: Vec<Point>,
     lines: Vec<Line>,
-    kept: Kept,
+    kept: KeptChoices,
     /// Scales of memory and time.
     scale: (f64, f64),
 }
@@ -63,8 +65,8 @@ struct Search<'p, 'w> {
 ///
 /// # Errors
 ///
-/// Errs when the solve is to stop before both ends of the frontier are known; later the answer says
-/// why it stopped early.
+/// Returns an error when the solve must stop before both ends of the frontier are known. Once they
+/// are, an early stop is recorded in [`Certified::stopped`].
 pub fn solve(
     problem: &Problem,
     epsilon: f64,
@@ -94,35 +96,36 @@ impl<'p, 'w> Search<'p, 'w> {
     /// Finds the two ends of the frontier.
     fn start(problem: &'p Problem, watch: &'w Watch<'w>) -> Result<Self, SolveError> {
         let mut search = Self {
-            kept: Kept::new(problem),
+            kept: KeptChoices::new(problem),
             problem,
             watch,
             points: Vec::new(),
             lines: Vec::new(),
             scale: (1.0, 1.0),
         };
-        let leanest = search.pure(1.0, 0.0)?;
+        let smallest = search.pure(1.0, 0.0)?;
         let fastest = search.pure(0.0, 1.0)?;
         let above_zero = |x: f64| if x > 0.0 { x } else { 1.0 };
-        search.scale = (above_zero(fastest.memory), above_zero(leanest.time));
+        search.scale = (above_zero(fastest.memory), above_zero(smallest.time));
         search.minimise(search.relative(1.0, TIE))?;
         search.minimise(search.relative(TIE, 1.0))?;
         Ok(search)
     }
 
-    /// Bounds one cost alone; the strategy may be far from the frontier, so its choices are not kept.
+    /// Minimises one cost alone. The strategy may be far from the frontier, so its choices are not
+    /// kept.
     fn pure(&mut self, memory: f64, time: f64) -> Result<Point, SolveError> {
         self.bound(Weights { memory, time }).map(|(_, point)| point)
     }
 
-    /// Minimises under some weights; keeps the line, the point and its choices.
+    /// Minimises under these weights; keeps the line, the point and its choices.
     fn minimise(&mut self, weights: Weights) -> Result<(f64, Point), SolveError> {
         let (value, point) = self.bound(weights)?;
         self.kept.add(&point);
         Ok((value, point))
     }
 
-    /// Minimises under some weights; keeps the line and the point.
+    /// Minimises under these weights; keeps the line and the point.
     fn bound(&mut self, weights: Weights) -> Result<(f64, Point), SolveError> {
         let (value, point) = scalar::minimise(self.problem, weights, scalar::EFFORT, self.watch)?;
         self.lines.push(Line { weights, value });
@@ -153,18 +156,18 @@ impl<'p, 'w> Search<'p, 'w> {
         Ok((value < line * (1.0 - 1e-9), point))
     }
 
-    /// Puts a point in its place unless it is beaten, and drops what it beats.
+    /// Inserts a point unless another one beats it, and removes the points that it beats.
     fn insert(&mut self, point: Point) {
-        let beaten = |a: &Point, b: &Point| a.memory <= b.memory && a.time <= b.time;
-        if self.points.iter().any(|p| beaten(p, &point)) {
+        let beats = |a: &Point, b: &Point| a.memory <= b.memory && a.time <= b.time;
+        if self.points.iter().any(|p| beats(p, &point)) {
             return;
         }
-        self.points.retain(|p| !beaten(&point, p));
+        self.points.retain(|p| !beats(&point, p));
         let at = self.points.partition_point(|p| p.memory < point.memory);
         self.points.insert(at, point);
     }
 
-    /// Tracks the whole frontier until the gap is at most `epsilon` or what is left does not help.
+    /// Tracks the whole frontier until the gap is at most `epsilon` or further rounds do not help.
     fn whole(&mut self, epsilon: f64) -> Result<(), SolveError> {
         self.supported_points(epsilon)?;
         let (mut last, mut stalled) = (f64::INFINITY, 0);
@@ -182,7 +185,8 @@ impl<'p, 'w> Search<'p, 'w> {
             if gap <= epsilon || stalled == PATIENCE {
                 return Ok(());
             }
-            // Finer staircases often do alone; more choices cost more, so they wait for every other round.
+            // Finer staircases often suffice. More choices cost more: they are added every other
+            // round.
             let near = if round % 2 == 1 {
                 NEAR << (round / 2)
             } else {
@@ -193,10 +197,11 @@ impl<'p, 'w> Search<'p, 'w> {
         Ok(())
     }
 
-    /// Adds lines at the slopes of the worst corners while that helps; returns the gap and its corner.
+    /// Adds lines at the slopes of the worst corners while that helps; returns the gap and its
+    /// corner.
     ///
-    /// No line is better for a corner than the one at its own slope, and a line is cheap beside
-    /// another round of tracking.
+    /// No line is better for a corner than the one at its own slope, and a line is cheap compared
+    /// to another round of tracking.
     fn lift_lines(&mut self, epsilon: f64) -> Result<(f64, usize), SolveError> {
         let (mut gap, mut corner) = certify(&self.points, &self.lines);
         for _ in 0..MOST_LIFTS {
@@ -214,7 +219,7 @@ impl<'p, 'w> Search<'p, 'w> {
         Ok((gap, corner))
     }
 
-    /// Bisects slopes, the worst corner first, until the optima alone are good or too many.
+    /// Bisects slopes, the worst corner first, until the optima alone suffice or are too many.
     fn supported_points(&mut self, epsilon: f64) -> Result<(), SolveError> {
         let mut hull = self.points.clone();
         let mut closed: Vec<(f64, f64)> = Vec::new();
@@ -244,7 +249,8 @@ impl<'p, 'w> Search<'p, 'w> {
         Ok(())
     }
 
-    /// Keeps the choices of the optimum at a corner's slope, and up to `near` close to each.
+    /// Keeps the choices of the optimum at a corner's slope, and up to `near` choices close to them
+    /// per kind of operator.
     fn sharpen(&mut self, corner: usize, near: usize) -> Result<(), SolveError> {
         let last = self.points.len() - 1;
         let (p, q) = (
@@ -267,13 +273,13 @@ impl<'p, 'w> Search<'p, 'w> {
     /// Tracks the frontier of the kept choices and adds its points.
     fn track_kept(&mut self, cap: f64, epsilon: f64, steps: usize) -> Result<(), SolveError> {
         let selection = self.kept.selection();
-        let fastest = self.points.last().map_or(0.0, |p| p.time);
-        let leanest = self.points.first().map_or(0.0, |p| p.memory);
+        let least_time = self.points.last().map_or(0.0, |p| p.time);
+        let least_memory = self.points.first().map_or(0.0, |p| p.memory);
         let share = epsilon * 2.0 / (self.problem.operators.len() as f64).max(8.0);
         let resolution = Resolution {
             slots: steps,
-            memory_bytes: leanest * share,
-            time_s: fastest * share,
+            memory_bytes: least_memory * share,
+            time_s: least_time * share,
             memory_cap: cap,
         };
         let limits = Limits {
@@ -287,7 +293,7 @@ impl<'p, 'w> Search<'p, 'w> {
         Ok(())
     }
 
-    /// Searches around `target` bytes alone: the fastest strategy within it and a bound on its time.
+    /// Searches only around `target` bytes: the fastest strategy within it and a bound on its time.
     fn near(&mut self, target: f64, epsilon: f64) -> Result<(), SolveError> {
         let Some((mut p, mut q)) = self.straddling(target) else {
             return Ok(());
@@ -319,7 +325,7 @@ impl<'p, 'w> Search<'p, 'w> {
         Ok(())
     }
 
-    /// Returns the fastest point within the target and the leanest beyond it, if both exist.
+    /// Returns the fastest point within the target and the smallest beyond it, if both exist.
     fn straddling(&self, target: f64) -> Option<(Point, Point)> {
         let at = self.points.partition_point(|x| x.memory <= target);
         let inside = at.checked_sub(1)?;
@@ -331,11 +337,11 @@ impl<'p, 'w> Search<'p, 'w> {
         let at = self.points.partition_point(|x| x.memory <= target);
         match (at.checked_sub(1), self.bound_at(target)) {
             (Some(best), Some(bound)) => self.points[best].time <= bound * (1.0 + epsilon),
-            _ => true, // nothing fits: the leanest strategy says so
+            _ => true, // nothing fits, as the smallest strategy shows
         }
     }
 
-    /// Returns the best bound on the time within the target; none when nothing fits.
+    /// Returns the best bound on the time within the target; `None` when nothing fits.
     fn bound_at(&self, target: f64) -> Option<f64> {
         self.points.first().filter(|p| p.memory <= target)?;
         let best = self.lines.iter().map(|line| line.time_at(target));

@@ -1,12 +1,12 @@
-//! Choices that cannot be needed under one pair of weights (dead-end elimination).
+//! Dead-end elimination: drops choices that no optimum needs under one pair of weights.
 //!
-//! Choice k of an operator is not needed when another choice k' is never dearer, whatever its
-//! neighbours take (Goldstein 1994, Eq. 2, with "at least as good" for "better"):
+//! Choice k of an operator is not needed when another choice k' never costs more, whatever its
+//! neighbours take (Goldstein 1994, Eq. 2, with "at least as good" instead of "better"):
 //!
 //!   own(k') - own(k) + sum over edges of max over u of [e(u, k') - e(u, k)] <= 0
 //!
 //! Re-scheduling obeys a triangle inequality, so most choices are a detour away from a better
-//! one. Every step keeps some optimum: a strategy that takes k becomes no dearer with k'.
+//! one. Every step keeps some optimum: replacing k by k' never makes a strategy more expensive.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::model::problem::Problem;
 use crate::model::selection::{Selection, SetId, Sets};
 use crate::model::watch::Watch;
 
-/// Rounds over all operators; a neighbour that has lost choices makes the test sharper.
+/// The most rounds over all operators; the test is sharper once neighbours have lost choices.
 const ROUNDS: usize = 4;
-/// Choices are compared with at most this many others, the most promising ones.
+/// Each choice is compared with at most this many others, the most promising ones.
 const WITNESSES: usize = 64;
 
-/// An edge seen from one of its ends: everything that the test depends on.
+/// An edge as seen from one of its ends: everything that the test depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Side {
     table: TableId,
@@ -43,11 +43,11 @@ struct Neighbourhood {
     sides: Vec<Side>,
 }
 
-/// Returns what is left of each operator's choices under weighted costs.
+/// Returns the choices of each operator that remain under weighted costs.
 ///
 /// # Errors
 ///
-/// Errs when the solve is to stop.
+/// Returns an error when the solve must stop.
 pub fn eliminate(
     problem: &Problem,
     weighted: &Weighted,
@@ -80,7 +80,7 @@ pub fn eliminate(
     Ok(sets.selection(of))
 }
 
-/// Returns the neighbourhood of every operator when the choices left are `of`.
+/// Returns the neighbourhood of every operator when the remaining choices are `of`.
 fn neighbourhoods(
     problem: &Problem,
     of: &IdVec<OperatorId, SetId>,
@@ -114,11 +114,12 @@ fn neighbourhoods(
     around
 }
 
-/// One edge's weighted costs: a row per choice, a column per kind of neighbouring choice.
+/// One edge's weighted costs: a row per choice, a column per distinct row or column of the table
+/// that the neighbour's choices map to.
 struct Rows {
     columns: usize,
     costs: Vec<f64>,
-    /// Per row, its least and its largest cost.
+    /// The least and the largest cost of each row.
     range: Vec<(f64, f64)>,
 }
 
@@ -166,7 +167,7 @@ impl Rows {
         }
     }
 
-    /// Returns what no difference of the rows is known to be smaller than.
+    /// Returns a cheap lower bound on [`Rows::detour`].
     fn least_detour(&self, other: usize, k: usize) -> f64 {
         let (a, b) = (self.range[other], self.range[k]);
         (a.0 - b.0).max(a.1 - b.1)
@@ -184,7 +185,7 @@ impl Rows {
     }
 }
 
-/// Returns the choices that no other one replaces at no cost.
+/// Returns the choices that no other choice replaces at no extra cost.
 fn survivors(
     problem: &Problem,
     neighbourhood: &Neighbourhood,
@@ -202,7 +203,7 @@ fn survivors(
         .iter()
         .map(|side| Rows::new(problem, side, choices, &sets[side.their_set], weighted))
         .collect();
-    // The most promising first: what a choice costs at least plus what it costs at most.
+    // The most promising first, by the sum of the least and the largest cost of each choice.
     let mut order: Vec<(f64, usize)> = (0..own.len())
         .map(|k| {
             let around: f64 = sides.iter().map(|s| s.range[k].0 + s.range[k].1).sum();
@@ -219,18 +220,18 @@ fn survivors(
             .map(|(_, other)| *other)
             .filter(|other| *other != k && !dead[*other])
             .take(WITNESSES)
-            .any(|other| is_no_dearer(&own, &sides, other, k));
+            .any(|other| costs_no_more(&own, &sides, other, k));
     }
     let left = choices.iter().zip(&dead).filter(|(_, dead)| !**dead);
     Ok(left.map(|(k, _)| *k).collect())
 }
 
 /// Returns whether choice `other` costs no more than choice `k`, whatever the neighbours take.
-fn is_no_dearer(own: &[f64], sides: &[Rows], other: usize, k: usize) -> bool {
+fn costs_no_more(own: &[f64], sides: &[Rows], other: usize, k: usize) -> bool {
     let more = own[other] - own[k];
     let mut bound = more + sides.iter().map(|s| s.least_detour(other, k)).sum::<f64>();
-    // Summed apart from the bound: what is large only cancels there, and would take digits along.
-    // Each negative term is a cost that every strategy with k pays, so that rounding is relative to it.
+    // Summed separately from the bound, where large terms cancel and would cost digits. Each
+    // negative term is a cost that every strategy with k pays, so rounding is relative to it.
     let mut total = more;
     for side in sides {
         if bound > 0.0 {

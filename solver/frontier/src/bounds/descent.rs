@@ -1,4 +1,4 @@
-//! Improving a strategy under one pair of weights, one operator at a time.
+//! Improves a strategy under one pair of weights, one operator at a time.
 
 use crate::model::error::SolveError;
 use crate::model::ids::{ChoiceId, EdgeId, IdVec, OperatorId};
@@ -7,10 +7,15 @@ use crate::model::selection::Selection;
 use crate::model::watch::Watch;
 use crate::model::weights::Weights;
 
-/// Rounds of [`descend`] at most.
-const DESCENTS: usize = 8;
+/// The most rounds of [`descend`].
+const ROUNDS: usize = 8;
 
-/// Lets every operator take its best choice, its neighbours as they are, while that helps.
+/// Gives every operator its best choice for the current choices of its neighbours, while that
+/// helps.
+///
+/// # Errors
+///
+/// Returns an error when the solve must stop.
 pub fn descend(
     problem: &Problem,
     kept: &Selection,
@@ -19,7 +24,7 @@ pub fn descend(
     watch: &Watch,
 ) -> Result<(), SolveError> {
     let around = edges_around(problem);
-    for _ in 0..DESCENTS {
+    for _ in 0..ROUNDS {
         let mut changed = false;
         for (operator, edges) in around.enumerate() {
             watch.poll("bounding", 0.5)?;
@@ -53,8 +58,8 @@ pub fn edges_around(problem: &Problem) -> IdVec<OperatorId, Vec<EdgeId>> {
     around
 }
 
-/// Returns the weighted cost of an operator's choice and its edges, the other operators as they
-/// are.
+/// Returns the weighted cost of an operator's choice and of its edges, given the choices of the
+/// other operators.
 pub fn local_cost(
     problem: &Problem,
     choices: &IdVec<OperatorId, ChoiceId>,

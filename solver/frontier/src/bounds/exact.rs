@@ -3,7 +3,7 @@
 //! A strategy that no known point equals or beats lies strictly inside a notch of the known
 //! staircase: left of a point and below its predecessor. A choice is fixed out when, for every
 //! notch, some weighted minimum over all strategies with that choice is at least the weighted cost
-//! of the notch's corner (reduced-cost fixing). What is left is small and tracked exactly.
+//! of the notch's corner (reduced-cost fixing). The rest is small and tracked exactly.
 
 use rayon::prelude::*;
 
@@ -21,20 +21,20 @@ use crate::tracking::gather::Limits;
 use crate::tracking::repeated::{self, Fineness};
 use crate::tracking::schedule::Schedule;
 
-/// Corners that are told apart, about.
+/// About the most corners that are distinguished.
 const MOST_CORNERS: usize = 128;
-/// Weights that are used for fixing, at most.
+/// The most weights that are used for fixing.
 const MOST_WEIGHTS: usize = 24;
 
-/// Returns the frontier to within `epsilon` (0: exactly), given points near it and the lines found
-/// with them.
+/// Returns the frontier to within `epsilon` (0: exactly), given points near it and supporting
+/// lines.
 ///
-/// A strategy that no point covers within 1+e lies in a notch whose corner is shrunk by 1+e; notches
-/// where the lines leave no such strategy need no search.
+/// A strategy that no point covers within 1+e lies in a notch whose corner is shrunk by 1+e;
+/// notches where the lines exclude such strategies are not searched.
 ///
 /// # Errors
 ///
-/// Errs when limits are met.
+/// Returns an error when a limit is reached.
 pub fn finish(
     problem: &Problem,
     points: &[Point],
@@ -60,7 +60,7 @@ pub fn finish(
     Ok(staircase(all))
 }
 
-/// Returns the choices that some strategy inside a notch may use; none when there is no such
+/// Returns the choices that some strategy inside a notch may use; `None` when there is no such
 /// strategy.
 fn survivors(
     problem: &Problem,
@@ -71,7 +71,7 @@ fn survivors(
 ) -> Result<Option<Selection>, SolveError> {
     let everything = Selection::all(problem);
     let schedule = Schedule::new(problem, &everything, scalar::WIDTH, watch)?;
-    // With an epsilon few are left; without, neighbours are told apart no finer than need be.
+    // With an epsilon, few corners remain. Without one, neighbouring notches are merged.
     let most = if epsilon > 0.0 {
         usize::MAX
     } else {
@@ -85,7 +85,7 @@ fn survivors(
     if corners.is_empty() {
         return Ok(None);
     }
-    // Per operator and choice, the notches that are still open to it.
+    // Per operator and choice, the notches that it may still lie in.
     let mut open: IdVec<OperatorId, IdVec<ChoiceId, Vec<u32>>> = problem
         .operators
         .ids()
@@ -120,16 +120,16 @@ fn survivors(
     Ok(Some(sets.selection(of)))
 }
 
-/// Returns the corners of the notches; infinite where there is no neighbour.
+/// Returns about `most` corners of the notches; infinite where there is no neighbour.
 ///
-/// Of many neighbouring notches only the corner of all of them: whatever lies in one of them lies
-/// left of and below that corner, too.
+/// If there are more notches, neighbouring ones share one corner: whatever lies in one of them also
+/// lies left of and below that corner.
 fn corners(points: &[Point], most: usize) -> Vec<(f64, f64)> {
-    let together = points.len() / most + 1;
+    let notches_per_corner = points.len() / most + 1;
     (0..=points.len())
-        .step_by(together)
+        .step_by(notches_per_corner)
         .map(|first| {
-            let last = first + together - 1;
+            let last = first + notches_per_corner - 1;
             let time = first
                 .checked_sub(1)
                 .map_or(f64::INFINITY, |i| points[i].time);
@@ -139,7 +139,7 @@ fn corners(points: &[Point], most: usize) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Returns weights spread evenly over the slopes of the lines, both ends among them.
+/// Returns weights spread evenly over the slopes of the lines, including both ends.
 fn spread(lines: &[Line]) -> Vec<Weights> {
     let mut all: Vec<Weights> = lines.iter().map(|l| l.weights).collect();
     all.sort_by(|a, b| (a.memory * b.time).total_cmp(&(b.memory * a.time)));

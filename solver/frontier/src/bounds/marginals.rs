@@ -1,4 +1,4 @@
-//! The least cost of a strategy with each choice: the tables of a minimisation, read outside in.
+//! The least cost of any strategy with each choice, from the tables of a minimisation, outside in.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::model::weights::Weights;
 use crate::tracking::schedule::{Class, ClassId, Places, Schedule};
 use crate::tracking::strides::Strides;
 
-/// Per operator, a number for each of its selected choices, by position; equal lists are shared.
+/// Per operator, one number for each of its selected choices, by position; equal lists are shared.
 pub type Marginals = IdVec<OperatorId, Arc<Vec<f64>>>;
 
-/// Returns, for every selected choice of every operator, a bound on the cost of any strategy with
-/// it.
+/// Returns, for every selected choice of every operator, a lower bound on the cost of any strategy
+/// with it.
 ///
 /// The bound is the cost of the best such strategy, or of the best one with that choice in any
-/// place that is alike.
+/// equivalent place.
 ///
 /// # Errors
 ///
-/// Errs when the solve is to stop.
+/// Returns an error when the solve must stop.
 pub fn marginals(
     schedule: &Schedule,
     weights: Weights,
@@ -34,35 +34,35 @@ pub fn marginals(
     of_operators(&filled, watch)
 }
 
-/// Returns the [`marginals`] of tables that are filled already; of several copies of an operator the
-/// largest bounds.
+/// Returns the [`marginals`] of filled tables; if an operator has several copies, their largest
+/// bounds.
 ///
 /// # Errors
 ///
-/// Errs when the solve is to stop.
+/// Returns an error when the solve must stop.
 pub fn of_operators(filled: &Filled, watch: &Watch) -> Result<Marginals, SolveError> {
     let by_class = outside_in(filled, watch)?;
     let operators = filled.schedule.problem.operators.len();
-    let mut found = Marginals::filled(Arc::default(), operators);
+    let mut by_operator = Marginals::filled(Arc::default(), operators);
     for step in &filled.schedule.steps {
         let Some(operator) = step.operator else {
             continue;
         };
         let bounds = &by_class[step.result.class];
-        if found[operator].is_empty() {
-            found[operator] = Arc::clone(bounds);
+        if by_operator[operator].is_empty() {
+            by_operator[operator] = Arc::clone(bounds);
         } else {
-            let both = found[operator].iter().zip(bounds.iter());
-            found[operator] = Arc::new(both.map(|(a, b)| a.max(*b)).collect());
+            let both = by_operator[operator].iter().zip(bounds.iter());
+            by_operator[operator] = Arc::new(both.map(|(a, b)| a.max(*b)).collect());
         }
     }
-    Ok(found)
+    Ok(by_operator)
 }
 
 /// Returns, per class that eliminates an operator, the least cost of a strategy with each choice.
 ///
-/// `outside` of a cell is the least cost of everything that the cell does not hold, over all
-/// places where its class is used; it is found from the last class to the first.
+/// `outside` of a cell is the least cost of everything that the cell does not contain, over all
+/// places where its class is used; it is computed from the last class to the first.
 fn outside_in(filled: &Filled, watch: &Watch) -> Result<IdVec<ClassId, Arc<Vec<f64>>>, SolveError> {
     let schedule = filled.schedule;
     let mut outside: IdVec<ClassId, Vec<f64>> = filled
@@ -74,7 +74,7 @@ fn outside_in(filled: &Filled, watch: &Watch) -> Result<IdVec<ClassId, Arc<Vec<f
     for root in schedule.roots() {
         outside[root.class][0] = total - filled.classes[root.class][0];
     }
-    let mut found = IdVec::filled(Arc::default(), filled.classes.len());
+    let mut by_class = IdVec::filled(Arc::default(), filled.classes.len());
     for (at, (class, dims)) in schedule.classes.enumerate().rev() {
         let Class::Step {
             eliminated,
@@ -110,12 +110,12 @@ fn outside_in(filled: &Filled, watch: &Watch) -> Result<IdVec<ClassId, Arc<Vec<f
                 *least = if rest < *least { rest } else { *least };
             }
         }
-        found[at] = Arc::new(best);
+        by_class[at] = Arc::new(best);
     }
-    Ok(found)
+    Ok(by_class)
 }
 
-/// A step seen from its result: what is outside of the result, and what is in it.
+/// A step as seen from its result: the costs outside of the result and those inside.
 struct Inward<'a> {
     filled: &'a Filled<'a, 'a>,
     own: &'a [f64],
@@ -140,8 +140,8 @@ impl Inward<'_> {
         &self.filled.schedule.classes[self.factors[f].0].1
     }
 
-    /// Returns [`Inward::outside_of`] where the result has one axis more than `f`, which is minimised
-    /// away like an operator.
+    /// Returns [`Inward::outside_of`] where the result has one axis more than `f`, which is
+    /// minimised out like an operator.
     fn without_axis(
         &self,
         f: usize,
@@ -161,8 +161,8 @@ impl Inward<'_> {
             }
             let moved: Places = of_other.iter().map(axis_in_f).collect();
             if of_other.contains(&Some(missing)) {
-                let held = &self.filled.classes[*class];
-                laid.push(Laid::new(held, self.dims_of(other), &moved, dims.len()));
+                let cells = &self.filled.classes[*class];
+                laid.push(Laid::new(cells, self.dims_of(other), &moved, dims.len()));
             } else {
                 later.push((
                     *class,
@@ -188,7 +188,7 @@ impl Inward<'_> {
         let views: Vec<Strides> = (0..self.factors.len())
             .map(|f| Strides::new(self.dims_of(f), &self.factors[f].1, self.dims.len()))
             .collect();
-        let mut found = vec![f64::INFINITY; self.filled.classes[self.factors[f].0].len()];
+        let mut best = vec![f64::INFINITY; self.filled.classes[self.factors[f].0].len()];
         let mut place = vec![0; self.dims.len()];
         for (cell, outside) in self.outside.iter().enumerate() {
             if cell % 256 == 0 {
@@ -201,16 +201,16 @@ impl Inward<'_> {
                     let cells = &self.filled.classes[self.factors[other].0];
                     rest += cells[starts[other] + k * view.along];
                 }
-                let least = &mut found[starts[f] + k * views[f].along];
+                let least = &mut best[starts[f] + k * views[f].along];
                 *least = least.min(rest);
             }
             advance(&mut place, self.dims);
         }
-        Ok(found)
+        Ok(best)
     }
 }
 
-/// Goes to the next cell in row-major order.
+/// Advances to the next cell in row-major order.
 fn advance(place: &mut [usize], dims: &[usize]) {
     for (at, dim) in place.iter_mut().zip(dims).rev() {
         *at += 1;

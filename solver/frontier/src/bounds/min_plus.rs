@@ -1,4 +1,4 @@
-//! The inner loop of scalar minimisation: one operator out of the tables that touch it.
+//! The inner loop of scalar minimisation: eliminates one operator from the tables that touch it.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,14 @@ use crate::model::error::SolveError;
 use crate::model::watch::Watch;
 use crate::tracking::strides::unravel;
 
-/// A parallel task is at least so much work (cells times choices).
+/// The least work of a parallel task (cells times choices).
 const TASK: usize = 1 << 16;
 
-/// Returns min over k of own(k) + the factors, for every cell of the neighbours' choices.
+/// Returns min over k of own(k) + the factors at k, for every cell of the neighbours' choices.
 ///
 /// # Errors
 ///
-/// Errs when the solve is to stop.
+/// Returns an error when the solve must stop.
 pub fn step_table(
     own: &[f64],
     factors: &[Laid],
@@ -42,8 +42,8 @@ pub fn step_table(
             let starts: Vec<usize> = along.iter().map(|f| f.offset(&place)).collect();
             let across: Vec<(&Laid, usize)> =
                 across.iter().map(|f| (*f, f.offset(&place))).collect();
-            for (k, mine) in own.iter().enumerate() {
-                let base = mine + across.iter().map(|(f, at)| f.data[at + k]).sum::<f64>();
+            for (k, own_cost) in own.iter().enumerate() {
+                let base = own_cost + across.iter().map(|(f, at)| f.data[at + k]).sum::<f64>();
                 let line = |f: usize| {
                     let start = starts[f] + k * inner;
                     &along[f].data[start..start + inner]
@@ -67,10 +67,11 @@ pub fn step_table(
     Ok(out)
 }
 
-/// Lowers each of `best` to its candidate where that is less.
+/// Lowers each element of `best` to its candidate where that is less.
 fn lower(best: &mut [f64], candidates: impl Iterator<Item = f64>) {
     for (best, candidate) in best.iter_mut().zip(candidates) {
-        // Not f64::min: its care for NaN, which costs cannot be, keeps the loop from vectorising.
+        // Not f64::min: its handling of NaN, which costs never are, keeps the loop from
+        // vectorising.
         *best = if candidate < *best { candidate } else { *best };
     }
 }
@@ -79,7 +80,7 @@ fn lower(best: &mut [f64], candidates: impl Iterator<Item = f64>) {
 /// innermost axis if the factor has it.
 pub struct Laid<'a> {
     data: Cow<'a, [f64]>,
-    /// Stride of each outer axis; 0 where the factor does not depend on it.
+    /// The stride of each outer axis; 0 where the factor does not depend on it.
     strides: Vec<usize>,
     has_inner: bool,
 }
@@ -87,7 +88,7 @@ pub struct Laid<'a> {
 impl<'a> Laid<'a> {
     /// Lays out a factor of extents `dims` whose axes go to `places` of a result with `axes` axes.
     pub fn new(data: &'a [f64], dims: &[usize], places: &[Option<usize>], axes: usize) -> Self {
-        // Sorted by where each axis goes: the eliminated operator before the innermost only.
+        // Sorted by target axis; the eliminated operator comes right before the innermost axis.
         let rank = |place: &Option<usize>| match place {
             None => 2 * axes.saturating_sub(1),
             Some(axis) if axis + 1 == axes => 2 * axes,
@@ -116,7 +117,7 @@ impl<'a> Laid<'a> {
         }
     }
 
-    /// Returns where the lines of a place on the outer axes begin.
+    /// Returns the offset of the data at a place on the outer axes.
     fn offset(&self, place: &[usize]) -> usize {
         place.iter().zip(&self.strides).map(|(p, s)| p * s).sum()
     }

@@ -1,7 +1,7 @@
 //! The restricted problem: only the choices that some weighted optimum uses.
 //!
-//! Operators alike (same costs, same tables around) share one set, so that every repeated layer
-//! can take what any of them takes.
+//! Operators of one kind (same costs, same tables around them) share one set, so that every
+//! repeated layer can take any choice that one of them takes.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,18 +15,18 @@ use crate::model::watch::Watch;
 use crate::model::weights::Weights;
 
 ids! {
-    /// Names a kind of operators: those with the same costs and the same tables around.
+    /// Names a kind of operator: all operators with the same costs and the same tables around them.
     KindId(usize);
 }
 
-/// The kept choices per kind of operators.
-pub struct Kept {
+/// The kept choices of each kind of operator.
+pub struct KeptChoices {
     kind_of: IdVec<OperatorId, KindId>,
     sets: IdVec<KindId, BTreeSet<ChoiceId>>,
 }
 
-impl Kept {
-    /// Keeps no choice yet.
+impl KeptChoices {
+    /// Starts without any kept choice.
     pub fn new(problem: &Problem) -> Self {
         let mut around: IdVec<OperatorId, Vec<(TableId, bool)>> =
             IdVec::filled(Vec::new(), problem.operators.len());
@@ -60,11 +60,11 @@ impl Kept {
 
     /// Keeps, per kind, up to `most` choices that change a strategy's weighted cost least.
     ///
-    /// The change is that of one operator alone, its neighbours as they are.
+    /// The change is that of one operator alone, with its neighbours unchanged.
     ///
     /// # Errors
     ///
-    /// Errs when the solve is to stop.
+    /// Returns an error when the solve must stop.
     pub fn add_near(
         &mut self,
         problem: &Problem,
@@ -79,12 +79,12 @@ impl Kept {
             watch.poll("restricted", 0.5)?;
             let kind = self.kind_of[o];
             let cost = |k: ChoiceId| local_cost(problem, &point.choices, o, k, edges, weights);
-            let now = cost(point.choices[o]);
+            let current = cost(point.choices[o]);
             for k in (0..problem.choices(o)).map(ChoiceId::new) {
                 if self.sets[kind].contains(&k) {
                     continue;
                 }
-                let change = cost(k) - now;
+                let change = cost(k) - current;
                 let least = best.entry((kind, k)).or_insert(f64::INFINITY);
                 *least = least.min(change);
             }

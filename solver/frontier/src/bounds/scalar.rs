@@ -1,7 +1,8 @@
 //! Exact minimisation of one weighted sum of memory and time over all strategies.
 //!
-//! cost = w_memory * memory + w_time * time is minimised by min-plus variable elimination: choices
-//! that cannot be needed go first (`dead_end`), then operators in the order of a `schedule`.
+//! cost = w_memory * memory + w_time * time is minimised by min-plus variable elimination: first,
+//! choices that no optimum needs are dropped (`dead_end`), then operators are eliminated in the
+//! order of a `schedule`.
 
 use crate::bounds::certificate::MARGIN;
 use crate::bounds::dead_end;
@@ -16,18 +17,19 @@ use crate::model::watch::Watch;
 use crate::model::weights::Weights;
 use crate::tracking::schedule::{Schedule, Width};
 
-/// How a minimisation goes about its work.
+/// How much work a minimisation may do at each stage.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// So much work is done at once; more starts with copies of the widest operators.
+    /// The most work that is done at once; larger minimisations start from copies of the widest
+    /// operators.
     pub cheap: f64,
-    /// A strategy this close to its bound (relative) is taken for the optimum.
+    /// A strategy this close to its bound (relative) is accepted as the optimum.
     pub close: f64,
-    /// How wide an elimination may be while bounds are sought.
+    /// How wide an elimination may be while bounds are computed.
     pub narrow: Width,
 }
 
-/// What every search uses.
+/// The effort of every search.
 pub const EFFORT: Effort = Effort {
     cheap: 3e8,
     close: 2e-4,
@@ -37,7 +39,7 @@ pub const EFFORT: Effort = Effort {
         ..WIDTH
     },
 };
-/// How wide an elimination may be where the optimum is sought.
+/// How wide an elimination may be while the optimum is computed.
 pub const WIDTH: Width = Width {
     step_work: 5e10,
     table_cells: 1e8,
@@ -46,13 +48,13 @@ pub const WIDTH: Width = Width {
     relax: true,
 };
 
-/// Returns the least weighted cost and the strategy that has it.
+/// Returns the least weighted cost and a strategy that attains it.
 ///
-/// Where the graph is too wide for that, it is a lower bound of all costs and a good strategy.
+/// Where the graph is too wide for that, returns a lower bound on all costs and a good strategy.
 ///
 /// # Errors
 ///
-/// Errs when the solve is to stop.
+/// Returns an error when the solve must stop.
 pub fn minimise(
     problem: &Problem,
     weights: Weights,
@@ -66,28 +68,29 @@ pub fn minimise(
         let filled = Filled::new(&schedule, &weighted, watch)?;
         return filled.optimum(weights, watch);
     }
-    // Dear: first what copies of the widest operators cost, and what that leaves in question.
+    // Expensive: first bound the cost with copies of the widest operators, and drop the choices
+    // that the bounds exclude.
     let narrow = Schedule::new(problem, &kept, effort.narrow, watch)?;
     let filled = Filled::new(&narrow, &weighted, watch)?;
-    let (bound, near) = filled.optimum(weights, watch)?;
-    let cost = weights.of(near.memory, near.time);
+    let (bound, descended) = filled.optimum(weights, watch)?;
+    let cost = weights.of(descended.memory, descended.time);
     if cost <= bound * (1.0 + effort.close) {
-        return Ok((bound, near));
+        return Ok((bound, descended));
     }
-    let left = within(&marginals::of_operators(&filled, watch)?, &kept, cost);
+    let remaining = within(&marginals::of_operators(&filled, watch)?, &kept, cost);
     drop(filled);
-    let schedule = Schedule::new(problem, &left, WIDTH, watch)?;
+    let schedule = Schedule::new(problem, &remaining, WIDTH, watch)?;
     let filled = Filled::new(&schedule, &weighted, watch)?;
     let (value, point) = filled.optimum(weights, watch)?;
     let best = if weights.of(point.memory, point.time) <= cost {
         point
     } else {
-        near
+        descended
     };
     Ok((value.max(bound), best))
 }
 
-/// Returns the choices with which a strategy may cost no more than `cost`.
+/// Returns the choices that a strategy of at most `cost` may take.
 fn within(bounds: &Marginals, kept: &Selection, cost: f64) -> Selection {
     let mut sets = Sets::default();
     let of = bounds

@@ -1,4 +1,4 @@
-//! The tables of one minimisation: filled class by class, and read for the strategy behind them.
+//! The tables of one minimisation: filled class by class, then traced back to a strategy.
 
 use crate::bounds::descent::descend;
 use crate::bounds::min_plus::{step_table, Laid};
@@ -10,7 +10,7 @@ use crate::model::watch::Watch;
 use crate::model::weights::Weights;
 use crate::tracking::schedule::{Class, ClassId, Eliminated, Schedule};
 
-/// The contents of all classes of a schedule, in their order.
+/// The contents of all classes of a schedule, in order.
 pub struct Filled<'s, 'p> {
     pub schedule: &'s Schedule<'p>,
     /// The weighted costs of each cost array.
@@ -23,7 +23,7 @@ impl<'s, 'p> Filled<'s, 'p> {
     ///
     /// # Errors
     ///
-    /// Errs when the solve is to stop.
+    /// Returns an error when the solve must stop.
     pub fn new(
         schedule: &'s Schedule<'p>,
         weighted: &'s Weighted,
@@ -51,8 +51,8 @@ impl<'s, 'p> Filled<'s, 'p> {
                     let factors: Vec<Laid> = factors
                         .iter()
                         .map(|(class, places)| {
-                            let held = &filled.classes[*class];
-                            Laid::new(held, &schedule.classes[*class].1, places, dims.len())
+                            let cells = &filled.classes[*class];
+                            Laid::new(cells, &schedule.classes[*class].1, places, dims.len())
                         })
                         .collect();
                     step_table(&own, &factors, dims, watch)?
@@ -63,11 +63,12 @@ impl<'s, 'p> Filled<'s, 'p> {
         Ok(filled)
     }
 
-    /// Returns a bound on all strategies and a strategy; they meet unless operators were copied.
+    /// Returns a lower bound on the cost of all strategies, and a strategy; its cost equals the
+    /// bound unless operators were copied.
     ///
     /// # Errors
     ///
-    /// Errs when the solve is to stop.
+    /// Returns an error when the solve must stop.
     pub fn optimum(&self, weights: Weights, watch: &Watch) -> Result<(f64, Point), SolveError> {
         let schedule = self.schedule;
         let value = self.total();
@@ -79,14 +80,14 @@ impl<'s, 'p> Filled<'s, 'p> {
         Ok((value, Point::cheapest(schedule.problem, choices, weights)))
     }
 
-    /// Returns the cost of the best strategy, or less where operators were copied.
+    /// Returns the cost of the best strategy, or a lower bound on it where operators were copied.
     pub fn total(&self) -> f64 {
         let roots = self.schedule.roots();
         roots.map(|root| self.classes[root.class][0]).sum()
     }
 
-    /// Returns the weighted costs of an eliminated operator's selected choices; one 0 where none is
-    /// eliminated.
+    /// Returns the weighted costs of an eliminated operator's selected choices; a single 0 where no
+    /// operator is eliminated.
     pub fn own_costs(&self, eliminated: Option<Eliminated>) -> Vec<f64> {
         let Some(Eliminated { costs, set }) = eliminated else {
             return vec![0.0];
@@ -97,7 +98,7 @@ impl<'s, 'p> Filled<'s, 'p> {
             .collect()
     }
 
-    /// Returns the choices behind the optimum; what was eliminated last is decided first.
+    /// Returns the choices of the optimum; operators eliminated last are decided first.
     fn trace_back(&self) -> IdVec<OperatorId, ChoiceId> {
         let schedule = self.schedule;
         // Positions among the selected choices.
@@ -108,24 +109,23 @@ impl<'s, 'p> Filled<'s, 'p> {
                 steps = &steps[..steps.len() - 1];
                 continue;
             };
-            // Copies of an operator stand side by side; all of them are asked.
+            // Copies of an operator follow each other; all of them count.
             let copies = steps
                 .iter()
                 .rev()
                 .take_while(|s| s.operator == Some(operator))
                 .count();
-            let (before, mine) = steps.split_at(steps.len() - copies);
-            steps = before;
+            let (earlier, of_operator) = steps.split_at(steps.len() - copies);
+            steps = earlier;
             let costs = &self.own[schedule.problem.operators[operator].costs];
             let total = |position: usize, k: ChoiceId| {
-                let around: f64 = mine
+                let around: f64 = of_operator
                     .iter()
                     .flat_map(|step| &step.factors)
                     .map(|f| {
                         let dims = &schedule.classes[f.class].1;
                         let cell = f.scope.iter().zip(dims).fold(0, |cell, (o, dim)| {
-                            let mine = *o == operator;
-                            cell * dim + if mine { position } else { at[*o] }
+                            cell * dim + if *o == operator { position } else { at[*o] }
                         });
                         self.classes[f.class][cell]
                     })

@@ -6,16 +6,16 @@ use crate::model::ids::{ChoiceId, CostsId, IdVec, TableId};
 use crate::model::problem::{Costs, Problem, Table};
 use crate::model::weights::Weights;
 
-/// All costs of a problem as one number each.
+/// All costs of a problem, weighted into one number each.
 pub struct Weighted {
-    /// Per cost array.
+    /// The weighted costs of each cost array.
     pub own: IdVec<CostsId, IdVec<ChoiceId, f64>>,
-    /// Per table, the best alternative of each cell.
+    /// The weighted cost of the best alternative of each cell, per table.
     pub tables: IdVec<TableId, Vec<f64>>,
 }
 
 impl Weighted {
-    /// Weights all costs.
+    /// Weights all costs of a problem.
     pub fn new(problem: &Problem, weights: Weights) -> Self {
         let one = |costs: &Costs| -> IdVec<ChoiceId, f64> {
             let both = costs.memory.iter().zip(&costs.time);

@@ -1,17 +1,17 @@
-//! What can go wrong, as data.
+//! The errors of a solve.
 
 use std::fmt;
 
-/// Why a solve gave no full answer.
+/// Why a solve returned no complete solution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SolveError {
-    /// The problem itself is refused; the text names the field.
+    /// The problem is invalid; the text names the field.
     Invalid(String),
-    /// The listener asked to stop.
+    /// The listener cancelled the solve.
     Cancelled,
     /// The time limit passed.
     OutOfTime,
-    /// The method would have to do more work than it may; the text says which bound was met.
+    /// The method needs more work than its budget allows; the text names the limit.
     OverBudget(String),
 }
 

@@ -1,21 +1,21 @@
-//! Ids: which list a number counts in is part of its type.
+//! Typed ids: the list that a number indexes is part of its type.
 //!
-//! An [`IdVec`] is a list that only ids of its own kind index, so that an operator's number cannot
-//! be taken for that of a table. Ids are as wide as the numbers they stand for and cost nothing.
+//! An [`IdVec`] is a list that can only be indexed by ids of its own kind, so that an operator's
+//! number cannot be mistaken for a table's. Ids are as wide as plain numbers and cost nothing.
 
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// A number that names a place in one kind of list.
+/// A number that identifies a position in one kind of list.
 pub trait Id: Copy {
-    /// Returns the id of the place `index`.
+    /// Returns the id of position `index`.
     fn new(index: usize) -> Self;
 
-    /// Returns the place that the id names.
+    /// Returns the position that the id identifies.
     fn index(self) -> usize;
 }
 
-/// Defines ids: a newtype around an unsigned integer for each name.
+/// Defines ids: one newtype around an unsigned integer per name.
 macro_rules! ids {
     ($($(#[$about:meta])* $name:ident($inner:ty);)+) => {$(
         $(#[$about])*
@@ -63,13 +63,13 @@ ids! {
     OperatorId(usize);
     /// Names an edge of a problem.
     EdgeId(usize);
-    /// Names the costs of an operator's choices; operators alike share them.
+    /// Names the costs of an operator's choices; identical operators share them.
     CostsId(usize);
-    /// Names the costs of an edge; edges alike share them.
+    /// Names the costs of an edge; identical edges share them.
     TableId(usize);
     /// Names a map from choices to the rows or the columns of a table.
     MapId(usize);
-    /// Names one of an operator's choices. Four bytes, since strategies are lists of these.
+    /// Names one of an operator's choices. It has four bytes, because strategies are lists of them.
     ChoiceId(u32);
 }
 
@@ -90,7 +90,7 @@ pub struct IdVec<I, T> {
 }
 
 impl<I: Id, T> IdVec<I, T> {
-    /// Returns a list of `count` equal items.
+    /// Returns a list of `count` copies of an item.
     pub fn filled(item: T, count: usize) -> Self
     where
         T: Clone,
@@ -114,12 +114,12 @@ impl<I: Id, T> IdVec<I, T> {
         self.items.len()
     }
 
-    /// Returns whether there is no item.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Returns the item that an id names, unless the id is of a longer list.
+    /// Returns the item with this id; `None` if the list is too short.
     pub fn get(&self, id: I) -> Option<&T> {
         self.items.get(id.index())
     }
@@ -140,7 +140,7 @@ impl<I: Id, T> IdVec<I, T> {
         self.items.iter()
     }
 
-    /// Iterates over the items so that they can be changed.
+    /// Iterates over mutable references to the items.
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
         self.items.iter_mut()
     }
@@ -150,7 +150,7 @@ impl<I: Id, T> IdVec<I, T> {
         &self.items
     }
 
-    /// Returns the items without their ids, so that they can be changed.
+    /// Returns the items without their ids, mutably.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         &mut self.items
     }

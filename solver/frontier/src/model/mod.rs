@@ -1,4 +1,4 @@
-//! The problem, an answer, and what every search shares: ids, errors, limits.
+//! Problems, points, and what all searches share: ids, errors, limits.
 
 pub mod error;
 pub mod ids;

@@ -1,21 +1,22 @@
-//! One answer of a search, and staircases of answers.
+//! One point of a frontier, and staircases of points.
 
 use crate::model::ids::{ChoiceId, EdgeId, IdVec, OperatorId};
 use crate::model::problem::{Edge, Problem};
 use crate::model::weights::Weights;
 
-/// One answer of a search: memory in bytes, time in seconds and the strategy behind them.
+/// A strategy with its memory in bytes and its time in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     pub memory: f64,
     pub time: f64,
     pub choices: IdVec<OperatorId, ChoiceId>,
-    /// Per edge, the number of an alternative in the cell that the choices at its ends select.
+    /// Per edge, the number of the alternative taken in the cell that the choices at its ends
+    /// select.
     pub edge_choices: IdVec<EdgeId, u32>,
 }
 
 impl Point {
-    /// Returns a full strategy with its costs, added up in the order of the problem.
+    /// Returns a full strategy with its costs, summed in the order of the problem.
     pub(crate) fn of(
         problem: &Problem,
         choices: IdVec<OperatorId, ChoiceId>,
@@ -30,7 +31,7 @@ impl Point {
         }
     }
 
-    /// Returns the full strategy of some choices, each edge with its best alternative under the
+    /// Returns the full strategy with these choices, taking each edge's best alternative under the
     /// weights.
     pub(crate) fn cheapest(
         problem: &Problem,
@@ -51,7 +52,7 @@ impl Point {
     }
 }
 
-/// Returns the points that no other beats, ascending in memory.
+/// Returns the points that no other point beats, ascending in memory.
 pub fn staircase(mut points: Vec<Point>) -> Vec<Point> {
     points.sort_by(|a, b| {
         a.memory

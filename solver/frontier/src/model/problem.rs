@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::model::error::SolveError;
 use crate::model::ids::{ChoiceId, CostsId, EdgeId, IdVec, MapId, OperatorId, TableId};
 
-/// The costs of one operator's choices: equal lengths, bytes and seconds.
+/// The costs of one operator's choices in bytes and seconds; both lists have the same length.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Costs {
     pub memory: IdVec<ChoiceId, f64>,
@@ -17,7 +17,7 @@ pub struct Costs {
 
 /// The costs of an edge between `rows` kinds of source choice and `columns` kinds of target choice.
 ///
-/// The alternatives of cell (r, c) stand at `starts[r * columns + c] ..` the next start.
+/// The alternatives of cell (r, c) are those from `starts[r * columns + c]` to the next start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     pub(crate) rows: usize,
@@ -28,12 +28,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns a table made of the number of alternatives of each cell, row by row, and all their
-    /// costs.
+    /// Returns a table with `counts` alternatives per cell, row by row, and the costs of all of
+    /// them.
     ///
     /// # Errors
     ///
-    /// Refuses more than 2^32 - 1 alternatives. Everything else is checked when the table is added
+    /// Rejects more than 2^32 - 1 alternatives. Everything else is checked when the table is added
     /// to a problem.
     pub fn ragged(
         rows: usize,
@@ -63,12 +63,12 @@ impl Table {
         self.at(row as usize * self.columns + column as usize)
     }
 
-    /// Returns the same for a cell by its number, row-major.
+    /// Returns the alternatives of a cell, given its row-major number.
     pub(crate) fn at(&self, cell: usize) -> Range<usize> {
         self.starts[cell] as usize..self.starts[cell + 1] as usize
     }
 
-    /// Returns whether every cell has an alternative, and every alternative both costs.
+    /// Returns whether every cell has an alternative and every alternative has both costs.
     fn is_sound(&self) -> bool {
         let cells = self.rows * self.columns;
         self.starts.len() == cells + 1
@@ -78,16 +78,16 @@ impl Table {
     }
 }
 
-/// What has to be decided: one of several choices with different costs.
+/// One decision: one of several choices with different costs.
 #[derive(Debug, Clone)]
 pub struct Operator {
     pub name: String,
     pub costs: CostsId,
 }
 
-/// Two operators whose choices have a cost together.
+/// Two operators whose choices have a joint cost.
 ///
-/// `rows` and `columns` name the row of each source choice and the column of each target choice.
+/// `rows` maps each source choice to a row of the table, `columns` each target choice to a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge {
     pub source: OperatorId,
@@ -97,7 +97,7 @@ pub struct Edge {
     pub columns: MapId,
 }
 
-/// A graph of operators; see the crate's example for how one is built.
+/// A graph of operators; the crate's example shows how to build one.
 #[derive(Debug, Clone, Default)]
 pub struct Problem {
     pub(crate) costs: IdVec<CostsId, Costs>,
@@ -108,10 +108,10 @@ pub struct Problem {
     map_ids: HashMap<IdVec<ChoiceId, u32>, MapId>,
 }
 
-fn check(values: &[f64], what: &str) -> Result<(), SolveError> {
+fn check_costs(values: &[f64], name: &str) -> Result<(), SolveError> {
     match values.iter().position(|v| !v.is_finite() || *v < 0.0) {
         Some(i) => Err(SolveError::Invalid(format!(
-            "{what}[{i}] is {}: costs are finite and not negative",
+            "{name}[{i}] is {}: costs must be finite and not negative",
             values[i]
         ))),
         None => Ok(()),
@@ -119,19 +119,19 @@ fn check(values: &[f64], what: &str) -> Result<(), SolveError> {
 }
 
 impl Problem {
-    /// Adds the memory (bytes) and the time (seconds) of some operator's choices.
+    /// Adds the memory (bytes) and the time (seconds) of an operator's choices.
     ///
     /// # Errors
     ///
-    /// Refuses costs of no choice, and costs that are negative or not finite.
+    /// Rejects empty lists, and costs that are negative or not finite.
     pub fn add_costs(&mut self, memory: Vec<f64>, time: Vec<f64>) -> Result<CostsId, SolveError> {
         if memory.is_empty() || memory.len() != time.len() {
             return Err(SolveError::Invalid(
                 "an operator needs at least one choice, with memory and time".into(),
             ));
         }
-        check(&memory, "memory_bytes")?;
-        check(&time, "time_s")?;
+        check_costs(&memory, "memory_bytes")?;
+        check_costs(&time, "time_s")?;
         Ok(self.costs.push(Costs {
             memory: memory.into(),
             time: time.into(),
@@ -142,7 +142,7 @@ impl Problem {
     ///
     /// # Errors
     ///
-    /// Refuses an id that no costs have.
+    /// Rejects an unknown id.
     pub fn add_operator(&mut self, name: String, costs: CostsId) -> Result<OperatorId, SolveError> {
         if self.costs.get(costs).is_none() {
             return Err(SolveError::Invalid(format!("no costs with id {costs}")));
@@ -154,10 +154,10 @@ impl Problem {
     ///
     /// # Errors
     ///
-    /// Refuses a cell without alternatives, and costs that are negative or not finite.
+    /// Rejects a cell without alternatives, and costs that are negative or not finite.
     pub fn add_table(&mut self, table: Table) -> Result<TableId, SolveError> {
-        check(&table.memory, "memory_bytes")?;
-        check(&table.time, "time_s")?;
+        check_costs(&table.memory, "memory_bytes")?;
+        check_costs(&table.time, "time_s")?;
         if !table.is_sound() {
             return Err(SolveError::Invalid(
                 "every cell of a table needs at least one alternative".into(),
@@ -166,12 +166,12 @@ impl Problem {
         Ok(self.tables.push(table))
     }
 
-    /// Adds an edge: choice i of the source and choice j of the target cost what stands in cell
+    /// Adds an edge: the joint cost of source choice i and target choice j is cell
     /// (`rows[i]`, `columns[j]`) of the table.
     ///
     /// # Errors
     ///
-    /// Refuses ends that are equal or unknown, and rows and columns that do not fit the table.
+    /// Rejects ends that are equal or unknown, and rows and columns that do not fit the table.
     pub fn add_edge(
         &mut self,
         source: OperatorId,
@@ -183,7 +183,7 @@ impl Problem {
         let known = |o| self.operators.get(o).is_some();
         if !known(source) || !known(target) || source == target {
             return Err(SolveError::Invalid(format!(
-                "an edge joins two different operators, not {source} and {target}"
+                "an edge must join two different operators, got {source} and {target}"
             )));
         }
         let Some(costs) = self.tables.get(table) else {
@@ -198,7 +198,10 @@ impl Problem {
                 "the rows and columns of the edge {source} to {target} do not fit its table"
             )));
         }
-        let (rows, columns) = (self.map(rows.into()), self.map(columns.into()));
+        let (rows, columns) = (
+            self.intern_map(rows.into()),
+            self.intern_map(columns.into()),
+        );
         Ok(self.edges.push(Edge {
             source,
             target,
@@ -208,7 +211,8 @@ impl Problem {
         }))
     }
 
-    fn map(&mut self, rows: IdVec<ChoiceId, u32>) -> MapId {
+    /// Returns the id of a map; equal maps share one.
+    fn intern_map(&mut self, rows: IdVec<ChoiceId, u32>) -> MapId {
         if let Some(id) = self.map_ids.get(&rows) {
             return *id;
         }
@@ -227,7 +231,7 @@ impl Problem {
         self.costs_of(operator).memory.len()
     }
 
-    /// Returns the alternatives of an edge for a choice at both ends.
+    /// Returns the alternatives of an edge, given the choices at its ends.
     pub(crate) fn alternatives(&self, edge: &Edge, i: ChoiceId, j: ChoiceId) -> Range<usize> {
         self.tables[edge.table].cell(self.maps[edge.rows][i], self.maps[edge.columns][j])
     }

@@ -1,4 +1,4 @@
-//! Which choices of each operator a search considers.
+//! The choices of each operator that a search considers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ ids! {
 
 /// The considered choices of each operator, ascending.
 ///
-/// A place in such a list is a position, not a [`ChoiceId`]: the tables of a search have a row per
-/// position.
+/// An index into such a list is a position, not a [`ChoiceId`]: the tables of a search have one row
+/// per position.
 pub struct Selection {
     pub of: IdVec<OperatorId, SetId>,
     pub sets: IdVec<SetId, Arc<Vec<ChoiceId>>>,
@@ -42,7 +42,7 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// Returns the id of a set, the one it was given before if it is known.
+    /// Returns the id of a set; equal sets share one.
     pub fn intern(&mut self, set: Vec<ChoiceId>) -> SetId {
         let set = Arc::new(set);
         if let Some(&id) = self.ids.get(&set) {

@@ -1,4 +1,4 @@
-//! Progress, cancelling and limits, polled by every long loop.
+//! Progress, cancellation and limits, polled by every long loop.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::model::error::SolveError;
 
-/// Is told the stage and the fraction done; cancels the solve by returning false.
+/// Receives the stage and the fraction done; returns false to cancel the solve.
 pub type Listener<'a> = dyn Fn(&str, f64) -> bool + Sync + 'a;
 
 const BETWEEN_CALLS: Duration = Duration::from_millis(20);
 
-/// One solve's clock and ears. Shared by all threads of the solve.
+/// The clock, the listener and the counters of one solve, shared by all its threads.
 pub struct Watch<'a> {
     started: Instant,
     deadline: Option<Instant>,
@@ -39,7 +39,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returns the same watch for a solve whose tables and tuples may take so many bytes in all.
+    /// Limits the tables and tuples of the solve to `most_bytes` in all.
     pub fn within(mut self, most_bytes: Option<u64>) -> Self {
         self.most_bytes = most_bytes;
         self
@@ -47,7 +47,7 @@ impl<'a> Watch<'a> {
 
     /// Returns how many items of `size` bytes one stage may hold at once, at most `most`.
     ///
-    /// A stage may fill half of the memory limit, since two stages overlap for a moment.
+    /// A stage may fill half of the memory limit, because two stages overlap briefly.
     pub(crate) fn room(&self, most: f64, size: usize) -> f64 {
         self.most_bytes
             .map_or(most, |bytes| most.min(bytes as f64 / 2.0 / size as f64))
@@ -58,7 +58,7 @@ impl<'a> Watch<'a> {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Returns how many tuples were considered so far, over all products.
+    /// Returns the number of tuples considered so far, over all products.
     pub fn candidates(&self) -> u64 {
         self.candidates.load(Ordering::Relaxed)
     }
@@ -69,30 +69,30 @@ impl<'a> Watch<'a> {
             .fetch_add(candidates as u64, Ordering::Relaxed);
     }
 
-    /// Counts tuples that are remembered and returns how many there are since [`Watch::forget`].
+    /// Counts stored tuples and returns their number since the last [`Watch::forget`].
     pub(crate) fn keep(&self, tuples: usize) -> u64 {
         let tuples = tuples as u64;
         self.kept.fetch_add(tuples, Ordering::Relaxed) + tuples
     }
 
-    /// Starts the count of remembered tuples anew: a tracking has ended and its tuples are gone.
+    /// Resets the count of stored tuples: the previous tracking has ended and its tuples are freed.
     pub(crate) fn forget(&self) {
         self.kept.store(0, Ordering::Relaxed);
     }
 
-    /// Tells the listener how far the solve is. Cheap; every long loop calls it each millisecond or
-    /// so.
+    /// Reports progress to the listener. It is cheap; every long loop calls it about once per
+    /// millisecond.
     ///
     /// # Errors
     ///
-    /// Errs when the solve is to stop.
+    /// Returns an error when the solve must stop.
     pub(crate) fn poll(&self, stage: &str, fraction: f64) -> Result<(), SolveError> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(SolveError::Cancelled);
         }
         let now = Instant::now();
         if let Some(listener) = self.listener {
-            // A thread that finds the clock taken leaves the call to the other.
+            // If another thread holds the clock, it makes the call.
             if let Ok(mut last) = self.last_call.try_lock() {
                 if now.duration_since(*last) >= BETWEEN_CALLS {
                     *last = now;

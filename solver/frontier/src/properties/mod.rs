@@ -1,4 +1,4 @@
-//! Every method against brute force on random problems of every shape.
+//! Compares every method with brute force on random problems of every shape.
 
 mod problems;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use crate::bounds::certified;
+use crate::bounds::certified::solve as certify;
 use crate::bounds::exact::finish;
 use crate::bounds::scalar::{minimise, Effort, EFFORT};
 use crate::model::point::Point;
@@ -47,11 +47,11 @@ proptest! {
     fn exact_methods_equal_brute_force(problem in problems()) {
         let expected = solved(&problem, Method::BruteForce);
         for method in [Method::Elimination, Method::Ldp, Method::Auto] {
-            let found = solved(&problem, method);
-            prop_assert_eq!(costs(&found.points), costs(&expected.points), "{:?}", method);
-            prop_assert_eq!(found.status, Status::Exact);
-            prop_assert!(adds_up(&problem, &found.points));
-            prop_assert!(is_staircase(&found.points));
+            let solution = solved(&problem, method);
+            prop_assert_eq!(costs(&solution.points), costs(&expected.points), "{:?}", method);
+            prop_assert_eq!(solution.status, Status::Exact);
+            prop_assert!(adds_up(&problem, &solution.points));
+            prop_assert!(is_staircase(&solution.points));
         }
     }
 
@@ -59,12 +59,12 @@ proptest! {
     fn bucket_elimination_is_exact(problem in problems()) {
         let watch = Watch::new(None, None);
         for linear in [false, true] {
-            // No branch elimination fits: whatever is not linear goes into buckets.
+            // Branch elimination never fits, so everything that is not linear goes into buckets.
             let style = Style { linear, heuristic: false, widest: 0 };
-            let found = track(&problem, style, &exact_limits(&watch)).unwrap();
-            prop_assert_eq!(costs(&found.points), costs(&truth(&problem)));
-            prop_assert!(!found.heuristic);
-            prop_assert!(adds_up(&problem, &found.points));
+            let tracked = track(&problem, style, &exact_limits(&watch)).unwrap();
+            prop_assert_eq!(costs(&tracked.points), costs(&truth(&problem)));
+            prop_assert!(!tracked.heuristic);
+            prop_assert!(adds_up(&problem, &tracked.points));
         }
     }
 
@@ -72,11 +72,11 @@ proptest! {
     fn heuristic_elimination_is_never_below_the_frontier(problem in problems()) {
         let watch = Watch::new(None, None);
         let style = Style { linear: true, heuristic: true, widest: 0 };
-        let found = track(&problem, style, &exact_limits(&watch)).unwrap();
-        prop_assert!(covers(&truth(&problem), &found.points, 0.0));
-        prop_assert!(adds_up(&problem, &found.points));
-        if !found.heuristic {
-            prop_assert_eq!(costs(&found.points), costs(&truth(&problem)));
+        let tracked = track(&problem, style, &exact_limits(&watch)).unwrap();
+        prop_assert!(covers(&truth(&problem), &tracked.points, 0.0));
+        prop_assert!(adds_up(&problem, &tracked.points));
+        if !tracked.heuristic {
+            prop_assert_eq!(costs(&tracked.points), costs(&truth(&problem)));
         }
     }
 
@@ -87,7 +87,7 @@ proptest! {
             .iter()
             .map(|p| weights.of(p.memory, p.time))
             .fold(f64::INFINITY, f64::min);
-        // At once, and from bounds of copied operators.
+        // Directly, and starting from bounds with copied operators.
         let narrow = Width { step_work: 30.0, ..EFFORT.narrow };
         let stepwise = Effort { cheap: 0.0, close: 0.0, narrow };
         for effort in [EFFORT, stepwise] {
@@ -102,21 +102,22 @@ proptest! {
     #[test]
     fn claimed_epsilon_holds(problem in problems(), percent in 0u8..40) {
         let watch = Watch::new(None, None);
-        let asked = f64::from(percent) / 100.0;
-        let found = certified::solve(&problem, asked, None, &watch).unwrap();
+        let epsilon = f64::from(percent) / 100.0;
+        let certified = certify(&problem, epsilon, None, &watch).unwrap();
         let truth = truth(&problem);
-        prop_assert!(covers(&found.points, &truth, found.epsilon), "claims {}", found.epsilon);
-        prop_assert!(covers(&truth, &found.points, 0.0));
-        prop_assert!(adds_up(&problem, &found.points));
-        prop_assert!(is_staircase(&found.points));
+        let epsilon = certified.epsilon;
+        prop_assert!(covers(&certified.points, &truth, epsilon), "claims {epsilon}");
+        prop_assert!(covers(&truth, &certified.points, 0.0));
+        prop_assert!(adds_up(&problem, &certified.points));
+        prop_assert!(is_staircase(&certified.points));
     }
 
     #[test]
     fn fixing_choices_keeps_the_frontier(problem in problems(), percent in 0u8..60) {
         let watch = Watch::new(None, None);
         let near = f64::from(percent) / 100.0;
-        let found = certified::solve(&problem, near, None, &watch).unwrap();
-        let (points, lines) = (&found.points, &found.lines);
+        let certified = certify(&problem, near, None, &watch).unwrap();
+        let (points, lines) = (&certified.points, &certified.lines);
         let all = finish(&problem, points, lines, 0.0, 1 << 40, &watch).unwrap();
         prop_assert_eq!(costs(&all), costs(&truth(&problem)));
         prop_assert!(adds_up(&problem, &all));
@@ -130,11 +131,12 @@ proptest! {
     #[test]
     fn claims_hold_where_memory_is_scarce(problem in problems(), bytes in 16u64..2000) {
         let watch = Watch::new(None, None).within(Some(bytes));
-        let found = certified::solve(&problem, 0.0, None, &watch).unwrap();
+        let certified = certify(&problem, 0.0, None, &watch).unwrap();
         let truth = truth(&problem);
-        prop_assert!(covers(&found.points, &truth, found.epsilon), "claims {}", found.epsilon);
-        prop_assert!(covers(&truth, &found.points, 0.0));
-        prop_assert!(adds_up(&problem, &found.points));
+        let epsilon = certified.epsilon;
+        prop_assert!(covers(&certified.points, &truth, epsilon), "claims {epsilon}");
+        prop_assert!(covers(&truth, &certified.points, 0.0));
+        prop_assert!(adds_up(&problem, &certified.points));
     }
 
     #[test]
@@ -142,22 +144,22 @@ proptest! {
         let truth = truth(&problem);
         let (low, high) = (truth[0].memory, truth[truth.len() - 1].memory);
         let target = low + (high - low) * f64::from(share) / 90.0;
-        let found = certified::solve(&problem, 0.0, Some(target), &Watch::new(None, None)).unwrap();
+        let certified = certify(&problem, 0.0, Some(target), &Watch::new(None, None)).unwrap();
         let best = truth.iter().rfind(|p| p.memory <= target).unwrap();
-        prop_assert!(found.time_lower_bound.unwrap() <= best.time);
-        let reached = found.points.iter().rfind(|p| p.memory <= target).unwrap();
+        prop_assert!(certified.time_lower_bound.unwrap() <= best.time);
+        let reached = certified.points.iter().rfind(|p| p.memory <= target).unwrap();
         prop_assert!(reached.time >= best.time);
-        prop_assert!(covers(&found.points, &truth, found.epsilon));
+        prop_assert!(covers(&certified.points, &truth, certified.epsilon));
     }
 
     #[test]
     fn a_target_below_every_strategy_has_no_bound(problem in problems()) {
         let least = truth(&problem)[0].memory;
         prop_assume!(least > 0.0);
-        let found = certified::solve(&problem, 0.0, Some(least / 2.0), &Watch::new(None, None));
-        let found = found.unwrap();
-        prop_assert!(found.time_lower_bound.is_none());
-        prop_assert_eq!(found.points[0].memory, least);
+        let watch = Watch::new(None, None);
+        let certified = certify(&problem, 0.0, Some(least / 2.0), &watch).unwrap();
+        prop_assert!(certified.time_lower_bound.is_none());
+        prop_assert_eq!(certified.points[0].memory, least);
     }
 
     #[test]
@@ -176,7 +178,7 @@ proptest! {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let exact = pool.install(|| solved(&problem, Method::Ldp).points);
             let watch = Watch::new(None, None);
-            let near = pool.install(|| certified::solve(&problem, 0.05, None, &watch).unwrap().points);
+            let near = pool.install(|| certify(&problem, 0.05, None, &watch).unwrap().points);
             (exact, near)
         };
         prop_assert_eq!(with(1), with(3));
@@ -212,7 +214,7 @@ fn the_generator_makes_every_shape() {
     };
     assert!(used(Shape::Single).iter().all(|p| p.edges.is_empty()));
     assert!(used(Shape::Dense).iter().any(|p| p.edges.len() >= 6));
-    // Enough frontiers have several points for a comparison to mean something.
+    // Enough frontiers have several points to make comparisons meaningful.
     let rich = problems.iter().filter(|p| truth(p).len() > 3).count();
     assert!(rich * 4 > problems.len(), "{rich} of {}", problems.len());
 }
@@ -225,7 +227,7 @@ fn nothing_to_decide_costs_nothing() {
         Method::Elimination,
         Method::BruteForce,
     ] {
-        let found = solved(&Problem::default(), method);
-        assert_eq!(costs(&found.points), [(0.0, 0.0)]);
+        let solution = solved(&Problem::default(), method);
+        assert_eq!(costs(&solution.points), [(0.0, 0.0)]);
     }
 }

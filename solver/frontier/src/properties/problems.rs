@@ -37,16 +37,16 @@ pub const SHAPES: [Shape; 9] = [
     Shape::Hub,
 ];
 
-/// A problem as plain data, so that failures print well.
+/// A problem as plain data, so that failures are readable.
 #[derive(Debug, Clone)]
 pub struct Sketch {
     pub shape: Shape,
-    /// Per operator, its choices' (memory, time).
+    /// The (memory, time) of each operator's choices.
     pub costs: Vec<Vec<(u8, u8)>>,
     pub edges: Vec<(usize, usize)>,
-    /// A stream that the edges' alternatives are read from.
+    /// The stream from which the edges' alternatives are read.
     pub stream: Vec<(u8, u8)>,
-    /// All operators with the costs of the first: repeated layers.
+    /// Whether all operators have the costs of the first, like repeated layers.
     pub alike: bool,
 }
 
@@ -76,7 +76,7 @@ fn ends(shape: Shape, n: usize, bits: &[bool]) -> Vec<(usize, usize)> {
             .flat_map(|i| (i + 1..n).map(move |j| (i, j)))
             .collect(),
         Shape::Disconnected => chain(0).filter(|(i, _)| i % 2 == 0).collect(),
-        // The second one of each pair runs backwards.
+        // The second edge of each pair runs backwards.
         Shape::ParallelEdges => chain(0).flat_map(|(i, j)| [(i, j), (j, i)]).collect(),
         Shape::Hub => chain(0).chain((2..n).map(|i| (0, i))).collect(),
     }
@@ -99,7 +99,7 @@ pub fn sketches() -> impl Strategy<Value = Sketch> {
             }
             let mut edges = ends(shape, costs.len(), &bits);
             if backwards {
-                // The last operator comes first, so that numbers do not tell the order.
+                // The last operator comes first, so that numbers do not reveal the order.
                 edges.iter_mut().for_each(|(a, b)| (*a, *b) = (*b, *a));
             }
             if alike {
@@ -116,7 +116,7 @@ pub fn sketches() -> impl Strategy<Value = Sketch> {
         })
 }
 
-/// The problem of a sketch; costs are whole numbers, so that sums are exact in any order.
+/// Builds the problem of a sketch; costs are whole numbers, so that sums are exact in any order.
 pub fn build(sketch: &Sketch) -> Problem {
     let mut problem = Problem::default();
     let mut shared = None;
@@ -184,7 +184,8 @@ pub fn exact_limits<'a>(watch: &'a Watch<'a>) -> Limits<'a> {
     }
 }
 
-/// Every strategy within (1 + epsilon) of some point in both costs; `truth` is the true frontier.
+/// Returns whether every strategy is within a factor of 1 + epsilon of some point in both costs;
+/// `truth` is the true frontier.
 pub fn covers(points: &[Point], truth: &[Point], epsilon: f64) -> bool {
     let bound = (1.0 + epsilon) * (1.0 + 1e-12);
     truth.iter().all(|t| {

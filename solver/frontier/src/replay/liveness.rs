@@ -1,4 +1,4 @@
-//! Memory while a [`Program`] is replayed: what is held, and the most that ever was.
+//! Memory while a [`Program`] is replayed: the live buffers and the peak.
 
 use crate::model::ids::IdVec;
 use crate::replay::program::{BufferId, Program, TaskId, ALWAYS};
@@ -9,17 +9,17 @@ pub struct Liveness<'a> {
     program: &'a Program,
     block_bytes: f64,
     sizes: IdVec<BufferId, f64>,
-    /// Uses still to come, the maker's own among them.
+    /// The remaining uses of each buffer, including the one by its maker.
     uses: IdVec<BufferId, u32>,
     flags: Vec<bool>,
-    held: IdVec<BufferId, bool>,
+    is_live: IdVec<BufferId, bool>,
     now_bytes: f64,
     peak_bytes: f64,
     peak_task: Option<TaskId>,
 }
 
 impl<'a> Liveness<'a> {
-    /// Makes room for the buffers of a program.
+    /// Allocates the state for the buffers of a program.
     pub fn new(program: &'a Program, block_bytes: u64) -> Self {
         let buffers = program.buffers();
         Self {
@@ -28,14 +28,14 @@ impl<'a> Liveness<'a> {
             sizes: IdVec::filled(0.0, buffers),
             uses: IdVec::filled(0, buffers),
             flags: Vec::new(),
-            held: IdVec::filled(false, buffers),
+            is_live: IdVec::filled(false, buffers),
             now_bytes: 0.0,
             peak_bytes: 0.0,
             peak_task: None,
         }
     }
 
-    /// Begins a replay, before its first task: what is there already is held.
+    /// Begins a replay with the buffers that exist before its first task.
     pub fn begin(&mut self, sizes_bytes: &[f64], flags: &[bool]) {
         let program = self.program;
         self.flags.clear();
@@ -58,38 +58,38 @@ impl<'a> Liveness<'a> {
         self.now_bytes = 0.0;
         self.peak_task = None;
         for buffer in program.makers.ids() {
-            let there = program.makers[buffer] < 0;
-            self.held[buffer] = there && (program.lasting[buffer] || self.uses[buffer] > 0);
-            if self.held[buffer] {
+            let exists = program.makers[buffer] < 0;
+            self.is_live[buffer] = exists && (program.lasting[buffer] || self.uses[buffer] > 0);
+            if self.is_live[buffer] {
                 self.now_bytes += self.sizes[buffer];
             }
         }
         self.peak_bytes = self.now_bytes;
     }
 
-    /// Takes the buffers of a task that starts; returns whether memory was never higher.
+    /// Allocates the buffers of a task that starts; returns whether that is a new peak.
     pub fn start(&mut self, task: TaskId) -> bool {
         for &buffer in self.program.makes.of(task) {
-            self.held[buffer] = true;
+            self.is_live[buffer] = true;
             self.now_bytes += self.sizes[buffer];
         }
-        let highest = self.now_bytes > self.peak_bytes;
-        if highest {
+        let is_peak = self.now_bytes > self.peak_bytes;
+        if is_peak {
             self.peak_bytes = self.now_bytes;
             self.peak_task = Some(task);
         }
-        highest
+        is_peak
     }
 
-    /// Gives back what a task that has ended was the last to use.
+    /// Frees the buffers that no task uses after this one.
     pub fn end(&mut self, task: TaskId) {
         let program = self.program;
         for &buffer in program.makes.of(task) {
-            self.give_back(buffer);
+            self.release(buffer);
         }
         for &(buffer, flag) in program.uses.of(task) {
             if self.counts(flag) {
-                self.give_back(buffer);
+                self.release(buffer);
             }
         }
     }
@@ -99,34 +99,35 @@ impl<'a> Liveness<'a> {
         flag == ALWAYS || self.flags[flag as usize]
     }
 
-    /// Counts down a buffer's uses; the last one frees it.
-    fn give_back(&mut self, buffer: BufferId) {
+    /// Counts down a buffer's uses and frees it after the last one.
+    fn release(&mut self, buffer: BufferId) {
         self.uses[buffer] -= 1;
         if self.uses[buffer] == 0 && !self.program.lasting[buffer] {
-            self.held[buffer] = false;
+            self.is_live[buffer] = false;
             self.now_bytes -= self.sizes[buffer];
         }
     }
 
-    /// Returns the bytes held now.
+    /// Returns the bytes of all live buffers.
     pub fn now_bytes(&self) -> f64 {
         self.now_bytes
     }
 
-    /// Returns the most bytes that were ever held.
+    /// Returns the peak in bytes.
     pub fn peak_bytes(&self) -> f64 {
         self.peak_bytes
     }
 
-    /// Returns the task whose start reached the peak; `None` when it was there before the first.
+    /// Returns the task whose start reached the peak; `None` if it was reached before the first
+    /// task.
     pub fn peak_task(&self) -> Option<TaskId> {
         self.peak_task
     }
 
-    /// Returns the buffers held now that take any room.
-    pub fn held(&self) -> Vec<BufferId> {
-        let all = self.held.ids();
-        all.filter(|b| self.held[*b] && self.sizes[*b] > 0.0)
+    /// Returns the live buffers that are not empty.
+    pub fn live(&self) -> Vec<BufferId> {
+        let all = self.is_live.ids();
+        all.filter(|b| self.is_live[*b] && self.sizes[*b] > 0.0)
             .collect()
     }
 }

@@ -1,4 +1,4 @@
-//! One training step of one device, replayed: peak memory and overlapped time.
+//! Replay of one training step on one device: peak memory and overlapped time.
 
 mod liveness;
 mod program;

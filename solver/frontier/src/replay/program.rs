@@ -1,9 +1,10 @@
 //! A step program: what one device does in one training step, for every strategy at once.
 //!
-//! Tasks run on one of two streams; each comes after all tasks that it depends on, so the order of
-//! their numbers is an order in which they can be issued. Buffers are allocated when a task starts
-//! and freed when the last of their uses has ended. Which uses count depends on the strategy: each
-//! may name a flag. A strategy gives the durations, the sizes and the flags; the structure is one.
+//! Each task runs on one of two streams and comes after all tasks that it depends on, so tasks can
+//! be issued in the order of their numbers. Buffers are allocated when a task starts and freed when
+//! the last of their uses has ended. A use may name a flag, so that it counts only under some
+//! strategies. A strategy gives the durations, the sizes and the flags; all strategies share the
+//! structure.
 
 use std::marker::PhantomData;
 
@@ -11,7 +12,7 @@ use crate::model::error::SolveError;
 use crate::model::ids::{ids, Id, IdVec};
 
 ids! {
-    /// Names a task of a program; a task comes after all that it depends on.
+    /// Names a task of a program; a task comes after all tasks that it depends on.
     TaskId(u32);
     /// Names a buffer of a program.
     BufferId(u32);
@@ -19,12 +20,12 @@ ids! {
 
 /// The stream of tasks that compute, in program order.
 pub const COMPUTE: u8 = 0;
-/// The stream of tasks that move data beside the computing, the most urgent ready task first.
+/// The stream of tasks that move data during computation, the most urgent ready task first.
 pub const COMMUNICATION: u8 = 1;
 /// The flag of a use that counts under every strategy.
 pub const ALWAYS: i32 = -1;
 
-/// Lists of numbers, one per key, in one vector.
+/// One list of items per key, all in one vector.
 #[derive(Debug, Clone)]
 pub struct Lists<K, T> {
     starts: Vec<u32>,
@@ -33,7 +34,7 @@ pub struct Lists<K, T> {
 }
 
 impl<K: Id, T: Copy> Lists<K, T> {
-    /// Returns the lists of `count` keys made of (key, item) pairs, each in the order of the pairs.
+    /// Groups (key, item) pairs into the lists of `count` keys, each in the order of the pairs.
     pub fn group(count: usize, pairs: impl Iterator<Item = (K, T)> + Clone) -> Self {
         let mut starts = vec![0_u32; count + 1];
         for (key, _) in pairs.clone() {
@@ -64,7 +65,7 @@ impl<K: Id, T: Copy> Lists<K, T> {
     }
 }
 
-/// A buffer is held until `task` has ended, where `flag` is set.
+/// Keeps a buffer until `task` has ended, if `flag` is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
     pub buffer: u32,
@@ -72,23 +73,23 @@ pub struct Use {
     pub flag: i32,
 }
 
-/// The parts of a program as they are given.
+/// The unchecked parts of a program.
 #[derive(Debug, Clone, Default)]
 pub struct Parts {
-    /// Per task [`COMPUTE`] or [`COMMUNICATION`].
+    /// The stream of each task: [`COMPUTE`] or [`COMMUNICATION`].
     pub streams: Vec<u8>,
     /// (before, after): the second task starts when the first has ended.
     pub dependencies: Vec<(u32, u32)>,
-    /// Per buffer the task that allocates it; -1: it is there before the first.
+    /// The task that allocates each buffer; -1 if it exists before the first task.
     pub makers: Vec<i32>,
-    /// Per buffer: it is never freed.
+    /// Whether each buffer is never freed.
     pub lasting: Vec<bool>,
     pub uses: Vec<Use>,
-    /// How many flags a strategy gives.
+    /// The number of flags that a strategy gives.
     pub given_flags: usize,
-    /// Further flags, set where two earlier ones are.
+    /// Further flags, each set where two earlier ones are.
     pub both: Vec<(u32, u32)>,
-    /// Tasks of which replays tell when they ended.
+    /// The tasks whose end times replays return.
     pub marks: Vec<u32>,
 }
 
@@ -116,11 +117,11 @@ pub struct Program {
 }
 
 impl Program {
-    /// Checks the parts of a program and puts them in order.
+    /// Checks the parts of a program and indexes them.
     ///
     /// # Errors
     ///
-    /// Refuses numbers out of range and a task that depends on a later one.
+    /// Rejects numbers out of range and a task that depends on a later one.
     pub fn new(parts: Parts) -> Result<Self, SolveError> {
         check(&parts)?;
         let tasks = parts.streams.len();
@@ -138,9 +139,9 @@ impl Program {
                 .map(|&(b, a)| (b.into(), a.into())),
         );
         let makers: IdVec<BufferId, i32> = parts.makers.into();
-        let made = makers.ids().filter(|b| makers[*b] >= 0);
-        let made = made.map(|b| (TaskId::new(makers[b] as usize), b));
-        let makes = Lists::group(tasks, made);
+        let allocated = makers.ids().filter(|b| makers[*b] >= 0);
+        let by_maker = allocated.map(|b| (TaskId::new(makers[b] as usize), b));
+        let makes = Lists::group(tasks, by_maker);
         let uses = Lists::group(
             tasks,
             parts
@@ -181,7 +182,7 @@ impl Program {
         self.makers.len()
     }
 
-    /// Returns how many flags a strategy gives.
+    /// Returns the number of flags that a strategy gives.
     pub fn flags(&self) -> usize {
         self.given_flags
     }
@@ -191,7 +192,7 @@ fn check(parts: &Parts) -> Result<(), SolveError> {
     let (tasks, buffers) = (parts.streams.len(), parts.makers.len());
     let invalid = |text: String| Err(SolveError::Invalid(text));
     if let Some(other) = parts.streams.iter().find(|s| **s > COMMUNICATION) {
-        return invalid(format!("stream {other} is neither 0 nor 1"));
+        return invalid(format!("streams must be 0 or 1, got {other}"));
     }
     for &(before, after) in &parts.dependencies {
         if before >= after || after as usize >= tasks {
@@ -199,29 +200,38 @@ fn check(parts: &Parts) -> Result<(), SolveError> {
         }
     }
     if parts.lasting.len() != buffers {
-        return invalid("makers and lasting need one length".into());
+        return invalid("makers and lasting must have the same length".into());
     }
     if let Some(maker) = parts.makers.iter().find(|m| **m >= tasks as i32) {
-        return invalid(format!("no task {maker} to make a buffer"));
+        return invalid(format!("unknown task {maker} in makers"));
     }
     for (position, &(a, b)) in parts.both.iter().enumerate() {
         if a.max(b) as usize >= parts.given_flags + position {
-            return invalid(format!("flag {} is not known yet", a.max(b)));
+            return invalid(format!(
+                "flag {} must be defined before it is used",
+                a.max(b)
+            ));
         }
     }
     if let Some(mark) = parts.marks.iter().find(|m| **m as usize >= tasks) {
-        return invalid(format!("no task {mark} to mark"));
+        return invalid(format!("unknown task {mark} in marks"));
     }
     let flags = (parts.given_flags + parts.both.len()) as i32;
     for item in &parts.uses {
         if item.buffer as usize >= buffers || item.task as usize >= tasks {
-            return invalid(format!("no buffer {} or task {}", item.buffer, item.task));
+            return invalid(format!(
+                "unknown buffer {} or task {} in uses",
+                item.buffer, item.task
+            ));
         }
         if item.flag < ALWAYS || item.flag >= flags {
-            return invalid(format!("no flag {}", item.flag));
+            return invalid(format!("unknown flag {} in uses", item.flag));
         }
         if i64::from(parts.makers[item.buffer as usize]) > i64::from(item.task) {
-            return invalid(format!("buffer {} is used before made", item.buffer));
+            return invalid(format!(
+                "buffer {} is used before it is allocated",
+                item.buffer
+            ));
         }
     }
     Ok(())

@@ -6,14 +6,15 @@
 //! rank(i) = duration(i) + max over successors j of rank(j)
 //! ```
 //!
-//! Whenever the communication stream is idle it takes the ready task of the highest rank. The
+//! Whenever the communication stream is idle, it takes the ready task with the highest rank. The
 //! compute stream keeps the program's order instead, as a framework issues operators: the order of
-//! the backward pass decides what is alive when, so peak and time belong to one execution. That
-//! order counts as a dependency in the ranks. A communication task that takes no time (nothing to
-//! move under this strategy) waits for no stream.
+//! the backward pass decides which buffers are alive when, so peak and time describe the same
+//! execution. That order counts as a dependency in the ranks. A communication task that takes no
+//! time (there is nothing to move under this strategy) does not wait for a stream.
 //!
-//! Memory follows the schedule: a task's buffers are taken when it starts, and what it was the last
-//! to use is given back when it ends, each rounded up to whole blocks of the allocator.
+//! Memory follows the schedule: a task's buffers are allocated when it starts, and buffers that it
+//! was the last to use are freed when it ends. Sizes are rounded up to whole blocks of the
+//! allocator.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -23,7 +24,7 @@ use crate::model::ids::{Id, IdVec};
 use crate::replay::liveness::Liveness;
 use crate::replay::program::{BufferId, Program, TaskId, COMMUNICATION, COMPUTE};
 
-/// What a strategy gives a program: seconds per task, bytes per buffer, its flags.
+/// The values of one strategy: seconds per task, bytes per buffer, and flags.
 #[derive(Debug, Clone, Copy)]
 pub struct Strategy<'a> {
     pub durations_s: &'a [f64],
@@ -31,48 +32,48 @@ pub struct Strategy<'a> {
     pub flags: &'a [bool],
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replayed {
     pub peak_bytes: f64,
-    /// The task whose start reached the peak; `None` when it was there before the first.
+    /// The task whose start reached the peak; `None` if it was reached before the first task.
     pub peak_task: Option<TaskId>,
     /// From the first start to the last end.
     pub time_s: f64,
     pub compute_s: f64,
     pub communication_s: f64,
-    /// Communication while nothing computed.
+    /// Time without computation, spent on communication.
     pub exposed_s: f64,
     /// When each of the program's marks ended.
     pub marks_s: Vec<f64>,
 }
 
-/// Where everything was, for those who ask why.
+/// The schedule of one replay.
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
     pub start_s: Vec<f64>,
     pub end_s: Vec<f64>,
-    /// Bytes held right after the task's start.
+    /// The bytes of all live buffers right after each task's start.
     pub held_bytes: Vec<f64>,
-    /// Buffers held at the peak.
+    /// The live buffers at the peak.
     pub at_peak: Vec<BufferId>,
 }
 
-/// Replays strategies of one program; its room is reused from one to the next.
+/// Replays strategies of one program; its buffers are reused from one replay to the next.
 pub struct Replayer<'a> {
     program: &'a Program,
     memory: Liveness<'a>,
     rank: IdVec<TaskId, f64>,
-    /// Per task how many it still waits for.
+    /// The number of tasks that each task still waits for.
     waiting: IdVec<TaskId, u32>,
     ready: BinaryHeap<Urgent>,
-    /// Tasks that have ended and whose followers have not been told.
+    /// Tasks that have ended and whose followers have not been released yet.
     ended: Vec<TaskId>,
     marks_s: Vec<f64>,
     timeline: Option<Timeline>,
 }
 
-/// A ready task; the highest rank comes first, of equal ones the first issued.
+/// A ready task; the highest rank comes first, among equals the task with the lowest number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Urgent {
     rank: f64,
@@ -95,14 +96,16 @@ impl Ord for Urgent {
 }
 
 impl<'a> Replayer<'a> {
-    /// Makes room for replays; the allocator rounds every buffer up to whole blocks.
+    /// Prepares replays in which the allocator rounds every buffer up to whole blocks.
     ///
     /// # Errors
     ///
-    /// Refuses blocks of no bytes.
+    /// Rejects a block size of 0.
     pub fn new(program: &'a Program, block_bytes: u64) -> Result<Self, SolveError> {
         if block_bytes == 0 {
-            return Err(SolveError::Invalid("a block has at least 1 byte".into()));
+            return Err(SolveError::Invalid(
+                "block_bytes must be at least 1, got 0".into(),
+            ));
         }
         Ok(Self {
             program,
@@ -116,11 +119,12 @@ impl<'a> Replayer<'a> {
         })
     }
 
-    /// Returns peak and time of one strategy.
+    /// Returns the peak and the time of one strategy.
     ///
     /// # Errors
     ///
-    /// Refuses costs that are negative or not finite, and more or fewer than the program has.
+    /// Rejects costs that are negative or not finite, and lists whose lengths do not fit the
+    /// program.
     pub fn replay(&mut self, strategy: Strategy) -> Result<Replayed, SolveError> {
         check(self.program, strategy)?;
         self.memory.begin(strategy.sizes_bytes, strategy.flags);
@@ -130,11 +134,11 @@ impl<'a> Replayer<'a> {
         Ok(self.schedule(strategy.durations_s))
     }
 
-    /// Returns the same with the whole schedule.
+    /// Returns the result of [`Replayer::replay`] together with the schedule.
     ///
     /// # Errors
     ///
-    /// Refuses what [`Replayer::replay`] refuses.
+    /// Returns the errors of [`Replayer::replay`].
     pub fn trace(&mut self, strategy: Strategy) -> Result<(Replayed, Timeline), SolveError> {
         let tasks = self.program.tasks();
         check(self.program, strategy)?;
@@ -143,14 +147,14 @@ impl<'a> Replayer<'a> {
             start_s: vec![0.0; tasks],
             end_s: vec![0.0; tasks],
             held_bytes: vec![0.0; tasks],
-            at_peak: self.memory.held(),
+            at_peak: self.memory.live(),
         });
         let replayed = self.replay(strategy);
         let timeline = self.timeline.take().unwrap_or_default();
         Ok((replayed?, timeline))
     }
 
-    /// Ranks every task: how long what depends on it takes at least, itself included.
+    /// Ranks every task by the least time of everything that depends on it, including itself.
     fn rank_tasks(&mut self, durations_s: &[f64]) {
         let program = self.program;
         let mut next_compute = 0.0_f64;
@@ -165,11 +169,11 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Runs all tasks, each as soon as its stream and what it depends on allow.
+    /// Runs all tasks, each as soon as its stream and its dependencies allow.
     fn schedule(&mut self, durations_s: &[f64]) -> Replayed {
         let program = self.program;
         let mut busy_s = [0.0_f64; 2];
-        // Per stream the task that runs and when it ends.
+        // Per stream, the running task and its end.
         let mut running: [Option<(TaskId, f64)>; 2] = [None, None];
         let (mut now, mut issued) = (0.0_f64, 0_usize);
         for task in program.streams.ids() {
@@ -229,26 +233,26 @@ impl<'a> Replayer<'a> {
 
     /// Starts a task and returns when it will end.
     fn start(&mut self, task: TaskId, now: f64, durations_s: &[f64]) -> f64 {
-        let highest = self.memory.start(task);
+        let is_peak = self.memory.start(task);
         let end = now + durations_s[task.index()];
         if let Some(timeline) = &mut self.timeline {
             timeline.start_s[task.index()] = now;
             timeline.end_s[task.index()] = end;
             timeline.held_bytes[task.index()] = self.memory.now_bytes();
-            if highest {
-                timeline.at_peak = self.memory.held();
+            if is_peak {
+                timeline.at_peak = self.memory.live();
             }
         }
         end
     }
 
-    /// Ends a task, and what takes no time after it.
+    /// Ends a task and the tasks after it that take no time.
     fn end(&mut self, task: TaskId, now: f64, durations_s: &[f64]) {
         self.ended.push(task);
         self.settle(now, durations_s);
     }
 
-    /// Gives back what ended tasks held and releases the tasks that waited for them.
+    /// Frees the buffers of ended tasks and releases the tasks that waited for them.
     fn settle(&mut self, now: f64, durations_s: &[f64]) {
         let program = self.program;
         while let Some(task) = self.ended.pop() {
@@ -265,7 +269,7 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Releases a task that nothing holds back any more; computing waits for its turn besides.
+    /// Releases a task whose dependencies have ended; a compute task still waits for its turn.
     fn release(&mut self, task: TaskId, now: f64, durations_s: &[f64]) {
         if self.program.streams[task] == COMPUTE {
             return;
@@ -288,12 +292,14 @@ fn check(program: &Program, strategy: Strategy) -> Result<(), SolveError> {
         ("flags", strategy.flags.len(), program.flags()),
     ] {
         if given != needed {
-            return invalid(format!("{given} {what} for {needed}"));
+            return invalid(format!("expected {needed} {what}, got {given}"));
         }
     }
     let mut costs = strategy.durations_s.iter().chain(strategy.sizes_bytes);
     if let Some(bad) = costs.find(|cost| !cost.is_finite() || **cost < 0.0) {
-        return invalid(format!("{bad} is negative or not finite"));
+        return invalid(format!(
+            "durations and sizes must be finite and not negative, got {bad}"
+        ));
     }
     Ok(())
 }

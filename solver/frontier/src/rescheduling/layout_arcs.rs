@@ -1,9 +1,9 @@
-//! Which layouts of a tensor one collective turns into one another (TensorOpt Section 4.2).
+//! Pairs of layouts of a tensor that one collective converts (TensorOpt Section 4.2).
 //!
 //! A layout is a row with one state per mesh axis: a dimension of the tensor that the axis splits,
-//! [`REPLICATE`] or [`PARTIAL`]. A collective changes any number of axes of one state to another;
-//! a dimension is split by its axes in mesh order, so that only its innermost axes can be taken
-//! away or added.
+//! [`REPLICATE`] or [`PARTIAL`]. A collective changes any number of axes from one state to another;
+//! a dimension is split by its axes in mesh order, so that only its innermost axes can be removed
+//! or added.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::model::error::SolveError;
 pub const REPLICATE: i8 = -1;
 /// The state of an axis along which devices hold summands of the tensor.
 pub const PARTIAL: i8 = -2;
-/// States fit four bits, so that a layout is one number.
+/// States fit in four bits, so that a layout is one number.
 const BITS: u32 = 4;
 const MOST_AXES: usize = 16;
 
@@ -29,11 +29,12 @@ pub struct Change {
     pub axes: u32,
 }
 
-/// Returns every change between two of the layouts, shape (layouts, axes) row-major, by source.
+/// Returns all changes between two of the layouts, in order of their sources; `layouts` has the
+/// shape (layouts, axes), row-major.
 ///
 /// # Errors
 ///
-/// Refuses states out of range, and more axes than a number holds.
+/// Rejects states out of range, and more axes than fit in a number.
 pub fn layout_changes(layouts: &[i8], axes: usize) -> Result<Vec<Change>, SolveError> {
     if axes == 0 {
         return Ok(Vec::new());
@@ -43,7 +44,7 @@ pub fn layout_changes(layouts: &[i8], axes: usize) -> Result<Vec<Change>, SolveE
         && layouts.iter().all(|s| (PARTIAL..14).contains(s));
     if !sound {
         return Err(SolveError::Invalid(format!(
-            "layouts are rows of at most {MOST_AXES} states from {PARTIAL} to 13"
+            "layouts must be rows of at most {MOST_AXES} states from {PARTIAL} to 13"
         )));
     }
     let rows: Vec<&[i8]> = layouts.chunks(axes).collect();
@@ -56,12 +57,12 @@ pub fn layout_changes(layouts: &[i8], axes: usize) -> Result<Vec<Change>, SolveE
     states.extend([REPLICATE, PARTIAL]);
     states.sort_unstable();
     states.dedup();
-    let found: Vec<Vec<Change>> = rows
+    let changes: Vec<Vec<Change>> = rows
         .par_iter()
         .enumerate()
         .map(|(i, row)| from_one(i as u32, row, &ids, &states))
         .collect();
-    Ok(found.concat())
+    Ok(changes.concat())
 }
 
 /// Returns the number of a layout.
@@ -72,22 +73,23 @@ fn encode(row: &[i8]) -> u64 {
 
 /// Returns the changes from one layout.
 fn from_one(source: u32, row: &[i8], ids: &HashMap<u64, u32>, states: &[i8]) -> Vec<Change> {
-    let mut found = Vec::new();
+    let mut changes = Vec::new();
     let code = encode(row);
     let bit = |axis: usize| 1u32 << axis;
     let shift = |axis: usize| BITS * (row.len() - 1 - axis) as u32;
     for &before in states {
-        let held: Vec<usize> = (0..row.len()).filter(|a| row[*a] == before).collect();
-        for subset in 1u32..1 << held.len() {
-            // A dimension loses its innermost axes only: the subset ends at the last axis without a gap.
+        let matching: Vec<usize> = (0..row.len()).filter(|a| row[*a] == before).collect();
+        for subset in 1u32..1 << matching.len() {
+            // A dimension loses only its innermost axes: the subset ends at the last axis without a
+            // gap.
             if before >= 0
-                && subset != !((1 << subset.trailing_zeros()) - 1) & ((1 << held.len()) - 1)
+                && subset != !((1 << subset.trailing_zeros()) - 1) & ((1 << matching.len()) - 1)
             {
                 continue;
             }
-            let chosen: Vec<usize> = (0..held.len())
+            let chosen: Vec<usize> = (0..matching.len())
                 .filter(|i| subset >> i & 1 == 1)
-                .map(|i| held[i])
+                .map(|i| matching[i])
                 .collect();
             let axes: u32 = chosen.iter().map(|a| bit(*a)).sum();
             let cleared: u64 = chosen
@@ -97,16 +99,16 @@ fn from_one(source: u32, row: &[i8], ids: &HashMap<u64, u32>, states: &[i8]) -> 
                 if after == before || (after == PARTIAL && before != REPLICATE) {
                     continue;
                 }
-                // It gains axes innermost only.
-                let last_held = row.iter().rposition(|s| *s == after);
-                if after >= 0 && last_held.is_some_and(|last| last > chosen[0]) {
+                // A dimension gains axes only as its innermost ones.
+                let innermost = row.iter().rposition(|s| *s == after);
+                if after >= 0 && innermost.is_some_and(|last| last > chosen[0]) {
                     continue;
                 }
                 let target = chosen
                     .iter()
                     .fold(cleared, |code, a| code | ((after + 2) as u64) << shift(*a));
                 if let Some(&target) = ids.get(&target) {
-                    found.push(Change {
+                    changes.push(Change {
                         source,
                         target,
                         before,
@@ -117,14 +119,14 @@ fn from_one(source: u32, row: &[i8], ids: &HashMap<u64, u32>, states: &[i8]) -> 
             }
         }
     }
-    found
+    changes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Every layout of `axes` axes over the states -2, -1, 0, 1.
+    /// Returns every layout of `axes` axes over the states -2, -1, 0, 1.
     fn all(axes: u32) -> Vec<i8> {
         let mut layouts = Vec::new();
         for mut code in 0..4i32.pow(axes) {
@@ -136,7 +138,7 @@ mod tests {
         layouts
     }
 
-    /// The definition, pair by pair.
+    /// Returns whether one collective turns `a` into `b`, straight from the definition.
     fn joined(a: &[i8], b: &[i8]) -> bool {
         let changed: Vec<usize> = (0..a.len()).filter(|i| a[*i] != b[*i]).collect();
         let Some(&first) = changed.first() else {
@@ -158,26 +160,26 @@ mod tests {
     fn changes_are_those_of_the_definition() {
         let layouts = all(4);
         let rows: Vec<&[i8]> = layouts.chunks(4).collect();
-        let mut found: Vec<(u32, u32)> = layout_changes(&layouts, 4)
+        let mut pairs: Vec<(u32, u32)> = layout_changes(&layouts, 4)
             .unwrap()
             .iter()
             .map(|c| (c.source, c.target))
             .collect();
-        found.sort_unstable();
-        let mut wanted = Vec::new();
+        pairs.sort_unstable();
+        let mut expected = Vec::new();
         for (i, a) in rows.iter().enumerate() {
             for (j, b) in rows.iter().enumerate() {
                 if joined(a, b) {
-                    wanted.push((i as u32, j as u32));
+                    expected.push((i as u32, j as u32));
                 }
             }
         }
-        assert_eq!(found, wanted);
-        assert!(wanted.len() > 1000);
+        assert_eq!(pairs, expected);
+        assert!(expected.len() > 1000);
     }
 
     #[test]
-    fn states_out_of_range_are_refused() {
+    fn states_out_of_range_are_rejected() {
         assert!(layout_changes(&[14], 1).is_err());
         assert!(layout_changes(&[0, 1, 0], 2).is_err());
     }

@@ -1,4 +1,4 @@
-//! Between the layouts of one tensor: which collectives join them, and the shortest ways.
+//! Conversions between the layouts of one tensor: single collectives and the shortest paths.
 
 mod layout_arcs;
 mod shortest_paths;

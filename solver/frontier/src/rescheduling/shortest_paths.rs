@@ -8,10 +8,11 @@ use rayon::prelude::*;
 use crate::model::error::SolveError;
 use crate::model::watch::Watch;
 
-/// Sums that differ by less (relative) are one time: rounding must not choose the path.
+/// Sums with a smaller relative difference count as equal, so that rounding does not choose the
+/// path.
 const TIE: f64 = 1e-12;
 
-/// An arc from one layout to another with the time of its collective in seconds.
+/// An arc from one layout to another, weighted by the time of its collective in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Arc {
     pub source: u32,
@@ -19,7 +20,7 @@ pub struct Arc {
     pub weight: f64,
 }
 
-/// Per pair (row, column): the distance in seconds and the last arc of the path, -1 for none.
+/// Per pair (row, column), the distance in seconds and the last arc of the path, or -1.
 pub struct Paths {
     pub distance: Vec<f64>,
     pub last_arc: Vec<i32>,
@@ -36,7 +37,7 @@ impl Eq for Visit {}
 
 impl Ord for Visit {
     fn cmp(&self, other: &Self) -> Ordering {
-        // A max-heap: reversed, so that the nearest with the fewest arcs comes first.
+        // Reversed, so that a max-heap returns the nearest visit with the fewest arcs first.
         other
             .distance
             .total_cmp(&self.distance)
@@ -53,17 +54,17 @@ impl PartialOrd for Visit {
 
 /// Returns the shortest paths between all pairs, by Dijkstra's algorithm from every node.
 ///
-/// Ties go to fewer arcs, then to the lower arc.
+/// Ties go to the path with fewer arcs, then to the lower arc.
 ///
 /// # Errors
 ///
-/// Refuses arcs with unknown ends or bad weights; errs when the solve is to stop.
+/// Rejects arcs with unknown ends or invalid weights; returns an error when the solve must stop.
 pub fn shortest_paths(nodes: usize, arcs: &[Arc], watch: &Watch) -> Result<Paths, SolveError> {
     for (i, arc) in arcs.iter().enumerate() {
         let inside = (arc.source as usize) < nodes && (arc.target as usize) < nodes;
         if !inside || !arc.weight.is_finite() || arc.weight < 0.0 {
             return Err(SolveError::Invalid(format!(
-                "arc {i} needs known ends and a finite weight that is not negative"
+                "arc {i} must have known ends and a finite weight that is not negative"
             )));
         }
     }
@@ -86,7 +87,7 @@ pub fn shortest_paths(nodes: usize, arcs: &[Arc], watch: &Watch) -> Result<Paths
     Ok(paths)
 }
 
-/// The arcs by source: those of node n stand at `starts[n]..starts[n + 1]`.
+/// The arcs by source: those of node n are at `starts[n]..starts[n + 1]`.
 struct Leaving {
     starts: Vec<u32>,
     /// (target, number of the arc, weight)
@@ -125,7 +126,7 @@ struct Scratch {
     count: Vec<u32>,
 }
 
-/// Returns a row of the paths: those from one node.
+/// Returns one row of [`Paths`]: the paths from one node.
 fn from_one(
     from: usize,
     nodes: usize,
@@ -152,19 +153,19 @@ fn from_one(
         }
         for &(target, arc, weight) in out.of(visit.node) {
             let to = target as usize;
-            let there = visit.distance + weight;
-            // Most arcs lead to where a shorter way is known.
-            if there > distance[to] * (1.0 + 2.0 * TIE) {
+            let through = visit.distance + weight;
+            // Most arcs lead to nodes that a shorter path already reaches.
+            if through > distance[to] * (1.0 + 2.0 * TIE) {
                 continue;
             }
-            let tie = (there - distance[to]).abs() <= TIE * there;
-            let shorter = !tie && there < distance[to];
+            let tie = (through - distance[to]).abs() <= TIE * through;
+            let shorter = !tie && through < distance[to];
             if shorter || (tie && visit.arcs + 1 < count[to]) {
-                distance[to] = there;
+                distance[to] = through;
                 count[to] = visit.arcs + 1;
                 last[to] = arc as i32;
                 heap.push(Visit {
-                    distance: there,
+                    distance: through,
                     arcs: visit.arcs + 1,
                     node: target,
                 });
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_round_when_that_is_cheaper() {
+    fn takes_a_detour_when_that_is_cheaper() {
         let arcs = [arc(0, 2, 5.0), arc(0, 1, 1.0), arc(1, 2, 1.0)];
         let paths = shortest_paths(3, &arcs, &Watch::new(None, None)).unwrap();
         assert_eq!(paths.distance[2], 2.0);
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_negative_weights() {
+    fn rejects_negative_weights() {
         assert!(shortest_paths(2, &[arc(0, 1, -1.0)], &Watch::new(None, None)).is_err());
     }
 }

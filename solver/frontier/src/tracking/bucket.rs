@@ -1,8 +1,9 @@
 //! Exact elimination of operators with any number of neighbours (bucket elimination).
 //!
-//! TensorOpt's node elimination (Eq. 4) takes an operator with two neighbours into a table over
-//! their choices. An operator with n neighbours goes into a table over n choices just as well;
-//! only its size grows. It is used where no elimination of the paper's applies, and is exact.
+//! TensorOpt's node elimination (Eq. 4) turns an operator with two neighbours into a table over
+//! their choices. An operator with n neighbours likewise becomes a table over n choices; only the
+//! size of the table grows. It is used where none of the paper's eliminations applies, and is
+//! exact.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,10 @@ use crate::tracking::gather::{product, Gather, Limits};
 use crate::tracking::staircase::{record, unit, Candidate, Frontier};
 use crate::tracking::trace::Arena;
 
-/// The most cells times choices of one elimination.
+/// The largest number of cells times choices of one elimination.
 const WIDEST: usize = 20_000_000;
 
-/// How many choices each operator has.
+/// The number of choices of each operator.
 type Dims = IdVec<OperatorId, usize>;
 
 /// A frontier for each combination of choices of the operators in `scope` (row-major).
@@ -27,11 +28,11 @@ struct Factor {
     cells: Vec<Frontier>,
 }
 
-/// Returns the frontier of all that is left in the working graph, which is emptied.
+/// Returns the frontier of the remaining working graph, which is emptied.
 ///
 /// # Errors
 ///
-/// Errs with `OverBudget` where an elimination is too wide, and at the limits.
+/// Returns `OverBudget` when an elimination is too wide, and an error when a limit is reached.
 pub fn run(working: &mut Working, limits: &Limits) -> Result<Frontier, SolveError> {
     let operators = working.nodes.ids();
     let dims: Dims = operators.clone().map(|o| working.choices(o)).collect();
@@ -40,13 +41,13 @@ pub fn run(working: &mut Working, limits: &Limits) -> Result<Frontier, SolveErro
     let mut whole = unit();
     while let Some(operator) = cheapest(&left, &factors, &dims)? {
         left.retain(|o| *o != operator);
-        let (mut mine, others): (Vec<Factor>, Vec<Factor>) = factors
+        let (mut touching, others): (Vec<Factor>, Vec<Factor>) = factors
             .into_iter()
             .partition(|f| f.scope.contains(&operator));
         factors = others;
-        // The small ones are joined first; the last is joined in the elimination itself.
-        mine.sort_by_key(|f| (f.cells.len(), f.scope.clone()));
-        let last = mine.pop().unwrap_or(Factor {
+        // Small factors are joined first; the last one is joined in the elimination itself.
+        touching.sort_by_key(|f| (f.cells.len(), f.scope.clone()));
+        let last = touching.pop().unwrap_or(Factor {
             scope: Vec::new(),
             cells: vec![unit()],
         });
@@ -54,7 +55,7 @@ pub fn run(working: &mut Working, limits: &Limits) -> Result<Frontier, SolveErro
             scope: Vec::new(),
             cells: vec![unit()],
         };
-        for factor in mine {
+        for factor in touching {
             joint = join(&joint, &factor, None, &dims, limits, &mut working.arena)?;
         }
         let result = join(
@@ -75,7 +76,7 @@ pub fn run(working: &mut Working, limits: &Limits) -> Result<Frontier, SolveErro
     Ok(whole)
 }
 
-/// Takes everything out of the working graph, each operator and each edge as a factor.
+/// Empties the working graph; returns each operator and each edge as a factor.
 fn take_factors(working: &mut Working) -> Vec<Factor> {
     let operators = working.nodes.ids();
     let mut factors: Vec<Factor> = operators
@@ -95,7 +96,7 @@ fn take_factors(working: &mut Working) -> Vec<Factor> {
     factors
 }
 
-/// Returns the operator whose elimination is the least work; none when none is left.
+/// Returns the operator whose elimination is the least work; `None` when none is left.
 fn cheapest(
     left: &[OperatorId],
     factors: &[Factor],
@@ -115,14 +116,14 @@ fn cheapest(
     };
     match left.iter().map(|o| (work(*o), *o)).min() {
         Some((work, _)) if work > WIDEST => Err(SolveError::OverBudget(format!(
-            "the graph is too densely joined for exact elimination ({work:.1e} combinations at once)"
+            "the graph is too densely connected for exact elimination ({work:.1e} combinations at once)"
         ))),
         cheapest => Ok(cheapest.map(|(_, operator)| operator)),
     }
 }
 
-/// Returns F(a x b) over the union of their scopes; a union over the choices of `eliminated`, if
-/// given.
+/// Returns F(a x b) over the union of their scopes; if `eliminated` is given, the union over its
+/// choices.
 fn join(
     a: &Factor,
     b: &Factor,
@@ -140,7 +141,7 @@ fn join(
     let settled: Vec<Vec<Candidate>> = (0..cells)
         .into_par_iter()
         .map(|cell| {
-            let mut place = place(cell, &scope, dims);
+            let mut place = choices_at(cell, &scope, dims);
             let mut gather = Gather::new(limits);
             for k in 0..choices {
                 if let Some(operator) = eliminated {
@@ -156,8 +157,8 @@ fn join(
     Ok(Factor { scope, cells })
 }
 
-/// Returns the choice of each operator in `scope` for a cell.
-fn place(mut cell: usize, scope: &[OperatorId], dims: &Dims) -> BTreeMap<OperatorId, usize> {
+/// Returns the choice of each operator in `scope` at a cell.
+fn choices_at(mut cell: usize, scope: &[OperatorId], dims: &Dims) -> BTreeMap<OperatorId, usize> {
     let mut place = BTreeMap::new();
     for &o in scope.iter().rev() {
         place.insert(o, cell % dims[o]);
@@ -167,7 +168,7 @@ fn place(mut cell: usize, scope: &[OperatorId], dims: &Dims) -> BTreeMap<Operato
 }
 
 impl Factor {
-    /// Returns the cell at the choices of `place`.
+    /// Returns the number of the cell at the choices `place`.
     fn at(&self, place: &BTreeMap<OperatorId, usize>, dims: &Dims) -> usize {
         self.scope.iter().fold(0, |at, o| at * dims[*o] + place[o])
     }

@@ -1,8 +1,8 @@
 //! Node, edge, branch and heuristic elimination (TensorOpt Section 3.2, Eq. 4 to 7).
 //!
-//! A [`Working`] graph holds a frontier per choice of each operator and per pair of choices of
-//! each pair of joined operators. Elimination makes it smaller; all but the heuristic one keep
-//! the frontier of the whole.
+//! A [`Working`] graph has a frontier per choice of each operator and per pair of choices of each
+//! pair of joined operators. Elimination makes it smaller; every elimination except the heuristic
+//! one preserves the frontier of the whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::tracking::gather::{product, Gather, Limits};
 use crate::tracking::staircase::{alternatives, record, union, Candidate, Frontier, Tuple};
 use crate::tracking::trace::Arena;
 
-/// The frontiers F(e_ij, s_i, s_j) of one pair of operators; `a < b`, row = choice of a.
+/// The frontiers F(e_ij, s_i, s_j) of one pair of operators `a < b`; rows are the choices of a.
 #[derive(Debug, Clone)]
 pub struct Matrix {
     pub columns: usize,
@@ -36,15 +36,15 @@ impl Matrix {
     }
 }
 
-/// Two joined operators, the first before the second.
+/// Two joined operators in ascending order.
 pub type Ends = (OperatorId, OperatorId);
 
-/// The graph as it is being simplified.
+/// The graph while it is being simplified.
 ///
-/// Branch elimination makes an operator's choices pairs, so choices are counted here, not named by
+/// Branch elimination turns an operator's choices into pairs, so choices are positions here, not
 /// the problem's ids.
 pub struct Working {
-    /// Per operator, a frontier for each choice; none once it is eliminated.
+    /// Per operator, a frontier for each choice; `None` once it is eliminated.
     pub nodes: IdVec<OperatorId, Option<Vec<Frontier>>>,
     pub edges: BTreeMap<Ends, Matrix>,
     pub neighbours: IdVec<OperatorId, BTreeSet<OperatorId>>,
@@ -86,7 +86,7 @@ impl Working {
         Ok(working)
     }
 
-    /// Returns the matrix of one edge of the problem, its alternatives reduced.
+    /// Returns the matrix of one edge of the problem, with reduced alternatives.
     fn initial_matrix(&mut self, problem: &Problem, e: EdgeId) -> (Ends, Matrix) {
         let edge = problem.edges[e];
         let forward = edge.source < edge.target;
@@ -102,8 +102,8 @@ impl Working {
             for j in (0..columns).map(ChoiceId::new) {
                 let (s, t) = if forward { (i, j) } else { (j, i) };
                 let range = problem.alternatives(&edge, s, t);
-                let kept = alternatives(table, range);
-                let cell = kept.into_iter().map(|c| Tuple {
+                let reduced = alternatives(table, range);
+                let cell = reduced.into_iter().map(|c| Tuple {
                     memory: c.memory,
                     time: c.time,
                     trace: self.arena.edge(e, c.left),
@@ -114,12 +114,12 @@ impl Working {
         ((a, b), Matrix { columns, cells })
     }
 
-    /// Returns how many choices an operator has; none once it is eliminated.
+    /// Returns the number of an operator's choices; 0 once it is eliminated.
     pub fn choices(&self, node: OperatorId) -> usize {
         self.nodes[node].as_ref().map_or(0, Vec::len)
     }
 
-    /// Returns the matrix between two joined operators with `a`'s choices as rows.
+    /// Returns the matrix between two joined operators, with the choices of `a` as rows.
     fn oriented(&self, a: OperatorId, b: OperatorId) -> Matrix {
         if a < b {
             self.edges[&(a, b)].clone()
@@ -128,6 +128,7 @@ impl Working {
         }
     }
 
+    /// Removes an operator and its edges.
     fn remove_node(&mut self, node: OperatorId) {
         for other in std::mem::take(&mut self.neighbours[node]) {
             self.neighbours[other].remove(&node);
@@ -136,7 +137,7 @@ impl Working {
         self.nodes[node] = None;
     }
 
-    /// Puts an edge in, multiplying it into one that is there: edge elimination (Eq. 5).
+    /// Inserts an edge; if one exists, takes the product of both: edge elimination (Eq. 5).
     fn eliminate_parallel_edge(
         &mut self,
         pair: Ends,
@@ -145,9 +146,9 @@ impl Working {
     ) -> Result<(), SolveError> {
         let merged = match self.edges.remove(&pair) {
             None => matrix,
-            Some(there) => {
+            Some(existing) => {
                 let mut cells = Vec::with_capacity(matrix.cells.len());
-                for (a, b) in there.cells.iter().zip(&matrix.cells) {
+                for (a, b) in existing.cells.iter().zip(&matrix.cells) {
                     cells.push(product(a, b, limits, &mut self.arena)?);
                 }
                 Matrix {
@@ -162,7 +163,7 @@ impl Working {
         Ok(())
     }
 
-    /// Makes an operator with two neighbours an edge between them: node elimination (Eq. 4).
+    /// Turns an operator with two neighbours into an edge between them: node elimination (Eq. 4).
     pub fn eliminate_node(&mut self, node: OperatorId, limits: &Limits) -> Result<(), SolveError> {
         let ends: Vec<OperatorId> = self.neighbours[node].iter().copied().collect();
         match ends[..] {
@@ -192,8 +193,8 @@ impl Working {
         }
     }
 
-    /// Returns F(o_i, s) x F(e_ij, s, p), so that the operator's cost is added once and not per row
-    /// of h.
+    /// Returns F(o_i, s) x F(e_ij, s, p), so that the operator's cost is added once rather than per
+    /// row of h.
     fn with_node_cost(
         &mut self,
         node: OperatorId,
@@ -213,7 +214,7 @@ impl Working {
         })
     }
 
-    /// Adds an operator's best to its only neighbour: node elimination with one neighbour.
+    /// Merges an operator into its only neighbour: node elimination with one neighbour.
     fn absorb_leaf(
         &mut self,
         node: OperatorId,
@@ -226,10 +227,10 @@ impl Working {
         let settled: Vec<Vec<Candidate>> = own
             .par_iter()
             .enumerate()
-            .map(|(p, there)| {
+            .map(|(p, frontier)| {
                 let mut gather = Gather::new(limits);
                 for s in 0..k {
-                    gather.product(there, &through.cells[s * through.columns + p])?;
+                    gather.product(frontier, &through.cells[s * through.columns + p])?;
                 }
                 gather.settle()
             })
@@ -254,24 +255,24 @@ impl Working {
         limits: &Limits,
     ) -> Result<(), SolveError> {
         let between = self.oriented(into, node);
-        let (own, other) = (
+        let (own, merged) = (
             self.nodes[into].clone().unwrap_or_default(),
             self.nodes[node].clone().unwrap_or_default(),
         );
-        let mut pairs = Vec::with_capacity(own.len() * other.len());
-        for (p, mine) in own.iter().enumerate() {
-            for (k, theirs) in other.iter().enumerate() {
-                let edge = &between.cells[p * other.len() + k];
-                let both = product(mine, theirs, limits, &mut self.arena)?;
+        let mut pairs = Vec::with_capacity(own.len() * merged.len());
+        for (p, a) in own.iter().enumerate() {
+            for (k, b) in merged.iter().enumerate() {
+                let edge = &between.cells[p * merged.len() + k];
+                let both = product(a, b, limits, &mut self.arena)?;
                 pairs.push(product(&both, edge, limits, &mut self.arena)?);
             }
         }
-        let kept: Vec<(OperatorId, Matrix)> = self.neighbours[into]
+        let own_edges: Vec<(OperatorId, Matrix)> = self.neighbours[into]
             .iter()
             .filter(|n| **n != node)
             .map(|n| (*n, self.oriented(into, *n)))
             .collect();
-        let moved: Vec<(OperatorId, Matrix)> = self.neighbours[node]
+        let merged_edges: Vec<(OperatorId, Matrix)> = self.neighbours[node]
             .iter()
             .filter(|n| **n != into)
             .map(|n| (*n, self.oriented(node, *n)))
@@ -279,12 +280,12 @@ impl Working {
         self.remove_node(node);
         self.remove_node(into);
         self.nodes[into] = Some(pairs);
-        let k = other.len();
-        for (n, matrix) in kept {
+        let k = merged.len();
+        for (n, matrix) in own_edges {
             let widened = spread(&matrix, own.len() * k, |pair| pair / k);
             self.insert_oriented(into, n, widened, limits)?;
         }
-        for (n, matrix) in moved {
+        for (n, matrix) in merged_edges {
             let widened = spread(&matrix, own.len() * k, |pair| pair % k);
             self.insert_oriented(into, n, widened, limits)?;
         }
@@ -305,10 +306,10 @@ impl Working {
         }
     }
 
-    /// Fixes `node`'s choice and gives its edges to the neighbours: heuristic elimination (Eq. 7).
+    /// Fixes `node`'s choice and adds its costs to the neighbours: heuristic elimination (Eq. 7).
     ///
-    /// The choice is the one with the least memory, then time (one of the paper's heuristics).
-    /// This does not keep the frontier.
+    /// The choice is the one with the least memory, then the least time (one of the paper's
+    /// heuristics). This does not preserve the frontier.
     pub fn eliminate_heuristically(
         &mut self,
         node: OperatorId,
@@ -340,14 +341,14 @@ impl Working {
         Ok(())
     }
 
-    /// Returns the frontier of one operator that is alone: the union over its choices.
+    /// Returns the frontier of an operator without neighbours: the union over its choices.
     pub fn close(&mut self, node: OperatorId) -> Frontier {
         let own = self.nodes[node].take().unwrap_or_default();
         union(own.iter().map(|f| &f[..]), &mut self.arena)
     }
 }
 
-/// Returns a matrix of `rows` rows, each of them the row of `matrix` that `from` says.
+/// Returns a matrix of `rows` rows; row r is row `from(r)` of `matrix`.
 fn spread(matrix: &Matrix, rows: usize, from: impl Fn(usize) -> usize) -> Matrix {
     let cells = (0..rows)
         .flat_map(|r| {

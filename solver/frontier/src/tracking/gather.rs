@@ -1,4 +1,4 @@
-//! Products of frontiers (TensorOpt Section 3.1) and unions of them, within the limits of a search.
+//! Products of frontiers (TensorOpt Section 3.1) and their unions, within the limits of a search.
 
 use crate::model::error::SolveError;
 use crate::model::watch::Watch;
@@ -6,24 +6,25 @@ use crate::tracking::staircase::{record, reduce, Candidate, Frontier, Tuple};
 use crate::tracking::trace::Arena;
 
 const BYTES_PER_TUPLE: usize = 48;
-/// Tuples remembered at once.
+/// The most tuples that are stored at once.
 const MOST_TUPLES: f64 = 5e7;
-/// Sums are merged into the front when there are this many, or as many as the front has.
+/// Pending sums are merged into the front when there are this many and at least as many as in the
+/// front.
 const BUFFER: usize = 1 << 11;
 
-/// What one tracking may cost.
+/// The limits of one tracking.
 pub struct Limits<'a> {
-    /// Tuples that the whole tracking may consider.
+    /// The most tuples that the tracking may consider.
     pub candidates: u64,
     pub watch: &'a Watch<'a>,
 }
 
 impl Limits<'_> {
-    /// Counts the tuples about to be considered.
+    /// Counts tuples that are about to be considered.
     ///
     /// # Errors
     ///
-    /// Errs when there are too many, and when the solve is to stop.
+    /// Returns an error when there are too many, and when the solve must stop.
     pub fn spend(&self, candidates: usize) -> Result<(), SolveError> {
         self.watch.count(candidates);
         if self.watch.candidates() > self.candidates {
@@ -35,16 +36,16 @@ impl Limits<'_> {
         self.watch.poll("tracking", 0.5)
     }
 
-    /// Counts tuples that are kept.
+    /// Counts tuples that are stored.
     ///
     /// # Errors
     ///
-    /// Errs when they would fill the memory.
+    /// Returns an error when they would exceed the memory limit.
     pub fn keep(&self, tuples: usize) -> Result<(), SolveError> {
         let most = self.watch.room(MOST_TUPLES, BYTES_PER_TUPLE);
         if self.watch.keep(tuples) as f64 > most {
             return Err(SolveError::OverBudget(format!(
-                "more than {most:.0} partial strategies to remember"
+                "more than {most:.0} partial strategies to store"
             )));
         }
         Ok(())
@@ -53,16 +54,16 @@ impl Limits<'_> {
 
 /// The union of many products, reduced as it grows.
 ///
-/// Most sums are beaten by what is there already, and dropped before they are sorted.
+/// Most sums are beaten by a tuple of the front, and are dropped before they are sorted.
 pub struct Gather<'a> {
     limits: &'a Limits<'a>,
-    /// A staircase: what is left of all sums but the pending ones.
+    /// The staircase of all sums except the pending ones.
     front: Vec<Candidate>,
     pending: Vec<Candidate>,
 }
 
 impl<'a> Gather<'a> {
-    /// Starts with the union of nothing.
+    /// Starts with an empty union.
     pub fn new(limits: &'a Limits<'a>) -> Self {
         Self {
             limits,
@@ -84,7 +85,7 @@ impl<'a> Gather<'a> {
         b: &[Tuple],
     ) -> Result<(), SolveError> {
         self.limits.spend(a.len() * b.len())?;
-        // Long rows: the front is walked once per row.
+        // Rows run along the longer side, because the front is walked once per row.
         let swap = a.len() > b.len();
         let (short, long) = if swap { (b, a) } else { (a, b) };
         for x in short {
@@ -102,7 +103,8 @@ impl<'a> Gather<'a> {
         Ok(())
     }
 
-    /// Adds x + every tuple of b that the front does not beat. Both ascend in memory.
+    /// Adds all sums of x and a tuple of b that the front does not beat. Front and b ascend in
+    /// memory.
     fn row(&mut self, x: &Tuple, b: &[Tuple], swap: bool) {
         let mut passed = 0;
         for y in b {
@@ -134,7 +136,7 @@ impl<'a> Gather<'a> {
     ///
     /// # Errors
     ///
-    /// Errs when it would fill the memory.
+    /// Returns an error when it would exceed the memory limit.
     pub fn settle(mut self) -> Result<Vec<Candidate>, SolveError> {
         self.merge();
         self.limits.keep(self.front.len())?;
@@ -154,7 +156,8 @@ pub fn product(
     Ok(record(gather.settle()?, arena))
 }
 
-/// Returns how many tuples of a staircase need at most this memory; quick where that is few.
+/// Returns how many tuples of a staircase need at most this memory, in time logarithmic in the
+/// result.
 fn count_within(front: &[Candidate], memory: f64) -> usize {
     let mut reach = 1;
     while reach <= front.len() && front[reach - 1].memory <= memory {
@@ -169,7 +172,7 @@ mod tests {
     use super::*;
     use crate::tracking::trace::EMPTY;
 
-    /// Staircases of many lengths, among them ones longer than the buffer.
+    /// Returns staircases of many lengths, some of them longer than the buffer.
     fn staircases() -> Vec<Vec<Tuple>> {
         let mut state = 1u64;
         let mut random = move || {
@@ -262,7 +265,7 @@ mod tests {
         };
         let stairs = staircases();
         let mut gather = Gather::new(&limits);
-        let found = gather.product(&stairs[4], &stairs[4]);
-        assert!(matches!(found, Err(SolveError::OverBudget(_))));
+        let result = gather.product(&stairs[4], &stairs[4]);
+        assert!(matches!(result, Err(SolveError::OverBudget(_))));
     }
 }

@@ -1,13 +1,13 @@
-//! Unions of products of staircases, coarsened as they are made.
+//! Unions of products of staircases, coarsened while they are computed.
 //!
-//! The box between the leanest and the fastest sum is cut into slots of memory and slots of time.
-//! A slot of memory keeps its fastest sum, a slot of time its leanest: whatever is dropped is
-//! within a slot's width, in memory or in time, of something kept. Nothing is sorted but what is
-//! left, so that a sum costs a few operations.
+//! The box between the smallest (least memory) and the fastest sum is cut into slots of memory and
+//! slots of time. A slot of memory keeps its fastest sum, a slot of time its smallest: every
+//! dropped sum is within a slot's width, in memory or in time, of a kept one. Only the kept sums
+//! are sorted, so that a sum costs a few operations.
 
 use crate::tracking::staircase::{reduce, Candidate, Tuple};
 
-/// Two staircases whose sums, moved by a choice's own (memory, time), join the union.
+/// Two staircases whose sums, plus a choice's own (memory, time), join the union.
 pub struct Pair<'a> {
     pub own: (f64, f64),
     pub a: &'a [Tuple],
@@ -22,14 +22,14 @@ pub struct Resolution {
     /// No slot is narrower than this (bytes, seconds).
     pub memory_bytes: f64,
     pub time_s: f64,
-    /// Sums above this memory are dropped, all but the leanest (bytes).
+    /// Sums above this memory are dropped, except the smallest (bytes).
     pub memory_cap: f64,
 }
 
-/// The corner sums of a union: its leanest and its fastest.
+/// The corner sums of a union: the smallest (least memory) and the fastest.
 #[derive(Clone, Copy)]
 struct Corners {
-    leanest: (f64, f64),
+    smallest: (f64, f64),
     fastest: (f64, f64),
 }
 
@@ -53,7 +53,7 @@ impl Slots {
 
     /// Returns the slot of a value.
     fn at(&self, value: f64) -> usize {
-        // Values lie above `from`; a negative difference by rounding becomes 0.
+        // Values are at least `from`; a difference that rounding makes negative becomes 0.
         (((value - self.from) * self.per_width) as usize).min(self.last)
     }
 }
@@ -61,12 +61,12 @@ impl Slots {
 /// Returns the union of all pairs' products at a resolution: ascending in memory, descending in
 /// time.
 ///
-/// The leanest and the fastest sum are exact.
+/// The smallest and the fastest sum are exact.
 pub fn union_of_products(pairs: &[Pair], resolution: &Resolution) -> Vec<Candidate> {
     let Some(corners) = corners(pairs, resolution.memory_cap) else {
         return Vec::new();
     };
-    let (least_memory, most_time) = corners.leanest;
+    let (least_memory, most_time) = corners.smallest;
     let (most_memory, least_time) = corners.fastest;
     let memory = Slots::new(
         least_memory,
@@ -84,7 +84,7 @@ pub fn union_of_products(pairs: &[Pair], resolution: &Resolution) -> Vec<Candida
     let mut by_memory = vec![empty; memory.last + 1];
     let mut by_time = vec![empty; time.last + 1];
     for pair in pairs {
-        // Long rows.
+        // Rows run along the longer side.
         let swap = pair.a.len() > pair.b.len();
         let (short, long) = if swap {
             (pair.b, pair.a)
@@ -93,7 +93,7 @@ pub fn union_of_products(pairs: &[Pair], resolution: &Resolution) -> Vec<Candida
         };
         for x in short {
             let (base_memory, base_time) = (pair.own.0 + x.memory, pair.own.1 + x.time);
-            // Sums slower than the leanest or larger than the fastest are beaten by those.
+            // Sums slower than the smallest, or larger than the fastest, are beaten by it.
             let from = long.partition_point(|y| base_time + y.time > most_time);
             for y in &long[from..] {
                 let sum_memory = base_memory + y.memory;
@@ -129,38 +129,38 @@ pub fn union_of_products(pairs: &[Pair], resolution: &Resolution) -> Vec<Candida
     by_memory
 }
 
-/// Returns the corner sums of all pairs; none where every pair has an empty side.
+/// Returns the corner sums of all pairs; `None` where every pair has an empty side.
 fn corners(pairs: &[Pair], memory_cap: f64) -> Option<Corners> {
     let mut corners: Option<Corners> = None;
     for pair in pairs {
         let (Some(a), Some(b)) = (pair.a.first(), pair.b.first()) else {
             continue;
         };
-        let leanest = (
+        let smallest = (
             pair.own.0 + a.memory + b.memory,
             pair.own.1 + a.time + b.time,
         );
         let Some(fastest) = fastest(pair, memory_cap) else {
             continue;
         };
-        let best = corners.get_or_insert(Corners { leanest, fastest });
-        if leanest < best.leanest {
-            best.leanest = leanest;
+        let best = corners.get_or_insert(Corners { smallest, fastest });
+        if smallest < best.smallest {
+            best.smallest = smallest;
         }
         if (fastest.1, fastest.0) < (best.fastest.1, best.fastest.0) {
             best.fastest = fastest;
         }
     }
-    // The leanest stays even above the cap, to say how much is needed.
+    // The smallest sum stays even above the cap, to tell how much memory is needed.
     corners.map(|mut c| {
         if c.fastest.0 > memory_cap {
-            c.fastest = c.leanest;
+            c.fastest = c.smallest;
         }
         c
     })
 }
 
-/// Returns the fastest sum of a pair within the cap; its leanest where none is.
+/// Returns the fastest sum of a pair within the cap; its smallest sum where none is within it.
 fn fastest(pair: &Pair, memory_cap: f64) -> Option<(f64, f64)> {
     let sum = |x: &Tuple, y: &Tuple| {
         (
@@ -176,9 +176,9 @@ fn fastest(pair: &Pair, memory_cap: f64) -> Option<(f64, f64)> {
     for x in pair.a {
         let fitting = pair.b.partition_point(|y| sum(x, y).0 <= memory_cap);
         if let Some(y) = fitting.checked_sub(1).map(|at| &pair.b[at]) {
-            let found = sum(x, y);
-            if (found.1, found.0) < (best.1, best.0) {
-                best = found;
+            let candidate = sum(x, y);
+            if (candidate.1, candidate.0) < (best.1, best.0) {
+                best = candidate;
             }
         }
     }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_cap_only_the_leanest_stays() {
+    fn above_the_cap_only_the_smallest_stays() {
         let a = stairs(50, 4);
         let pairs = [Pair {
             own: (0.0, 0.0),

@@ -8,7 +8,8 @@ use crate::tracking::elimination::Working;
 use crate::tracking::gather::{Gather, Limits};
 use crate::tracking::staircase::{record, union, Candidate, Frontier, Tuple};
 
-/// Returns the cost frontier of the linear graph `chain`, whose operators leave the working graph.
+/// Returns the cost frontier of the linear graph `chain` and removes its operators' frontiers from
+/// the working graph.
 ///
 /// CF(o_i, p) = union over k of F(e, k, p) x CF(o_{i-1}, k) x F(o_i, p).
 pub fn run(
@@ -47,7 +48,7 @@ fn advance(
             p * matrix.columns + k
         }]
     };
-    // CF x F(e) first, reduced; then x F(o_i), which is mostly a single tuple.
+    // First CF x F(e), reduced; then x F(o_i), which is usually a single tuple.
     let arrived: Vec<Vec<Candidate>> = (0..own.len())
         .into_par_iter()
         .map(|p| {
@@ -65,9 +66,9 @@ fn advance(
     let settled: Vec<Vec<Candidate>> = own
         .par_iter()
         .zip(&arrived)
-        .map(|(mine, so_far)| {
+        .map(|(own, so_far)| {
             let mut gather = Gather::new(limits);
-            gather.product(so_far, mine)?;
+            gather.product(so_far, own)?;
             gather.settle()
         })
         .collect::<Result<_, SolveError>>()?;

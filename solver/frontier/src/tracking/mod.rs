@@ -1,7 +1,7 @@
 //! Frontier Tracking: staircases of partial strategies while operators are eliminated.
 //!
-//! [`track`] is the paper's Algorithm 2, operator by operator; [`repeated`] follows a [`schedule`] in
-//! which equal layers are one class and are tracked once.
+//! [`track`] is the paper's Algorithm 2, operator by operator; [`repeated`] follows a [`schedule`]
+//! in which equal layers form one class, which is tracked once.
 
 pub mod bucket;
 pub mod elimination;

@@ -1,8 +1,8 @@
-//! Frontier Tracking along a [`Schedule`]: what repeats is tracked once.
+//! Frontier Tracking along a [`Schedule`]: repeated parts are tracked once.
 //!
-//! A cell of a factor holds the staircase of the eliminated operators behind it (TensorOpt Eq. 4,
-//! for any number of neighbours). Tuples name the tuples that they are the sum of by place, not
-//! by operator, so that equal factors share them; unrolling walks the schedule's concrete steps.
+//! A cell of a factor contains the staircase of the eliminated operators behind it (TensorOpt Eq.
+//! 4, for any number of neighbours). Tuples refer to their summands by position, not by operator,
+//! so that equal factors share them; unrolling walks the schedule's concrete steps.
 
 use rayon::prelude::*;
 
@@ -27,7 +27,7 @@ const WIDTH: Width = Width {
     relax: false,
 };
 
-/// Every tuple, or no more than a resolution tells apart.
+/// Whether staircases keep every tuple, or only those that a resolution distinguishes.
 #[derive(Debug, Clone, Copy)]
 pub enum Fineness {
     Exact,
@@ -38,7 +38,7 @@ pub enum Fineness {
 ///
 /// # Errors
 ///
-/// Errs with `OverBudget` when elimination is too wide, and at the limits.
+/// Returns `OverBudget` when elimination is too wide, and an error when a limit is reached.
 pub fn track(
     problem: &Problem,
     selection: &Selection,
@@ -47,18 +47,18 @@ pub fn track(
 ) -> Result<Vec<Point>, SolveError> {
     limits.watch.forget();
     let schedule = Schedule::new(problem, selection, WIDTH, limits.watch)?;
-    let mut held = Held::default();
+    let mut stairs = StairsByClass::default();
     for (done, (class, dims)) in schedule.classes.iter().enumerate() {
         let share = done as f64 / schedule.classes.len() as f64;
         limits.watch.poll("tracking", share)?;
-        held.push(match class {
+        stairs.push(match class {
             Class::Edge(class) => edge(&schedule, class),
             Class::Step {
                 eliminated,
                 factors,
             } => step(
                 &schedule,
-                &held,
+                &stairs,
                 *eliminated,
                 factors,
                 dims,
@@ -68,7 +68,7 @@ pub fn track(
         });
     }
     let whole = match schedule.steps.last() {
-        Some(root) => held[root.result.class].tuples.len(),
+        Some(root) => stairs[root.result.class].tuples.len(),
         None => 1,
     };
     let points = (0..whole)
@@ -77,26 +77,27 @@ pub fn track(
             limits
                 .watch
                 .poll("unrolling", tuple as f64 / whole as f64)?;
-            Ok(unroll(&schedule, &held, tuple as u32))
+            Ok(unroll(&schedule, &stairs, tuple as u32))
         })
         .collect::<Result<_, SolveError>>()?;
     Ok(staircase(points))
 }
 
-/// Returns whether a problem may be tracked exactly with so many candidates, by its edges alone.
+/// Estimates from the edges alone whether a problem can be tracked exactly with this many
+/// candidates.
 pub fn looks_quick(problem: &Problem, candidates: u64) -> bool {
     let pairs = |e: &Edge| problem.choices(e.source) * problem.choices(e.target);
     problem.edges.iter().map(pairs).sum::<usize>() as u64 <= candidates / 8
 }
 
-/// What is tracked so far, class by class.
-type Held = IdVec<ClassId, Stairs>;
+/// The staircases of the classes tracked so far.
+type StairsByClass = IdVec<ClassId, Stairs>;
 
 /// The staircases of all cells of a class; a tuple's `trace` is its own position.
 struct Stairs {
     starts: Vec<u32>,
     tuples: Vec<Tuple>,
-    /// What a tuple is the sum of: positions in the step's factors, or an edge's alternative.
+    /// The summands of each tuple: positions in the step's factors, or an edge's alternative.
     origins: Vec<(u32, u32)>,
 }
 
@@ -143,7 +144,7 @@ fn edge(schedule: &Schedule, edge: &EdgeClass) -> Stairs {
 /// Returns the staircases of a step's result.
 fn step(
     schedule: &Schedule,
-    held: &Held,
+    stairs: &StairsByClass,
     eliminated: Option<Eliminated>,
     factors: &[(ClassId, Places)],
     dims: &[usize],
@@ -168,7 +169,7 @@ fn step(
         .iter()
         .map(|(class, places)| Strides::new(&schedule.classes[*class].1, places, dims.len()))
         .collect();
-    // Stands in for a missing factor; without any factor it names the choice.
+    // Replaces a missing factor; without any factor, the trace is the position of the choice.
     let units: Vec<Tuple> = (0..own.len())
         .map(|k| Tuple {
             memory: 0.0,
@@ -182,7 +183,7 @@ fn step(
             let place = unravel(cell, dims);
             let starts: Vec<usize> = views.iter().map(|v| v.start(&place)).collect();
             let side = |factor: usize, k: usize| match views.get(factor) {
-                Some(view) => held[factors[factor].0].cell(starts[factor] + k * view.along),
+                Some(view) => stairs[factors[factor].0].cell(starts[factor] + k * view.along),
                 None => &units[k..=k],
             };
             let pairs: Vec<Pair> = (own.iter().enumerate())
@@ -198,7 +199,7 @@ fn step(
     Ok(Stairs::new(cells))
 }
 
-/// Returns the union of the pairs' products, as fine as is asked.
+/// Returns the union of the pairs' products with the given fineness.
 fn union(
     pairs: &[Pair],
     fineness: Fineness,
@@ -222,7 +223,7 @@ fn union(
 }
 
 /// Returns the strategy behind a tuple of the last step.
-fn unroll(schedule: &Schedule, held: &Held, tuple: u32) -> Point {
+fn unroll(schedule: &Schedule, stairs: &StairsByClass, tuple: u32) -> Point {
     let problem = schedule.problem;
     let mut choices = IdVec::filled(ChoiceId::new(0), problem.operators.len());
     let mut edge_choices = IdVec::filled(0, problem.edges.len());
@@ -231,7 +232,7 @@ fn unroll(schedule: &Schedule, held: &Held, tuple: u32) -> Point {
         stack.push((&root.result, tuple));
     }
     while let Some((factor, tuple)) = stack.pop() {
-        let (left, right) = held[factor.class].origins[tuple as usize];
+        let (left, right) = stairs[factor.class].origins[tuple as usize];
         let step = match factor.origin {
             Origin::Edge(e) => {
                 edge_choices[e] = left;
@@ -242,7 +243,7 @@ fn unroll(schedule: &Schedule, held: &Held, tuple: u32) -> Point {
         if let Some(operator) = step.operator {
             let position = match step.factors.first() {
                 Some(first) => {
-                    let cell = held[first.class].cell_of(left);
+                    let cell = stairs[first.class].cell_of(left);
                     let place = unravel(cell, &schedule.classes[first.class].1);
                     let axis = first.scope.iter().position(|o| *o == operator);
                     axis.map_or(0, |axis| place[axis])

@@ -1,11 +1,12 @@
-//! In which order operators are eliminated, and which of the tables on the way are alike.
+//! The order in which operators are eliminated, and the classes of equal tables on the way.
 //!
 //! Eliminating an operator replaces it and all factors that touch it by one factor over its
 //! neighbours' choices (bucket elimination, Dechter 1999; TensorOpt's node, edge and branch
-//! elimination, Eq. 4 to 7, are its cases with one and two neighbours). The least work goes first.
-//! Among equal work the operator whose surroundings have been eliminated least deeply goes first:
-//! on a chain of repeated layers every second boundary goes, then every second of what is left.
-//! Factors made alike are one class and computed once, so that n equal layers take log n classes.
+//! elimination, Eq. 4 to 7, are its cases with one and two neighbours). The operator with the least
+//! work goes first; among equals, the one whose surroundings have been eliminated least deeply: on
+//! a chain of repeated layers every second boundary goes, then every second of the remaining ones.
+//! Factors that are computed alike form one class, which is computed once, so that n equal layers
+//! take log n classes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -15,7 +16,7 @@ use crate::model::problem::Problem;
 use crate::model::selection::{Selection, SetId};
 use crate::model::watch::Watch;
 
-/// More work than this is not told apart.
+/// Amounts of work above this are not distinguished.
 const HOPELESS: f64 = 1e30;
 
 ids! {
@@ -23,7 +24,8 @@ ids! {
     ClassId(usize);
 }
 
-/// Per axis of a factor, the axis of the result that it becomes; `None` is the eliminated operator.
+/// Per axis of a factor, the axis of the result that it becomes; `None` for the eliminated
+/// operator.
 pub type Places = Vec<Option<usize>>;
 
 /// A table over some operators' selected choices; equal classes have equal contents.
@@ -31,7 +33,7 @@ pub type Places = Vec<Option<usize>>;
 pub enum Class {
     /// An edge's alternatives.
     Edge(EdgeClass),
-    /// Factors joined, and the operator that is eliminated, if one is.
+    /// Joined factors and the operator that is eliminated, if any.
     Step {
         eliminated: Option<Eliminated>,
         factors: Vec<(ClassId, Places)>,
@@ -48,14 +50,14 @@ pub struct EdgeClass {
     target_set: SetId,
 }
 
-/// An operator as its class sees it: its choices, and its costs unless another copy has them.
+/// An operator as its class sees it: its choices, and its costs unless another copy carries them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Eliminated {
     pub costs: Option<CostsId>,
     pub set: SetId,
 }
 
-/// Where a concrete factor comes from.
+/// The origin of a concrete factor.
 #[derive(Debug, Clone, Copy)]
 pub enum Origin {
     Edge(EdgeId),
@@ -63,7 +65,7 @@ pub enum Origin {
     Step(usize),
 }
 
-/// A class used for concrete operators.
+/// A class applied to concrete operators.
 #[derive(Debug, Clone)]
 pub struct Factor {
     pub class: ClassId,
@@ -72,7 +74,7 @@ pub struct Factor {
     pub origin: Origin,
 }
 
-/// `operator` is eliminated, or only its factors are joined where it is `None`.
+/// Joins factors and eliminates `operator`, unless it is `None`.
 #[derive(Debug)]
 pub struct Step {
     pub operator: Option<OperatorId>,
@@ -80,25 +82,27 @@ pub struct Step {
     pub result: Factor,
 }
 
-/// What one elimination and all together may come to.
+/// Limits on the size of one elimination and of all of them.
 #[derive(Debug, Clone, Copy)]
 pub struct Width {
     /// Cells times choices of one elimination.
     pub step_work: f64,
     pub table_cells: f64,
     pub all_cells: f64,
-    /// Join factors until a step has at most two.
+    /// Whether factors are joined until a step has at most two.
     pub pairs: bool,
-    /// Where an elimination is too wide, eliminate copies of the operator (mini-buckets, Dechter
-    /// and Rish 2003): every bound is a lower bound then. Otherwise that is an error.
+    /// Whether copies of an operator are eliminated where its elimination is too wide
+    /// (mini-buckets, Dechter and Rish 2003), which makes costs lower bounds. Otherwise that is an
+    /// error.
     pub relax: bool,
 }
 
-/// An order of eliminations, with its tables told apart by class.
+/// An order of eliminations and the classes of its tables.
 pub struct Schedule<'a> {
     pub problem: &'a Problem,
     pub selection: &'a Selection,
-    /// With the extent of each axis; a class comes after the classes it is made of.
+    /// Each class with the extent of each axis; a class comes after the classes that it is built
+    /// from.
     pub classes: IdVec<ClassId, (Class, Vec<usize>)>,
     pub steps: Vec<Step>,
     /// Whether an operator was copied.
@@ -109,11 +113,11 @@ pub struct Schedule<'a> {
 }
 
 impl<'a> Schedule<'a> {
-    /// Finds the order.
+    /// Computes the order.
     ///
     /// # Errors
     ///
-    /// Errs with `OverBudget` when the graph is too wide for `width`.
+    /// Returns `OverBudget` when the graph is too wide for `width`.
     pub fn new(
         problem: &'a Problem,
         selection: &'a Selection,
@@ -134,7 +138,7 @@ impl<'a> Schedule<'a> {
         let mut left = schedule.edge_factors();
         schedule.drop_determined(&mut left);
         let mut depth: IdVec<OperatorId, u32> = IdVec::filled(0, problem.operators.len());
-        // Work is positive, so that its bits are in its order.
+        // Work is positive, so its bits sort like its value.
         let key = |work: f64, depth: u32, o: OperatorId| (work.to_bits(), depth, o);
         let open = (problem.operators.ids()).filter(|o| schedule.choices(*o) > 1);
         let mut work: HashMap<OperatorId, f64> =
@@ -174,7 +178,7 @@ impl<'a> Schedule<'a> {
         Ok(schedule)
     }
 
-    /// Returns the results that are a single cell: one per component of the graph.
+    /// Returns the results with a single cell: one per component of the graph.
     pub fn roots(&self) -> impl Iterator<Item = &Factor> + '_ {
         let all = self.steps.iter().map(|step| &step.result);
         all.filter(|result| result.scope.is_empty())
@@ -195,7 +199,7 @@ impl<'a> Schedule<'a> {
             .collect()
     }
 
-    /// Returns cells times choices of all classes together.
+    /// Returns the sum of cells times choices over all classes.
     pub fn total_work(&self) -> f64 {
         let choices = |class: &Class| match class {
             Class::Step {
@@ -211,10 +215,10 @@ impl<'a> Schedule<'a> {
             .sum()
     }
 
-    /// Joins the components, a single cell each, so that the last step is the whole.
+    /// Joins the components, a single cell each, so that the last step covers the whole graph.
     fn join_components(&mut self) {
         let mut roots: VecDeque<Factor> = self.roots().cloned().collect();
-        // Equal components stand side by side, and so do their halves, quarters, ...
+        // Equal components become neighbours, and so do their pairs, their fours, ...
         roots.make_contiguous().sort_by_key(|root| root.class);
         while roots.len() > 1 {
             let pair = roots.drain(..2).collect();
@@ -223,9 +227,9 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Returns a factor per edge.
-    fn edge_factors(&mut self) -> Left {
-        let mut left = Left::new(self.problem.operators.len());
+    /// Returns a graph with one factor per edge.
+    fn edge_factors(&mut self) -> Remaining {
+        let mut left = Remaining::new(self.problem.operators.len());
         for (e, edge) in self.problem.edges.enumerate() {
             let scope = vec![edge.source, edge.target];
             let class = Class::Edge(EdgeClass {
@@ -244,9 +248,9 @@ impl<'a> Schedule<'a> {
         left
     }
 
-    /// Drops the operators with one choice. They join nothing: every factor loses such an axis on its
-    /// own.
-    fn drop_determined(&mut self, left: &mut Left) {
+    /// Drops the operators with one choice. They join no factors: each factor loses such an axis
+    /// separately.
+    fn drop_determined(&mut self, left: &mut Remaining) {
         for operator in self.problem.operators.ids() {
             if self.choices(operator) > 1 {
                 continue;
@@ -259,7 +263,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Returns how many choices of an operator are selected.
+    /// Returns the number of an operator's selected choices.
     fn choices(&self, operator: OperatorId) -> usize {
         self.selection.choices(operator).len()
     }
@@ -299,7 +303,7 @@ impl<'a> Schedule<'a> {
         self.record(None, true, vec![factor], scope)
     }
 
-    /// Eliminates an operator, or only joins factors; the result takes the place of the factors.
+    /// Eliminates an operator, or only joins factors; the result replaces the factors.
     fn step(&mut self, operator: Option<OperatorId>, factors: Vec<Factor>) -> Factor {
         let scope = scope(operator, &factors);
         self.record(operator, true, factors, scope)
@@ -313,7 +317,7 @@ impl<'a> Schedule<'a> {
         factors: Vec<Factor>,
         mut scope: Vec<OperatorId>,
     ) -> Factor {
-        // The widest axis last: the innermost loop runs along it.
+        // The widest axis comes last, because the innermost loop runs along it.
         scope.sort_by_key(|o| (self.choices(*o), *o));
         let places = factors
             .iter()
@@ -342,7 +346,7 @@ impl<'a> Schedule<'a> {
         result
     }
 
-    /// Returns the id of a class, the one it was given before if it is known.
+    /// Returns the id of a class; equal classes share one.
     fn intern(&mut self, class: Class, scope: &[OperatorId]) -> ClassId {
         if let Some(&id) = self.known.get(&class) {
             return id;
@@ -354,8 +358,8 @@ impl<'a> Schedule<'a> {
         id
     }
 
-    /// Returns cells times choices of an elimination; infinite where nobody would want to know.
-    fn work(&self, operator: OperatorId, left: &Left) -> f64 {
+    /// Returns cells times choices of an elimination; infinite above [`HOPELESS`].
+    fn work(&self, operator: OperatorId, left: &Remaining) -> f64 {
         let mut work = self.choices(operator) as f64;
         for o in &left.neighbours[operator] {
             work *= self.choices(*o) as f64;
@@ -366,10 +370,10 @@ impl<'a> Schedule<'a> {
         work
     }
 
-    /// Puts factors in as few groups as are narrow enough, the widest first.
+    /// Packs factors into few groups that are each narrow enough, the widest factors first.
     fn buckets(&self, operator: OperatorId, mut factors: Vec<Factor>) -> Vec<Vec<Factor>> {
         factors.sort_by_key(|f| std::cmp::Reverse(f.scope.len()));
-        // What several copies leave behind must fit together with what is there.
+        // The tables of all copies must fit next to the existing ones.
         let room = (self.width.all_cells - self.cells).max(0.0) / 2.0;
         let most = self.width.table_cells.min(room / factors.len() as f64);
         let mut buckets: Vec<Vec<Factor>> = Vec::new();
@@ -388,8 +392,13 @@ impl<'a> Schedule<'a> {
         buckets
     }
 
-    /// Errs with `OverBudget` where an elimination is too wide.
-    fn check_width(&self, operator: OperatorId, work: f64, left: &Left) -> Result<(), SolveError> {
+    /// Returns `OverBudget` where an elimination is too wide.
+    fn check_width(
+        &self,
+        operator: OperatorId,
+        work: f64,
+        left: &Remaining,
+    ) -> Result<(), SolveError> {
         let cells = work / self.choices(operator) as f64;
         let width = &self.width;
         if work > width.step_work
@@ -397,7 +406,7 @@ impl<'a> Schedule<'a> {
             || self.cells + cells > width.all_cells
         {
             return Err(SolveError::OverBudget(format!(
-                "operator {:?} is joined too widely to be eliminated exactly ({} neighbours left, a table of {cells:.1e} cells)",
+                "operator {:?} has too many neighbours to be eliminated exactly ({} left, a table of {cells:.1e} cells)",
                 self.problem.operators[operator].name,
                 left.neighbours[operator].len(),
             )));
@@ -407,14 +416,14 @@ impl<'a> Schedule<'a> {
 }
 
 /// The factors and operators that are not eliminated yet.
-struct Left {
-    /// Per operator its factors, by the order in which they were added.
+struct Remaining {
+    /// The factors of each operator, in the order in which they were added.
     touching: IdVec<OperatorId, BTreeMap<usize, Factor>>,
     neighbours: IdVec<OperatorId, BTreeSet<OperatorId>>,
     added: usize,
 }
 
-impl Left {
+impl Remaining {
     fn new(operators: usize) -> Self {
         Self {
             touching: IdVec::filled(BTreeMap::new(), operators),
@@ -432,7 +441,7 @@ impl Left {
         self.added += 1;
     }
 
-    /// Takes the factors of an operator out, and the operator itself.
+    /// Removes an operator and returns its factors.
     fn take(&mut self, operator: OperatorId) -> Vec<Factor> {
         let factors = std::mem::take(&mut self.touching[operator]);
         for (id, factor) in &factors {

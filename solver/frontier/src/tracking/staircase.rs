@@ -1,13 +1,13 @@
 //! Cost frontiers and the operations on them (TensorOpt Definition 1 and Algorithm 1).
 //!
-//! A frontier is a staircase: tuples ascending in memory, strictly descending in time.
+//! A frontier is a staircase: its tuples ascend in memory and strictly descend in time.
 
 use std::ops::Range;
 
 use crate::model::problem::Table;
 use crate::tracking::trace::{Arena, Trace, EMPTY};
 
-/// A (partial) strategy: memory in bytes, time in seconds, and how it came about.
+/// A (partial) strategy: memory in bytes, time in seconds, and its derivation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tuple {
     pub memory: f64,
@@ -27,7 +27,7 @@ pub struct Candidate {
 /// A staircase of tuples: ascending in memory, strictly descending in time.
 pub type Frontier = Vec<Tuple>;
 
-/// Returns the frontier of choosing nothing.
+/// Returns the frontier of the empty strategy.
 pub fn unit() -> Frontier {
     vec![Tuple {
         memory: 0.0,
@@ -38,7 +38,7 @@ pub fn unit() -> Frontier {
 
 /// Reduces a set to its cost frontier (Algorithm 1).
 ///
-/// Ties keep the earliest tuple, so that the result is deterministic.
+/// Of equal tuples the earliest is kept, so that the result is deterministic.
 pub fn reduce(tuples: &mut Vec<Candidate>) {
     tuples.sort_by(|a, b| {
         a.memory
@@ -57,7 +57,7 @@ pub fn reduce(tuples: &mut Vec<Candidate>) {
 
 /// Returns the alternatives of a cell, reduced; `left` is the number of the alternative.
 pub fn alternatives(table: &Table, cell: Range<usize>) -> Vec<Candidate> {
-    let mut found: Vec<Candidate> = cell
+    let mut candidates: Vec<Candidate> = cell
         .enumerate()
         .map(|(alternative, i)| Candidate {
             memory: table.memory[i],
@@ -66,8 +66,8 @@ pub fn alternatives(table: &Table, cell: Range<usize>) -> Vec<Candidate> {
             right: EMPTY,
         })
         .collect();
-    reduce(&mut found);
-    found
+    reduce(&mut candidates);
+    candidates
 }
 
 /// Records reduced candidates in the arena.

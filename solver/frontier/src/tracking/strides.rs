@@ -1,10 +1,10 @@
-//! Where the cells of a table stand: row-major places, and views of a factor from a result.
+//! Positions of a table's cells: row-major places, and strides from a result into a factor.
 
-/// Where a step's result finds the cells of a factor.
+/// Strides from the places of a step's result to the cells of a factor.
 pub struct Strides {
-    /// Of each axis of the result; 0 where the factor does not depend on it.
+    /// The stride of each axis of the result; 0 where the factor does not depend on it.
     axes: Vec<usize>,
-    /// Of the eliminated operator.
+    /// The stride of the eliminated operator.
     pub along: usize,
 }
 
@@ -27,13 +27,14 @@ impl Strides {
         strides
     }
 
-    /// Returns the factor's cell for a place of the result and the eliminated operator's first choice.
+    /// Returns the factor's cell at a place of the result and the eliminated operator's first
+    /// choice.
     pub fn start(&self, place: &[usize]) -> usize {
         place.iter().zip(&self.axes).map(|(p, s)| p * s).sum()
     }
 }
 
-/// Returns the place of a cell in a table of such extents, row-major.
+/// Returns the place of a cell in a row-major table of extents `dims`.
 pub fn unravel(mut cell: usize, dims: &[usize]) -> Vec<usize> {
     let mut place = vec![0; dims.len()];
     for (at, dim) in place.iter_mut().zip(dims).rev() {

@@ -1,4 +1,4 @@
-//! How a tuple came about, so that it can be unrolled into a strategy (TensorOpt 3.2, Unroll).
+//! Derivations of tuples, so that they can be unrolled into strategies (TensorOpt 3.2, Unroll).
 
 use crate::model::ids::{ChoiceId, EdgeId, Id, IdVec, OperatorId};
 
@@ -6,18 +6,19 @@ const KIND: u32 = 0b11 << 30;
 const OPERATOR: u32 = 0b01 << 30;
 const EDGE: u32 = 0b10 << 30;
 
-/// A node of the derivation: nothing, one choice, or two derivations together.
+/// A node of a derivation: empty, one choice, or two joined derivations.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     left: u32,
     right: u32,
 }
 
-/// Names a derivation in an [`Arena`]. `EMPTY` chose nothing.
+/// Names a derivation in an [`Arena`].
 pub type Trace = u32;
+/// The derivation without any choice.
 pub const EMPTY: Trace = 0;
 
-/// All derivations of one solve, at most 2^30; only tuples that survive a reduce are recorded.
+/// All derivations of one solve, at most 2^30; only tuples that survive a `reduce` are recorded.
 #[derive(Debug)]
 pub struct Arena {
     nodes: Vec<Node>,
@@ -47,7 +48,7 @@ impl Arena {
         self.push(EDGE | edge.index() as u32, alternative)
     }
 
-    /// Records two derivations together.
+    /// Records the join of two derivations.
     pub fn join(&mut self, a: Trace, b: Trace) -> Trace {
         match (a, b) {
             (EMPTY, x) | (x, EMPTY) => x,

@@ -12,15 +12,16 @@ use crate::tracking::gather::{product, Limits};
 use crate::tracking::ldp;
 use crate::tracking::staircase::{unit, Frontier};
 
-/// How to simplify the graph before the final dynamic programming.
+/// How the graph is simplified before the final dynamic programming.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Leave a linear graph for LDP (FT-LDP); otherwise eliminate down to two operators (FT-Elimination).
+    /// Whether a linear graph is left for LDP (FT-LDP); otherwise operators are eliminated until
+    /// two are left (FT-Elimination).
     pub linear: bool,
-    /// Where none of the paper's exact eliminations applies, use its heuristic elimination;
-    /// otherwise exact bucket elimination.
+    /// Whether the paper's heuristic elimination is used where none of its exact eliminations
+    /// applies; otherwise exact bucket elimination is.
     pub heuristic: bool,
-    /// The most choices that branch elimination may give an operator.
+    /// The most choices of an operator that branch elimination may produce.
     pub widest: usize,
 }
 
@@ -35,7 +36,7 @@ pub struct Tracked {
 ///
 /// # Errors
 ///
-/// Errs with `OverBudget` when exact elimination is too wide, and at the limits.
+/// Returns `OverBudget` when exact elimination is too wide, and an error when a limit is reached.
 pub fn track(problem: &Problem, style: Style, limits: &Limits) -> Result<Tracked, SolveError> {
     limits.watch.forget();
     let mut working = Working::new(problem, limits)?;
@@ -75,7 +76,8 @@ pub fn track(problem: &Problem, style: Style, limits: &Limits) -> Result<Tracked
 /// Positions of the operators in a topological order.
 type Rank = IdVec<OperatorId, usize>;
 
-/// The operators on the linear graph: from the first on, while there is one downstream operator.
+/// The operators on the linear graph: the first one and those after it, as long as each has a
+/// single downstream operator.
 struct Marks<'a> {
     rank: &'a Rank,
     linear: bool,
@@ -99,14 +101,14 @@ impl<'a> Marks<'a> {
         }
     }
 
-    /// Marks what has come to be on the linear graph (line 5).
+    /// Marks the operators that elimination has brought onto the linear graph (line 5).
     fn extend(&mut self, working: &Working) {
         while let (true, Some(last)) = (self.linear, self.last) {
             let mut downstream = working.neighbours[last]
                 .iter()
                 .filter(|n| self.rank[**n] > self.rank[last]);
             match (downstream.next(), downstream.next()) {
-                // It belongs to the chain only if nothing else can still come in before it.
+                // It belongs to the chain only if no other operator can still come before it.
                 (Some(&only), None) if self.feeds_only_from(working, only, last) => {
                     self.marked[only] = true;
                     self.last = Some(only);
@@ -116,7 +118,7 @@ impl<'a> Marks<'a> {
         }
     }
 
-    /// Returns whether all neighbours of `node` but `last` come after it.
+    /// Returns whether all neighbours of `node` except `last` come after it.
     fn feeds_only_from(&self, working: &Working, node: OperatorId, last: OperatorId) -> bool {
         working.neighbours[node]
             .iter()
@@ -138,8 +140,8 @@ impl<'a> Marks<'a> {
     }
 }
 
-/// Eliminates one operator exactly, if one can be (line 6): by node elimination where possible, the
-/// cheapest first, else by branch elimination.
+/// Eliminates one operator exactly if possible (line 6): by node elimination where that applies,
+/// the cheapest first, otherwise by branch elimination. Returns whether an operator was eliminated.
 fn try_exact_eliminate(
     working: &mut Working,
     marks: &Marks,
@@ -177,7 +179,7 @@ fn try_exact_eliminate(
     Ok(false)
 }
 
-/// Returns the number of sums of a node elimination, were every frontier a single tuple.
+/// Returns the number of sums of a node elimination if every frontier were a single tuple.
 fn elimination_cost(working: &Working, node: OperatorId) -> usize {
     working.neighbours[node]
         .iter()
@@ -186,7 +188,8 @@ fn elimination_cost(working: &Working, node: OperatorId) -> usize {
         })
 }
 
-/// Fixes the operator with the most neighbours, the attention mask that all layers read (line 7).
+/// Fixes the operator with the most neighbours, such as the attention mask that all layers read
+/// (line 7).
 fn heuristic_eliminate(working: &mut Working, limits: &Limits) -> Result<(), SolveError> {
     let hub = working
         .nodes
@@ -199,7 +202,7 @@ fn heuristic_eliminate(working: &mut Working, limits: &Limits) -> Result<(), Sol
     }
 }
 
-/// Solves each component's chain by LDP and takes the product of the components (lines 12 and 13).
+/// Solves each component's chain by LDP and takes the product over components (lines 12 and 13).
 fn solve_components(
     working: &mut Working,
     rank: &Rank,
@@ -218,10 +221,10 @@ fn solve_components(
     Ok(whole)
 }
 
-/// Returns the connected components of what is left, each in ascending order.
+/// Returns the connected components of the remaining graph, each in ascending order.
 fn components(working: &Working) -> Vec<Vec<OperatorId>> {
     let mut seen = IdVec::filled(false, working.nodes.len());
-    let mut found = Vec::new();
+    let mut all = Vec::new();
     for start in working.nodes.ids() {
         if working.nodes[start].is_none() || seen[start] {
             continue;
@@ -238,12 +241,12 @@ fn components(working: &Working) -> Vec<Vec<OperatorId>> {
             }
         }
         members.sort_unstable();
-        found.push(members);
+        all.push(members);
     }
-    found
+    all
 }
 
-/// Walks a path from the end that comes first.
+/// Returns the operators of a path, starting from the end that comes first.
 fn chain_order(working: &Working, component: &[OperatorId], rank: &Rank) -> Vec<OperatorId> {
     let start = component
         .iter()
@@ -268,8 +271,8 @@ fn chain_order(working: &Working, component: &[OperatorId], rank: &Rank) -> Vec<
 
 /// Returns the strategies behind the tuples (line 14).
 ///
-/// Costs are added up anew in the order of the problem, so that they do not depend on the order
-/// of elimination; strategies that rounding alone had kept apart fall together.
+/// Costs are summed again in the order of the problem, so that they do not depend on the order of
+/// elimination; points that differed only by rounding become one.
 fn unroll(problem: &Problem, working: &Working, frontier: &Frontier) -> Vec<Point> {
     let points = frontier
         .iter()
@@ -285,8 +288,8 @@ fn unroll(problem: &Problem, working: &Working, frontier: &Frontier) -> Vec<Poin
     staircase(points)
 }
 
-/// Returns the position of each operator in a topological order; operators on a cycle come last, by
-/// number.
+/// Returns the position of each operator in a topological order; operators that are on or behind a
+/// cycle come last, by number.
 fn topological_rank(problem: &Problem) -> Rank {
     let n = problem.operators.len();
     let mut incoming = IdVec::filled(0usize, n);

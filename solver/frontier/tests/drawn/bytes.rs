@@ -1,6 +1,7 @@
-//! Where random problems get their decisions from.
+//! The source of decisions for random problems.
 
-/// A stream of bytes: given ones and then zeros, or endless ones that a number determines.
+/// A stream of bytes: either given bytes followed by zeros, or an endless stream seeded by a
+/// number.
 pub enum Bytes<'a> {
     Given(std::slice::Iter<'a, u8>),
     Numbered(u64),
@@ -29,12 +30,12 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// A number below `n`, which is at most 256.
+    /// Returns a number below `n`, which is at most 256.
     pub fn below(&mut self, n: usize) -> usize {
         self.byte() as usize % n
     }
 
-    /// True once in `n` draws.
+    /// Returns true in about one of `n` draws.
     pub fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == n - 1
     }
@@ -43,7 +44,7 @@ impl<'a> Bytes<'a> {
         from[self.below(from.len())]
     }
 
-    /// Between 0 and 1, with all the digits that a cost may have.
+    /// Returns a number from 0 to 1 with all the digits that a cost may have.
     pub fn fraction(&mut self) -> f64 {
         let wide = (0..7).fold(0u64, |wide, _| wide << 8 | u64::from(self.byte()));
         wide as f64 / (1u64 << 56) as f64

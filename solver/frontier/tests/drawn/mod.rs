@@ -1,8 +1,9 @@
-//! Random problems drawn from bytes, an oracle for them, and what every answer must obey.
+//! Random problems drawn from bytes, an oracle for them, and the invariants of every solution.
 //!
-//! The bytes come from a number (`oracles.rs`: problem 17 is the same everywhere) or from a fuzzer.
+//! The bytes are seeded by a number (`oracles.rs`: problem 17 is the same everywhere) or come from
+//! a fuzzer.
 
-#![allow(dead_code)] // each test file uses its part
+#![allow(dead_code)] // each test file uses only some parts
 
 pub mod bytes;
 pub mod invariants;

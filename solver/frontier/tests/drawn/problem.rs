@@ -16,15 +16,15 @@ pub enum Costs {
     Whole,
     /// Fractions of 2^20: sums are exact in any order, ties are rare.
     Binary,
-    /// Any digits, gigabytes and milliseconds: sums round.
+    /// Arbitrary digits, gigabytes and milliseconds: sums are rounded.
     Real,
-    /// The same for every choice and every alternative.
+    /// The same costs for every choice and every alternative.
     Equal,
-    /// Mostly nothing.
+    /// Mostly zeros.
     Zero,
-    /// Few whole units of memory, fractions of 2^10 of time: for `units.rs`.
+    /// A few whole units of memory, fractions of 2^10 of time: for `units.rs`.
     Units,
-    /// Of sizes so far apart that the smaller vanish in sums.
+    /// Magnitudes so far apart that the smaller ones vanish in sums.
     Extreme,
 }
 
@@ -56,15 +56,16 @@ pub struct Drawn {
     pub shape: Shape,
     pub kind: Costs,
     pub costs: Vec<Vec<Cost>>,
-    /// Per operator, which of `costs`.
+    /// The position of each operator's costs in `costs`.
     pub operators: Vec<usize>,
     pub tables: Vec<DrawnTable>,
     pub edges: Vec<DrawnEdge>,
 }
 
-/// The most strategies over operators, and the most edges whose cells have several alternatives:
-/// what keeps the enumeration below some 40,000 strategies.
+/// The most combinations of the operators' choices. Both limits keep the enumeration below about
+/// 40,000 strategies.
 const STRATEGIES: usize = 1500;
+/// The most edges whose cells have several alternatives.
 const RICH_EDGES: usize = 3;
 
 fn cost(kind: Costs, bytes: &mut Bytes) -> Cost {
@@ -88,12 +89,13 @@ fn cost(kind: Costs, bytes: &mut Bytes) -> Cost {
         }
         Costs::Units => {
             let memory = bytes.below(20);
-            // More memory is faster, or the frontier would be short.
+            // More memory is faster; otherwise the frontier would be short.
             let time = 1024 * (20 - memory) + 40 * bytes.below(256) + bytes.below(256);
             (memory as f64, time as f64 / 1024.0)
         }
         Costs::Extreme => {
-            // Further out (1e-300, 1e300, subnormal numbers) the certified search loses its bounds.
+            // Beyond these (1e-300, 1e300, subnormal numbers) the certified search loses its
+            // bounds.
             let ends = [0.0, 1e-30, 1e-9, 1.0, 1e9, 1e18, 1e30];
             (bytes.pick(&ends), bytes.pick(&ends))
         }
@@ -101,7 +103,7 @@ fn cost(kind: Costs, bytes: &mut Bytes) -> Cost {
 }
 
 impl Drawn {
-    /// Problem number `number`: all pairs of shape and costs take turns.
+    /// Returns problem number `number`; numbers cycle through all pairs of shape and costs.
     pub fn numbered(number: u64) -> Self {
         let shape = SHAPES[number as usize % SHAPES.len()];
         let kind = COSTS[number as usize / SHAPES.len() % COSTS.len()];
@@ -121,7 +123,7 @@ impl Drawn {
 
     pub fn draw(shape: Shape, kind: Costs, bytes: &mut Bytes) -> Self {
         let (n, pairs) = shape::draw(shape, bytes);
-        // Repeated layers: operators and edges of one form share their costs.
+        // Repeated layers: operators and edges of the same form share their costs.
         let alike = bytes.once_in(3);
         let mut drawn = Self::empty(shape, kind);
         let mut strategies = 1;
@@ -156,7 +158,7 @@ impl Drawn {
         bytes: &mut Bytes,
     ) {
         let (k, l) = (self.choices(source).len(), self.choices(target).len());
-        // Several choices may look the same from the other end.
+        // Several choices may share a row or a column of the table.
         let (rows, columns) = (k - bytes.below(k) / 2, l - bytes.below(l) / 2);
         let plain = |t: &DrawnTable| t.cells.iter().all(|cell| cell.len() == 1);
         let fits = |t: &DrawnTable| (t.rows, t.columns) == (rows, columns) && (rich || plain(t));
@@ -201,12 +203,13 @@ impl Drawn {
         &table.cells[edge.row_of[i] as usize * table.columns + edge.column_of[j] as usize]
     }
 
-    /// Whether sums are exact in any order, so that frontiers are compared point by point.
+    /// Returns whether sums are exact in any order, so that frontiers can be compared point by
+    /// point.
     pub fn adds_exactly(&self) -> bool {
         !matches!(self.kind, Costs::Real | Costs::Extreme)
     }
 
-    /// The solver's form.
+    /// Returns the problem in the solver's form.
     pub fn problem(&self) -> Problem {
         let mut problem = Problem::default();
         for costs in &self.costs {
@@ -233,7 +236,7 @@ impl Drawn {
         problem
     }
 
-    /// The cost of a strategy, operators before edges (the order that the solver promises).
+    /// Returns the cost of a strategy, summed over operators before edges, as the solver promises.
     pub fn cost_of(&self, choices: &[u32], alternatives: &[u32]) -> Cost {
         let taken = choices.iter().enumerate();
         let nodes = taken.map(|(o, &i)| self.choices(o)[i as usize]);
@@ -245,7 +248,7 @@ impl Drawn {
         nodes.chain(joined).fold((0.0, 0.0), sum)
     }
 
-    /// The true frontier: every strategy, sorted and swept.
+    /// Returns the true frontier: all strategies, sorted and reduced.
     pub fn frontier(&self) -> Vec<Cost> {
         let mut every = Vec::new();
         self.enumerate(&mut Vec::new(), (0.0, 0.0), &mut every);
@@ -285,7 +288,8 @@ impl Drawn {
         }
     }
 
-    /// The problem as a `shardwise.problem/1` file, so that a failure can be looked at by hand.
+    /// Returns the problem as a `shardwise.problem/1` file, so that a failure can be examined by
+    /// hand.
     pub fn json(&self) -> String {
         let list = |costs: &[Cost]| {
             let each = costs

@@ -7,7 +7,7 @@ pub enum Shape {
     Chain,
     Tree,
     SeriesParallel,
-    /// A part of a k-tree, k from 2 to 4: treewidth at most 4.
+    /// A partial k-tree, k from 2 to 4: the treewidth is at most 4.
     Treewidth,
     ParallelEdges,
     Disconnected,
@@ -27,7 +27,8 @@ pub const SHAPES: [Shape; 7] = [
 /// The most operators of a drawn problem.
 pub const MOST_OPERATORS: usize = 9;
 
-/// Operators and the pairs that edges join, in random directions, under shuffled numbers.
+/// Returns the number of operators and the pairs that edges join, in random directions and with
+/// shuffled numbers.
 pub fn draw(shape: Shape, bytes: &mut Bytes) -> (usize, Vec<(usize, usize)>) {
     let (n, mut edges) = match shape {
         Shape::Single => (1, Vec::new()),
@@ -41,14 +42,15 @@ pub fn draw(shape: Shape, bytes: &mut Bytes) -> (usize, Vec<(usize, usize)>) {
         Shape::ParallelEdges => {
             let (n, mut edges) = tree(bytes);
             for _ in 0..1 + bytes.below(3) {
-                let again = bytes.pick(&edges);
-                edges.push(again);
+                let duplicate = bytes.pick(&edges);
+                edges.push(duplicate);
             }
             (n, edges)
         }
         Shape::Disconnected => {
             let n = 2 + bytes.below(6);
-            // Nothing joins operator 1 to operator 0, nor any later one to both.
+            // No edge joins operators 0 and 1, and every later operator is joined to at most one
+            // earlier one.
             let joined = (2..n).map(|o| (bytes.below(o), o, bytes.once_in(4)));
             let kept = joined.filter(|(_, _, alone)| !alone);
             (n, kept.map(|(a, b, _)| (a, b)).collect())
@@ -72,7 +74,7 @@ fn tree(bytes: &mut Bytes) -> (usize, Vec<(usize, usize)>) {
     (n, (1..n).map(|o| (bytes.below(o), o)).collect())
 }
 
-/// Edges are doubled or get an operator in their middle, from one edge on.
+/// Starts with one edge; repeatedly doubles an edge or puts an operator in the middle of one.
 fn series_parallel(bytes: &mut Bytes) -> (usize, Vec<(usize, usize)>) {
     let mut edges = vec![(0, 1)];
     let mut n = 2;
@@ -83,7 +85,7 @@ fn series_parallel(bytes: &mut Bytes) -> (usize, Vec<(usize, usize)>) {
         if bytes.once_in(3) {
             edges.push((a, b));
         } else {
-            // A detour beside the edge, or in its place.
+            // A path parallel to the edge, or in its place.
             if bytes.once_in(2) {
                 edges.swap_remove(at);
             }
@@ -113,7 +115,8 @@ fn partial_k_tree(bytes: &mut Bytes) -> (usize, Vec<(usize, usize)>) {
     (n, edges)
 }
 
-/// The exact treewidth, by the least width over all orders of elimination (subsets of operators).
+/// Returns the exact treewidth: the least width over all orders of elimination, by dynamic
+/// programming over subsets of operators.
 pub fn treewidth(n: usize, edges: &[(usize, usize)]) -> usize {
     let mut near = vec![0usize; n];
     for &(a, b) in edges {
@@ -134,7 +137,7 @@ pub fn treewidth(n: usize, edges: &[(usize, usize)]) -> usize {
     best[(1 << n) - 1]
 }
 
-/// How many operators outside `gone` are reached from `o` through operators in it.
+/// Returns the number of operators outside `gone` that `o` reaches through operators in `gone`.
 fn neighbours_through(near: &[usize], gone: usize, o: usize) -> usize {
     let mut seen = 1 << o;
     let mut open = vec![o];

@@ -2,9 +2,9 @@
 //!
 //!   f[k][v] = least time of the chain so far that takes exactly v units and ends in choice k
 //!
-//! for each assignment of the hubs: operators that any of the chain may be joined to. Without hubs
-//! the treewidth is 1, with two of them 3. Memory is whole, so this is exact, and it shares no idea
-//! with the solver: no staircases, no elimination.
+//! for each assignment of the hubs: operators to which any operator of the chain may be joined.
+//! Without hubs the treewidth is 1, with two of them 3. Memory comes in whole units, so this is
+//! exact. It is independent of the solver: it uses neither staircases nor elimination.
 
 use super::bytes::Bytes;
 use super::problem::{Cost, Costs, Drawn};
@@ -26,14 +26,14 @@ fn sums(a: &[Cost], b: &[Cost]) -> Vec<Cost> {
 }
 
 impl HubChain {
-    /// Chain number `number`, of 20 to 40 operators and none to two hubs.
+    /// Returns chain number `number`, with 20 to 40 operators and up to two hubs.
     pub fn numbered(number: u64) -> Self {
         let mut bytes = Bytes::numbered(number + (1 << 40));
         let length = 20 + bytes.below(21);
         Self::draw(number as usize % 3, length, 9, &mut bytes)
     }
 
-    /// One that can be enumerated.
+    /// Returns a chain that is short enough to be enumerated.
     pub fn shortened(number: u64) -> Self {
         let mut bytes = Bytes::numbered(number + (1 << 41));
         let length = 1 + bytes.below(5);
@@ -43,7 +43,7 @@ impl HubChain {
     fn draw(hubs: usize, length: usize, most_choices: usize, bytes: &mut Bytes) -> Self {
         let alike = bytes.once_in(3);
         let mut drawn = Drawn::empty(Shape::Chain, Costs::Units);
-        // Hubs stand anywhere in the order of operators.
+        // Hubs may be anywhere in the order of operators.
         let mut places: Vec<usize> = (0..length + hubs).collect();
         for at in (1..places.len()).rev() {
             places.swap(at, bytes.below(at + 1));
@@ -73,7 +73,7 @@ impl HubChain {
         Self { drawn, chain, hubs }
     }
 
-    /// All that an operator in choice i and another in choice j cost over the edges between them.
+    /// Returns the possible costs of the edges between two operators, given their choices i and j.
     fn between(&self, (a, i): (usize, usize), (b, j): (usize, usize)) -> Vec<Cost> {
         let mut all = vec![(0.0, 0.0)];
         for e in &self.drawn.edges {
@@ -86,7 +86,7 @@ impl HubChain {
         all
     }
 
-    /// All that an operator in choice i costs by itself and over its edges to `others`.
+    /// Returns the possible costs of an operator in choice i and of its edges to `others`.
     fn alone(&self, (o, i): (usize, usize), others: &[(usize, usize)]) -> Vec<Cost> {
         let own = vec![self.drawn.choices(o)[i]];
         let join =
@@ -94,7 +94,7 @@ impl HubChain {
         others.iter().fold(own, join)
     }
 
-    /// The true frontier.
+    /// Returns the true frontier.
     pub fn frontier(&self) -> Vec<Cost> {
         let mut best: Vec<f64> = Vec::new();
         self.over_hubs(&mut Vec::new(), &[(0.0, 0.0)], &mut best);
@@ -122,7 +122,7 @@ impl HubChain {
         }
     }
 
-    /// f after the last operator of the chain, for one assignment of the hubs.
+    /// Returns f after the last operator of the chain, for one assignment of the hubs.
     fn over_chain(&self, hubs: &[(usize, usize)], start: &[Cost]) -> Vec<Vec<f64>> {
         let mut f: Vec<Vec<f64>> = Vec::new();
         for (at, &o) in self.chain.iter().enumerate() {
@@ -144,7 +144,7 @@ impl HubChain {
     }
 }
 
-/// `row[v + m] = min(row[v + m], from[v] + t)` for every step (m, t).
+/// Sets `row[v + m] = min(row[v + m], from[v] + t)` for every step (m, t).
 fn lower(row: &mut Vec<f64>, from: &[f64], steps: &[Cost]) {
     for &(memory, time) in steps {
         let shift = memory as usize;

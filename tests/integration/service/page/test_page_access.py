@@ -88,11 +88,17 @@ def test_signing_in_and_out(
 def test_a_revoked_key_ends_the_session(
     guest: Callable[[], Page], keys: tuple[Path, dict[str, str]]
 ) -> None:
-    folder, made = keys
+    folder, created = keys
     page = guest()
-    sign_in(page, made["revoked"])
+    sign_in(page, created["revoked"])
     expect(page.get_by_role("heading", level=1)).to_contain_text("split")
-    command = ["keys", "revoke", made["revoked"].split("_")[1], "--data-dir", str(folder / "data")]
+    command = [
+        "keys",
+        "revoke",
+        created["revoked"].split("_")[1],
+        "--data-dir",
+        str(folder / "data"),
+    ]
     succeed(*command, env={})
     page.goto("/graphs")
     expect(page).to_have_url(re.compile("/sign-in"))
@@ -229,7 +235,7 @@ def test_secure_where_the_browser_came_by_https(
         ("", "/"),
     ],
 )
-def test_after_signing_in_nobody_is_sent_elsewhere(text: str, path: str) -> None:
+def test_signing_in_redirects_to_no_other_site(text: str, path: str) -> None:
     assert own_path(text) == path
 
 

@@ -1,5 +1,5 @@
 """Keys, tenants and the audit in the page: by an operator without JavaScript, by an administrator,
-and by nobody else."""
+and by no other user."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_operator_rules_without_javascript(
     sign_in(page, keys[1]["operator"], "/admin")
     page.get_by_label("Name").fill("Not A Name")
     page.get_by_role("button", name="Make a tenant").click()
-    expect(page.get_by_role("alert")).to_contain_text("small letters")
+    expect(page.get_by_role("alert")).to_contain_text("lower-case letters")
     page.get_by_label("Name").fill("green")
     page.get_by_role("button", name="Make a tenant").click()
     expect(page).to_have_url(ruled.url + "/admin/green")
@@ -173,14 +173,14 @@ def test_the_pages_are_accessible_and_fit(
 ) -> None:
     page = enter(color_scheme=scheme, viewport={"width": width, "height": 800})
     sign_in(page, keys[1]["operator"], "/keys")
-    found = []
+    problems = []
     for path in PAGES:
         page.goto(path)
-        found += faults(page)
+        problems += faults(page)
         if too_wide(page):
-            found.append(f"{path} is wider than {width} px")
+            problems.append(f"{path} is wider than {width} px")
         assert page.get_by_role("heading", level=1).count() == 1
     page.goto("/admin/red")
     page.get_by_role("button", name="Make a key").click()
-    found += faults(page)
-    assert found == []
+    problems += faults(page)
+    assert problems == []

@@ -92,15 +92,15 @@ def test_every_view_is_accessible_and_fits(
     visit: Any, views: dict[str, str], scheme: str, width: int
 ) -> None:
     page = visit(color_scheme=scheme, viewport={"width": width, "height": 800})
-    found = []
+    problems = []
     for name, address in views.items():
         page.goto(address)
         page.evaluate("document.querySelectorAll('main details').forEach(one => (one.open = true))")
-        found += faults(page)
+        problems += faults(page)
         if too_wide(page):
-            found.append(f"{name} is wider than {width} px")
+            problems.append(f"{name} is wider than {width} px")
         assert page.get_by_role("heading", level=1).count() == 1
-    assert found == []
+    assert problems == []
 
 
 def row(page: Page, name: str) -> Any:

@@ -26,27 +26,27 @@ def views(browser: Browser, service: Service) -> dict[str, str]:
     context = browser.new_context(base_url=service.url)
     page = context.new_page()
     page.set_default_timeout(60_000)
-    found = {
+    paths = {
         name: f"/{name}"
         for name in ("graphs", "hardware", "jobs", "agents", "launches", "accuracy", "usage")
     }
-    found["ask"] = "/"
+    paths["ask"] = "/"
     for kind, fields in (
         ("frontier", {}),
         ("curve", {}),
         ("quote", {"steps": "1000", "deadline_h": "1", "max_instances": "1"}),
         ("plan", {}),
     ):
-        found[kind] = "/jobs/" + ask(page, kind, **fields)
+        paths[kind] = "/jobs/" + ask(page, kind, **fields)
         answered(page)
-    found["infeasible"] = "/jobs/" + ask(page, "plan", memory_limit_bytes="1MB")
+    paths["infeasible"] = "/jobs/" + ask(page, "plan", memory_limit_bytes="1MB")
     answered(page)
-    found["cancelled"] = "/jobs/" + ask(page, "curve", graph="shipped:llama-8b", gpus=400)
+    paths["cancelled"] = "/jobs/" + ask(page, "curve", graph="shipped:llama-8b", gpus=400)
     page.get_by_role("button", name="Cancel").click()
     answered(page)
-    found["missing"] = "/jobs/plan_0"
+    paths["missing"] = "/jobs/plan_0"
     context.close()
-    return found
+    return paths
 
 
 @pytest.mark.parametrize(("width", "scheme"), VIEWPORTS)
@@ -55,7 +55,7 @@ def test_every_view_is_accessible_and_fits(
 ) -> None:
     visit.expected.append("404")
     page = visit(color_scheme=scheme, viewport={"width": width, "height": 800})
-    found = []
+    problems = []
     for name, address in views.items():
         page.goto(address)
         if name in ("frontier", "curve"):
@@ -63,12 +63,12 @@ def test_every_view_is_accessible_and_fits(
         for fold in page.locator("main details:not([open]) > summary").all():
             if fold.is_visible():
                 fold.click()
-        found += faults(page)
+        problems += faults(page)
         if too_wide(page):
-            found.append(f"{name} is wider than {width} px")
+            problems.append(f"{name} is wider than {width} px")
         assert page.get_by_role("heading", level=1).count() == 1
         assert page.get_by_role("main").count() == 1
-    assert found == []
+    assert problems == []
 
 
 @pytest.mark.full

@@ -101,7 +101,7 @@ def test_a_login_with_a_choice_of_tenant(
     expect(page).to_have_url(re.compile("/sign-in"))
 
 
-def test_somebody_without_a_tenant(page: Page) -> None:
+def test_a_user_without_a_tenant(page: Page) -> None:
     page.goto("/sign-in")
     log_in(page, "dan")
     expect(page.get_by_role("alert")).to_contain_text("none of your groups has a tenant here")

@@ -112,7 +112,7 @@ def test_a_curve_marks_what_does_not_fit_and_says_why(page: Page, service: Servi
     not_fitting = [p for p in points if not p["feasible"]]
     assert 0 < len(not_fitting) < len(points)
     assert len(plotted(page, "infeasible")) == len(not_fitting)
-    assert len(plotted(page, "exactly so many")) == len(points) - len(not_fitting)
+    assert len(plotted(page, "exactly n GPUs")) == len(points) - len(not_fitting)
     assert len(plotted(page, "samples per second")) == len(points) - len(not_fitting)
     rows = page.get_by_role("region", name="Every count").locator("tbody tr")
     for point, row in zip(points, rows.all(), strict=True):
@@ -122,7 +122,7 @@ def test_a_curve_marks_what_does_not_fit_and_says_why(page: Page, service: Servi
     page.mouse.move(mark["x"], mark["y"])
     expect(page.locator("#plot .hoverlayer")).to_contain_text("infeasible")
     expect(page.locator("#plot .hoverlayer")).to_contain_text("GiB per GPU")
-    mark = plotted(page, "exactly so many")[-1]
+    mark = plotted(page, "exactly n GPUs")[-1]
     page.mouse.click(mark["x"], mark["y"])
     page.wait_for_url(re.compile("/jobs/plan_"))
     answered(page)
