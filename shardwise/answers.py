@@ -4,7 +4,7 @@
     plan = shardwise.plan(graph, "dgx-h100", gpus=8)
 
 An answer is its document (`shardwise.documents`) with a picture: a notebook shows it, `plot`
-writes it, `to_pandas` gives the rows, and `document` the JSON that the command line prints.
+writes it, `to_pandas` returns the rows, and `document` the JSON that the command line prints.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,7 +22,7 @@ from shardwise.cost.options import Options, Progress
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Offer, load_hardware, read_offers
-from shardwise.pictures.plots import plot_curve, plot_frontier
+from shardwise.pictures.plots import curve_picture, frontier_picture
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -40,14 +39,14 @@ class Frontier(documents.Frontier, frozen=True):
 
     def plot(self, path: str | Path) -> None:
         """Writes time against memory to a file that ends in .html, .svg or .png."""
-        plot_frontier(self, str(path))
+        frontier_picture(self).write(str(path))
 
     def to_pandas(self) -> Any:
         """Returns a DataFrame with one row per point. Raises `BadInput` without pandas."""
         return _frame(self.points)
 
     def _repr_html_(self) -> str:
-        return _svg(self)
+        return frontier_picture(self).svg()
 
 
 class Curve(documents.Curve, frozen=True):
@@ -59,14 +58,14 @@ class Curve(documents.Curve, frozen=True):
 
     def plot(self, path: str | Path) -> None:
         """Writes time and throughput against GPUs to a file that ends in .html, .svg or .png."""
-        plot_curve(self, str(path))
+        curve_picture(self).write(str(path))
 
     def to_pandas(self) -> Any:
         """Returns a DataFrame with one row per GPU count. Raises `BadInput` without pandas."""
         return _frame(self.points)
 
     def _repr_html_(self) -> str:
-        return _svg(self)
+        return curve_picture(self).svg()
 
 
 class Explanation(documents.Explanation, frozen=True):
@@ -223,11 +222,11 @@ def quote(
     `offers` are `Offer`s or a CSV file, by default the built-in catalogue; the other arguments are
     those of `frontier` and of `shardwise.advise.quote`.
     """
-    known: Sequence[Offer]
-    known = read_offers(offers) if offers is None or isinstance(offers, str | Path) else offers
+    rows: Sequence[Offer]
+    rows = read_offers(offers) if offers is None or isinstance(offers, str | Path) else offers
     answer = advise.quote(
         _graph(graph),
-        known,
+        rows,
         steps=steps,
         deadline_s=deadline_s,
         budget_usd=budget_usd,
@@ -283,14 +282,6 @@ def _frame(rows: Sequence[msgspec.Struct]) -> Any:
             "needs pandas, which is not installed", expected="pip install pandas"
         ) from None
     return pd.DataFrame([msgspec.to_builtins(row) for row in rows])
-
-
-def _svg(answer: Frontier | Curve) -> str:
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "picture.svg"
-        answer.plot(path)
-        text = path.read_text("utf-8")
-    return text[text.index("<svg") :]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

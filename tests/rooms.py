@@ -66,7 +66,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_child_process.py", "unit/test_cores.py", "unit/test_measure.py",
         "unit/test_rank_starts.py",
     ),
-    "pictures": ("end_to_end/test_cli.py", "unit/test_blocks.py"),
+    "pictures": ("end_to_end/test_cli.py", "unit/test_blocks.py", "unit/test_pictures.py"),
     "peers": ("integration/models/test_compare*", "unit/test_compare_*"),
     "replay": ("integration/models/test_replay_accuracy.py", "unit/test_replay.py"),
     "schedulers": ("integration/schedulers/*", "unit/test_schedulers.py"),

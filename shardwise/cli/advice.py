@@ -23,13 +23,14 @@ from shardwise.cli.output import (
     table,
     warn,
 )
-from shardwise.cli.tables import curve_csv, curve_table, quote_table, stands_on
+from shardwise.cli.tables import compute_basis, curve_csv, curve_table, quote_table
 from shardwise.cost.shares import shares_text
 from shardwise.documents import Explanation, Frontier
 from shardwise.documents.common import TofuReport
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output, write_json
-from shardwise.pictures import plots
+from shardwise.pictures.figure import check_suffix
+from shardwise.pictures.plots import plot_curve, plot_frontier
 from shardwise.schedulers.formats import FORMS, export
 
 MOST_ROWS = 24
@@ -66,7 +67,7 @@ def frontier(
     from shardwise.hardware import load_hardware
 
     if plot:
-        plots.check_suffix(plot)
+        check_suffix(plot)
         check_output(plot, "plot")
     options = options_from(search)
     with (
@@ -77,7 +78,7 @@ def frontier(
             load_graph(graph), load_hardware(hardware), gpus, options, listener
         )
     if plot:
-        plots.plot_frontier(document, plot)
+        plot_frontier(document, plot)
     if as_json:
         emit(document)
     else:
@@ -109,7 +110,7 @@ def _frontier_table(document: Frontier) -> None:
         ("point", "sum GiB", "peak GiB", "time", "overlapped", "compute", "communication", "fits"),
         rows,
     )
-    say(stands_on(points))
+    say(compute_basis(points))
     _certificate(document)
 
 
@@ -151,7 +152,7 @@ def curve(
     if form not in FORMS and (efficiency or gpu_type):
         raise BadInput("is of a scheduler's format", field="format", expected=", ".join(FORMS))
     if plot:
-        plots.check_suffix(plot)
+        check_suffix(plot)
         check_output(plot, "plot")
     options = options_from(search)
     quiet = search["quiet"] or as_json or form is not None
@@ -163,7 +164,7 @@ def curve(
             load_graph(graph), load_hardware(hardware), max_gpus, options, listener
         )
     if plot:
-        plots.plot_curve(document, plot)
+        plot_curve(document, plot)
     if as_json or form == "json":
         emit(document)
     elif form == "csv":
@@ -250,14 +251,14 @@ def explain(plan: str, server: str | None, key_file: str | None, as_json: bool) 
 
     if server and plan.startswith(PLAN_ID):
         with service(server, key_file) as client:
-            found = client.plan_of(plan)
+            document = client.plan_of(plan)
     else:
-        found = read_plan(plan)
-    document = why(found)
+        document = read_plan(plan)
+    explanation = why(document)
     if as_json:
-        emit(document)
+        emit(explanation)
     else:
-        _explanation(document)
+        _explanation(explanation)
 
 
 def _explanation(document: Explanation) -> None:
@@ -285,7 +286,7 @@ def _explanation(document: Explanation) -> None:
     if others:
         say("")
         table(
-            "next best splits, all else as it is",
+            "next best splits, everything else unchanged",
             ("group", "split", "added time", "added GiB"),
             [
                 (
@@ -395,7 +396,7 @@ def _tofu(peer: TofuReport, groups: int) -> None:
 
 
 def _thin(count: int, knee: int | None) -> list[int]:
-    """Evenly spread rows, both ends and the turning point among them."""
+    """Returns evenly spread rows, both ends and the turning point among them."""
     if count <= MOST_ROWS:
         return list(range(count))
     chosen = {round(i * (count - 1) / (MOST_ROWS - 1)) for i in range(MOST_ROWS)}

@@ -12,7 +12,7 @@ from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 from shardwise.outfiles import check_output, write_json
 from shardwise.pictures.cluster import plot_cluster
-from shardwise.pictures.plots import check_suffix
+from shardwise.pictures.figure import check_suffix
 from shardwise.schedulers.counts import Counts
 from shardwise.validation import decode_any
 
@@ -23,10 +23,16 @@ MOST_OF_ONE = 16
 @click.command("simulate-cluster")
 @click.option("--gpus", required=True, type=click.IntRange(1), help="GPUs of the cluster.")
 @click.option("--jobs", "jobs_file", help="A file of jobs (shardwise.jobs/1).")
-@click.option("--generate", type=click.IntRange(1), help="So many jobs in the shape of a trace.")
+@click.option(
+    "--generate", type=click.IntRange(1), help="Number of jobs to generate in the shape of a trace."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the generated jobs.")
 @click.option(
-    "--load", type=float, default=1.0, show_default=True, help="GPUs asked for over GPUs there."
+    "--load",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="GPUs asked for over GPUs of the cluster.",
 )
 @click.option(
     "--restart", "restart_s", type=float, default=60.0, show_default=True,

@@ -1,4 +1,4 @@
-"""compare: other systems' strategies beside our frontier."""
+"""compare: other systems' strategies next to our frontier."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from shardwise.cli.arguments import json_option, load_graph, options_from, searc
 from shardwise.cli.output import counted, emit, gib, note, progress, say, seconds, table, warn
 from shardwise.documents.comparison import ComparedMethod, Comparison
 from shardwise.outfiles import check_output
-from shardwise.pictures import plots
 from shardwise.pictures.compare import plot_compare
+from shardwise.pictures.figure import check_suffix
 
 PROPOSALS = 50_000
 
@@ -51,7 +51,7 @@ def compare(
     from shardwise.peers import compare as run
 
     if plot:
-        plots.check_suffix(plot)
+        check_suffix(plot)
         check_output(plot, "plot")
     options = options_from(search)
     with progress(search["quiet"] or as_json) as listener:

@@ -72,7 +72,7 @@ def inspect(graph: str, plot: str | None, as_json: bool) -> None:
     """Operators, parameters, activations, flops, and what could not be described."""
     from shardwise.graph.inspect import inspect_graph
     from shardwise.pictures.blocks import plot_blocks
-    from shardwise.pictures.plots import check_suffix
+    from shardwise.pictures.figure import check_suffix
 
     if plot is not None:
         check_suffix(plot)

@@ -1,6 +1,6 @@
 """The picture of a graph: its blocks from top to bottom, folded, with what each one holds.
 
-Sizes are in inches, y grows downwards. Matplotlib and Plotly draw the same layout.
+Sizes are in inches, y grows downwards.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 from shardwise.graph import Graph
 from shardwise.graph.blocks import Block, Flow, Part, Sums, fold
 from shardwise.graph.inspect import kept_tensors
-from shardwise.outfiles import written
-from shardwise.pictures.plots import BLUE, GIB, GREEN, ORANGE, check_suffix
+from shardwise.pictures.figure import BLUE, GREEN, ORANGE, Picture
+from shardwise.pictures.plots import GIB
 
 ROW, GAP, PAD = 0.2, 0.34, 0.08
 WIDTH, COLUMN, LANE = 6.6, 1.35, 0.16
@@ -61,15 +61,9 @@ def plot_blocks(graph: Graph, path: str) -> None:
     """Draws the blocks of `graph` as .svg, .png or .html."""
     from shardwise.tdl import registry
 
-    suffix = check_suffix(path)
     semantics = {op.name: registry.analyse(op, graph.tensors) for op in graph.operators}
     blocks, flows = fold(graph, semantics, kept_tensors(graph, semantics))
-    layout = _lay_out(graph, blocks, flows)
-    with written(path) as temporary:
-        if suffix == ".html":
-            _html(layout, temporary)
-        else:
-            _picture(layout, temporary)
+    _drawn(_lay_out(graph, blocks, flows)).write(path)
 
 
 def _lay_out(graph: Graph, blocks: Sequence[Block], flows: Sequence[Flow]) -> _Layout:
@@ -190,15 +184,9 @@ def _cut(text: str, letters: int) -> str:
     return text if len(text) <= letters else text[: letters - 1].rstrip(" ,") + "…"
 
 
-def _picture(layout: _Layout, path: Any) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "shardwise"
-    from matplotlib import pyplot as plt
-
-    figure = plt.figure(figsize=(layout.width, layout.height))
-    axes = figure.add_axes((0, 0, 1, 1))
+def _drawn(layout: _Layout) -> Picture:
+    picture = Picture(layout.title, (layout.width, layout.height))
+    axes = picture.figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, layout.width)
     axes.set_ylim(layout.height, 0)
     axes.axis("off")
@@ -209,7 +197,8 @@ def _picture(layout: _Layout, path: Any) -> None:
     for box, bars in zip(layout.boxes, _bars(layout), strict=True):
         for shift in (0.08, 0.04) if box.block.count > 1 else ():
             axes.add_patch(_rectangle(layout.left + shift, box.top - shift, WIDTH, box.height))
-        axes.add_patch(_rectangle(layout.left, box.top, WIDTH, box.height))
+        front = axes.add_patch(_rectangle(layout.left, box.top, WIDTH, box.height))
+        picture.show_text(front, _operators(box.block))
         for row, (text, bold) in enumerate(box.lines):
             y = box.top + PAD + (row + 0.5) * ROW
             weight = "bold" if bold else "normal"
@@ -230,9 +219,7 @@ def _picture(layout: _Layout, path: Any) -> None:
             style = {"arrowstyle": "->" if arrives else "-", "color": "grey", "lw": 0.8}
             ends = (layout.left, y), (lane.x, y)
             axes.annotate("", *ends, arrowprops={**style, "shrinkA": 0, "shrinkB": 0})
-    metadata = {"Date": None} if path.suffix == ".svg" else {}
-    figure.savefig(path, dpi=110, metadata=metadata)
-    plt.close(figure)
+    return picture
 
 
 def _tap(box: _Box, arrives: bool) -> float:
@@ -246,90 +233,7 @@ def _rectangle(x: float, y: float, width: float, height: float) -> Any:
     return Rectangle((x, y), width, height, facecolor="#f4f7fb", edgecolor="#456", linewidth=0.8)
 
 
-def _html(layout: _Layout, path: Any) -> None:
-    import plotly.graph_objects as go
-
-    scale = 96
-    figure = go.Figure()
-    right = layout.left + WIDTH
-
-    def text(x: float, y: float, content: str, size: int, colour: str = "black") -> None:
-        figure.add_annotation(
-            x=x, y=y, text=content, showarrow=False, xanchor="left", font_size=size,
-            font_color=colour, align="left",
-        )  # fmt: skip
-
-    text(MARGIN, 0.3, f"<b>{_escaped(layout.title)}</b>", 13)
-    for place, (name, _) in enumerate(COLUMNS):
-        text(right + 0.15 + place * COLUMN, TOP - 0.2, name, 11)
-    for box, bars in zip(layout.boxes, _bars(layout), strict=True):
-        for shift in (0.08, 0.04, 0) if box.block.count > 1 else (0,):
-            figure.add_shape(
-                type="rect", x0=layout.left + shift, x1=right + shift, y0=box.top - shift,
-                y1=box.top + box.height - shift, fillcolor="#f4f7fb", line_color="#456",
-                line_width=1,
-            )  # fmt: skip
-        for row, (line, bold) in enumerate(box.lines):
-            content = f"<b>{_escaped(line)}</b>" if bold else _escaped(line)
-            text(layout.left + 0.1, box.top + PAD + (row + 0.5) * ROW, content, 10)
-        for place, (share, label) in enumerate(bars):
-            x = right + 0.15 + place * COLUMN
-            figure.add_shape(
-                type="rect", x0=x, x1=x + share * (COLUMN - 0.2), y0=box.middle + 0.05,
-                y1=box.middle + 0.15, fillcolor=COLUMNS[place][1], line_width=0,
-            )  # fmt: skip
-            text(x, box.middle - 0.07, label, 10)
-    for source, label in layout.arrows:
-        top, x = layout.boxes[source].top + layout.boxes[source].height, layout.left + WIDTH / 2
-        _arrow(figure, (x, top), (x, top + GAP), "black")
-        text(x + 0.1, top + GAP / 2, _escaped(label), 9, "dimgrey")
-    for lane in layout.lanes:
-        ys = [_tap(layout.boxes[n], arrives) for n, arrives in lane.taps]
-        figure.add_shape(
-            type="line", x0=lane.x, x1=lane.x, y0=min(ys), y1=max(ys), line_color="grey",
-            line_width=1,
-        )  # fmt: skip
-        for y, (_, arrives) in zip(ys, lane.taps, strict=True):
-            _arrow(figure, (lane.x, y), (layout.left, y), "grey", head=arrives)
-    figure.add_scatter(
-        x=[right - 0.1] * len(layout.boxes),
-        y=[box.middle for box in layout.boxes],
-        mode="markers",
-        marker={"size": 8, "color": "#9ab"},
-        hovertext=[_hover(box.block) for box in layout.boxes],
-        hoverinfo="text",
-    )
-    axis = {"visible": False, "fixedrange": True}
-    figure.update_layout(
-        width=layout.width * scale,
-        height=layout.height * scale,
-        margin={"l": 0, "r": 0, "t": 0, "b": 0},
-        xaxis={**axis, "range": [0, layout.width]},
-        yaxis={**axis, "range": [layout.height, 0]},
-        template="plotly_white",
-        showlegend=False,
-    )
-    figure.write_html(path, include_plotlyjs=True, full_html=True)
-
-
-def _arrow(
-    figure: Any,
-    start: tuple[float, float],
-    end: tuple[float, float],
-    colour: str,
-    head: bool = True,
-) -> None:
-    figure.add_annotation(
-        x=end[0], y=end[1], ax=start[0], ay=start[1], xref="x", yref="y", axref="x", ayref="y",
-        text="", showarrow=True, arrowhead=2 if head else 0, arrowwidth=1, arrowcolor=colour,
-    )  # fmt: skip
-
-
-def _hover(block: Block) -> str:
-    names = [_escaped(op.name) for op in block.operators[:12]]
+def _operators(block: Block) -> str:
+    names = [op.name for op in block.operators[:12]]
     more = len(block.operators) - len(names)
-    return "<br>".join([*names, f"… {more:,} more"] if more > 0 else names)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "\n".join([*names, f"… {more:,} more"] if more > 0 else names)

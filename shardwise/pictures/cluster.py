@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from shardwise.outfiles import written
-from shardwise.pictures.plots import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    RED,
-    check_suffix,
-    draw_figure,
-    save_figure,
-)
+from shardwise.pictures.figure import BLUE, GREEN, ORANGE, RED, Picture
 
 PURPLE = "#9467bd"
 COLOURS = {
@@ -29,13 +19,7 @@ HOUR = 3600
 
 def plot_cluster(document: dict[str, Any], path: str) -> None:
     """Completion times as the share of jobs that ended within them; GPUs in use over time."""
-    suffix = check_suffix(path)
-    title = f"{document['jobs']} jobs on {document['gpus']} GPUs"
-    with written(path) as temporary:
-        if suffix == ".html":
-            _html(document, title, temporary)
-        else:
-            _picture(document, title, temporary)
+    _drawn(document).write(path)
 
 
 def _ended(row: dict[str, Any]) -> tuple[list[float], list[float]]:
@@ -52,8 +36,10 @@ def _name(row: dict[str, Any]) -> str:
     return f"{row['policy']}: {row['average_completion_s'] / HOUR:.1f} h on average"
 
 
-def _picture(document: dict[str, Any], title: str, path: Path) -> None:
-    figure, axes = draw_figure(panels=2)
+def _drawn(document: dict[str, Any]) -> Picture:
+    picture, axes = Picture.of_panels(
+        f"{document['jobs']} jobs on {document['gpus']} GPUs", panels=2
+    )
     for row in document["policies"]:
         colour = COLOURS[row["policy"]]
         axes[0].step(*_ended(row), where="post", color=colour, label=_name(row))
@@ -62,7 +48,7 @@ def _picture(document: dict[str, Any], title: str, path: Path) -> None:
     axes[0].set_xlabel("hours from arrival to end")
     axes[0].set_ylabel("share of jobs")
     axes[0].set_ylim(0, 1.02)
-    axes[0].set_title(title, fontsize=10)
+    axes[0].set_title(picture.title, fontsize=10)
     axes[0].legend(frameon=False, loc="lower right")
     axes[1].axhline(document["gpus"], color="grey", linestyle="--", linewidth=1)
     axes[1].set_xlabel("hours since the first arrival")
@@ -70,31 +56,4 @@ def _picture(document: dict[str, Any], title: str, path: Path) -> None:
     axes[1].set_ylim(bottom=0)
     for panel in axes:
         panel.grid(alpha=0.3)
-    save_figure(figure, path)
-
-
-def _html(document: dict[str, Any], title: str, path: Path) -> None:
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(rows=2, cols=1, vertical_spacing=0.12)
-    for row in document["policies"]:
-        colour = COLOURS[row["policy"]]
-        for panel, (x, y) in enumerate((_ended(row), _used(row)), start=1):
-            figure.add_scatter(
-                x=x,
-                y=y,
-                mode="lines",
-                line={"shape": "hv", "color": colour},
-                name=_name(row),
-                legendgroup=row["policy"],
-                showlegend=panel == 1,
-                row=panel,
-                col=1,
-            )
-    figure.add_hline(y=document["gpus"], line_dash="dash", row=2, col=1)
-    figure.update_layout(title=title, template="plotly_white")
-    figure.update_xaxes(type="log", title_text="hours from arrival to end", row=1, col=1)
-    figure.update_yaxes(title_text="share of jobs", row=1, col=1)
-    figure.update_xaxes(title_text="hours since the first arrival", row=2, col=1)
-    figure.update_yaxes(title_text="GPUs in use", rangemode="tozero", row=2, col=1)
-    figure.write_html(path, include_plotlyjs=True, full_html=True)
+    return picture

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from shardwise.documents import Comparison
-from shardwise.outfiles import written
-from shardwise.pictures.plots import (
-    BLUE,
-    GIB,
-    GREEN,
-    ORANGE,
-    check_suffix,
-    draw_figure,
-    save_figure,
-)
+from shardwise.pictures.figure import BLUE, GREEN, ORANGE, Picture
+from shardwise.pictures.plots import GIB
 
 GREY = "#7f7f7f"
 WIDEST, TALLEST = 2.0, 2.5
 """How far a picture reaches: times our most memory, times our least time; the rest is named."""
 
-MARKS: dict[str, tuple[str, str, str]] = {
-    # (colour, mark of matplotlib, mark of Plotly)
-    "data-parallel": ("#d62728", "s", "square"),
-    "optcnn": ("#9467bd", "^", "triangle-up"),
-    "flexflow": ("#8c564b", "D", "diamond"),
-    "tofu": ("#e377c2", "v", "triangle-down"),
-    "mesh-tensorflow": ("#bcbd22", "o", "circle"),
-    "megatron": ("#17becf", "P", "cross"),
-    "fsdp": ("#ff9896", "X", "x"),
-    "shardwise-splits": (BLUE, ".", "circle"),
-    "shardwise": ("#0b3d66", ".", "circle"),
+MARKS: dict[str, tuple[str, str]] = {
+    # (colour, mark of matplotlib)
+    "data-parallel": ("#d62728", "s"),
+    "optcnn": ("#9467bd", "^"),
+    "flexflow": ("#8c564b", "D"),
+    "tofu": ("#e377c2", "v"),
+    "mesh-tensorflow": ("#bcbd22", "o"),
+    "megatron": ("#17becf", "P"),
+    "fsdp": ("#ff9896", "X"),
+    "shardwise-splits": (BLUE, "."),
+    "shardwise": ("#0b3d66", "."),
 }
 PARTS = (("compute_s", "our compute", GREEN), ("communication_s", "our communication", ORANGE))
 
@@ -52,9 +43,19 @@ class _Line:
     def ours(self) -> bool:
         return self.method.startswith("shardwise")
 
-    def dash(self, own: str, other: str, marks: str) -> str:
-        """Returns the style of the line: of our frontiers, of another, of marks alone."""
-        return marks if not self.frontier else own if self.ours else other
+    def texts(self) -> Iterator[tuple[float, float, str]]:
+        """Returns each point with what it says."""
+        for memory, time, label in zip(self.memory, self.time, self.labels, strict=True):
+            yield (
+                memory,
+                time,
+                f"{self.title} {label}".strip() + f": {memory:.2f} GiB, {time:.4g} s",
+            )
+
+    @property
+    def style(self) -> str:
+        """The line's style: marks alone have none."""
+        return "none" if not self.frontier else "-" if self.ours else "--"
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,12 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Picture:
+class _Comparison:
     """Everything that is drawn; from 0 to `width` GiB and `height` seconds."""
 
     lines: tuple[_Line, ...]
     parts: tuple[_Part, ...]
     limit: float
-    title: str
 
     @property
     def width(self) -> float:
@@ -104,19 +104,14 @@ class _Picture:
 
 def plot_compare(document: Comparison, path: str) -> None:
     """Draws a `shardwise.compare/1` document; points far off are named below the picture."""
-    suffix = check_suffix(path)
-    picture = _Picture(
-        tuple(_lines(document)),
-        tuple(_parts(document)),
-        document.memory_limit_bytes / GIB,
-        f"{document.graph_name} on {document.gpus} GPUs of {document.hardware}: "
-        "other systems on one cost model",
+    comparison = _Comparison(
+        tuple(_lines(document)), tuple(_parts(document)), document.memory_limit_bytes / GIB
     )
-    with written(path) as temporary:
-        if suffix == ".html":
-            _html(picture, temporary)
-        else:
-            _drawing(picture, temporary)
+    title = (
+        f"{document.graph_name} on {document.gpus} GPUs of {document.hardware}: "
+        "other systems on one cost model"
+    )
+    _drawn(comparison, title).write(path)
 
 
 def _lines(document: Comparison) -> Iterator[_Line]:
@@ -141,19 +136,19 @@ def _parts(document: Comparison) -> Iterator[_Part]:
         yield _Part(name, colour, memory, [getattr(p, key) for p in own])
 
 
-def _drawing(picture: _Picture, path: Path) -> None:
-    figure, axes = draw_figure()
-    for part in picture.parts:
+def _drawn(comparison: _Comparison, title: str) -> Picture:
+    picture, axes = Picture.of_panels(title)
+    for part in comparison.parts:
         axes.plot(part.memory, part.time, ":", color=part.colour, label=part.title)
-    for line in picture.lines:
-        colour, mark, _ = MARKS[line.method]
+    for line in comparison.lines:
+        colour, mark = MARKS[line.method]
         axes.plot(
             line.memory,
             line.time,
             mark,
             color=colour,
             drawstyle="steps-post",
-            linestyle=line.dash("-", "--", "none"),
+            linestyle=line.style,
             linewidth=2.0 if line.ours else 1.2,
             markersize=2 if line.ours else 4 if line.frontier else 8,
             alpha=0.85,
@@ -162,7 +157,7 @@ def _drawing(picture: _Picture, path: Path) -> None:
         )
         above = True
         for memory, time, label in zip(line.memory, line.time, line.labels, strict=True):
-            if label and not line.frontier and picture.holds(memory, time):
+            if label and not line.frontier and comparison.holds(memory, time):
                 axes.annotate(
                     label,
                     (memory, time),
@@ -172,49 +167,17 @@ def _drawing(picture: _Picture, path: Path) -> None:
                     color=GREY,
                 )
                 above = not above
-    if picture.limit <= picture.width:
-        axes.axvline(picture.limit, color=GREY, linestyle="--", linewidth=1, label="memory limit")
-    axes.set_xlim(0, picture.width)
-    axes.set_ylim(0, picture.height)
-    axes.set_xlabel("\n".join(["memory per GPU (GiB)", *picture.beyond()]), fontsize=8)
+    if comparison.limit <= comparison.width:
+        axes.axvline(
+            comparison.limit, color=GREY, linestyle="--", linewidth=1, label="memory limit"
+        )
+    axes.set_xlim(0, comparison.width)
+    axes.set_ylim(0, comparison.height)
+    axes.set_xlabel("\n".join(["memory per GPU (GiB)", *comparison.beyond()]), fontsize=8)
     axes.set_ylabel("iteration time (s)")
-    axes.set_title(picture.title, fontsize=9)
+    axes.set_title(title, fontsize=9)
     axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.grid(alpha=0.3)
-    save_figure(figure, path)
-
-
-def _html(picture: _Picture, path: Path) -> None:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for part in picture.parts:
-        figure.add_scatter(
-            x=part.memory,
-            y=part.time,
-            mode="lines",
-            line={"dash": "dot", "color": part.colour},
-            name=part.title,
-        )
-    for line in picture.lines:
-        colour, _, mark = MARKS[line.method]
-        figure.add_scatter(
-            x=line.memory,
-            y=line.time,
-            mode="lines+markers" if line.frontier else "markers",
-            line={"shape": "hv", "color": colour, "dash": line.dash("solid", "dash", "dot")},
-            marker={"symbol": mark, "color": colour, "size": 4 if line.frontier else 11},
-            text=line.labels,
-            name=line.title,
-        )
-    if picture.limit <= picture.width:
-        figure.add_vline(x=picture.limit, line_dash="dash", annotation_text="memory limit")
-    figure.update_layout(
-        title=picture.title,
-        xaxis_title="<br>".join(["memory per GPU (GiB)", *picture.beyond()]),
-        yaxis_title="iteration time (s)",
-        xaxis_range=[0, picture.width],
-        yaxis_range=[0, picture.height],
-        template="plotly_white",
-    )
-    figure.write_html(path, include_plotlyjs=True, full_html=True)
+    for line in comparison.lines:
+        picture.show_texts(axes, (p for p in line.texts() if comparison.holds(p[0], p[1])))
+    return picture
