@@ -116,14 +116,14 @@ class Agent:
             self._stop_jobs("stopped", reason)
         self._undead = {process for process in self._undead if is_alive(process)}
         for job, places in list(self._jobs.values()):
-            if not job.is_alive() and not job.members.left():
+            if job.has_ended and not job.members.left():
                 with self._lock:
                     self._slots.give_back(places)
                     del self._jobs[job.assignment.id]
 
     def _stop_jobs(self, state: str, reason: str) -> None:
         for job, _ in list(self._jobs.values()):
-            if job.is_alive():
+            if not job.has_ended:
                 job.stop(state, reason)
 
     def _wind_up(self) -> None:
@@ -174,7 +174,7 @@ class Agent:
         self._inventory_known = "" if reply.get("inventory_wanted") else document["inventory_hash"]
         for assignment in reply.get("stop") or []:
             entry = self._jobs.get(assignment)
-            if entry is not None and entry[0].is_alive():
+            if entry is not None and not entry[0].has_ended:
                 entry[0].stop("stopped", "the service has ended it")
 
     def _heartbeat(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class Agent:
         """Returns why no work is accepted, or an empty string."""
         undead = {process.pid for process in self._undead}
         for job, _ in list(self._jobs.values()):
-            if not job.is_alive():
+            if job.has_ended:
                 undead |= job.members.pids()
         reasons = [self.host.spool.trouble]
         if undead:

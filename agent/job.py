@@ -89,6 +89,11 @@ class Job(threading.Thread):
         self._terminated_at: float | None = None
         self._peak_bytes = 0
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ran and runs no more; False before its thread has been started."""
+        return self.ident is not None and not self.is_alive()
+
     def stop(self, state: str, reason: str, at_once: bool = False) -> None:
         """Asks the job to end; the first caller's state and reason count. `at_once`: no SIGTERM."""
         if self._wish is None:
