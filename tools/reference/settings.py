@@ -26,9 +26,10 @@ def page() -> str:
             "Of `shardwise serve`, `worker`, `migrate`, `backup`, `restore` and `keys`; an agent "
             "has [its own](agent-settings.md). Flags win over environment variables, "
             "those over a TOML file (`--config FILE` or `SHARDWISE_CONFIG`; keys are "
-            "the names in lower-case letters without the prefix), that over the defaults. A variable's "
-            "name with `_FILE` after it names a file that holds the value, as container platforms "
-            "give secrets. Sizes may be written `64MiB` or `8GB`; names in `_S` are in seconds. "
+            "the names in lower-case letters without the prefix), that over the defaults. "
+            "A variable's name with `_FILE` after it names a file that holds the value, as "
+            "container platforms give secrets. Sizes may be written `64MiB` or `8GB`; names in "
+            "`_S` are in seconds. "
             "Made by `make reference`.",
             "",
             "| variable | default | what it is |",
