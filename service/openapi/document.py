@@ -43,6 +43,7 @@ from shardwise.documents import (
     PlanRequest,
     QuoteRequest,
 )
+from shardwise.documents.schemas import without_indentation
 from shardwise.documents.service import SERVICE_TYPES
 from shardwise.schedulers.formats import FORMS, SHELL
 
@@ -82,7 +83,7 @@ def components() -> dict[str, Any]:
     """Returns every named shape."""
     types = (*REQUESTS, *DOCUMENTS.values(), *SERVICE_TYPES)
     _, shapes = msgspec.json.schema_components(types, ref_template=_REF + "{name}")
-    return dict(shapes)
+    return {name: without_indentation(shape) for name, shape in shapes.items()}
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:

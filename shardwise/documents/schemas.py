@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import cleandoc
 from typing import Any, TypeVar
 
 import msgspec
@@ -41,8 +42,20 @@ def json_schema(kind: str) -> dict[str, Any]:
     known = {**DOCUMENTS, **SERVICE_DOCUMENTS}
     if kind not in known:
         raise BadInput(f"unknown document {kind[:80]!r}", expected=", ".join(sorted(known)))
-    schema = msgspec.json.schema(known[kind])
+    schema = without_indentation(msgspec.json.schema(known[kind]))
     return {"$schema": DIALECT, "$id": f"urn:shardwise:schema:{kind}:1", **schema}
+
+
+def without_indentation(schema: Any) -> Any:
+    """Returns a schema with its descriptions, which are docstrings, freed of indentation."""
+    if isinstance(schema, dict):
+        return {
+            name: cleandoc(value)
+            if name == "description" and isinstance(value, str)
+            else without_indentation(value)
+            for name, value in schema.items()
+        }
+    return [without_indentation(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def schema_of(kind: type[msgspec.Struct]) -> str:

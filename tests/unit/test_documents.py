@@ -80,6 +80,8 @@ def test_schemas_are_valid_and_say_what_they_are_of(kind: str) -> None:
     schema = documents.json_schema(kind)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$id"] == f"urn:shardwise:schema:{kind}:1"
+    descriptions = [d["description"] for d in schema["$defs"].values() if "description" in d]
+    assert descriptions and not any("\n " in text for text in descriptions)
 
 
 def test_a_wrong_member_is_named() -> None:
