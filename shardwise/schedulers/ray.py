@@ -3,13 +3,17 @@
 `num_workers` is a number, or (fewest, most) for elastic training, where Ray runs with any number
 between (ray.train.v2.api.config). So the two are the ends of a run of counts all of which fit; a
 single count is a number.
+
+A training script imports `keywords` where Ray runs, so this module imports nothing but the
+standard library.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shardwise.schedulers.counts import Counts
+if TYPE_CHECKING:
+    from shardwise.schedulers.counts import Counts
 
 
 def ray(counts: Counts, efficiency: float = 0.0) -> dict[str, Any]:
