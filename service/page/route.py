@@ -19,7 +19,7 @@ Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class PageRoute(APIRoute):
-    """A page's route; redirects to the sign-in page if nobody is signed in."""
+    """A page's route; redirects to the sign-in page if no one is signed in."""
 
     def get_route_handler(self) -> Handle:
         """Returns the endpoint, wrapped in checks and error pages."""

@@ -30,7 +30,7 @@ from shardwise.documents.common import TofuReport
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output, write_json
 from shardwise.pictures.figure import check_suffix
-from shardwise.pictures.plots import plot_curve, plot_frontier
+from shardwise.pictures.plots import curve_picture, frontier_picture
 from shardwise.schedulers.formats import FORMS, export
 
 MOST_ROWS = 24
@@ -78,7 +78,7 @@ def frontier(
             load_graph(graph), load_hardware(hardware), gpus, options, listener
         )
     if plot:
-        plot_frontier(document, plot)
+        frontier_picture(document).write(plot)
     if as_json:
         emit(document)
     else:
@@ -164,7 +164,7 @@ def curve(
             load_graph(graph), load_hardware(hardware), max_gpus, options, listener
         )
     if plot:
-        plot_curve(document, plot)
+        curve_picture(document).write(plot)
     if as_json or form == "json":
         emit(document)
     elif form == "csv":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from shardwise.documents import Comparison
 from shardwise.pictures.figure import BLUE, GREEN, ORANGE, Picture
@@ -14,7 +15,7 @@ WIDEST, TALLEST = 2.0, 2.5
 """How far a picture reaches: times our most memory, times our least time; the rest is named."""
 
 MARKS: dict[str, tuple[str, str]] = {
-    # (colour, mark of matplotlib)
+    # (colour, mark)
     "data-parallel": ("#d62728", "s"),
     "optcnn": ("#9467bd", "^"),
     "flexflow": ("#8c564b", "D"),
@@ -76,12 +77,12 @@ class _Comparison:
     parts: tuple[_Part, ...]
     limit: float
 
-    @property
+    @cached_property
     def width(self) -> float:
         own = max(m for line in self.lines if line.ours for m in line.memory)
         return min(WIDEST * own, 1.05 * max(m for line in self.lines for m in line.memory))
 
-    @property
+    @cached_property
     def height(self) -> float:
         own = min(t for line in self.lines if line.ours for t in line.time)
         return min(TALLEST * own, 1.05 * max(t for line in self.lines for t in line.time))

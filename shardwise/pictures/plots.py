@@ -87,13 +87,3 @@ def curve_picture(document: Curve) -> Picture:
         axes[1], ((n, rate, f"{n} GPUs: {rate:.4g} samples per second") for n, rate in known)
     )
     return picture
-
-
-def plot_frontier(document: Frontier, path: str) -> None:
-    """Writes `frontier_picture` in the format of the path's suffix."""
-    frontier_picture(document).write(path)
-
-
-def plot_curve(document: Curve, path: str) -> None:
-    """Writes `curve_picture` in the format of the path's suffix."""
-    curve_picture(document).write(path)
