@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardwise import _core
 from shardwise.cost.configurations import group_costs, group_work
 from shardwise.cost.crossings import CrossingKind, EdgeTable, crossing_kind
 from shardwise.cost.group_costs import CostContext, GroupCosts
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.operator_family import Families
 from shardwise.cost.options import Options, Progress, go_on
+from shardwise.cost.part import Part, part_of
 from shardwise.cost.pins import Pins
 from shardwise.cost.reschedule import Reschedulers
 from shardwise.cost.space import SearchMesh
@@ -37,7 +37,7 @@ class SearchEdge:
 class SearchProblem:
     """Everything about one (graph, hardware, mesh, options): costs, edges, the solver's problem.
 
-    `fixed_memory_bytes` and `fixed_time_s` belong to no choice: constants that all devices hold.
+    `sums` is the solver's problem of memory and time added up. `fixed_memory_bytes` and `fixed_time_s` belong to no choice: constants that all devices hold.
     """
 
     context: CostContext
@@ -47,7 +47,7 @@ class SearchProblem:
     edges: list[SearchEdge]
     fixed_memory_bytes: float
     fixed_time_s: float
-    problem: _core.Problem
+    sums: Part
 
 
 def assemble(
@@ -77,7 +77,7 @@ def assemble(
         edges,
         memory,
         time,
-        _core_problem(group_patterns, costs, edges),
+        part_of(group_patterns, costs, edges, [cost.summed for cost in costs]),
     )
 
 
@@ -200,21 +200,3 @@ def _fixed(context: CostContext, coarsened: Coarsened) -> tuple[float, float]:
 def _leaves(tensor: str, coarsened: Coarsened) -> bool:
     """Returns whether a group reads this constant; what only constants read is freed at once."""
     return any(op.name in coarsened.group_of for op in coarsened.graph.consumers[tensor])
-
-
-def _core_problem(
-    patterns: list[GroupPattern], costs: list[GroupCosts], edges: list[SearchEdge]
-) -> _core.Problem:
-    problem = _core.Problem()
-    cost_ids: dict[int, int] = {}
-    for pattern, cost in zip(patterns, costs, strict=True):
-        if id(cost) not in cost_ids:
-            cost_ids[id(cost)] = problem.add_costs(cost.memory_bytes, cost.time_s)
-        problem.add_operator(pattern.group.name, cost_ids[id(cost)])
-    table_ids: dict[int, int] = {}
-    for edge in edges:
-        table = edge.table
-        if id(table) not in table_ids:
-            table_ids[id(table)] = problem.add_table(table.memory_bytes, table.time_s, table.count)
-        problem.add_edge(edge.source, edge.target, table_ids[id(table)], table.rows, table.columns)
-    return problem

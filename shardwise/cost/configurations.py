@@ -1,8 +1,9 @@
 """The configurations of a group: assignments, ZeRO stages, recomputation; costed and thinned.
 
-Configurations that share layouts and recomputation differ in nothing that another group sees, so
-one that another beats (or equals) in memory and time is in no strategy that matters: it is
-dropped, exactly.
+Configurations that share layouts and recomputation differ in nothing that another group sees. One
+that another beats (or equals) in memory and in every term of its time is in no strategy that
+matters, whichever terms a step hides behind others: it is dropped. Where times are added up, one
+that another beats in memory and in the sum is in none either, and the search of sums leaves it out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from shardwise.sharding.pattern import GroupPattern
 
 @dataclass(frozen=True)
 class _Variant:
-    """One ZeRO stage for every assignment: bytes of parameters, seconds, shape (n,)."""
+    """One ZeRO stage for every assignment: bytes of parameters, seconds, shape (n,).
+
+    `terms` are the times that a step may hide each on its own, shape (n, terms).
+    """
 
     stage: int
     axes: NDArray[np.int64]
@@ -36,6 +40,7 @@ class _Variant:
     compute_s: Floats
     compute_by_source_s: Floats
     communication_s: Floats
+    terms: Floats
 
     @property
     def time_s(self) -> Floats:
@@ -58,7 +63,7 @@ def group_work(context: CostContext, pattern: GroupPattern) -> GroupWork:
 
 
 def group_costs(work: GroupWork) -> GroupCosts:
-    """Returns every configuration of the group that none with the same layouts beats.
+    """Returns every configuration of the group that none with the same layouts beats in all terms.
 
     Raises `BadInput` when the pins leave none.
     """
@@ -69,7 +74,10 @@ def group_costs(work: GroupWork) -> GroupCosts:
     recomputations = _recomputations(context, pattern)
     if not variants or not recomputations:
         raise _no_configuration(context, pattern, context.pins.all_of(pattern.group))
-    keep = _best(variants)
+    memory = np.stack([variant.parameter_bytes for variant in variants])[..., None]
+    time = np.stack([variant.time_s for variant in variants])[..., None]
+    keep = _best(np.concatenate([memory, np.stack([v.terms for v in variants])], axis=2))
+    summed = _best(np.concatenate([memory, time], axis=2))
     rows = [
         (recompute, base, v)
         for recompute in recomputations
@@ -107,6 +115,8 @@ def group_costs(work: GroupWork) -> GroupCosts:
         + np.where(recomputed, rerun_communication_s[base], 0.0),
         tuple(Port(*work.input_layouts[name]).take(base) for name in pattern.entries),
         tuple(Port(*work.output_layouts[name]).take(base) for name in pattern.exits),
+        recomputed * work.count + base,
+        summed[which, base],
     )
 
 
@@ -122,21 +132,23 @@ def _variants(group: GroupTerms) -> list[_Variant]:
                 terms.update_s.sum(axis=1),
                 by_source(terms.update_s, terms.update_codes),
                 terms.sync_s(group.micro_batches).sum(axis=1),
+                terms.hidden_apart_s(),
             )
         )
     return variants
 
 
-def _best(variants: list[_Variant]) -> NDArray[np.bool_]:
-    """Returns which variants no other beats or, if equal, precedes; shape (variants, n)."""
-    memory = np.stack([variant.parameter_bytes for variant in variants])
-    time = np.stack([variant.time_s for variant in variants])
-    keep = np.ones(memory.shape, dtype=bool)
-    for v in range(len(variants)):
-        for u in range(len(variants)):
+def _best(costs: Floats) -> NDArray[np.bool_]:
+    """Returns which variants no other beats or, if equal in all, precedes.
+
+    `costs` has the shape (variants, n, kinds of cost), the result (variants, n).
+    """
+    keep = np.ones(costs.shape[:2], dtype=bool)
+    for v in range(len(costs)):
+        for u in range(len(costs)):
             if u != v:
-                no_worse = (memory[u] <= memory[v]) & (time[u] <= time[v])
-                better = (memory[u] < memory[v]) | (time[u] < time[v])
+                no_worse = (costs[u] <= costs[v]).all(axis=1)
+                better = (costs[u] < costs[v]).any(axis=1)
                 keep[v] &= ~(no_worse & (better | (u < v)))
     return keep
 

@@ -14,7 +14,8 @@
 
 A configuration is an assignment of mesh axes to the group's variables, a ZeRO stage with the axes
 that it shards over, and whether forward is run again in backward instead of keeping activations.
-Of configurations with the same layouts only those that no other beats in both costs are searched.
+Of configurations with the same layouts only those are searched that no other beats in memory and in
+every term of its time.
 
 All in bytes and seconds, for every configuration at once (arrays of length K).
 """
@@ -56,7 +57,9 @@ class GroupCosts:
 
     `zero` is the ZeRO stage and `zero_axes` the bit mask of mesh axes that it shards over;
     `recompute` says that forward is run again in backward. `compute_by_source_s` (K, 3) says what
-    of `compute_s` was measured, interpolated, modelled.
+    of `compute_s` was measured, interpolated, modelled. Configurations of one number in `alike`
+    have the same layouts and recomputation; `summed` marks those of them that no other beats in
+    memory and in the sum of its times.
     """
 
     assignment: NDArray[np.int8]
@@ -70,6 +73,8 @@ class GroupCosts:
     communication_s: Floats
     entries: tuple[Port, ...]
     exits: tuple[Port, ...]
+    alike: NDArray[np.int64]
+    summed: NDArray[np.bool_]
 
     @property
     def memory_bytes(self) -> Floats:

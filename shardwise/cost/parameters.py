@@ -35,7 +35,8 @@ class ParameterTerms:
     """A group's parameters under one ZeRO stage; arrays (n, P) of bytes and of seconds.
 
     `gather_s` is one all_gather of a parameter for use, `gathers` how many a micro-batch needs (0,
-    or 2 in stage 3); `reduce_s` one reduction of a gradient, `reduces` how many a step needs;
+    or 2 in stage 3); `reduce_s` one reduction of a gradient, `reduces` how many a step needs,
+    `scatters` whether every micro-batch has one (stages 2 and 3);
     `finish_s` the reduction over the axes beyond Z; `spread_s` the all_gather after the update.
     """
 
@@ -48,6 +49,7 @@ class ParameterTerms:
     gathers: int
     reduce_s: Floats
     reduces: int
+    scatters: bool
     finish_s: Floats
     spread_s: Floats
 
@@ -55,6 +57,19 @@ class ParameterTerms:
     def bytes(self) -> Floats:
         """All memory, shape (n,)."""
         return np.asarray((self.weight_bytes + self.gradient_bytes + self.state_bytes).sum(axis=1))
+
+    def hidden_apart_s(self) -> Floats:
+        """Returns the times that a step may hide each on its own, shape (n, 6 P).
+
+        Per parameter: update, gather, the reduction at the end of the step or in each micro-batch,
+        the reduction over further axes, and the gather after the update.
+        """
+        once, each = self.reduce_s, np.zeros_like(self.reduce_s)
+        if self.scatters:
+            once, each = each, once
+        gathers = self.gathers * self.gather_s
+        terms = (self.update_s, gathers, once, each, self.finish_s, self.spread_s)
+        return np.concatenate(terms, axis=1)
 
     def sync_s(self, micro_batches: int) -> Floats:
         """Returns all communication of a step per parameter, shape (n, P)."""
@@ -101,6 +116,7 @@ def parameter_terms(work: GroupWork, stage: int, axes: NDArray[np.int64]) -> Par
         2 if stage == 3 else 0,
         stack("reduce_s"),
         work.context.micro_batches if stage >= 2 else 1,
+        stage >= 2,
         stack("finish_s"),
         stack("spread_s"),
     )

@@ -30,12 +30,13 @@ from numpy.typing import NDArray
 from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Options, Progress, go_on
+from shardwise.cost.part import Part
 from shardwise.errors import SolverError
 from shardwise.peers.answer import Answer, pareto, proven
 from shardwise.peers.bundles import AxisClasses, Bundle, Bundles, bundlings
 from shardwise.peers.evaluate import Point, evaluate, point_of
 from shardwise.peers.names import NamedDimensions, named_dimensions
-from shardwise.peers.restrict import Restricted, restrict, solve
+from shardwise.peers.restrict import restrict, solve
 
 METHOD = "mesh-tensorflow"
 TITLE = "Mesh-TensorFlow"
@@ -104,7 +105,7 @@ def _with_names(
     bundles: Bundles,
     mesh: tuple[Bundle, ...],
     epsilon: float,
-) -> Restricted:
+) -> Part:
     """Returns the problem on one mesh; the edges that tie come after its own."""
     allowed = [bundles.on(group, mesh) for group in range(len(problem.costs))]
     part = restrict(problem, allowed)
@@ -157,14 +158,14 @@ def _tie(
 
 def _points(
     problem: SearchProblem,
-    part: Restricted,
+    part: Part,
     solution: _core.Solution,
     label: str,
 ) -> list[Point]:
     return [
         point_of(
             problem,
-            part.choices(solution, i),
+            part.whole(solution.choices)[i],
             solution.edge_choices[i][: len(problem.edges)],
             label,
         )

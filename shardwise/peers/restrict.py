@@ -6,8 +6,6 @@ whole, with the same price.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from time import monotonic
 
 import numpy as np
@@ -15,29 +13,12 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
-from shardwise.cost.crossings import EdgeTable
 from shardwise.cost.options import Options, Progress
+from shardwise.cost.part import Masks, Part, part_of
 from shardwise.errors import Cancelled, SolverError
 
 LEAST_TIME_EPSILON = 1e-6
 """How near the fastest strategy is found: a millionth takes seconds, exactness minutes."""
-
-Masks = Sequence[NDArray[np.bool_]]
-"""Per group which of its configurations are allowed, each of shape (K,)."""
-
-
-@dataclass(frozen=True)
-class Restricted:
-    """The solver's problem, and per group the rows of the whole that its choices refer to."""
-
-    problem: _core.Problem
-    rows: tuple[NDArray[np.int64], ...]
-
-    def choices(self, solution: _core.Solution, point: int) -> NDArray[np.uint32]:
-        """Returns the rows of the whole that a point of the part takes, shape (groups,)."""
-        taken = solution.choices[point].tolist()
-        chosen = [int(rows[k]) for rows, k in zip(self.rows, taken, strict=True)]
-        return np.array(chosen, dtype=np.uint32)
 
 
 def everything(problem: SearchProblem) -> list[NDArray[np.bool_]]:
@@ -45,44 +26,10 @@ def everything(problem: SearchProblem) -> list[NDArray[np.bool_]]:
     return [np.ones(len(cost.time_s), dtype=bool) for cost in problem.costs]
 
 
-def restrict(problem: SearchProblem, allowed: Masks, *, time_only: bool = False) -> Restricted:
-    """Returns the problem in which group g takes one of the configurations that `allowed[g]` marks.
-
-    With `time_only` memory counts nothing: the frontier is the one fastest strategy. Raises
-    `ValueError` where a group has none left.
-    """
-    part = _core.Problem()
-    rows = tuple(np.flatnonzero(mask) for mask in allowed)
-    costs: dict[tuple[int, bytes], int] = {}
-    for pattern, cost, kept in zip(problem.patterns, problem.costs, rows, strict=True):
-        if not len(kept):
-            raise ValueError(f"no configuration is left of {pattern.group.name}")
-        key = (id(cost), kept.tobytes())
-        if key not in costs:
-            memory = cost.memory_bytes[kept]
-            costs[key] = part.add_costs(_counted(memory, time_only), cost.time_s[kept])
-        part.add_operator(pattern.group.name, costs[key])
-    tables: dict[int, int] = {}
-    for edge in problem.edges:
-        table = edge.table
-        if id(table) not in tables:
-            tables[id(table)] = _add_table(part, table, time_only)
-        part.add_edge(
-            edge.source,
-            edge.target,
-            tables[id(table)],
-            table.rows[rows[edge.source]],
-            table.columns[rows[edge.target]],
-        )
-    return Restricted(part, rows)
-
-
-def _counted(memory: NDArray[np.float64], time_only: bool) -> NDArray[np.float64]:
-    return np.zeros_like(memory) if time_only else memory
-
-
-def _add_table(part: _core.Problem, table: EdgeTable, time_only: bool) -> int:
-    return part.add_table(_counted(table.memory_bytes, time_only), table.time_s, table.count)
+def restrict(problem: SearchProblem, allowed: Masks, *, time_only: bool = False) -> Part:
+    """Returns the part of a problem in which group g takes one of the configurations that
+    `allowed[g]` marks; as `part_of`."""
+    return part_of(problem.patterns, problem.costs, problem.edges, allowed, time_only=time_only)
 
 
 def least_time(
@@ -96,7 +43,7 @@ def least_time(
     """
     part = restrict(problem, allowed, time_only=True)
     solution = solve(part.problem, options, progress, epsilon=LEAST_TIME_EPSILON)
-    return part.choices(solution, -1), float(solution.epsilon)
+    return part.whole(solution.choices)[-1], float(solution.epsilon)
 
 
 def solve(

@@ -65,7 +65,7 @@ class Backward:
         op = step.member(group, position).operator
         memory = step.footprints[op.name]
         saved = self._kept.saved(group, position)
-        weights = self._kept.weights.gather(group, position, "backward")
+        weights = self._kept.weights.for_backward(group, position)
         arriving = [self._take(name, group) for name in op.outputs]
         after = {copy.maker for copies in (*arriving, saved, weights) for copy in copies}
         after.update(self._limit(group))

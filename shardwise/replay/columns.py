@@ -67,6 +67,13 @@ class GroupTable:
         """Flag: forward is recomputed in backward."""
         return self._column(("recomputes", negated), lambda: self._costs.recompute != negated)
 
+    def where_recomputed(self, column: int, recomputes: bool) -> int:
+        """Returns another column where forward is recomputed (or where it is not), else 0."""
+        return self._column(
+            ("where recomputed", column, recomputes),
+            lambda: np.where(self._costs.recompute == recomputes, self._columns[column], 0.0),
+        )
+
     def compute_s(self, position: int, direction: int, *, recompute: bool = False) -> int:
         """Returns a member's computation.
 

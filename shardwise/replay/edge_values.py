@@ -33,6 +33,10 @@ COLUMNS = (
     "before_s",
     "before_bytes",
     "before_staged",
+    "before_again",
+    "before_again_s",
+    "before_again_bytes",
+    "before_again_staged",
     "after",
     "after_s",
     "after_bytes",
@@ -48,8 +52,9 @@ of what they hold besides (`staging.py`).
 
 `keep_target`: the reader's copy stays until backward; `keep_source`: so does the producer's own,
 as far as the producer needs it; `keep_same`: there is one copy, and it stays. `before`, `after`:
-backward moves the producer's (the reader's) copy again for the other. `rerun_…`: the reader gets
-it from the producer's recomputation of forward.
+backward moves the producer's (the reader's) copy again for the other; `before_again`: as `before`,
+for a reader that runs forward again. `rerun_…`: the reader gets it from the producer's
+recomputation of forward.
 """
 
 COLUMN = {name: number for number, name in enumerate(COLUMNS)}
@@ -78,6 +83,7 @@ class EdgeValues:
             self._back_from = self._paths.register(entry_layouts.gradient[column])
         # The producer needs its own copy in backward, and the edge decides which is kept.
         self._owed = source.exit_deferred[out] & ~problem.costs[edge.source].recompute[row]
+        self._recomputes = problem.costs[edge.target].recompute[column]
         self._at_source = _bytes(tensor.shape, exit_layouts.forward[row], context.mesh.sizes, item)
         self._at_target = _bytes(
             tensor.shape, entry_layouts.forward[column], context.mesh.sizes, item
@@ -122,20 +128,21 @@ class EdgeValues:
         fill("keep_target", moved & ((kept == AFTER) | (kept == BOTH)))
         fill("keep_source", ~after)
         fill("keep_same", ~moved & (kept != REBUILT))
-        fill("before", before)
-        fill("before_s", np.where(before, forward, 0.0))
-        fill("before_bytes", np.where(before, at_target, 0.0))
-        fill("before_staged", np.where(before, staged, 0.0))
+        for name, which in (
+            ("before", before & ~self._recomputes[column]),
+            ("before_again", before & self._recomputes[column]),
+            ("rerun_moved", rerun),
+        ):
+            fill(name, which)
+            fill(f"{name}_s", np.where(which, forward, 0.0))
+            fill(f"{name}_bytes", np.where(which, at_target, 0.0))
+            fill(f"{name}_staged", np.where(which, staged, 0.0))
         fill("after", after)
         fill("after_bytes", np.where(after, at_source, 0.0))
         if after.any():
             fill("after_s", np.where(after, self._paths.distance(there, here), 0.0))
             back = self._paths.staged_bytes(there, here)
             fill("after_staged", np.where(after, back, 0.0))
-        fill("rerun_moved", rerun)
-        fill("rerun_moved_s", np.where(rerun, forward, 0.0))
-        fill("rerun_moved_bytes", np.where(rerun, at_target, 0.0))
-        fill("rerun_moved_staged", np.where(rerun, staged, 0.0))
         fill("rerun_same", ~moved & (kept == REBUILT))
         self._fill_backward(result, row, column)
         return result

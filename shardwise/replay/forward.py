@@ -63,7 +63,7 @@ class Forward:
         self._load(group, position)
         inputs = [self._seen(name, group) for name in op.inputs]
         after = {copy.maker for copies in inputs for copy in copies}
-        weights = self._weights.gather(group, position, "forward")
+        weights = self._weights.for_forward(group, position)
         after.update(copy.maker for copy in weights)
         if table.communicates(position, FORWARD):
             seconds = step.cell(group, table.communication_s(position, FORWARD))

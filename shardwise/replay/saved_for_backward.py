@@ -29,6 +29,8 @@ class SavedForBackward:
         self._recompute_inputs: dict[tuple[str, int], Copies] = {}
         self._recompute_task: dict[str, int] = {}
         self._later: dict[tuple[str, int], Copies] = {}
+        # What came from another group as the recomputation reads it.
+        self._arrived_again: dict[tuple[str, int], Copies] = {}
         self._moved: dict[tuple[str, str, int], Copy] = {}
         # Per move of a copy in backward the buffers that exist only if the copy is used.
         self._move_buffers: list[tuple[int, int]] = []
@@ -133,19 +135,38 @@ class SavedForBackward:
         return (*first, *self._recomputed.get((name, group), ()))
 
     def _arrived(self, crossing: Crossing) -> Copies:
+        """Returns what came from another group, as backward reads it.
+
+        Where the group runs forward again, that run has moved it already.
+        """
+        here = self._forward.there(crossing.tensor, crossing.source)
+        moved = self._move(crossing, "before", here)
+        again = self._arrived_again.get((crossing.tensor, crossing.target))
+        return (*self._kept(crossing), moved, *(again or ()))
+
+    def _kept(self, crossing: Crossing) -> Copies:
         tape, name = self._tape, crossing.tensor
         copy = self._forward.there(name, crossing.target)[:1]
         here = self._forward.there(name, crossing.source)
-        copies = [
+        return (
             *self._flagged(copy, tape.flag(crossing.cell("keep_target"))),
             *self._flagged(here, tape.flag(crossing.cell("keep_same"))),
-            self._move(crossing, "before", here),
-        ]
-        rerun = self._recomputed_at(name, crossing.source)
-        if rerun:
-            copies += self._flagged(rerun, tape.flag(crossing.cell("rerun_same")))
-            copies.append(self._move(crossing, "rerun_moved", rerun))
-        return tuple(copies)
+        )
+
+    def _moved_again(self, crossing: Crossing) -> Copies:
+        """Returns the copies of what came from another group that exist only if this group runs
+        forward again: moved for it, or recomputed by the other group."""
+        key = (crossing.tensor, crossing.target)
+        if key not in self._arrived_again:
+            tape, name = self._tape, crossing.tensor
+            here = self._forward.there(name, crossing.source)
+            copies = [self._move(crossing, "before_again", here)]
+            rerun = self._recomputed_at(name, crossing.source)
+            if rerun:
+                copies += self._flagged(rerun, tape.flag(crossing.cell("rerun_same")))
+                copies.append(self._move(crossing, "rerun_moved", rerun))
+            self._arrived_again[key] = tuple(copies)
+        return self._arrived_again[key]
 
     def _recomputed_at(self, name: str, group: int) -> Copies:
         """Returns a tensor as the recomputation of a group left it."""
@@ -204,7 +225,7 @@ class SavedForBackward:
         op = step.member(group, position).operator
         memory, flag = step.footprints[op.name], self._recomputes(group)
         inputs = [self._flagged(self._entering(name, group), flag) for name in op.inputs]
-        weights = self.weights.gather(group, position, "backward")
+        weights = self.weights.for_recomputation(group, position)
         after = {copy.maker for copies in (*inputs, weights) for copy in copies}
         if table.communicates(position, FORWARD):
             seconds = step.cell(group, table.communication_s(position, FORWARD, recompute=True))
@@ -243,10 +264,12 @@ class SavedForBackward:
 
     def _entering(self, name: str, group: int) -> Copies:
         """Returns an input of the recomputation: recomputed before, or as backward sees it."""
-        if (name, group) not in self._step.crossings:
-            producer = self._step.graph.producer.get(name)
-            if producer is not None and producer.name in self._recompute_task:
-                return self._recomputed_at(name, group)
+        crossing = self._step.crossings.get((name, group))
+        if crossing is not None:
+            return (*self._kept(crossing), *self._moved_again(crossing))
+        producer = self._step.graph.producer.get(name)
+        if producer is not None and producer.name in self._recompute_task:
+            return self._recomputed_at(name, group)
         return self._tensor(name, group)
 
     def _move_recomputed(

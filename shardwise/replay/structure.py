@@ -51,8 +51,10 @@ class StepStructure:
         self.tables: list[GroupTable] = []
         self.group_table: list[int] = []
         self.edge_table: list[int] = []
-        # Before which task of computation each group that gathers its parameters began, in order.
+        # After which task of computation each group that gathers its parameters began, in order:
+        # in forward and in backward itself, and in forward and in the recomputations.
         self.begun: list[int] = []
+        self.begun_again: list[int] = []
         self._number_tables()
         self.crossings = self._all_crossings()
         self.leaving = {
@@ -114,35 +116,68 @@ class Weights:
 
     A group's parameters may be gathered as soon as the group before has begun to compute, one
     group ahead, as FSDP does (Zhao et al. 2023, §3.3). Their last use in the pass frees them.
+
+    A group that runs forward again in backward gathers them for that run, others for backward
+    itself. Which of the two a strategy does is not known when the step is written, so both are,
+    each after its own group before; the one that does not happen takes no time and no memory.
     """
 
     def __init__(self, step: StepStructure) -> None:
         self._step = step
         self._gathered: dict[tuple[int, int, str], Copy] = {}
-        self._begun: set[int] = set()
+        self._begun: set[tuple[int, str]] = set()
 
-    def gather(self, group: int, position: int, label: str) -> tuple[Copy, ...]:
-        """Returns the whole parameters that a member reads, gathered at the first use."""
+    def for_forward(self, group: int, position: int) -> Copies:
+        """Returns the whole parameters that a member reads in forward."""
+        return self._gather(group, position, "forward")
+
+    def for_recomputation(self, group: int, position: int) -> Copies:
+        """Returns the whole parameters that a member reads when forward is run again."""
+        return self._gather(group, position, "recomputation")
+
+    def for_backward(self, group: int, position: int) -> Copies:
+        """Returns the whole parameters that a member's backward reads.
+
+        If the group has run forward again, they are still there.
+        """
+        copies = self._gather(group, position, "backward")
+        if self._step.table(group).may_recompute:
+            copies += self.for_recomputation(group, position)
+        return copies
+
+    def _gather(self, group: int, position: int, label: str) -> Copies:
+        """Returns the parameters that a member reads, gathered at the first use in a pass."""
         step, table = self._step, self._step.table(group)
         if not table.shards_weights:
             return ()
         op = step.member(group, position).operator
         names = step.problem.patterns[group].parameters
         numbers = [p for p, name in enumerate(names) if name in op.inputs]
-        if numbers and group not in self._begun:
-            self._begun.add(group)
-            step.begun.append(step.tape.last_compute())
+        if numbers and (group, label) not in self._begun:
+            self._begun.add((group, label))
+            began = step.tape.last_compute()
+            if label != "recomputation":
+                step.begun.append(began)
+            if label != "backward":
+                step.begun_again.append(began)
         return tuple(self._one(group, p, label) for p in numbers)
 
     def _one(self, group: int, number: int, label: str) -> Copy:
         tape, step, table = self._step.tape, self._step, self._step.table(group)
         if (group, number, label) not in self._gathered:
             name = step.problem.patterns[group].parameters[number]
-            ahead = step.begun[-2] if len(step.begun) > 1 else BEFORE
-            seconds = step.cell(group, table.parameter(number, "gather_s"))
-            task = tape.task(f"gather {name} for {label}", COMMUNICATION, seconds, (ahead,))
-            size = step.cell(group, table.staged(table.whole_bytes(number), 3))
+            begun = step.begun_again if label == "recomputation" else step.begun
+            ahead = begun[-2] if len(begun) > 1 else BEFORE
+            seconds = table.parameter(number, "gather_s")
+            size = table.staged(table.whole_bytes(number), 3)
+            if label != "forward" and table.may_recompute:
+                recomputes = label == "recomputation"
+                seconds = table.where_recomputed(seconds, recomputes)
+                size = table.where_recomputed(size, recomputes)
+            task = tape.task(
+                f"gather {name} for {label}", COMMUNICATION, step.cell(group, seconds), (ahead,)
+            )
             self._gathered[group, number, label] = Copy(
-                tape.buffer(f"{name} whole", task, size), task
+                tape.buffer(f"{name} whole", task, step.cell(group, size)), task
             )
         return self._gathered[group, number, label]

@@ -10,11 +10,11 @@ from math import inf
 
 import numpy as np
 
-from shardwise import _core
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import SolverError
 from shardwise.hardware import Hardware
 from shardwise.search.search import Search, Subject, search_all, search_near
+from shardwise.search.solution import Solution
 
 MOST_MOVES = 6
 NEAR = 0.01
@@ -39,7 +39,7 @@ def _moved(first: Search, progress: Progress) -> list[Search]:
     """Returns the search and those after it, each near a sum of which the peak should meet the
     limit."""
     searches, targets = [first], [first.limit_bytes]
-    if not isinstance(first.solution, _core.Solution):
+    if not isinstance(first.solution, Solution):
         return searches
     for _ in range(MOST_MOVES):
         target = _next_target(searches, targets)

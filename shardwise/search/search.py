@@ -19,6 +19,7 @@ from shardwise.errors import BadInput, Cancelled, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.replay.replay import Replayed, Replayer
+from shardwise.search.solution import Solution
 from shardwise.search.tofu import TofuSolution, tofu
 from shardwise.sharding.coarsen import Coarsened, coarsen
 from shardwise.sharding.micro_batches import split_batch
@@ -76,7 +77,7 @@ class Search:
     mesh: Mesh
     options: Options
     problem: SearchProblem
-    solution: _core.Solution | TofuSolution
+    solution: Solution | TofuSolution
     replayer_of: Callable[[], Replayer]
     """Returns the problem's replayer, built when it is first called."""
 
@@ -185,7 +186,7 @@ def search(
         options = replace(options, time_limit_s=left)
     try:
         if options.method == TOFU:
-            solution: _core.Solution | TofuSolution = tofu(problem, options, progress)
+            solution: Solution | TofuSolution = tofu(problem, options, progress)
         else:
             near = options.limit_for(hardware.devices[0].memory_bytes) if near_limit else None
             solution = _track(problem, options, progress, near)
@@ -248,10 +249,10 @@ def search_near(
 
 def _track(
     problem: SearchProblem, options: Options, progress: Progress, near_bytes: float | None
-) -> _core.Solution:
+) -> Solution:
     target = None if near_bytes is None else max(near_bytes - problem.fixed_memory_bytes, 0.0)
-    return _core.solve(
-        problem.problem,
+    solved = _core.solve(
+        problem.sums.problem,
         method=options.method,
         epsilon=options.epsilon,
         memory_target_bytes=target,
@@ -260,3 +261,4 @@ def _track(
         threads=options.threads,
         progress=progress,
     )
+    return Solution.of(problem.sums, solved)

@@ -220,7 +220,7 @@ def test_what_is_found_in_a_part_costs_the_same_in_the_whole(block: Search) -> N
         part = restrict(block.problem, masks)
         solution = solve(part.problem, block.options, quiet, epsilon=0.0)
         for i in range(len(solution.time_s)):
-            choices = part.choices(solution, i)
+            choices = part.whole(solution.choices)[i]
             assert all(mask[k] for mask, k in zip(masks, choices, strict=True))
             point = point_of(block.problem, choices, solution.edge_choices[i])
             fixed = block.problem

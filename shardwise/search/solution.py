@@ -1,0 +1,51 @@
+"""Strategies with their sums, and what is proven about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise import _core
+from shardwise.cost.part import Part
+from shardwise.sharding.layout import Floats
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Points ascending in memory, strictly descending in time: what the solver found in a problem.
+
+    Arrays of shape (points,), in bytes and seconds; `choices` (points, groups) are configurations
+    of the whole problem, `edge_choices` (points, edges) alternatives. The rest is as in
+    `_core.Solution`.
+    """
+
+    memory_bytes: Floats
+    time_s: Floats
+    choices: NDArray[np.uint32]
+    edge_choices: NDArray[np.uint32]
+    exact: bool
+    epsilon: float
+    time_lower_bound_s: float | None
+    status: str
+    seconds: float
+    method: str
+    statistics: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, part: Part, solved: _core.Solution) -> Solution:
+        """Returns what the solver found in a part of a problem."""
+        return cls(
+            solved.memory_bytes,
+            solved.time_s,
+            part.whole(solved.choices),
+            solved.edge_choices,
+            solved.exact,
+            solved.epsilon,
+            solved.time_lower_bound_s,
+            solved.status,
+            solved.seconds,
+            solved.method,
+            solved.statistics,
+        )
