@@ -14,6 +14,7 @@ __all__ = [
     "Solution",
     "Timeline",
     "layout_changes",
+    "least_time",
     "shortest_paths",
     "solve",
     "version",
@@ -152,6 +153,16 @@ class Program:
         for costs that are negative or not finite.
         """
 
+    def longest_paths(
+        self, durations_s: NDArray[np.float64], *, between: tuple[int, int] | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the longest path of P strategies, durations (P, T): lengths (P,), members (P, T).
+
+        The durations of a path's tasks add up to a lower bound on the time of the step under any
+        strategy; with `between`, two compute tasks, on the time from the end of the first to the
+        end of the second. Raises `ValueError` for shapes and tasks that do not fit.
+        """
+
     def trace(
         self,
         durations_s: NDArray[np.float64],
@@ -224,6 +235,21 @@ def solve(
 
     Raises `ValueError` for a setting out of range, `TimeoutError` when the time limit passes before
     any answer, `Cancelled` or, over budget, `RuntimeError` before any answer.
+    """
+
+def least_time(
+    problem: Problem,
+    *,
+    time_limit_s: float | None = None,
+    memory_limit_bytes: int | None = None,
+    threads: int = 0,
+    progress: Callable[[str, float], bool] | None = None,
+) -> tuple[float, NDArray[np.uint32], NDArray[np.uint32]]:
+    """Find a strategy of the least time, whatever its memory.
+
+    Answers a bound that no strategy is below, the choices (operators,) and the alternatives
+    (edges,). Where the graph is wide the strategy may take a little longer than the bound. Limits,
+    progress and errors are those of `solve`.
     """
 
 def shortest_paths(

@@ -37,7 +37,8 @@ class SearchEdge:
 class SearchProblem:
     """Everything about one (graph, hardware, mesh, options): costs, edges, the solver's problem.
 
-    `sums` is the solver's problem of memory and time added up. `fixed_memory_bytes` and `fixed_time_s` belong to no choice: constants that all devices hold.
+    `sums` is the solver's problem of memory and time added up. `fixed_memory_bytes` and
+    `fixed_time_s` belong to no choice: constants that all devices hold.
     """
 
     context: CostContext

@@ -6,6 +6,8 @@ backward, which copies are there. Only the pairs that strategies chose are worke
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,6 +59,11 @@ for a reader that runs forward again. `rerun_…`: the reader gets it from the p
 recomputation of forward.
 """
 
+Column = Floats | NDArray[np.bool_]
+
+_MOVED_AGAIN = ("before", "before_again", "after", "rerun_moved")
+"""Moves in backward; each has columns for its seconds and bytes besides its flag."""
+
 COLUMN = {name: number for number, name in enumerate(COLUMNS)}
 
 
@@ -74,20 +81,24 @@ class EdgeValues:
         row, column = _first(self._table.rows), _first(self._table.columns)
         item = DTYPE_BYTES[tensor.dtype]
         forbidden = forbidden_end(context.pins, source.group)
-        self._paths = context.rescheduler(tensor.shape, item, forbidden)
-        self._here = self._paths.register(exit_layouts.forward[row])
-        self._there = self._paths.register(entry_layouts.forward[column])
-        self._backward = context.patterns.carries_gradient(name)
-        if self._backward:
-            self._back_to = self._paths.register(exit_layouts.gradient[row])
-            self._back_from = self._paths.register(entry_layouts.gradient[column])
+        self.paths = context.rescheduler(tensor.shape, item, forbidden)
+        # Nodes of the layouts by row and by column; of the gradient by column and by row.
+        self.here = self.paths.register(exit_layouts.forward[row])
+        self.there = self.paths.register(entry_layouts.forward[column])
+        self.gradient: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        if context.patterns.carries_gradient(name):
+            self.gradient = (
+                self.paths.register(entry_layouts.gradient[column]),
+                self.paths.register(exit_layouts.gradient[row]),
+            )
         # The producer needs its own copy in backward, and the edge decides which is kept.
-        self._owed = source.exit_deferred[out] & ~problem.costs[edge.source].recompute[row]
-        self._recomputes = problem.costs[edge.target].recompute[column]
-        self._at_source = _bytes(tensor.shape, exit_layouts.forward[row], context.mesh.sizes, item)
-        self._at_target = _bytes(
+        self.owed = source.exit_deferred[out] & ~problem.costs[edge.source].recompute[row]
+        self.recomputes = problem.costs[edge.target].recompute[column]
+        self.at_source = _bytes(tensor.shape, exit_layouts.forward[row], context.mesh.sizes, item)
+        self.at_target = _bytes(
             tensor.shape, entry_layouts.forward[column], context.mesh.sizes, item
         )
+        self._grids: dict[str, Floats] = {}
 
     def cells(
         self,
@@ -106,60 +117,127 @@ class EdgeValues:
         _, columns, alternatives = self._table.memory_bytes.shape
         pair, alternative = np.divmod(cells, alternatives)
         row, column = np.divmod(pair, columns)
-        here, there = self._here[row], self._there[column]
-        kept = self._table.kept[row, column, alternative]
-        moved = here != there
-        forward = self._paths.distance(here, there)
-        staged = self._paths.staged_bytes(here, there)
-        at_source, at_target = self._at_source[row], self._at_target[column]
-        before = moved & (kept == BEFORE)
-        after = moved & (kept == AFTER) & self._owed[row]
-        rerun = moved & (kept == REBUILT)
+        chosen = _Cells(self, row, column, self._table.kept[row, column, alternative])
         result = np.zeros((len(cells), len(COLUMNS)))
-
-        def fill(name: str, values: NDArray[np.generic]) -> None:
-            result[:, COLUMN[name]] = values
-
-        fill("forward_s", forward)
-        fill("moved", moved)
-        fill("same", ~moved)
-        fill("target_bytes", np.where(moved, at_target, 0.0))
-        fill("target_staged", staged)
-        fill("keep_target", moved & ((kept == AFTER) | (kept == BOTH)))
-        fill("keep_source", ~after)
-        fill("keep_same", ~moved & (kept != REBUILT))
-        for name, which in (
-            ("before", before & ~self._recomputes[column]),
-            ("before_again", before & self._recomputes[column]),
-            ("rerun_moved", rerun),
-        ):
-            fill(name, which)
-            fill(f"{name}_s", np.where(which, forward, 0.0))
-            fill(f"{name}_bytes", np.where(which, at_target, 0.0))
-            fill(f"{name}_staged", np.where(which, staged, 0.0))
-        fill("after", after)
-        fill("after_bytes", np.where(after, at_source, 0.0))
-        if after.any():
-            fill("after_s", np.where(after, self._paths.distance(there, here), 0.0))
-            back = self._paths.staged_bytes(there, here)
-            fill("after_staged", np.where(after, back, 0.0))
-        fill("rerun_same", ~moved & (kept == REBUILT))
-        self._fill_backward(result, row, column)
+        for number, name in enumerate(COLUMNS):
+            result[:, number] = chosen.column(name)
         return result
 
-    def _fill_backward(
-        self, result: Floats, row: NDArray[np.int64], column: NDArray[np.int64]
+    def grid(self, name: str) -> Floats:
+        """Returns one column of all cells, shape (R, C, A); also of alternatives that do not
+        count."""
+        if name not in self._grids:
+            rows, columns, _ = self._table.memory_bytes.shape
+            row, column = np.arange(rows)[:, None, None], np.arange(columns)[None, :, None]
+            every = _Cells(self, row, column, self._table.kept)
+            of_all = np.broadcast_to(every.column(name), self._table.kept.shape)
+            self._grids[name] = of_all.astype(np.float64)
+        return self._grids[name]
+
+
+class _Cells:
+    """Some cells: rows, columns and what is kept, broadcast to one shape."""
+
+    def __init__(
+        self,
+        edge: EdgeValues,
+        row: NDArray[np.int64],
+        column: NDArray[np.int64],
+        kept: NDArray[np.int8],
     ) -> None:
-        if not self._backward:
-            result[:, COLUMN["same_back"]] = 1.0
-            return
-        start, end = self._back_from[column], self._back_to[row]
+        self._edge = edge
+        self._row, self._column, self._kept = row, column, kept
+        self._here, self._there = edge.here[row], edge.there[column]
+
+    def column(self, name: str) -> Column:
+        """Returns one of `COLUMNS`."""
+        if name in _MOVED_AGAIN:
+            return self._moved_again(name)
+        which, _, what = name.rpartition("_")
+        if which in _MOVED_AGAIN:
+            return np.where(self._moved_again(which), self._of_move(which, what), 0.0)
+        return self._plain(name)
+
+    def _plain(self, name: str) -> Column:
+        edge, kept = self._edge, self._kept
+        match name:
+            case "forward_s":
+                return self._forward_s
+            case "moved":
+                return self._moved
+            case "same":
+                return np.asarray(~self._moved)
+            case "target_bytes":
+                return np.where(self._moved, edge.at_target[self._column], 0.0)
+            case "target_staged":
+                return self._staged(self._here, self._there)
+            case "keep_target":
+                return np.asarray(self._moved & ((kept == AFTER) | (kept == BOTH)))
+            case "keep_source":
+                return np.asarray(~self._moved_again("after"))
+            case "keep_same":
+                return np.asarray(~self._moved & (kept != REBUILT))
+            case "rerun_same":
+                return np.asarray(~self._moved & (kept == REBUILT))
+        return self._gradient(name)
+
+    def _gradient(self, name: str) -> Column:
+        edge = self._edge
+        if edge.gradient is None:
+            return np.full(1, float(name == "same_back"))
+        start, end = edge.gradient[0][self._column], edge.gradient[1][self._row]
         moved = start != end
-        result[:, COLUMN["backward_s"]] = self._paths.distance(start, end)
-        result[:, COLUMN["moved_back"]] = moved
-        result[:, COLUMN["same_back"]] = ~moved
-        result[:, COLUMN["gradient_staged"]] = self._paths.staged_bytes(start, end)
-        result[:, COLUMN["gradient_bytes"]] = np.where(moved, self._at_source[row], 0.0)
+        match name:
+            case "backward_s":
+                return edge.paths.distance(start, end)
+            case "moved_back":
+                return np.asarray(moved)
+            case "same_back":
+                return np.asarray(~moved)
+            case "gradient_staged":
+                return self._staged(start, end)
+            case "gradient_bytes":
+                return np.where(moved, edge.at_source[self._row], 0.0)
+        raise KeyError(name)
+
+    @cached_property
+    def _moved(self) -> NDArray[np.bool_]:
+        return np.asarray(self._here != self._there)
+
+    @cached_property
+    def _forward_s(self) -> Floats:
+        return self._edge.paths.distance(self._here, self._there)
+
+    def _moved_again(self, which: str) -> NDArray[np.bool_]:
+        """Returns whether backward moves the tensor once more in this way."""
+        edge = self._edge
+        if which == "after":
+            return np.asarray(self._moved & (self._kept == AFTER) & edge.owed[self._row])
+        if which == "rerun_moved":
+            return np.asarray(self._moved & (self._kept == REBUILT))
+        recomputes = edge.recomputes[self._column]
+        before = self._moved & (self._kept == BEFORE)
+        return np.asarray(before & (recomputes if which == "before_again" else ~recomputes))
+
+    def _of_move(self, which: str, what: str) -> Floats:
+        """Returns seconds, bytes of the copy, or what is held besides."""
+        back = which == "after"
+        if what == "bytes":
+            edge = self._edge
+            return edge.at_source[self._row] if back else edge.at_target[self._column]
+        ends = (self._there, self._here) if back else (self._here, self._there)
+        if what == "s":
+            return self._edge.paths.distance(*ends) if back else self._forward_s
+        happens = np.broadcast_to(self._moved_again(which), self._kept.shape)
+        start, end = (np.broadcast_to(nodes, happens.shape) for nodes in ends)
+        staged = np.zeros(happens.shape)
+        staged[happens] = self._staged(start[happens], end[happens])
+        return staged
+
+    def _staged(self, start: NDArray[np.int64], end: NDArray[np.int64]) -> Floats:
+        start, end = np.broadcast_arrays(start, end)
+        staged = self._edge.paths.staged_bytes(start.reshape(-1), end.reshape(-1))
+        return staged.reshape(start.shape)
 
 
 def _first(numbers: NDArray[np.uint32]) -> NDArray[np.int64]:

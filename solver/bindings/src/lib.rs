@@ -238,10 +238,7 @@ fn solve(
             "memory_target_bytes must not be negative",
         ));
     }
-    let time_limit = time_limit_s
-        .map(Duration::try_from_secs_f64)
-        .transpose()
-        .map_err(|_| PyValueError::new_err("time_limit_s must be finite and not negative"))?;
+    let time_limit = duration(time_limit_s)?;
     let settings = Settings {
         method,
         epsilon,
@@ -256,6 +253,37 @@ fn solve(
     Ok(Solution {
         solved: solved.map_err(to_python)?,
     })
+}
+
+/// Returns the cheapest strategy; see `_core.pyi`.
+#[pyfunction]
+#[pyo3(signature = (problem, *, time_limit_s=None, memory_limit_bytes=None, threads=0, progress=None))]
+#[allow(clippy::type_complexity)] // the three values of the Python function
+fn least_time<'py>(
+    py: Python<'py>,
+    problem: PyRef<'_, Problem>,
+    time_limit_s: Option<f64>,
+    memory_limit_bytes: Option<u64>,
+    threads: usize,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(f64, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>)> {
+    let time_limit = duration(time_limit_s)?;
+    let inner = &problem.inner;
+    let least = attended(py, threads, progress.as_ref(), |listener| {
+        let watch = Watch::new(time_limit, Some(listener)).within(memory_limit_bytes);
+        core::least_time(inner, &watch)
+    })?
+    .map_err(to_python)?;
+    let choices: Vec<u32> = least.point.choices.iter().map(|c| u32::from(*c)).collect();
+    let edges: Vec<u32> = least.point.edge_choices.iter().copied().collect();
+    Ok((least.bound, choices.into_pyarray(py), edges.into_pyarray(py)))
+}
+
+fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    seconds
+        .map(Duration::try_from_secs_f64)
+        .transpose()
+        .map_err(|_| PyValueError::new_err("time_limit_s must be finite and not negative"))
 }
 
 #[pyfunction]
@@ -341,6 +369,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<replay::Replays>()?;
     m.add_class::<replay::Timeline>()?;
     m.add_function(wrap_pyfunction!(solve, m)?)?;
+    m.add_function(wrap_pyfunction!(least_time, m)?)?;
     m.add_function(wrap_pyfunction!(shortest_paths, m)?)?;
     m.add_function(wrap_pyfunction!(layout_changes, m)?)?;
     m.add_function(wrap_pyfunction!(version, m)?)?;

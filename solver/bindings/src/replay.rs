@@ -1,6 +1,8 @@
 //! Replay at the boundary to Python: arrays in, arrays out.
 
-use ::frontier::replay::{Parts, Program as Checked, Replayed, Replayer, Strategy, Use};
+use ::frontier::replay::{
+    LongestPaths, Parts, Path, Program as Checked, Replayed, Replayer, Span, Strategy, Use,
+};
 use numpy::ndarray::{Array2, ArrayView1, Axis};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
@@ -114,6 +116,34 @@ impl Program {
         });
         let replayed = replayed.map_err(to_python)?;
         Ok(Replays { replayed })
+    }
+
+    #[pyo3(signature = (durations_s, *, between=None))]
+    #[allow(clippy::type_complexity)] // the two arrays of the Python method
+    fn longest_paths<'py>(
+        &self,
+        py: Python<'py>,
+        durations_s: PyReadonlyArray2<f64>,
+        between: Option<(u32, u32)>,
+    ) -> PyResult<(Bound<'py, PyArray1<f64>>, Bound<'py, PyArray2<bool>>)> {
+        let durations = durations_s.as_array();
+        let points = durations.nrows();
+        let span = between.map_or(Span::Step, |(begin, end)| {
+            Span::Between(begin.into(), end.into())
+        });
+        let found: Result<Vec<Path>, _> = py.detach(|| {
+            let paths = LongestPaths::new(&self.inner);
+            (0..points)
+                .into_par_iter()
+                .map(|point| paths.longest(&row(durations.index_axis(Axis(0), point)), span))
+                .collect()
+        });
+        let found = found.map_err(to_python)?;
+        let lengths: Vec<f64> = found.iter().map(|path| path.length_s).collect();
+        let members = found.into_iter().flat_map(|path| path.members).collect();
+        let members = Array2::from_shape_vec((points, self.inner.tasks()), members)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok((lengths.into_pyarray(py), members.into_pyarray(py)))
     }
 
     #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512))]

@@ -64,7 +64,7 @@ pub use model::ids::{ChoiceId, CostsId, EdgeId, IdVec, OperatorId, TableId};
 pub use model::point::Point;
 pub use model::problem::{Problem, Table};
 pub use model::watch::{Listener, Watch};
-pub use solve::{solve, Method, Settings, Solution, Status};
+pub use solve::{least_time, solve, Least, Method, Settings, Solution, Status};
 
 /// The methods behind [`solve`], callable on their own.
 ///

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use crate::bounds::certified::{solve as certify, Certified};
 use crate::bounds::exact::finish;
+use crate::bounds::scalar::{minimise, EFFORT};
 use crate::model::error::SolveError;
 use crate::model::point::Point;
 use crate::model::problem::Problem;
 use crate::model::selection::Selection;
 use crate::model::watch::{Listener, Watch};
+use crate::model::weights::Weights;
 use crate::oracle;
 use crate::tracking::gather::Limits;
 use crate::tracking::repeated::{self, Fineness};
@@ -176,6 +178,30 @@ pub fn solve(
         Method::Heuristic => exactly(problem, style(true, true), "heuristic", &watch),
         Method::Auto => auto(problem, settings, &watch),
     }
+}
+
+/// A strategy of least cost, and the bound that proves it.
+#[derive(Debug, Clone)]
+pub struct Least {
+    pub point: Point,
+    /// No strategy costs less.
+    pub bound: f64,
+}
+
+/// Returns a strategy with the least time, whatever its memory.
+///
+/// Where the graph is wide, it may cost a little more than the bound.
+///
+/// # Errors
+///
+/// Returns an error when the search is cancelled or a limit is reached.
+pub fn least_time(problem: &Problem, watch: &Watch) -> Result<Least, SolveError> {
+    let weights = Weights {
+        memory: 0.0,
+        time: 1.0,
+    };
+    let (bound, point) = minimise(problem, weights, EFFORT, watch)?;
+    Ok(Least { point, bound })
 }
 
 /// Returns the solution with an exact frontier.
