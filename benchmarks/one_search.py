@@ -17,7 +17,7 @@ from harness.answers import curve
 from shardwise.cost.options import Options
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
-from shardwise.search.chosen import time_gap
+from shardwise.search.chosen import Chosen, time_gap
 from shardwise.search.search import Search, Subject, search
 
 
@@ -75,7 +75,7 @@ def _options(case: dict[str, Any]) -> Options:
 def _certified(result: Search, question: str) -> float | None:
     if question == "mini-time":
         chosen = result.fastest_within(result.limit_bytes)
-        return None if chosen is None else time_gap([result], float(result.time_s[chosen]))
+        return None if chosen is None else time_gap([result], Chosen(result, chosen))
     return 0.0 if result.solution.exact else float(result.solution.epsilon)
 
 

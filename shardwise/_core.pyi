@@ -153,6 +153,13 @@ class Program:
         for costs that are negative or not finite.
         """
 
+    def between(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the nodes that each task runs after and before, under any strategy, (T,) each.
+
+        Node 0 is the start of the step, node p + 1 the task at position p among those that compute
+        (both are its own), the last node the end of the step.
+        """
+
     def longest_paths(
         self, durations_s: NDArray[np.float64], *, between: tuple[int, int] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -108,7 +108,7 @@ def curve_point(
         compute_shares=shares.document(),
         confidence=confidence(hardware, search.mesh, shares),
         micro_batches=search.micro_batches,
-        gap=time_gap(searches, chosen.time_s),
+        gap=time_gap(searches, chosen),
     )
     return point, search
 

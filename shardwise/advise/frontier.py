@@ -27,7 +27,7 @@ from shardwise.documents.common import (
 from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Mesh
-from shardwise.search.chosen import merge_frontiers
+from shardwise.search.chosen import fastest, merge_frontiers, time_gap
 from shardwise.search.search import Search, Subject, search_all
 from shardwise.search.tofu import TofuSolution
 from shardwise.search.turning_point import turning_point
@@ -161,8 +161,11 @@ def _compute_basis(hardware: Hardware) -> str:
 def certificate(searches: Sequence[Search]) -> Certificate:
     """Returns how far from the true frontier of the searched space the answer can be at most.
 
-    The union of frontiers is as good as the worst of them.
+    The union of frontiers is as good as the worst of them. Where replayed times were searched,
+    epsilon is the gap of the fastest strategy that fits, and the bound that of the replayed time.
     """
+    if all(search.proof is not None for search in searches):
+        return _replayed_certificate(searches)
     worst = max(searches, key=lambda search: _STATUSES.index(search.solution.status))
     epsilon = max(float(search.solution.epsilon) for search in searches)
     bounds = [
@@ -175,6 +178,19 @@ def certificate(searches: Sequence[Search]) -> Certificate:
         epsilon=epsilon if isfinite(epsilon) else None,
         status=worst.solution.status,
         time_lower_bound_s=min(bounds) if len(bounds) == len(searches) else UNSET,
+    )
+
+
+def _replayed_certificate(searches: Sequence[Search]) -> Certificate:
+    status = max((s.solution.status for s in searches), key=_STATUSES.index)
+    bound = min(s.proof.bound_s for s in searches if s.proof is not None)
+    best = fastest(searches)
+    gap = None if best is None else time_gap(searches, best)
+    return Certificate(
+        exact=False,
+        epsilon=gap,
+        status=status,
+        time_lower_bound_s=bound if isfinite(bound) else UNSET,
     )
 
 

@@ -132,7 +132,7 @@ def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
         communication_s=max(chosen.time_s - compute, 0.0),
         fixed_time_s=search.problem.fixed_time_s,
         samples_per_s=None if batch is None else batch / chosen.ranking_s,
-        gap=time_gap(searches, chosen.time_s),
+        gap=time_gap(searches, chosen),
     )
 
 

@@ -9,7 +9,7 @@ that another beats in memory and in the sum is in none either, and the search of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,21 +121,43 @@ def group_costs(work: GroupWork) -> GroupCosts:
 
 
 def _variants(group: GroupTerms) -> list[_Variant]:
-    variants = []
-    for stage, axes in stages(group.work):
-        terms = group.parameters(stage, axes)
-        variants.append(
-            _Variant(
-                stage,
-                axes,
-                terms.bytes,
-                terms.update_s.sum(axis=1),
-                by_source(terms.update_s, terms.update_codes),
-                terms.sync_s(group.micro_batches).sum(axis=1),
-                terms.hidden_apart_s(),
-            )
-        )
+    variants = [_variant(group, stage, axes) for stage, axes in stages(group.work)]
+    nowhere = np.zeros(group.work.count, dtype=np.int64)
+    if any(v.stage and (v.axes == 0).any() for v in variants):
+        plain = _variant(group, 0, nowhere)
+        variants = [_where_sharded(v, plain) for v in variants]
     return variants
+
+
+def _variant(group: GroupTerms, stage: int, axes: NDArray[np.int64]) -> _Variant:
+    terms = group.parameters(stage, axes)
+    return _Variant(
+        stage,
+        axes,
+        terms.bytes,
+        terms.update_s.sum(axis=1),
+        by_source(terms.update_s, terms.update_codes),
+        terms.sync_s(group.micro_batches).sum(axis=1),
+        terms.hidden_apart_s(),
+    )
+
+
+def _where_sharded(variant: _Variant, plain: _Variant) -> _Variant:
+    """Returns a variant that is stage 0 where there are no axes to shard over."""
+    sharded = variant.axes > 0
+
+    def chosen(own: Floats, other: Floats) -> Floats:
+        where = sharded if own.ndim == 1 else sharded[:, None]
+        return np.asarray(np.where(where, own, other))
+
+    return replace(
+        variant,
+        parameter_bytes=chosen(variant.parameter_bytes, plain.parameter_bytes),
+        compute_s=chosen(variant.compute_s, plain.compute_s),
+        compute_by_source_s=chosen(variant.compute_by_source_s, plain.compute_by_source_s),
+        communication_s=chosen(variant.communication_s, plain.communication_s),
+        terms=chosen(variant.terms, plain.terms),
+    )
 
 
 def _best(costs: Floats) -> NDArray[np.bool_]:

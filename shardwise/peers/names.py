@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.graph.semantics import Access
-from shardwise.sharding.batch import batch_dims, batch_variables
 from shardwise.sharding.coarsen import Group, Member
+from shardwise.sharding.samples import sample_variables
 
 Slot = tuple[int, int]
 """(group, variable)."""
@@ -74,7 +74,7 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
     def name(cell: Cell) -> int | None:
         return numbers.get(classes.find(cell)) if classes.known(cell) else None
 
-    samples = sample_variables(problem)
+    samples = sample_variables(problem.coarsened)
     batch = {name_of[g, v] for g, variables in enumerate(samples) for v in variables}
     inputs = [t for t in problem.context.graph.tensors.values() if t.role == "input"]
     others = [(t.name, d) for t in inputs for d in range(len(t.shape)) if d != t.batch_dim]
@@ -92,23 +92,6 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
         frozenset(positions),
         tuple(ties),
         tuple(dict.fromkeys(renamed)),
-    )
-
-
-def sample_variables(problem: SearchProblem) -> tuple[tuple[int, ...], ...]:
-    """Returns per group its variables that run over samples, in the order of its members."""
-    groups = problem.coarsened.groups
-    semantics = {m.operator.name: m.semantics for g in groups for m in g.members}
-    dims = batch_dims(problem.context.graph, semantics)
-    return tuple(
-        tuple(
-            dict.fromkeys(
-                m.variables[v]
-                for m in group.members
-                for v in sorted(batch_variables(m.operator, m.semantics, dims))
-            )
-        )
-        for group in groups
     )
 
 

@@ -14,14 +14,14 @@ from shardwise.replay.columns import BACKWARD
 from shardwise.replay.forward import Forward
 from shardwise.replay.saved_for_backward import SavedForBackward
 from shardwise.replay.structure import Copies, Copy, Crossing, StepStructure
-from shardwise.replay.tape import COMMUNICATION, COMPUTE
+from shardwise.replay.tape import BEFORE, COMMUNICATION, COMPUTE
 
 
 class Backward:
     """Writes the backward pass of one forward pass.
 
     `reduce` gets the gradient of every parameter as soon as it is whole and returns the task that
-    scatters it, if any. `last` is the pass's last task of computation.
+    scatters it, if any. `first` and `last` are the pass's first and last task of computation.
     """
 
     def __init__(
@@ -29,6 +29,7 @@ class Backward:
     ) -> None:
         self._step = step
         self._tape = step.tape
+        self.first = self.last = BEFORE
         self._kept = SavedForBackward(step, forward)
         # The gradient of a tensor as a group sees it, by tensor and group.
         self._gradient: dict[tuple[str, int], Copies] = {}
@@ -74,6 +75,8 @@ class Backward:
             after = {tape.task(f"exchange for {op.name} backward", COMMUNICATION, seconds, after)}
         seconds = step.cell(group, table.compute_s(position, BACKWARD))
         task = self.last = tape.task(f"{op.name} backward", COMPUTE, seconds, after)
+        if self.first == BEFORE:
+            self.first = task
         for copies in (*arriving, saved, weights):
             for copy in copies:
                 tape.use(copy.buffer, task, copy.flag)

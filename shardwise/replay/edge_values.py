@@ -134,6 +134,17 @@ class EdgeValues:
             self._grids[name] = of_all.astype(np.float64)
         return self._grids[name]
 
+    def grid_of(self, number: int) -> Floats:
+        """Returns the column of a number, as `grid`."""
+        return self.grid(COLUMNS[number])
+
+    def weighted(self, weights: Floats) -> Floats:
+        """Returns the columns of all cells, weighted, shape (R, C, A); `weights` by column."""
+        total = np.zeros(self._table.kept.shape)
+        for column in np.flatnonzero(weights).tolist():
+            total += weights[column] * self.grid(COLUMNS[column])
+        return total
+
 
 class _Cells:
     """Some cells: rows, columns and what is kept, broadcast to one shape."""

@@ -48,10 +48,14 @@ class Repeat:
 
 @dataclass(frozen=True)
 class StepProgram:
-    """A written step; `repeat` where micro-batches were left out."""
+    """A written step; `repeat` where micro-batches were left out.
+
+    `last_backward` is the task with which the last written backward pass begins.
+    """
 
     structure: StepStructure
     repeat: Repeat | None
+    last_backward: int
 
 
 def step_program(problem: SearchProblem, settings: StepSettings) -> StepProgram:
@@ -68,13 +72,14 @@ def step_program(problem: SearchProblem, settings: StepSettings) -> StepProgram:
         reduce = partial(update.reduce, first=number == 0, last=number == written - 1)
         backward = Backward(step, forward, reduce)
         backward.write()
+        first = backward.first
         ends.append((backward.last, len(step.tape.streams)))
     update.write()
     repeat = None
     if batches > written:
         (begins, start), (middle, stop), _ = ends
         repeat = Repeat(range(start, stop), begins, middle, batches - written)
-    return StepProgram(step, repeat)
+    return StepProgram(step, repeat, first)
 
 
 def _write_lasting(step: StepStructure) -> None:

@@ -34,7 +34,8 @@ class Replayed:
     `time_s` has communication overlapped, and what that costs where the profile has it, and the
     waiting for the latest rank at each communication where that was measured (`Hardware.waiting`).
     `compute_s` and `communication_s` are how long the two streams were busy (their sum is the time
-    that the search adds up), `exposed_s` how much longer the step is than its computation.
+    that the search adds up), `exposed_s` how much longer the step is than its computation,
+    `peak_task` the task whose start reached the peak (-1: it was there before the first).
     """
 
     peak_bytes: Floats
@@ -42,6 +43,7 @@ class Replayed:
     compute_s: Floats
     communication_s: Floats
     exposed_s: Floats
+    peak_task: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -61,17 +63,22 @@ class Replayer:
     """Replays strategies of one search problem; what they share is built once, here."""
 
     def __init__(self, problem: SearchProblem, settings: StepSettings) -> None:
+        self.problem = problem
         self._settings = settings
-        self._overlap = problem.context.hardware.overlap
+        self.overlap = problem.context.hardware.overlap
         self._waiting = problem.context.hardware.waiting
         written = step_program(problem, settings)
         step, tape = written.structure, written.structure.tape
-        self._repeat = written.repeat
+        self.repeat = written.repeat
+        self.tape = tape
+        self.group_tables = step.tables
+        self._table_of_group, self._table_of_edge = step.group_table, step.edge_table
+        self.last_backward = written.last_backward
         self._labels, self._buffers = tape.labels, tape.buffer_labels
         self._streams = tape.streams
         self._communicating = np.flatnonzero(np.array(tape.streams) != COMPUTE)
-        self._program = tape.program([] if self._repeat is None else self._repeat.marks)
-        self._durations = Gather(tape.durations)
+        self.program = tape.program([] if self.repeat is None else self.repeat.marks)
+        self.durations = Gather(tape.durations)
         self._sizes = Gather(tape.sizes)
         self._flags = Gather(list[Cell](tape.flags))
         self._group_values = {n: table.values() for n, table in enumerate(step.tables)}
@@ -86,7 +93,23 @@ class Replayer:
     @property
     def tasks(self) -> int:
         """Tasks of the program."""
-        return self._program.tasks
+        return self.program.tasks
+
+    def table_of_group(self, group: int) -> int:
+        """Returns the number of a group's table."""
+        return self._table_of_group[group]
+
+    def table_of_edge(self, edge: int) -> int:
+        """Returns the number of an edge's table."""
+        return self._table_of_edge[edge]
+
+    def group_values(self, table: int) -> Floats:
+        """Returns the columns of a table of groups, shape (K, columns)."""
+        return self._group_values[table]
+
+    def edge_values(self, table: int) -> EdgeValues | None:
+        """Returns the values of a table of edges; None for a table of groups."""
+        return self._edges[table][0] if table in self._edges else None
 
     def replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
         """Replays P strategies: `choices` (P, groups), `edge_choices` (P, edges)."""
@@ -99,38 +122,43 @@ class Replayer:
         )
 
     def _replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
-        durations, sizes, flags = self._values(choices, edge_choices)
-        outcome = self._program.replay(
+        durations, sizes, flags = self.values(choices, edge_choices)
+        outcome = self.program.replay(
             durations, sizes, flags, block_bytes=self._settings.block_bytes
         )
         time, compute, communication = outcome.time_s, outcome.compute_s, outcome.communication_s
-        if self._repeat is not None:
-            times = self._repeat.times
-            period = durations[:, self._repeat.tasks.start : self._repeat.tasks.stop]
-            streams = np.array(self._streams[self._repeat.tasks.start : self._repeat.tasks.stop])
+        if self.repeat is not None:
+            times = self.repeat.times
+            period = durations[:, self.repeat.tasks.start : self.repeat.tasks.stop]
+            streams = np.array(self._streams[self.repeat.tasks.start : self.repeat.tasks.stop])
             time = time + times * (outcome.mark_end_s[:, 1] - outcome.mark_end_s[:, 0])
             compute = compute + times * period[:, streams == COMPUTE].sum(axis=1)
             communication = communication + times * period[:, streams != COMPUTE].sum(axis=1)
-        time = contended_time(time, compute, communication, self._overlap)
+        time = contended_time(time, compute, communication, self.overlap)
         if self._waiting is not None:
             time = time + self._waiting.per_step(compute, self._collectives(durations))
         return Replayed(
-            outcome.peak_bytes, time, compute, communication, np.maximum(time - compute, 0.0)
+            outcome.peak_bytes,
+            time,
+            compute,
+            communication,
+            np.maximum(time - compute, 0.0),
+            outcome.peak_task,
         )
 
     def _collectives(self, durations: Floats) -> Floats:
         """Returns how often ranks communicate in one step of each strategy: (P,)."""
         tasks = self._communicating
         times = np.ones(len(tasks))
-        if self._repeat is not None:
-            stretch = self._repeat.tasks
-            times[(stretch.start <= tasks) & (tasks < stretch.stop)] += self._repeat.times
+        if self.repeat is not None:
+            stretch = self.repeat.tasks
+            times[(stretch.start <= tasks) & (tasks < stretch.stop)] += self.repeat.times
         return np.asarray((durations[:, tasks] > 0.0) @ times)
 
     def moment(self, choices: Choices, edge_choices: Choices) -> Moment:
         """Returns the peak of one strategy: (groups,) and (edges,)."""
-        durations, sizes, flags = self._values(choices[None, :], edge_choices[None, :])
-        outcome, timeline = self._program.trace(
+        durations, sizes, flags = self.values(choices[None, :], edge_choices[None, :])
+        outcome, timeline = self.program.trace(
             durations[0], sizes[0], flags[0], block_bytes=self._settings.block_bytes
         )
         task = int(outcome.peak_task[0])
@@ -153,9 +181,10 @@ class Replayer:
             tuple(rows),
         )
 
-    def _values(
+    def values(
         self, choices: Choices, edge_choices: Choices
     ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """Returns durations (P, tasks), sizes (P, buffers) and flags (P, flags) of strategies."""
         points = len(choices)
         chosen = choices.astype(np.int64)
         alternatives = edge_choices.astype(np.int64)
@@ -172,7 +201,7 @@ class Replayer:
             row[:, of] = inverse.reshape(cells.shape)
             rows[number] = row
         return (
-            self._durations.fill(points, tables, rows),
+            self.durations.fill(points, tables, rows),
             self._sizes.fill(points, tables, rows),
             self._flags.fill(points, tables, rows) != 0.0,
         )

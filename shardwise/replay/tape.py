@@ -91,6 +91,11 @@ class Tape:
         key = (min(a, b), max(a, b))
         return self._both.setdefault(key, -2 - len(self._both))
 
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The flags of which each flag of `both` is made, -2 first."""
+        return list(self._both)
+
     def program(self, marks: Sequence[int] = ()) -> _core.Program:
         """Returns the checked program. Its replays report when the tasks in `marks` ended."""
 
@@ -116,14 +121,19 @@ def _pairs(pairs: list[tuple[int, int]]) -> NDArray[np.uint32]:
 
 
 @dataclass(frozen=True)
-class _Picks:
+class Picks:
+    """Which items are cells of one table: item, owner and column of each."""
+
     items: NDArray[np.int64]
     owners: NDArray[np.int64]
     columns: NDArray[np.int64]
 
 
 class Gather:
-    """Fills (points, items) from tables: constants once, cells by the row that the owner chose."""
+    """Fills (points, items) from tables: constants once, cells by the row that the owner chose.
+
+    `constants` has the shape (items,), 0 where an item is a cell; `picks` are the cells by table.
+    """
 
     def __init__(self, values: Iterable[Value]) -> None:
         picked: dict[int, list[tuple[int, int, int]]] = {}
@@ -132,9 +142,9 @@ class Gather:
             constants.append(value if isinstance(value, float | int) else 0.0)
             if isinstance(value, Cell):
                 picked.setdefault(value.table, []).append((item, value.owner, value.column))
-        self._constants = np.array(constants, dtype=np.float64)
-        self._picks = {
-            table: _Picks(*np.array(rows, dtype=np.int64).T) for table, rows in picked.items()
+        self.constants = np.array(constants, dtype=np.float64)
+        self.picks = {
+            table: Picks(*np.array(rows, dtype=np.int64).T) for table, rows in picked.items()
         }
 
     def fill(
@@ -144,8 +154,8 @@ class Gather:
         rows: Mapping[int, NDArray[np.int64]],
     ) -> NDArray[np.float64]:
         """Returns values (points, items); `rows[table]` has the shape (points, owners)."""
-        result = np.tile(self._constants, (points, 1))
-        for table, picks in self._picks.items():
+        result = np.tile(self.constants, (points, 1))
+        for table, picks in self.picks.items():
             chosen = rows[table][:, picks.owners]
             result[:, picks.items] = tables[table][chosen, picks.columns[None, :]]
         return result

@@ -73,22 +73,25 @@ def merge_frontiers(searches: Sequence[Search]) -> list[Chosen]:
     return kept
 
 
-def time_gap(searches: Sequence[Search], time_s: float) -> float | None:
-    """Returns how much longer than the shortest possible time this one is at most (relative).
+def time_gap(searches: Sequence[Search], chosen: Chosen) -> float | None:
+    """Returns how much longer than the shortest possible time the chosen one is at most (relative).
 
-    Both are sums, over the strategies whose summed memory was searched. None when nothing is
-    proven.
+    Where replayed times were searched it is about those, of every strategy that fits; otherwise
+    about sums, of the strategies whose summed memory was searched. None when nothing is proven.
     """
     bounds = [_least_time(search) for search in searches]
     known = [bound for bound in bounds if bound is not None]
     if len(known) < len(bounds):
         return None
     bound = min(known, default=inf)
+    time_s = chosen.time_s if chosen.search.proof is None else chosen.replayed_time_s
     return max(time_s / bound - 1.0, 0.0) if bound > 0 else None
 
 
 def _least_time(search: Search) -> float | None:
     """Returns a lower bound of the time within the memory limit; None when nothing is proven."""
+    if search.proof is not None:
+        return search.proof.bound_s if search.proof.bound_s > 0.0 else None
     if search.solution.time_lower_bound_s is not None:
         return float(search.solution.time_lower_bound_s) + search.problem.fixed_time_s
     chosen = search.fastest_within(search.limit_bytes)

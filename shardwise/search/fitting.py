@@ -10,9 +10,10 @@ from math import inf
 
 import numpy as np
 
-from shardwise.cost.options import Options, Progress, quiet
+from shardwise.cost.options import TOFU, Options, Progress, quiet
 from shardwise.errors import SolverError
 from shardwise.hardware import Hardware
+from shardwise.search.replayed import search_replayed
 from shardwise.search.search import Search, Subject, search_all, search_near
 from shardwise.search.solution import Solution
 
@@ -30,7 +31,12 @@ def search_fitting(
     options: Options,
     progress: Progress = quiet,
 ) -> list[Search]:
-    """Searches near the limit, for every number of micro-batches; raises as `search` does."""
+    """Searches near the limit, for every number of micro-batches; raises as `search` does.
+
+    With `overlap` the replayed time is searched and proven (`replayed.py`), else the sum.
+    """
+    if options.overlap and options.method != TOFU:
+        return search_replayed(subject, hardware, gpus, options, progress)
     searches = search_all(subject, hardware, gpus, options, progress, near_limit=True)
     return [moved for first in searches for moved in _moved(first, progress)]
 

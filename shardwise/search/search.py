@@ -69,6 +69,29 @@ class Subject:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A proven bound for every limit M: no strategy within M is faster than at_zero_s - price M."""
+
+    at_zero_s: float
+    price: float
+
+    def at(self, limit_bytes: float) -> float:
+        """Returns the bound in seconds for a limit."""
+        return self.at_zero_s - self.price * limit_bytes
+
+
+@dataclass(frozen=True)
+class Proof:
+    """No strategy that fits takes less than `bound_s` when it is replayed (infinite: none fits).
+
+    `lines` bound the replayed time within any memory.
+    """
+
+    bound_s: float
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
 class Search:
     """A solved search. Points ascend in memory; `choices` has shape (points, groups)."""
 
@@ -80,6 +103,8 @@ class Search:
     solution: Solution | TofuSolution
     replayer_of: Callable[[], Replayer]
     """Returns the problem's replayer, built when it is first called."""
+    proof: Proof | None = None
+    """What is proven about replayed times, where they were searched."""
 
     @property
     def micro_batches(self) -> int:

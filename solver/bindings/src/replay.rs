@@ -1,7 +1,7 @@
 //! Replay at the boundary to Python: arrays in, arrays out.
 
 use ::frontier::replay::{
-    LongestPaths, Parts, Path, Program as Checked, Replayed, Replayer, Span, Strategy, Use,
+    Between, LongestPaths, Parts, Path, Program as Checked, Replayed, Replayer, Span, Strategy, Use,
 };
 use numpy::ndarray::{Array2, ArrayView1, Axis};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
@@ -116,6 +116,17 @@ impl Program {
         });
         let replayed = replayed.map_err(to_python)?;
         Ok(Replays { replayed })
+    }
+
+    #[allow(clippy::type_complexity)] // the two arrays of the Python method
+    fn between<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>) {
+        let Between { after, before } = Between::of(&self.inner);
+        let numbers = |nodes: &[usize]| nodes.iter().map(|n| *n as i64).collect::<Vec<i64>>();
+        let (after, before) = (numbers(after.as_slice()), numbers(before.as_slice()));
+        (after.into_pyarray(py), before.into_pyarray(py))
     }
 
     #[pyo3(signature = (durations_s, *, between=None))]

@@ -35,11 +35,49 @@ pub enum Span {
     Between(TaskId, TaskId),
 }
 
+/// Between which nodes each task runs under every strategy.
+///
+/// Node 0 is the start of the step, node p + 1 the compute task at position p among those that
+/// compute, the last node the end of the step. A task of communication runs after the end of node
+/// `after` and before the start of node `before`; for a task that computes both are its own node.
+#[derive(Debug, Clone)]
+pub struct Between {
+    pub after: IdVec<TaskId, usize>,
+    pub before: IdVec<TaskId, usize>,
+}
+
+impl Between {
+    /// Determines the nodes around each task of a program.
+    pub fn of(program: &Program) -> Self {
+        let (tasks, last) = (program.tasks(), program.compute.len() + 1);
+        let mut after: IdVec<TaskId, usize> = IdVec::filled(0, tasks);
+        let mut before: IdVec<TaskId, usize> = IdVec::filled(last, tasks);
+        for (position, &task) in program.compute.iter().enumerate() {
+            after[task] = position + 1;
+            before[task] = position + 1;
+        }
+        for task in program.streams.ids() {
+            for &follower in program.after.of(task) {
+                if program.streams[follower] != COMPUTE {
+                    after[follower] = after[follower].max(after[task]);
+                }
+            }
+        }
+        for task in program.streams.ids().rev() {
+            if program.streams[task] != COMPUTE {
+                let followers = program.after.of(task).iter();
+                before[task] = followers.fold(last, |first, &f| first.min(before[f]));
+            }
+        }
+        Self { after, before }
+    }
+}
+
 /// Finds longest paths of one program; what depends on its structure alone is computed once.
 #[derive(Debug)]
 pub struct LongestPaths<'a> {
     program: &'a Program,
-    /// Per task of communication: (one more than the position of r, position of d among the nodes).
+    /// Each task of communication, with the nodes that it runs after and before.
     released: Vec<(TaskId, usize, usize)>,
     /// The same tasks by the position of d: the starts of each node's list in `released`.
     starts: Vec<usize>,
@@ -56,26 +94,7 @@ impl<'a> LongestPaths<'a> {
         for (at, &task) in program.compute.iter().enumerate() {
             position[task] = at;
         }
-        // Node 0 is the start of the step, node p + 1 the compute task at position p.
-        let mut after: IdVec<TaskId, usize> = IdVec::filled(0, tasks);
-        for task in program.streams.ids() {
-            if program.streams[task] == COMPUTE {
-                after[task] = position[task] + 1;
-            }
-            for &follower in program.after.of(task) {
-                after[follower] = after[follower].max(after[task]);
-            }
-        }
-        let mut before: IdVec<TaskId, usize> = IdVec::filled(nodes + 1, tasks);
-        for task in program.streams.ids().rev() {
-            let followers = program.after.of(task).iter();
-            let first = followers.fold(nodes + 1, |first, &f| first.min(before[f]));
-            before[task] = if program.streams[task] == COMPUTE {
-                position[task] + 1
-            } else {
-                first
-            };
-        }
+        let Between { after, before } = Between::of(program);
         let mut released: Vec<(TaskId, usize, usize)> = program
             .streams
             .ids()

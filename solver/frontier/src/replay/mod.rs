@@ -5,6 +5,6 @@ mod longest_path;
 mod program;
 mod replayer;
 
-pub use longest_path::{LongestPaths, Path, Span};
+pub use longest_path::{Between, LongestPaths, Path, Span};
 pub use program::{BufferId, Parts, Program, TaskId, Use, ALWAYS, COMMUNICATION, COMPUTE};
 pub use replayer::{Replayed, Replayer, Strategy, Timeline};

@@ -1,0 +1,237 @@
+"""Lower bounds on the peak as costs of groups and edges: what is surely held at one moment.
+
+When a task of computation starts, a buffer is surely held if its maker ended before under every
+schedule, and a use that counts comes at that task or after it under every schedule. Whether a use
+counts depends on flags. A buffer whose size and flags belong to one group, or to an edge and its
+two groups, is a cost of that group or edge; uses that others decide are left out, which keeps the
+sum a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.replay.linear import NOTHING, OwnerCosts
+from shardwise.replay.replay import Replayer
+from shardwise.replay.tape import ALWAYS, BEFORE, COMPUTE, Cell, Value
+from shardwise.sharding.layout import Floats
+
+Use = tuple[Cell, ...]
+"""A use that counts where all of its flags are set."""
+
+Place = tuple[str, int]
+"""A column as an edge sees it: of the `edge` itself, its `source` or its `target`."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A buffer that is held at a moment if one of its uses counts."""
+
+    size: Value
+    uses: tuple[Use, ...]
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """A group or an edge, by number."""
+
+    is_edge: bool
+    number: int
+
+
+class Moments:
+    """The moments of a replayer's program."""
+
+    def __init__(self, replayer: Replayer) -> None:
+        self._replayer = replayer
+        self._problem = replayer.problem
+        tape = self._tape = replayer.tape
+        self._after, self._before = replayer.program.between()
+        self._compute = np.flatnonzero(np.array(tape.streams) == COMPUTE)
+        self._makers = np.array(tape.makers, dtype=np.int64)
+        uses = np.array(list(tape.uses), dtype=np.int64).reshape(-1, 3)
+        self._used, self._by, self._flags = uses.T
+        self._given, self._pairs = list(tape.flags), tape.pairs
+        self._known: dict[int, OwnerCosts] = {}
+
+    @property
+    def last_backward(self) -> int:
+        """The task with which the last written backward pass begins."""
+        return self._replayer.last_backward
+
+    def task_of(self, task: int) -> int:
+        """Returns the task of computation that is at a task or the last one before it."""
+        return int(self._compute[max(int(self._after[task]) - 1, 0)])
+
+    def held(self, task: int) -> OwnerCosts:
+        """Returns the bytes that are surely held when a task of computation starts."""
+        if task not in self._known:
+            self._known[task] = self._costs(task)
+        return self._known[task]
+
+    def _costs(self, task: int) -> OwnerCosts:
+        of: dict[_Owner, list[_Held]] = {}
+        constant = 0.0
+        for held in self._buffers(task):
+            owner = self._owner(held)
+            if owner is not None:
+                of.setdefault(owner, []).append(held)
+            elif not isinstance(held.size, Cell) and () in held.uses:
+                constant += held.size
+        known: dict[Hashable, Floats] = {}
+        groups, edges = range(len(self._problem.costs)), range(len(self._problem.edges))
+        return OwnerCosts(
+            constant,
+            [self._of_group(g, of.get(_Owner(False, g), []), known) for g in groups],
+            [self._of_edge(e, of.get(_Owner(True, e), []), known) for e in edges],
+        )
+
+    def _buffers(self, task: int) -> list[_Held]:
+        """Returns the buffers that may be held when the task starts."""
+        node, makers, tape = self._after[task], self._makers, self._tape
+        made = (makers == BEFORE) | (self._before[np.maximum(makers, 0)] <= node)
+        counts = np.flatnonzero(made[self._used] & (self._after[self._by] >= node))
+        flags: dict[int, dict[int, None]] = {}
+        for buffer, flag in zip(
+            self._used[counts].tolist(), self._flags[counts].tolist(), strict=True
+        ):
+            flags.setdefault(buffer, {})[flag] = None
+        surely = (np.array(tape.lasting, dtype=bool) & made) | (makers == task)
+        buffers = [_Held(tape.sizes[b], ((),)) for b in np.flatnonzero(surely).tolist()]
+        for buffer, of in flags.items():
+            if not surely[buffer]:
+                uses = tuple(dict.fromkeys(self._conjunction(flag) for flag in of))
+                buffers.append(_Held(tape.sizes[buffer], ((),) if () in uses else uses))
+        return buffers
+
+    def _conjunction(self, flag: int) -> Use:
+        """Returns the given flags that have to be set for a flag to be."""
+        if flag == ALWAYS:
+            return ()
+        if flag >= 0:
+            return (self._given[flag],)
+        a, b = self._pairs[-2 - flag]
+        return tuple(dict.fromkeys((*self._conjunction(a), *self._conjunction(b))))
+
+    def _owner_of(self, cell: Cell) -> _Owner:
+        return _Owner(self._replayer.edge_values(cell.table) is not None, cell.owner)
+
+    def _owner(self, held: _Held) -> _Owner | None:
+        """Returns the owner that a buffer is counted for; None where it has none."""
+        flags = dict.fromkeys(self._owner_of(cell) for use in held.uses for cell in use)
+        edges = [owner for owner in flags if owner.is_edge]
+        if not isinstance(held.size, Cell):
+            return next(iter(edges or flags), None)
+        own = self._owner_of(held.size)
+        alone = any(all(self._owner_of(cell) == own for cell in use) for use in held.uses)
+        if own.is_edge or alone:
+            return own
+        for edge in edges:
+            between = self._problem.edges[edge.number]
+            if own.number in (between.source, between.target):
+                return edge
+        return own
+
+    def _of_group(
+        self, group: int, buffers: Sequence[_Held], known: dict[Hashable, Floats]
+    ) -> Floats:
+        """Returns the bytes of buffers that a group alone decides, shape (K,)."""
+        own = _Owner(False, group)
+        table = self._replayer.table_of_group(group)
+        terms = []
+        for held in buffers:
+            uses = tuple(
+                tuple(cell.column for cell in use)
+                for use in held.uses
+                if all(self._owner_of(cell) == own for cell in use)
+            )
+            size = (held.size.column, 0.0) if isinstance(held.size, Cell) else (None, held.size)
+            if uses:
+                terms.append((size, uses))
+        key = (table, tuple(terms))
+        if key not in known:
+            values = self._replayer.group_values(table)
+            total = np.zeros(len(self._problem.costs[group].time_s))
+            for (column, constant), uses in terms:
+                counts = np.zeros(len(total), dtype=bool)
+                for use in uses:
+                    counts |= (values[:, list(use)] != 0.0).all(axis=1)
+                total += counts * (constant if column is None else values[:, column])
+            known[key] = total
+        return known[key]
+
+    def _of_edge(
+        self, number: int, buffers: Sequence[_Held], known: dict[Hashable, Floats]
+    ) -> Floats:
+        """Returns the bytes of buffers that an edge and its groups decide, shape (R, C, A)."""
+        terms: list[tuple[Place | float, tuple[tuple[Place, ...], ...]]] = []
+        for held in buffers:
+            uses = tuple(use for one in held.uses if (use := self._places(number, one)) is not None)
+            size: Place | float | None = None
+            if isinstance(held.size, Cell):
+                size = next(iter(self._places(number, (held.size,)) or ()), None)
+            else:
+                size = held.size
+            if uses and size is not None:
+                terms.append((size, uses))
+        if not terms:
+            return NOTHING
+        edge, replayer = self._problem.edges[number], self._replayer
+        key = (
+            replayer.table_of_edge(number),
+            replayer.table_of_group(edge.source),
+            replayer.table_of_group(edge.target),
+            tuple(terms),
+        )
+        if key not in known:
+            total: Floats = np.zeros(edge.table.kept.shape)
+            for amount, uses in terms:
+                counts = np.zeros(total.shape, dtype=bool)
+                for use in uses:
+                    one = np.ones(total.shape, dtype=bool)
+                    for place in use:
+                        one &= self._grid(number, place) != 0.0
+                    counts |= one
+                total += counts * (
+                    self._grid(number, amount) if isinstance(amount, tuple) else amount
+                )
+            known[key] = total
+        return known[key]
+
+    def _places(self, number: int, cells: Sequence[Cell]) -> tuple[Place, ...] | None:
+        """Returns where an edge sees some cells; None where one is of somebody else."""
+        edge = self._problem.edges[number]
+        places: list[Place] = []
+        for cell in cells:
+            owner = self._owner_of(cell)
+            if owner == _Owner(True, number):
+                places.append(("edge", cell.column))
+            elif owner == _Owner(False, edge.source):
+                places.append(("source", cell.column))
+            elif owner == _Owner(False, edge.target):
+                places.append(("target", cell.column))
+            else:
+                return None
+        return tuple(places)
+
+    def _grid(self, number: int, place: Place) -> Floats:
+        """Returns a column over the cells of an edge, broadcast to (R, C, A).
+
+        Of a group it is the least of the configurations that share a row of the edge's table.
+        """
+        where, column = place
+        edge, replayer = self._problem.edges[number], self._replayer
+        if where == "edge":
+            values = replayer.edge_values(replayer.table_of_edge(number))
+            assert values is not None
+            return values.grid_of(column)
+        at_source = where == "source"
+        group = edge.source if at_source else edge.target
+        rows: NDArray[np.uint32] = edge.table.rows if at_source else edge.table.columns
+        least = np.full(edge.table.kept.shape[0 if at_source else 1], np.inf)
+        np.minimum.at(least, rows, replayer.group_values(replayer.table_of_group(group))[:, column])
+        return least[:, None, None] if at_source else least[None, :, None]

@@ -1,0 +1,66 @@
+"""What practitioners would try first: data parallelism under each ZeRO stage, with recomputation.
+
+These strategies are candidates of a search by replayed time, so that its answer is never slower
+than any of them that fits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.group_costs import GroupCosts
+from shardwise.cost.options import ZERO_STAGES
+from shardwise.cost.space import NONE
+from shardwise.sharding.layout import Floats
+from shardwise.sharding.samples import sample_variables
+
+
+def customary(problem: SearchProblem) -> NDArray[np.uint32]:
+    """Returns choices (S, groups): samples over all devices wherever there are samples.
+
+    One strategy for each ZeRO stage, over all devices and over those of a node, without
+    recomputation and with it everywhere. A group in which a stage is dropped, since another beats
+    it in everything, takes the least costly of the others.
+    """
+    sizes = problem.context.mesh.sizes
+    samples = sample_variables(problem.coarsened)
+    choices = []
+    for recompute in (False, True):
+        for stage in ZERO_STAGES:
+            for wide in (True, False) if stage else (True,):
+                choices.append(
+                    [
+                        _row(cost, variables, sizes, stage, wide, recompute)
+                        for cost, variables in zip(problem.costs, samples, strict=True)
+                    ]
+                )
+    return np.unique(np.array(choices, dtype=np.uint32), axis=0)
+
+
+def _row(
+    cost: GroupCosts,
+    samples: tuple[int, ...],
+    sizes: NDArray[np.int64],
+    stage: int,
+    wide: bool,
+    recompute: bool,
+) -> int:
+    """Returns the row nearest to a strategy in split, recomputation and stage, then the fastest."""
+    shares = np.zeros(len(cost.time_s), dtype=np.int64)
+    for variable in (*samples, NONE):
+        split = cost.assignment == variable
+        only = (split | (cost.assignment == NONE)).all(axis=1)
+        count = np.where(split & (variable != NONE), sizes, 1).prod(axis=1)
+        shares = np.maximum(shares, np.where(only, count, 0))
+    marked = cost.zero_axes[:, None] >> np.arange(len(sizes)) & 1
+    ranks = np.where(marked, sizes, 1).prod(axis=1)
+    keys: tuple[Floats | NDArray[np.generic], ...] = (
+        cost.time_s,
+        -ranks if wide else ranks,
+        np.abs(cost.zero.astype(np.int64) - stage),
+        cost.recompute != recompute,
+        -shares,
+    )
+    return int(np.lexsort(keys)[0])

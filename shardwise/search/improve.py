@@ -1,0 +1,202 @@
+"""Fast strategies made of those that a game has met: mixes, and windows of one put into another.
+
+The mean strategy of a game is as fast as any can be but is no strategy; fast ones lie near it.
+Candidates are made in batches, ranked by what the game charges and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.replay.linear import OwnerCosts
+from shardwise.replay.replay import Replayer
+from shardwise.search.game import Met
+from shardwise.sharding.layout import Floats
+
+BATCH = 96
+"""Candidates that are replayed at a time."""
+BATCHES = 4
+"""Batches that are tried before a strategy counts as no more improvable."""
+MOST_ROUNDS = 24
+GAIN = 1e-5
+"""Relative: the least gain for which a round counts."""
+SHARE = 1e-3
+"""Strategies with less of the mean are left out of mixes."""
+
+Choices = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Replayed strategies: choices (S, groups) and (S, edges), peaks and times (S,)."""
+
+    choices: Choices
+    edge_choices: Choices
+    peak_bytes: Floats
+    time_s: Floats
+
+    @classmethod
+    def of(cls, replayer: Replayer, choices: Choices, edge_choices: Choices) -> Pool:
+        """Returns strategies, replayed."""
+        replayed = replayer.replay(choices, edge_choices)
+        return cls(choices, edge_choices, replayed.peak_bytes, replayed.time_s)
+
+    @classmethod
+    def of_met(cls, met: Met) -> Pool:
+        """Returns the strategies of a game."""
+        return cls(met.choices, met.edge_choices, met.peak_bytes, met.time_s)
+
+    def joined(self, other: Pool) -> Pool:
+        """Returns the strategies of both."""
+        return Pool(
+            np.concatenate([self.choices, other.choices]),
+            np.concatenate([self.edge_choices, other.edge_choices]),
+            np.concatenate([self.peak_bytes, other.peak_bytes]),
+            np.concatenate([self.time_s, other.time_s]),
+        )
+
+    def fastest(self, limit_bytes: float) -> int | None:
+        """Returns the fastest strategy that fits; None where none does."""
+        times = np.where(self.peak_bytes <= limit_bytes, self.time_s, inf)
+        best = int(times.argmin()) if len(times) else 0
+        return best if len(times) and np.isfinite(times[best]) else None
+
+    def time_within(self, limit_bytes: float) -> float:
+        """Returns the time of the fastest strategy that fits; infinite where none does."""
+        best = self.fastest(limit_bytes)
+        return inf if best is None else float(self.time_s[best])
+
+    def unbeaten(self) -> Pool:
+        """Returns the strategies that none beats in peak and time, ascending in peak."""
+        kept, least = [], inf
+        for at in np.lexsort((self.time_s, self.peak_bytes)).tolist():
+            if self.time_s[at] < least:
+                kept.append(at)
+                least = float(self.time_s[at])
+        return Pool(
+            self.choices[kept], self.edge_choices[kept], self.peak_bytes[kept], self.time_s[kept]
+        )
+
+
+class Improver:
+    """Makes strategies under the charges of one game, for one limit (bytes)."""
+
+    def __init__(self, replayer: Replayer, charges: OwnerCosts, limit_bytes: float) -> None:
+        self._replayer = replayer
+        self._problem = replayer.problem
+        self._charges = charges
+        self._limit = limit_bytes
+        _, self._segment = np.unique(self._problem.context.segments, return_inverse=True)
+        self._segments = int(self._segment.max(initial=-1)) + 1
+        _, self._kind = np.unique([id(cost) for cost in self._problem.costs], return_inverse=True)
+        self._least: dict[tuple[int, int], tuple[NDArray[np.int64], Floats]] = {}
+
+    def replayed(self, choices: Choices) -> Pool:
+        """Returns strategies with the cheapest alternatives of their edges, replayed."""
+        return Pool.of(self._replayer, choices, self.refilled(choices)[0])
+
+    def refilled(self, choices: Choices) -> tuple[Choices, Floats]:
+        """Returns the cheapest alternatives of edges, (S, edges), and all charges (S,)."""
+        problem, charges = self._problem, self._charges
+        total = np.full(len(choices), charges.constant)
+        for g in range(choices.shape[1]):
+            total += charges.groups[g][choices[:, g]]
+        edges = np.zeros((len(choices), len(problem.edges)), dtype=np.uint32)
+        for e, edge in enumerate(problem.edges):
+            table = edge.table
+            key = (id(table), id(charges.edges[e]))
+            if key not in self._least:
+                exists = np.arange(table.kept.shape[2]) < table.count[..., None]
+                costs = np.where(exists, np.broadcast_to(charges.edges[e], exists.shape), inf)
+                self._least[key] = (costs.argmin(axis=2), costs.min(axis=2))
+            which, least = self._least[key]
+            at = (table.rows[choices[:, edge.source]], table.columns[choices[:, edge.target]])
+            edges[:, e] = which[at]
+            total += least[at]
+        return edges, total
+
+    def mixes(self, met: Met, mix: Floats) -> Choices:
+        """Returns strategies that take each segment from one of those met, in the mix's shares."""
+        chosen = np.flatnonzero(mix > SHARE)
+        shares = mix[chosen] / mix[chosen].sum()
+        where = (np.arange(self._segments) + 0.5) / max(self._segments, 1)
+        made = []
+        for order in (np.argsort(-shares), np.argsort(shares)):
+            ends = np.cumsum(shares[order])
+            contiguous = np.minimum(np.searchsorted(ends, where), len(order) - 1)
+            made += [order[contiguous], order[_spread(shares[order], self._segments)]]
+        groups = np.arange(met.choices.shape[1])
+        rows = [met.choices[chosen[of][self._segment], groups] for of in made]
+        return np.unique(np.stack(rows), axis=0)
+
+    def improve(
+        self, pool: Pool, donors: Choices, good_s: float, go_on: Callable[[float], None]
+    ) -> Pool:
+        """Returns the pool with windows of the donors put into its fastest strategy, repeatedly.
+
+        Ends when the fastest takes at most `good_s`, or when nothing gains. `go_on(fraction)` may
+        raise to end it.
+        """
+        seen: set[bytes] = set()
+        for number in range(MOST_ROUNDS):
+            go_on(number / MOST_ROUNDS)
+            at = pool.fastest(self._limit)
+            if at is None or pool.time_s[at] <= good_s:
+                break
+            made = [
+                one
+                for donor in donors
+                for one in self._windows(pool.choices[at], donor)
+                if one.tobytes() not in seen
+            ]
+            seen.update(one.tobytes() for one in made)
+            if not made:
+                break
+            tried = self._try(np.stack(made), float(pool.time_s[at]) * (1.0 - GAIN))
+            before = pool.time_within(self._limit)
+            pool = pool.joined(tried)
+            if pool.time_within(self._limit) >= before * (1.0 - GAIN):
+                break
+        return pool
+
+    def _try(self, made: Choices, below_s: float) -> Pool:
+        """Returns candidates in the order of their charges, replayed until one is faster."""
+        edges, charged = self.refilled(made)
+        order = np.argsort(charged)
+        tried: Pool | None = None
+        for first in range(0, min(len(order), BATCHES * BATCH), BATCH):
+            some = order[first : first + BATCH]
+            now = Pool.of(self._replayer, made[some], edges[some])
+            tried = now if tried is None else tried.joined(now)
+            if now.time_within(self._limit) < below_s:
+                break
+        assert tried is not None
+        return tried
+
+    def _windows(self, best: Choices, donor: Choices) -> Iterator[Choices]:
+        """Yields the best with some segments, or all groups of one kind, as in another."""
+        differs = best != donor
+        length = 1
+        while length <= self._segments:
+            for start in range(0, self._segments, max(length // 2, 1)):
+                inside = (self._segment >= start) & (self._segment < start + length)
+                if (inside & differs).any():
+                    yield np.where(inside, donor, best)
+            length *= 2
+        for kind in np.unique(self._kind[differs]).tolist():
+            yield np.where(self._kind == kind, donor, best)
+
+
+def _spread(shares: Floats, count: int) -> NDArray[np.int64]:
+    """Returns which of several each of `count` places takes, evenly spread in these shares."""
+    given = np.zeros(len(shares))
+    places = np.zeros(count, dtype=np.int64)
+    for place in range(count):
+        places[place] = int((shares * (place + 1) - given).argmax())
+        given[places[place]] += 1
+    return places

@@ -1,0 +1,230 @@
+"""The search for the shortest *replayed* time under the memory limit, with a proven gap.
+
+For each number of micro-batches, those with the least sums first:
+
+1. the search of sums near the limit, and what practitioners would try, give the first strategies;
+2. a game (`game.py`) bounds the replayed time of every strategy that fits, and meets fast ones; it
+   ends early where the bound exceeds the best answer so far;
+3. mixes of the strategies met, a frontier of what the game charges near the limit where memory
+   binds, and windows of one strategy in another (`improve.py`) are replayed.
+
+The answer is the fastest that fits of all that was replayed; it is proven against the least bound
+of all numbers of micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf, isfinite
+from time import monotonic
+
+import numpy as np
+
+from shardwise.cost.options import Options, Progress, go_on, quiet
+from shardwise.errors import Cancelled, SolverError
+from shardwise.hardware import Hardware
+from shardwise.search.customary import customary
+from shardwise.search.elimination import near
+from shardwise.search.game import Game, Met, Outcome
+from shardwise.search.improve import SHARE, Improver, Pool
+from shardwise.search.search import Proof, Search, Subject, search_all
+from shardwise.search.solution import Solution, sums_of
+
+SUMS = 0.4
+"""The share of the search of sums in the progress of all."""
+GOOD = 5e-3
+"""Relative: an answer this near the bound is not improved any further."""
+CLOSE = 1.5e-2
+"""Relative: where memory binds, an answer farther from the bound is sought along a frontier."""
+TRACKED = 1e-3
+"""The error of that frontier."""
+MOST_FRONTIERS = 4
+MOST_POINTS = 48
+"""Points of a frontier, nearest to the limit, that are replayed."""
+FEW = 5
+"""Points of which the median says how peaks compare with the memory that is priced."""
+NEAR = 0.01
+"""Relative: targets of memory that are as good as one another."""
+
+
+def search_replayed(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
+) -> list[Search]:
+    """Returns one search for each number of micro-batches, with its proof.
+
+    Their points are replayed strategies that none of the same search beats in peak and time.
+    Raises as `search` does.
+    """
+    searches = search_all(subject, hardware, gpus, options, _first_share(progress), near_limit=True)
+    order = sorted(range(len(searches)), key=lambda i: _least_sum(searches[i]))
+    best_s = inf
+    for place, number in enumerate(order):
+        left_s = inf
+        if options.time_limit_s is not None:
+            left_s = options.time_limit_s - searches[number].solution.seconds
+        part = (_share(place, len(order)), _share(place + 1, len(order)))
+        found = _Count(searches[number], progress, left_s, part).found(best_s)
+        searches[number] = found
+        best_s = min(best_s, _best_s(found))
+    return searches
+
+
+def _first_share(progress: Progress) -> Progress:
+    return lambda stage, fraction: progress(stage, SUMS * fraction)
+
+
+def _share(done: int, of: int) -> float:
+    return SUMS + (1.0 - SUMS) * done / of
+
+
+def _least_sum(search: Search) -> float:
+    point = search.fastest_within(search.limit_bytes)
+    return inf if point is None else float(search.time_s[point])
+
+
+def _best_s(search: Search) -> float:
+    return float(np.where(search.fits, search.replayed.time_s, inf).min(initial=inf))
+
+
+class _OutOfTime(Exception):
+    """The time limit of the search has passed."""
+
+
+class _Count:
+    """The search of one number of micro-batches; `part` are its first and last share of it all."""
+
+    def __init__(
+        self, first: Search, progress: Progress, left_s: float, part: tuple[float, float]
+    ) -> None:
+        self._first = first
+        self._options = first.options
+        self._limit = first.limit_bytes
+        self._replayer = first.replayer
+        self._progress, self._part = progress, part
+        self._started = monotonic()
+        self._until = self._started + left_s
+        self._game = Game(first.replayer, first.options, self._stage("bounding", 0.0, 0.7))
+
+    def found(self, cutoff_s: float) -> Search:
+        """Returns the search with the strategies found and the proof.
+
+        Raises `Cancelled` when `progress` returns False before anything fits.
+        """
+        solution, starts = self._first.solution, customary(self._replayer.problem)
+        pool = Pool.of(self._replayer, solution.choices, solution.edge_choices)
+        plain = Improver(self._replayer, self._game.sums(), self._limit)
+        pool = pool.joined(plain.replayed(starts))
+        outcome: Outcome | None = None
+        status, bound_s = "within_epsilon", 0.0
+        try:
+            least_bytes, smallest = self._game.smallest(self._left_s)
+            pool = pool.joined(Pool.of_met(smallest))
+            if least_bytes > self._limit:
+                return self._search_of(pool, Proof(inf, ()), status)
+            outcome = self._game.play(
+                self._first_met(pool), self._limit, cutoff_s=cutoff_s, time_limit_s=self._left_s
+            )
+            bound_s = outcome.bound_s
+            pool = pool.joined(Pool.of_met(outcome.met))
+            status = "within_epsilon" if outcome.ended else "budget"
+            if outcome.bound_s < min(cutoff_s, pool.time_within(self._limit)):
+                pool = self._better(outcome, pool)
+        except (_OutOfTime, SolverError):
+            status = "budget"
+        except Cancelled:
+            if pool.fastest(self._limit) is None:
+                raise
+            status = "cancelled"
+        return self._search_of(pool, Proof(bound_s, outcome.lines if outcome else ()), status)
+
+    def _first_met(self, pool: Pool) -> Met:
+        """Returns the strategies from which the game is played.
+
+        These are the fastest, the fastest that fits and the one of least memory.
+        """
+        picked = {int(pool.time_s.argmin()), int(pool.peak_bytes.argmin())}
+        fastest = pool.fastest(self._limit)
+        picked |= set() if fastest is None else {fastest}
+        at = sorted(picked)
+        return self._game.met(pool.choices[at], pool.edge_choices[at])
+
+    def _better(self, outcome: Outcome, pool: Pool) -> Pool:
+        """Returns the pool with strategies made of those that the game met."""
+        improver = Improver(self._replayer, outcome.charges, self._limit)
+        pool = pool.joined(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
+        good_s = outcome.bound_s * (1.0 + GOOD)
+        if outcome.held is not None:
+            pool = self._near_limit(outcome, pool, outcome.bound_s * (1.0 + CLOSE))
+        donors = outcome.met.choices[outcome.mix > SHARE]
+        return improver.improve(pool, donors, good_s, self._stage("improving", 0.7, 1.0))
+
+    def _near_limit(self, outcome: Outcome, pool: Pool, close_s: float) -> Pool:
+        """Returns the pool with a frontier of the charged time near the limit.
+
+        Peaks are higher than the memory that is priced, so the next frontier is tracked where the
+        peaks of this one should meet the limit.
+        """
+        assert outcome.held is not None
+        ratio = 1.0
+        for _ in range(MOST_FRONTIERS):
+            if pool.time_within(self._limit) <= close_s:
+                break
+            self._stage("improving", 0.7, 1.0)(0.0)
+            choices, edge_choices, held = near(
+                self._replayer.problem,
+                outcome.held,
+                outcome.time,
+                self._limit / ratio,
+                epsilon=TRACKED,
+                time_limit_s=self._left_s if isfinite(self._left_s) else None,
+                memory_limit_bytes=self._options.search_memory_bytes,
+                threads=self._options.threads,
+            )
+            nearest = np.argsort(np.abs(held * ratio / self._limit - 1.0))[:MOST_POINTS]
+            some = Pool.of(self._replayer, choices[nearest], edge_choices[nearest])
+            before, pool = pool.time_within(self._limit), pool.joined(some)
+            few = some.peak_bytes[:FEW] / held[nearest[:FEW]]
+            if pool.time_within(self._limit) == before and abs(np.median(few) / ratio - 1.0) < NEAR:
+                break
+            ratio = float(np.median(few))
+        return pool
+
+    def _search_of(self, pool: Pool, proof: Proof, status: str) -> Search:
+        kept = pool.unbeaten()
+        memory, time = sums_of(self._replayer.problem, kept.choices, kept.edge_choices)
+        best_s, bound_s = pool.time_within(self._limit), proof.bound_s
+        proven = bound_s > 0.0 and isfinite(best_s)
+        solution = Solution(
+            memory,
+            time,
+            kept.choices,
+            kept.edge_choices,
+            exact=False,
+            epsilon=max(best_s / bound_s - 1.0, 0.0) if proven else inf,
+            time_lower_bound_s=None,
+            status=status,
+            seconds=self._first.solution.seconds + monotonic() - self._started,
+            method="replayed",
+        )
+        return replace(self._first, solution=solution, proof=proof)
+
+    @property
+    def _left_s(self) -> float:
+        return max(self._until - monotonic(), 1e-3)
+
+    def _stage(self, name: str, start: float, end: float) -> Callable[[float], None]:
+        """Returns what reports a fraction of a stage; it raises when the search is to end."""
+        first, last = self._part
+
+        def report(fraction: float) -> None:
+            share = start + fraction * (end - start)
+            go_on(self._progress, name, first + share * (last - first))
+            if monotonic() > self._until:
+                raise _OutOfTime
+
+        return report
