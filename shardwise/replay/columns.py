@@ -7,8 +7,10 @@ A column is computed when it is first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from functools import cached_property
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,46 @@ from shardwise.sharding.pattern import GroupPattern
 
 FORWARD, BACKWARD = 0, 1
 
+Asked = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
+"""A column that a step program needs: method of `GroupTable`, arguments, keyword arguments."""
+
+
+@dataclass(frozen=True)
+class TableStructure:
+    """What a step program took from a table besides values.
+
+    `columns` are those it asked for, with their numbers, in this order; `facts` what else decided
+    what was written.
+    """
+
+    columns: Mapping[Asked, int]
+    facts: Mapping[tuple[str, Any], Any]
+
+
+P = ParamSpec("P")
+
+
+def column(
+    method: Callable[Concatenate[GroupTable, P], int],
+) -> Callable[Concatenate[GroupTable, P], int]:
+    """Makes a method that numbers a column remember what was asked for, in order."""
+
+    @wraps(method)
+    def numbered(self: GroupTable, *args: P.args, **kwargs: P.kwargs) -> int:
+        asked = (method.__name__, args, tuple(kwargs.items()))
+        if asked in self.asked:
+            return self.asked[asked]
+        outermost, self.inside = not self.inside, True
+        try:
+            number = method(self, *args, **kwargs)
+        finally:
+            self.inside = not outermost
+        if outermost:
+            self.asked[asked] = number
+        return number
+
+    return numbered
+
 
 class GroupTable:
     """Columns over the configurations of all groups that share their costs.
@@ -38,9 +80,41 @@ class GroupTable:
         self.terms = GroupTerms(self.work)
         self.work.register()
         self._costs = costs
+        self.asked: dict[Asked, int] = {}
+        self.inside = False
+        self._communicates: dict[tuple[int, int], bool] = {}
         self._columns: list[Floats] = []
         self._known: dict[Hashable, int] = {}
         self._moves: dict[tuple[int, int], bool] = {}
+
+    def structure(self) -> TableStructure:
+        """Returns what a step program has taken from this table so far."""
+        return TableStructure(dict(self.asked), self._facts())
+
+    def follows(self, structure: TableStructure) -> bool:
+        """Returns whether a program that took this from another table may take it from this one.
+
+        If so, all columns of that program have the same numbers here.
+        """
+        for what, where in structure.facts:
+            if what == "communicates":
+                self.communicates(*where)
+            elif what == "moves":
+                self.moves(*where)
+        if self._facts() != structure.facts:
+            return False
+        return all(
+            getattr(self, name)(*args, **dict(keywords)) == number
+            for (name, args, keywords), number in structure.columns.items()
+        )
+
+    def _facts(self) -> dict[tuple[str, Any], Any]:
+        facts: dict[tuple[str, Any], Any] = {
+            ("variants", None): (self.may_recompute, self.shards_weights, self.shards_gradients),
+            ("inputs", None): (self.loads, self.work.kept_windows()),
+        }
+        facts |= {("communicates", where): does for where, does in self._communicates.items()}
+        return facts | {("moves", where): does for where, does in self._moves.items()}
 
     def values(self) -> Floats:
         """Returns all columns, shape (K, columns)."""
@@ -63,10 +137,12 @@ class GroupTable:
         """Whether any configuration recomputes forward in backward."""
         return bool(self._costs.recompute.any())
 
+    @column
     def recomputes(self, *, negated: bool = False) -> int:
         """Flag: forward is recomputed in backward."""
         return self._column(("recomputes", negated), lambda: self._costs.recompute != negated)
 
+    @column
     def where_recomputed(self, column: int, recomputes: bool) -> int:
         """Returns another column where forward is recomputed (or where it is not), else 0."""
         return self._column(
@@ -74,6 +150,7 @@ class GroupTable:
             lambda: np.where(self._costs.recompute == recomputes, self._columns[column], 0.0),
         )
 
+    @column
     def compute_s(self, position: int, direction: int, *, recompute: bool = False) -> int:
         """Returns a member's computation.
 
@@ -83,6 +160,7 @@ class GroupTable:
         of = passes.backward_s if direction == BACKWARD else passes.forward_s
         return self._pass_s("compute", of, position, direction, recompute)
 
+    @column
     def communication_s(self, position: int, direction: int, *, recompute: bool = False) -> int:
         """Returns the statistics, halos and moves that a member waits for."""
         passes = self.terms.communication
@@ -101,9 +179,11 @@ class GroupTable:
 
     def communicates(self, position: int, direction: int) -> bool:
         """Returns whether a member waits for communication under any configuration."""
-        passes = self.terms.communication
-        of = passes.backward_s if direction == BACKWARD else passes.forward_s
-        return bool(of[:, position].any())
+        if (position, direction) not in self._communicates:
+            passes = self.terms.communication
+            of = passes.backward_s if direction == BACKWARD else passes.forward_s
+            self._communicates[position, direction] = bool(of[:, position].any())
+        return self._communicates[position, direction]
 
     # Moves between members
 
@@ -118,6 +198,7 @@ class GroupTable:
         source, wanted = self._move(position, port)
         return not self.work.is_fixed(name) and not self.work.agree(name, source, wanted)
 
+    @column
     def moved(self, position: int, port: int, direction: int, *, negated: bool = False) -> int:
         """Flag: the input (backward: its gradient) is read in another layout than it has."""
         return self._column(
@@ -125,6 +206,7 @@ class GroupTable:
             lambda: self._differs(position, port, direction) != negated,
         )
 
+    @column
     def moved_bytes(
         self, position: int, port: int, direction: int, *, recompute: bool = False
     ) -> int:
@@ -141,6 +223,7 @@ class GroupTable:
 
         return self._column(("moved bytes", position, port, direction, recompute), size)
 
+    @column
     def staged_bytes(self, position: int, *, recompute: bool = False) -> int:
         """Returns the most that a member's moves hold besides what they read and make
         (`staging.py`)."""
@@ -163,6 +246,7 @@ class GroupTable:
 
     # Inputs of the graph
 
+    @column
     def loading_s(self, position: int) -> int:
         """Returns seconds of re-scheduling the inputs of the graph that a member is the first to
         read."""
@@ -176,6 +260,7 @@ class GroupTable:
             for position, name in self.work.loads
         ]
 
+    @column
     def loaded_bytes(self, position: int, port: int) -> int:
         """Returns the copy that loading makes where an input does not arrive as it is read."""
         name = self.pattern.members[position].operator.inputs[port]
@@ -188,26 +273,33 @@ class GroupTable:
 
         return self._column(("loaded", position, port), size)
 
-    def arriving_bytes(self, position: int, port: int) -> int:
-        """Returns an input as it arrives."""
+    @column
+    def arriving_bytes(self, position: int, port: int, block_bytes: int) -> int:
+        """Returns an input as it arrives, that of every micro-batch in whole blocks."""
         name = self.pattern.members[position].operator.inputs[port]
-        return self._column(
-            ("arriving", position, port),
-            lambda: self.work.local_bytes(name, self.work.arriving_layout(name)[None, :]),
-        )
+
+        def size() -> Floats:
+            one = self.work.local_bytes(name, self.work.arriving_layout(name)[None, :])
+            blocks = np.ceil(one / block_bytes) * block_bytes
+            return np.asarray(self.work.context.micro_batches * blocks)
+
+        return self._column(("arriving", position, port, block_bytes), size)
 
     # Bytes of members
 
+    @column
     def input_bytes(self, position: int, port: int) -> int:
         """Returns the share of an input that a member reads; its gradient is as large."""
         item = self._item(self.pattern.members[position].operator.inputs[port])
         return self.size(position, Size(item, (Dims(False, port),)))
 
+    @column
     def output_bytes(self, position: int, port: int, *, recompute: bool = False) -> int:
         """Returns the share of an output that a member makes; its gradient is as large."""
         item = self._item(self.pattern.members[position].operator.outputs[port])
         return self.size(position, Size(item, (Dims(True, port),)), recompute=recompute)
 
+    @column
     def size(self, position: int, size: Size, *, recompute: bool = False) -> int:
         """Returns a buffer of a member.
 
@@ -222,6 +314,7 @@ class GroupTable:
 
         return self._column(("size", position, size, recompute), values)
 
+    @column
     def window_bytes(self, position: int, port: int, *, recompute: bool = False) -> int:
         """Returns an input with its neighbours' rows, as `GroupWork.window_bytes`."""
 
@@ -231,6 +324,7 @@ class GroupTable:
 
         return self._column(("window", position, port, recompute), values)
 
+    @column
     def as_it_is(self, position: int, port: int) -> int:
         """Flag: an input is read without `window_bytes`."""
         return self._column(
@@ -267,6 +361,7 @@ class GroupTable:
         stages = np.unique(self._costs.zero).tolist()
         return {stage: self.terms.parameters(stage, self._costs.zero_axes) for stage in stages}
 
+    @column
     def parameter(self, number: int, field: str) -> int:
         """Returns a field of `ParameterTerms` (bytes or seconds) of one parameter."""
 
@@ -289,6 +384,7 @@ class GroupTable:
         """Whether gradients are sharded under any configuration (ZeRO stage 2 or 3)."""
         return bool((self._costs.zero >= 2).any())
 
+    @column
     def lasting_bytes(self, number: int) -> int:
         """Returns a parameter with its optimizer state."""
         return self._column(
@@ -299,6 +395,7 @@ class GroupTable:
             ),
         )
 
+    @column
     def whole_bytes(self, number: int) -> int:
         """Returns a parameter (or its gradient) as it is computed with, not sharded by ZeRO."""
         name = self.pattern.parameters[number]
@@ -306,10 +403,12 @@ class GroupTable:
             ("whole", number), lambda: self.work.local_bytes(name, self.work.input_layouts[name][0])
         )
 
+    @column
     def stage(self, *stages: int) -> int:
         """Flag: the ZeRO stage is one of these."""
         return self._column(("stage", stages), lambda: np.isin(self._costs.zero, stages))
 
+    @column
     def staged(self, column: int, *stages: int) -> int:
         """Returns another column where the stage is one of these, else 0."""
         return self._column(
@@ -317,6 +416,7 @@ class GroupTable:
             lambda: np.where(np.isin(self._costs.zero, stages), self._columns[column], 0.0),
         )
 
+    @column
     def state_elements_bytes(self, number: int, item_bytes: int) -> int:
         """Returns a temporary of the update: `item_bytes` per element that this device updates."""
         name = self.pattern.parameters[number]

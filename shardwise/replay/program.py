@@ -66,6 +66,7 @@ def step_program(problem: SearchProblem, settings: StepSettings) -> StepProgram:
     batches = problem.context.micro_batches
     written = min(batches, WRITTEN)
     ends: list[tuple[int, int]] = []
+    first = BEFORE
     for number in range(written):
         forward = Forward(step)
         forward.write()
@@ -98,6 +99,6 @@ def _write_lasting(step: StepStructure) -> None:
             name = group.members[position].operator.inputs[port]
             if name not in inputs:
                 inputs.add(name)
-                size = step.cell(group.index, table.arriving_bytes(position, port))
-                for _ in range(step.problem.context.micro_batches):
-                    tape.buffer(name, BEFORE, size, lasting=True)
+                block = step.settings.block_bytes
+                size = step.cell(group.index, table.arriving_bytes(position, port, block))
+                tape.buffer(name, BEFORE, size, lasting=True)

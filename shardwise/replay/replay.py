@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.step_settings import StepSettings
 from shardwise.replay.edge_values import EdgeValues
+from shardwise.replay.kit import Kits, kit_for
 from shardwise.replay.overlap import contended_time
-from shardwise.replay.program import step_program
-from shardwise.replay.tape import COMPUTE, Cell, Gather
+from shardwise.replay.structure import table_numbers
+from shardwise.replay.tape import COMPUTE
 from shardwise.sharding.layout import Floats
 
 AT_ONCE = 64
@@ -60,33 +61,33 @@ class Moment:
 
 
 class Replayer:
-    """Replays strategies of one search problem; what they share is built once, here."""
+    """Replays strategies of one search problem; what they share is built once, here.
 
-    def __init__(self, problem: SearchProblem, settings: StepSettings) -> None:
+    `kits` are the programs of problems of the same model, which are used where they can be; new
+    ones join them.
+    """
+
+    def __init__(
+        self, problem: SearchProblem, settings: StepSettings, kits: Kits | None = None
+    ) -> None:
         self.problem = problem
         self._settings = settings
         self.overlap = problem.context.hardware.overlap
         self._waiting = problem.context.hardware.waiting
-        written = step_program(problem, settings)
-        step, tape = written.structure, written.structure.tape
-        self.repeat = written.repeat
-        self.tape = tape
-        self.group_tables = step.tables
-        self._table_of_group, self._table_of_edge = step.group_table, step.edge_table
-        self.last_backward = written.last_backward
-        self._labels, self._buffers = tape.labels, tape.buffer_labels
-        self._streams = tape.streams
-        self._communicating = np.flatnonzero(np.array(tape.streams) != COMPUTE)
-        self.program = tape.program([] if self.repeat is None else self.repeat.marks)
-        self.durations = Gather(tape.durations)
-        self._sizes = Gather(tape.sizes)
-        self._flags = Gather(list[Cell](tape.flags))
-        self._group_values = {n: table.values() for n, table in enumerate(step.tables)}
+        kit, self.group_tables = kit_for(problem, settings, {} if kits is None else kits)
+        self.tape, self.program, self.durations = kit.tape, kit.program, kit.durations
+        self._sizes, self._flags = kit.sizes, kit.flags
+        self.repeat, self.last_backward = kit.repeat, kit.last_backward
+        self._labels, self._buffers = self.tape.labels, self.tape.buffer_labels
+        self._streams = self.tape.streams
+        self._communicating = np.flatnonzero(np.array(self._streams) != COMPUTE)
+        self._group_values = {n: table.values() for n, table in enumerate(self.group_tables)}
+        self._table_of_group, self._table_of_edge = table_numbers(problem)
         self._sources = np.array([e.source for e in problem.edges], dtype=np.int64)
         self._targets = np.array([e.target for e in problem.edges], dtype=np.int64)
         self._edges: dict[int, tuple[EdgeValues, NDArray[np.int64]]] = {}
-        numbers = np.array(step.edge_table, dtype=np.int64)
-        for number in dict.fromkeys(step.edge_table):
+        numbers = np.array(self._table_of_edge, dtype=np.int64)
+        for number in dict.fromkeys(self._table_of_edge):
             of = np.flatnonzero(numbers == number)
             self._edges[number] = (EdgeValues(problem, problem.edges[of[0]]), of)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,14 +49,12 @@ class StepStructure:
         self.graph = problem.context.graph
         self.patterns = problem.context.patterns
         self.tape = Tape()
-        self.tables: list[GroupTable] = []
-        self.group_table: list[int] = []
-        self.edge_table: list[int] = []
+        self.tables = numbered_tables(problem)
+        self.group_table, self.edge_table = table_numbers(problem)
         # After which task of computation each group that gathers its parameters began, in order:
         # in forward and in backward itself, and in forward and in the recomputations.
         self.begun: list[int] = []
         self.begun_again: list[int] = []
-        self._number_tables()
         self.crossings = self._all_crossings()
         self.leaving = {
             (c.tensor, c.source): c
@@ -67,23 +66,7 @@ class StepStructure:
             for g in problem.coarsened.groups
             for position, m in enumerate(g.members)
         }
-        self.footprints: dict[str, Footprint] = {
-            m.operator.name: footprint(m, self.patterns, settings.device)
-            for g in problem.coarsened.groups
-            for m in g.members
-        }
-
-    def _number_tables(self) -> None:
-        known: dict[int, int] = {}
-        for pattern, costs in zip(self.problem.patterns, self.problem.costs, strict=True):
-            if id(costs) not in known:
-                known[id(costs)] = len(self.tables)
-                self.tables.append(GroupTable(self.problem.context, pattern, costs))
-            self.group_table.append(known[id(costs)])
-        numbers: dict[int, int] = {}
-        for edge in self.problem.edges:
-            number = numbers.setdefault(id(edge.table), len(self.tables) + len(numbers))
-            self.edge_table.append(number)
+        self.footprints = footprints_of(problem, settings)
 
     def _all_crossings(self) -> dict[tuple[str, int], Crossing]:
         """Returns the crossings by tensor and reading group."""
@@ -109,6 +92,74 @@ class StepStructure:
 
     def backward_runs(self, member: Member) -> bool:
         return any(self.patterns.carries_gradient(o) for o in member.operator.outputs)
+
+
+def table_numbers(problem: SearchProblem) -> tuple[list[int], list[int]]:
+    """Returns the number of the table of each group and of each edge; equal costs share one.
+
+    Tables of groups are numbered before those of edges.
+    """
+    known: dict[int, int] = {}
+    groups = [known.setdefault(id(costs), len(known)) for costs in problem.costs]
+    numbers: dict[int, int] = {}
+    edges = [
+        numbers.setdefault(id(edge.table), len(known) + len(numbers)) for edge in problem.edges
+    ]
+    return groups, edges
+
+
+def numbered_tables(problem: SearchProblem) -> list[GroupTable]:
+    """Returns the tables of groups, in the order of `table_numbers`."""
+    tables: dict[int, GroupTable] = {}
+    for pattern, costs in zip(problem.patterns, problem.costs, strict=True):
+        if id(costs) not in tables:
+            tables[id(costs)] = GroupTable(problem.context, pattern, costs)
+    return list(tables.values())
+
+
+def footprints_of(problem: SearchProblem, settings: StepSettings) -> dict[str, Footprint]:
+    """Returns the footprint of every operator of a group, by name."""
+    patterns = problem.context.patterns
+    return {
+        m.operator.name: footprint(m, patterns, settings.device)
+        for g in problem.coarsened.groups
+        for m in g.members
+    }
+
+
+def problem_structure(
+    problem: SearchProblem, settings: StepSettings, written: int
+) -> tuple[Hashable, object]:
+    """Returns what decides how the step of a problem is written, tables left out of account.
+
+    The first is to be equal and hashable, the second to be equal. `written` is the most
+    micro-batches that are written; further ones change nothing.
+    """
+    context, tensors = problem.context, problem.context.graph.tensors
+    groups, edges = table_numbers(problem)
+    key = (
+        min(context.micro_batches, written + 1),
+        settings,
+        context.options.optimizer,
+        tuple(groups),
+        tuple(edges),
+        tuple((e.source, e.target, e.tensors) for e in problem.edges),
+        context.segments,
+        context.hardware.id if problem.coarsened.constants else None,
+    )
+    constants = [
+        (op.name, [tensors[n].size_bytes for n in (*op.inputs, *op.outputs)])
+        for op in problem.coarsened.constants
+    ]
+    buffers = [(name, t.size_bytes) for name, t in tensors.items() if t.role == "buffer"]
+    deferred = [
+        (name, edge.source)
+        for edge in problem.edges
+        for name in edge.tensors
+        if context.patterns.deferred(name, edge.source)
+    ]
+    dtypes = [t.dtype for t in tensors.values()]
+    return key, (constants, buffers, deferred, dtypes, footprints_of(problem, settings))
 
 
 class Weights:

@@ -6,6 +6,8 @@ than any of them that fits.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,17 +28,20 @@ def customary(problem: SearchProblem) -> NDArray[np.uint32]:
     """
     sizes = problem.context.mesh.sizes
     samples = sample_variables(problem.coarsened)
-    choices = []
-    for recompute in (False, True):
-        for stage in ZERO_STAGES:
-            for wide in (True, False) if stage else (True,):
-                choices.append(
-                    [
-                        _row(cost, variables, sizes, stage, wide, recompute)
-                        for cost, variables in zip(problem.costs, samples, strict=True)
-                    ]
-                )
-    return np.unique(np.array(choices, dtype=np.uint32), axis=0)
+    wanted = [
+        (stage, wide, recompute)
+        for recompute in (False, True)
+        for stage in ZERO_STAGES
+        for wide in ((True, False) if stage else (True,))
+    ]
+    rows: dict[Hashable, list[int]] = {}
+    columns = []
+    for cost, variables in zip(problem.costs, samples, strict=True):
+        key = (id(cost), variables)
+        if key not in rows:
+            rows[key] = [_row(cost, variables, sizes, *of) for of in wanted]
+        columns.append(rows[key])
+    return np.unique(np.array(columns, dtype=np.uint32).T, axis=0)
 
 
 def _row(

@@ -18,6 +18,7 @@ from shardwise.cost.shares import Shares
 from shardwise.errors import BadInput, Cancelled, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
+from shardwise.replay.kit import Kits
 from shardwise.replay.replay import Replayed, Replayer
 from shardwise.search.solution import Solution
 from shardwise.search.tofu import TofuSolution, tofu
@@ -40,6 +41,8 @@ class Subject:
     id: str
     coarsened: Coarsened
     patterns: Patterns
+    kits: Kits = field(default_factory=dict)
+    """Step programs of the subject's problems (`replay/kit.py`)."""
     _variants: dict[Hashable, Patterns] = field(default_factory=dict)
 
     @classmethod
@@ -219,7 +222,7 @@ def search(
         raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
         raise SolverError(str(error)) from None
-    replayer_of = cache(partial(Replayer, problem, options.step))
+    replayer_of = cache(partial(Replayer, problem, options.step, subject.kits))
     return Search(subject, hardware, mesh, options, problem, solution, replayer_of)
 
 

@@ -1,0 +1,80 @@
+"""Written step programs, kept for every problem of the same structure.
+
+The step of one model is the same program for every number of GPUs, and for every number of
+micro-batches from three on: only values differ. Writing it takes seconds for a large model, so a
+program is kept with what it took from the problem (columns, facts), and used again where a new
+problem gives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwise import _core
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.step_settings import StepSettings
+from shardwise.replay import program as step_programs
+from shardwise.replay.columns import GroupTable, TableStructure
+from shardwise.replay.program import Repeat, step_program
+from shardwise.replay.structure import numbered_tables, problem_structure
+from shardwise.replay.tape import Cell, Gather, Tape
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A step program without the values of a problem.
+
+    `durations`, `sizes` and `flags` gather them from tables; those of groups are numbered before
+    those of edges.
+    """
+
+    tape: Tape
+    program: _core.Program
+    durations: Gather
+    sizes: Gather
+    flags: Gather
+    repeat: Repeat | None
+    last_backward: int
+    tables: tuple[TableStructure, ...]
+
+
+Kits = dict[Hashable, list[tuple[Any, Kit]]]
+"""Kits by the structure of their problems, with what is compared besides."""
+
+
+def kit_for(
+    problem: SearchProblem, settings: StepSettings, kits: Kits
+) -> tuple[Kit, list[GroupTable]]:
+    """Returns the program of a problem, written if none of `kits` is, and its tables of groups."""
+    key, compared = problem_structure(problem, settings, step_programs.WRITTEN)
+    for other, kit in kits.get(key, ()):
+        tables = numbered_tables(problem)
+        if other == compared and all(
+            table.follows(structure) for table, structure in zip(tables, kit.tables, strict=True)
+        ):
+            batches = problem.context.micro_batches
+            if kit.repeat is None:
+                return kit, tables
+            repeat = replace(kit.repeat, times=batches - step_programs.WRITTEN)
+            return replace(kit, repeat=repeat if repeat.times else None), tables
+    kit, tables = _written(problem, settings)
+    kits.setdefault(key, []).append((compared, kit))
+    return kit, tables
+
+
+def _written(problem: SearchProblem, settings: StepSettings) -> tuple[Kit, list[GroupTable]]:
+    written = step_program(problem, settings)
+    step, tape = written.structure, written.structure.tape
+    kit = Kit(
+        tape,
+        tape.program([] if written.repeat is None else written.repeat.marks),
+        Gather(tape.durations),
+        Gather(tape.sizes),
+        Gather(list[Cell](tape.flags)),
+        written.repeat,
+        written.last_backward,
+        tuple(table.structure() for table in step.tables),
+    )
+    return kit, step.tables
