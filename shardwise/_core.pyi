@@ -13,6 +13,7 @@ __all__ = [
     "Replays",
     "Solution",
     "Timeline",
+    "equilibrium",
     "layout_changes",
     "least_time",
     "shortest_paths",
@@ -242,6 +243,16 @@ def solve(
 
     Raises `ValueError` for a setting out of range, `TimeoutError` when the time limit passes before
     any answer, `Cancelled` or, over budget, `RuntimeError` before any answer.
+    """
+
+def equilibrium(
+    times: NDArray[np.float64], over: NDArray[np.float64], dearest: float
+) -> tuple[float, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The game of S strategies, P paths and R limits: `times` (S, P), `over` (S, R).
+
+    max v with v <= times[s] @ y + over[s] @ mu for every s, y a mix, 0 <= mu <= dearest. Answers
+    v, the mix of paths (P,), the prices mu (R,), and the mix of strategies (S,). Raises
+    `ValueError` for shapes that do not fit and where no equilibrium is reached.
     """
 
 def least_time(

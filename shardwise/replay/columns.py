@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, update_wrapper
 from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
@@ -51,8 +51,7 @@ def column(
 ) -> Callable[Concatenate[GroupTable, P], int]:
     """Makes a method that numbers a column remember what was asked for, in order."""
 
-    @wraps(method)
-    def numbered(self: GroupTable, *args: P.args, **kwargs: P.kwargs) -> int:
+    def numbered(self: GroupTable, /, *args: P.args, **kwargs: P.kwargs) -> int:
         asked = (method.__name__, args, tuple(kwargs.items()))
         if asked in self.asked:
             return self.asked[asked]
@@ -65,6 +64,7 @@ def column(
             self.asked[asked] = number
         return number
 
+    update_wrapper(numbered, method)
     return numbered
 
 

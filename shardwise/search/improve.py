@@ -23,6 +23,8 @@ BATCH = 96
 BATCHES = 4
 """Batches that are tried before a strategy counts as no more improvable."""
 MOST_ROUNDS = 24
+SWAPS = 24
+"""Configurations that are tried for all groups of a kind."""
 GAIN = 1e-5
 """Relative: the least gain for which a round counts."""
 SHARE = 1e-3
@@ -60,16 +62,25 @@ class Pool:
             np.concatenate([self.time_s, other.time_s]),
         )
 
-    def fastest(self, limit_bytes: float) -> int | None:
-        """Returns the fastest strategy that fits; None where none does."""
-        times = np.where(self.peak_bytes <= limit_bytes, self.time_s, inf)
-        best = int(times.argmin()) if len(times) else 0
-        return best if len(times) and np.isfinite(times[best]) else None
+    def fits(self, limit_bytes: float) -> NDArray[np.bool_]:
+        """Returns which strategies fit, shape (S,)."""
+        return np.asarray(self.peak_bytes <= limit_bytes)
+
+    def best(self, limit_bytes: float) -> int:
+        """Returns the fastest strategy that fits; where none does, that of the least peak."""
+        fits = self.fits(limit_bytes)
+        if fits.any():
+            return int(np.where(fits, self.time_s, inf).argmin())
+        return int(self.peak_bytes.argmin())
+
+    def rank(self, limit_bytes: float) -> tuple[float, float]:
+        """Returns by how much the best strategy exceeds the limit (bytes), then its time."""
+        best = self.best(limit_bytes)
+        return max(float(self.peak_bytes[best]) - limit_bytes, 0.0), float(self.time_s[best])
 
     def time_within(self, limit_bytes: float) -> float:
         """Returns the time of the fastest strategy that fits; infinite where none does."""
-        best = self.fastest(limit_bytes)
-        return inf if best is None else float(self.time_s[best])
+        return float(np.where(self.fits(limit_bytes), self.time_s, inf).min(initial=inf))
 
     def unbeaten(self) -> Pool:
         """Returns the strategies that none beats in peak and time, ascending in peak."""
@@ -137,35 +148,42 @@ class Improver:
     def improve(
         self, pool: Pool, donors: Choices, good_s: float, go_on: Callable[[float], None]
     ) -> Pool:
-        """Returns the pool with windows of the donors put into its fastest strategy, repeatedly.
+        """Returns the pool with what replaces parts of its best strategy, again and again.
 
-        Ends when the fastest takes at most `good_s`, or when nothing gains. `go_on(fraction)` may
-        raise to end it.
+        Parts are windows of the donors, and one other configuration for all groups of a kind. The
+        best is the fastest that fits, or where none does the one of the least peak. Ends when it
+        takes at most `good_s`, or when nothing gains. `go_on(fraction)` may raise to end it.
         """
         seen: set[bytes] = set()
         for number in range(MOST_ROUNDS):
             go_on(number / MOST_ROUNDS)
-            at = pool.fastest(self._limit)
-            if at is None or pool.time_s[at] <= good_s:
+            before = pool.rank(self._limit)
+            if before <= (0.0, good_s):
                 break
-            made = [
-                one
-                for donor in donors
-                for one in self._windows(pool.choices[at], donor)
-                if one.tobytes() not in seen
-            ]
+            best = pool.choices[pool.best(self._limit)]
+            made = [one for donor in donors for one in self._windows(best, donor)]
+            made = [one for one in (*made, *self._swaps(best)) if one.tobytes() not in seen]
             seen.update(one.tobytes() for one in made)
             if not made:
                 break
-            tried = self._try(np.stack(made), float(pool.time_s[at]) * (1.0 - GAIN))
-            before = pool.time_within(self._limit)
-            pool = pool.joined(tried)
-            if pool.time_within(self._limit) >= before * (1.0 - GAIN):
+            pool = pool.joined(self._try(np.stack(made), before))
+            if not _gains(pool.rank(self._limit), before):
                 break
         return pool
 
-    def _try(self, made: Choices, below_s: float) -> Pool:
-        """Returns candidates in the order of their charges, replayed until one is faster."""
+    def _swaps(self, best: Choices) -> Iterator[Choices]:
+        """Yields the best with one other configuration for all groups of one kind."""
+        for kind in range(int(self._kind.max(initial=-1)) + 1):
+            groups = np.flatnonzero(self._kind == kind)
+            charged = self._charges.groups[groups[0]]
+            for row in np.argsort(charged, kind="stable")[:SWAPS].tolist():
+                if (best[groups] != row).any():
+                    one = best.copy()
+                    one[groups] = row
+                    yield one
+
+    def _try(self, made: Choices, before: tuple[float, float]) -> Pool:
+        """Returns candidates in the order of their charges, replayed until one gains."""
         edges, charged = self.refilled(made)
         order = np.argsort(charged)
         tried: Pool | None = None
@@ -173,7 +191,7 @@ class Improver:
             some = order[first : first + BATCH]
             now = Pool.of(self._replayer, made[some], edges[some])
             tried = now if tried is None else tried.joined(now)
-            if now.time_within(self._limit) < below_s:
+            if _gains(now.rank(self._limit), before):
                 break
         assert tried is not None
         return tried
@@ -190,6 +208,12 @@ class Improver:
             length *= 2
         for kind in np.unique(self._kind[differs]).tolist():
             yield np.where(self._kind == kind, donor, best)
+
+
+def _gains(now: tuple[float, float], before: tuple[float, float]) -> bool:
+    return now[0] < before[0] * (1.0 - GAIN) or (
+        now[0] <= before[0] and now[1] < before[1] * (1.0 - GAIN)
+    )
 
 
 def _spread(shares: Floats, count: int) -> NDArray[np.int64]:

@@ -137,7 +137,7 @@ class _Count:
         except (_OutOfTime, SolverError):
             status = "budget"
         except Cancelled:
-            if pool.fastest(self._limit) is None:
+            if not pool.fits(self._limit).any():
                 raise
             status = "cancelled"
         return self._search_of(pool, Proof(bound_s, outcome.lines if outcome else ()), status)
@@ -147,10 +147,9 @@ class _Count:
 
         These are the fastest, the fastest that fits and the one of least memory.
         """
-        picked = {int(pool.time_s.argmin()), int(pool.peak_bytes.argmin())}
-        fastest = pool.fastest(self._limit)
-        picked |= set() if fastest is None else {fastest}
-        at = sorted(picked)
+        at = sorted(
+            {int(pool.time_s.argmin()), int(pool.peak_bytes.argmin()), pool.best(self._limit)}
+        )
         return self._game.met(pool.choices[at], pool.edge_choices[at])
 
     def _better(self, outcome: Outcome, pool: Pool) -> Pool:
@@ -161,6 +160,8 @@ class _Count:
         if outcome.held is not None:
             pool = self._near_limit(outcome, pool, outcome.bound_s * (1.0 + CLOSE))
         donors = outcome.met.choices[outcome.mix > SHARE]
+        if not pool.fits(self._limit).any():
+            donors = np.concatenate([donors, pool.choices[np.argsort(pool.peak_bytes)[:FEW]]])
         return improver.improve(pool, donors, good_s, self._stage("improving", 0.7, 1.0))
 
     def _near_limit(self, outcome: Outcome, pool: Pool, close_s: float) -> Pool:

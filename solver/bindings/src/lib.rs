@@ -279,6 +279,36 @@ fn least_time<'py>(
     Ok((least.bound, choices.into_pyarray(py), edges.into_pyarray(py)))
 }
 
+/// Returns the equilibrium of a game; see `_core.pyi`.
+#[pyfunction]
+#[allow(clippy::type_complexity)] // the four values of the Python function
+fn equilibrium<'py>(
+    py: Python<'py>,
+    times: PyReadonlyArray2<f64>,
+    over: PyReadonlyArray2<f64>,
+    dearest: f64,
+) -> PyResult<(
+    f64,
+    Bound<'py, PyArray1<f64>>,
+    Bound<'py, PyArray1<f64>>,
+    Bound<'py, PyArray1<f64>>,
+)> {
+    let rows = |array: &PyReadonlyArray2<f64>| -> Vec<Vec<f64>> {
+        let rows = array.as_array();
+        rows.rows().into_iter().map(|row| row.to_vec()).collect()
+    };
+    let (times, over) = (rows(&times), rows(&over));
+    let found = py
+        .detach(|| core::equilibrium(&times, &over, dearest))
+        .map_err(to_python)?;
+    Ok((
+        found.value,
+        found.paths.into_pyarray(py),
+        found.prices.into_pyarray(py),
+        found.strategies.into_pyarray(py),
+    ))
+}
+
 fn duration(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     seconds
         .map(Duration::try_from_secs_f64)
@@ -369,6 +399,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<replay::Replays>()?;
     m.add_class::<replay::Timeline>()?;
     m.add_function(wrap_pyfunction!(solve, m)?)?;
+    m.add_function(wrap_pyfunction!(equilibrium, m)?)?;
     m.add_function(wrap_pyfunction!(least_time, m)?)?;
     m.add_function(wrap_pyfunction!(shortest_paths, m)?)?;
     m.add_function(wrap_pyfunction!(layout_changes, m)?)?;

@@ -44,12 +44,14 @@
 //! 4. `solve`: the choice between these methods and brute force (`oracle`), and the status of the
 //!    solution.
 //!
-//! [`rescheduling`] and [`replay`] use only `model`: the first computes costs that problems are
+//! `equilibrium` is the linear programme of a game between paths and strategies; it uses `model`
+//! alone. [`rescheduling`] and [`replay`] use only `model`: the first computes costs that problems are
 //! built from, the second the peak memory and the time of one strategy.
 
 #![forbid(unsafe_code)]
 
 mod bounds;
+mod equilibrium;
 mod model;
 mod oracle;
 #[cfg(test)]
@@ -59,6 +61,7 @@ pub mod rescheduling;
 mod solve;
 mod tracking;
 
+pub use equilibrium::{equilibrium, Equilibrium};
 pub use model::error::SolveError;
 pub use model::ids::{ChoiceId, CostsId, EdgeId, IdVec, OperatorId, TableId};
 pub use model::point::Point;

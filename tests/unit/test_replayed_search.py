@@ -1,0 +1,164 @@
+"""The search by replayed time: its bounds against every strategy, its answers against the best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from math import inf
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from harness.answers import curve, plan
+from harness.graph_builder import GraphBuilder
+from harness.models.comparison_models import hardware
+from harness.strategies import problem_of, random_strategies
+from shardwise.advise import Options
+from shardwise.capture import shipped_graph
+from shardwise.cost.assemble import SearchProblem
+from shardwise.graph import Graph, read_graph
+from shardwise.hardware import Hardware, load_hardware
+from shardwise.replay.bound import StepBound
+from shardwise.replay.linear import LinearStep
+from shardwise.replay.moments import Moments
+from shardwise.replay.replay import Replayed, Replayer
+from shardwise.search.replayed import search_replayed
+from shardwise.search.search import Subject
+
+ROUNDING = 1e-9
+
+CASES = [
+    pytest.param("gpt2", "dgx-h100", 8, 1, "never", id="gpt2"),
+    pytest.param("gpt2", "dgx-a100-80gb", 16, 8, "auto", id="gpt2-two-nodes"),
+    pytest.param("vgg16", "pcie-v100-8", 4, 1, "auto", id="vgg16"),
+]
+
+
+def step_of(model: str, machine: str, gpus: int, micro_batches: int, recompute: str) -> Replayer:
+    graph = read_graph(shipped_graph(model))
+    options = Options(recompute=recompute, max_configurations=60)
+    problem = problem_of(graph, load_hardware(machine), gpus, options, micro_batches)
+    return Replayer(problem, options.step)
+
+
+@pytest.mark.parametrize(("model", "machine", "gpus", "micro_batches", "recompute"), CASES)
+def test_no_strategy_is_below_its_bounds(
+    model: str, machine: str, gpus: int, micro_batches: int, recompute: str
+) -> None:
+    """Longest paths of any strategy, and what is surely held, bound every other strategy."""
+    replayer = step_of(model, machine, gpus, micro_batches, recompute)
+    choices, edges = random_strategies(replayer.problem, 40, np.random.default_rng(3))
+    replayed = replayer.replay(choices, edges)
+    durations, _, _ = replayer.values(choices, edges)
+    paths = StepBound(replayer).longest(durations)
+    assert (paths.length_s <= replayed.time_s * (1 + ROUNDING)).all()
+    assert np.median(replayed.time_s / paths.length_s) < 1.1
+    of_others = durations @ paths.weights.T
+    assert (of_others <= replayed.time_s[:, None] * (1 + ROUNDING)).all()
+    moments = Moments(replayer)
+    tasks = {moments.last_backward, *(moments.task_of(int(t)) for t in replayed.peak_task[:4])}
+    for task in tasks:
+        held = moments.held(task).of(replayer.problem, choices, edges)
+        assert (held <= replayed.peak_bytes * (1 + ROUNDING)).all()
+        assert np.median(held / replayed.peak_bytes) > 0.2
+
+
+@pytest.mark.parametrize(("model", "machine", "gpus", "micro_batches", "recompute"), CASES)
+def test_weighted_tasks_are_costs_of_their_owners(
+    model: str, machine: str, gpus: int, micro_batches: int, recompute: str
+) -> None:
+    replayer = step_of(model, machine, gpus, micro_batches, recompute)
+    draw = np.random.default_rng(4)
+    choices, edges = random_strategies(replayer.problem, 10, draw)
+    durations, _, _ = replayer.values(choices, edges)
+    weights = np.floor(draw.uniform(0.0, 3.0, replayer.tasks) * 2**20) / 2**20
+    costs = LinearStep(replayer).weighted(weights)
+    assert costs.of(replayer.problem, choices, edges) == pytest.approx(durations @ weights, rel=1e-9)
+    busy = replayer.replay(choices, edges)
+    sums = LinearStep(replayer).weighted(StepBound(replayer).often)
+    assert sums.of(replayer.problem, choices, edges) == pytest.approx(
+        busy.compute_s + busy.communication_s, rel=1e-9
+    )
+
+
+def random_chain(draw: np.random.Generator) -> Graph:
+    """Two products of random sizes, with or without a ReLU and a sum with the input."""
+    batch, width, hidden = (int(2 ** draw.integers(low, 9)) for low in (2, 3, 3))
+    builder = GraphBuilder("chain")
+    last = builder.input("x", batch, width)
+    builder.parameter("w1", hidden, width)
+    last = builder.linear("one", last, "w1", "h")
+    if draw.random() < 0.5:
+        last = builder.relu("act", last, "a", "")
+    builder.parameter("w2", width, hidden)
+    builder.linear("two", last, "w2", "y")
+    return builder.graph()
+
+
+def random_machine(draw: np.random.Generator) -> Hardware:
+    machine = hardware(int(draw.integers(1, 3)))
+    device = machine.devices[0]
+    slower = replace(device, memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * 2.0 ** draw.integers(-3, 4))
+    return replace(machine, devices=(slower, *machine.devices[1:]))
+
+
+def every_strategy(problem: SearchProblem) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    choices, edges = [], []
+    for rows in product(*(range(len(cost.time_s)) for cost in problem.costs)):
+        counts = [
+            int(e.table.count[e.table.cell(rows[e.source], rows[e.target])]) for e in problem.edges
+        ]
+        for alternatives in product(*map(range, counts)):
+            choices.append(rows)
+            edges.append(alternatives)
+    return np.array(choices, dtype=np.uint32), np.array(edges, dtype=np.uint32)
+
+
+def everything(problem: SearchProblem, options: Options) -> Replayed:
+    return Replayer(problem, options.step).replay(*every_strategy(problem))
+
+
+def against_all(seed: int) -> tuple[float, float, float]:
+    """Returns bound, answer and true optimum of a random problem under a random limit."""
+    draw = np.random.default_rng(seed)
+    graph, machine = random_chain(draw), random_machine(draw)
+    options = Options(
+        zero=(0, 3) if draw.random() < 0.5 else (0, 1, 2, 3),
+        recompute="auto" if draw.random() < 0.5 else "never",
+        overlap=True,
+    )
+    micro_batches = int(draw.choice([1, 2, 4]))
+    problem = problem_of(graph, machine, 2, options, micro_batches)
+    all_of_it = everything(problem, options)
+    limit = float(np.quantile(all_of_it.peak_bytes, draw.choice([0.0, 0.1, 0.5, 1.0])))
+    if draw.random() < 0.1:
+        limit *= 0.9
+    fits = all_of_it.peak_bytes <= limit
+    best = float(all_of_it.time_s[fits].min(initial=inf))
+    options = replace(options, memory_limit_bytes=limit, micro_batches=(micro_batches,))
+    (search,) = search_replayed(Subject.of(graph), machine, 2, options)
+    assert search.proof is not None
+    answer = float(search.replayed.time_s[search.fits].min(initial=inf))
+    return search.proof.bound_s, answer, best
+
+
+def check(seeds: range) -> None:
+    found = np.array([against_all(seed) for seed in seeds])
+    bound, answer, best = found.T
+    assert (bound <= best * (1 + ROUNDING)).all()
+    assert (answer >= best * (1 - ROUNDING)).all()
+    assert np.isinf(answer).tolist() == np.isinf(best).tolist()
+    some = np.isfinite(best)
+    assert np.mean(answer[some] <= best[some] * (1 + ROUNDING)) > 0.9
+    assert (answer[some] <= best[some] * 1.05).all()
+    assert np.median(best[some] / bound[some]) < 1.02
+
+
+def test_answers_against_all_strategies_of_small_problems() -> None:
+    check(range(40))
+
+
+@pytest.mark.full
+def test_answers_against_all_strategies_of_many_small_problems() -> None:
+    check(range(40, 500))
