@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from shardwise.cost.space import assignments_of_group
-from shardwise.hardware import Mesh
+from shardwise.hardware import Mesh, hardware_from_document
 
 START_S = 0.8
 """A child's start: Python, NumPy, the graph."""
@@ -70,20 +71,19 @@ def _of_count(
     terms: tuple[float, float, float],
 ) -> float:
     """Returns the seconds of one search on `gpus` GPUs; 0 on more than the hardware has."""
-    per_node, nodes = _node(question)
-    if gpus > per_node * nodes:
+    capacities, most_gpus = _capacities(question)
+    if gpus > most_gpus:
         return 0.0
     variables = VARIABLES[graph.get(MOST_DIMS, 0) >= CONVOLUTION_DIMS]
     most = int(question["options"].get("max_configurations", 200))
     fixed, per_operator, per_assignment = terms
-    count = _assignments(gpus, per_node, most, variables)
+    count = _assignments(gpus, capacities, most, variables)
     return fixed + per_operator * int(graph.get("operators", 0)) + per_assignment * count
 
 
 def _of_counts(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
     """Returns the seconds of a curve: one search for each count that the hardware has."""
-    per_node, nodes = _node(question)
-    counts = range(1, min(question["max_gpus"], per_node * nodes) + 1)
+    counts = range(1, min(question["max_gpus"], _capacities(question)[1]) + 1)
     if len(counts) == 0:
         return 0.0
     # The step is odd: an even one would leave out all even counts, or all odd ones.
@@ -113,14 +113,19 @@ def _factor(options: Mapping[str, Any]) -> float:
     return recompute * len(options.get("micro_batches", (1,)))
 
 
-def _node(question: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns the GPUs of a node and the most nodes."""
+def _capacities(question: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:
+    """Returns what a unit of each level of links but the outermost holds, and the most GPUs."""
     hardware = question["hardware"]
+    per_node = int(hardware["devices"][0]["count"])
     levels = hardware.get("levels") or [{"size": 10**6}]
-    nodes = hardware.get("nodes") or levels[-1]["size"]
-    return int(hardware["devices"][0]["count"]), int(nodes)
+    nodes = hardware.get("nodes") or prod(level["size"] for level in levels[1:] or levels)
+    if len(levels) <= 2:
+        return (per_node,), per_node * nodes
+    sizes = [level.size for level in hardware_from_document(hardware).distinct_levels]
+    return tuple(sizes[:-1]), per_node * nodes
 
 
 @lru_cache(maxsize=4096)
-def _assignments(gpus: int, per_node: int, most: int, variables: int) -> int:
-    return assignments_of_group(Mesh.place(gpus, per_node), most, variables)
+def _assignments(gpus: int, capacities: tuple[int, ...], most: int, variables: int) -> int:
+    names = tuple(f"level {i}" for i in range(len(capacities) + 1))
+    return assignments_of_group(Mesh.place(gpus, capacities, names), most, variables)

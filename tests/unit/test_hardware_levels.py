@@ -1,0 +1,600 @@
+"""Levels of links: two as ever, any number alike, wider ones never slower."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from math import log2, prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.answers import explain, frontier
+from harness.graph_builder import mlp
+from shardwise.advise import Options
+from shardwise.cost.space import SearchMesh
+from shardwise.errors import BadInput
+from shardwise.hardware import (
+    OPERATIONS,
+    CollectiveTable,
+    Hardware,
+    Level,
+    Mesh,
+    collective_time,
+    collective_times,
+    hardware_document,
+    hardware_from_document,
+    load_hardware,
+)
+from shardwise.search.search import Subject, search
+
+IDS = {
+    "dgx-v100-16gb": "da0870639074b2830c5c491df68e70a0a47b18951a801f704b93a6cf04c2a09f",
+    "dgx-h100": "a898d950dca26a4772c9d06b4cdefdf52970c8948ddef799aa99d82f8a0118ce",
+    "h200-8": "588f5ac5bdc6fefa85c18a233d8bd401fb4db0016828e40fec5a5ef3241b076e",
+    "l4": "9cbc2e599df28706ad60ed054783f85ea68777d9794cc8153807d5fa14258710",
+}
+"""Content ids of profiles as they were when two levels were all that there could be."""
+
+BASE = load_hardware("dgx-h100")
+SIZES = np.array([1.0, 3e4, 1e9])
+
+
+def hardware(*levels: Level, **more: Any) -> Hardware:
+    """Returns devices with these levels of links."""
+    devices = (replace(BASE.devices[0], count=levels[0].size),)
+    return replace(BASE, devices=devices, levels=levels, **more)
+
+
+def figures(**fixed: Any) -> st.SearchStrategy[dict[str, Any]]:
+    """Returns strategies of bandwidth, latency and efficiency."""
+    return st.fixed_dictionaries(
+        {
+            "bandwidth_bytes_per_s": st.floats(1e9, 1e12),
+            "latency_s": st.floats(0, 1e-4),
+            "efficiency": st.floats(0.1, 1.0),
+            **{name: st.just(value) for name, value in fixed.items()},
+        }
+    )
+
+
+@st.composite
+def two_levels(draw: st.DrawFn) -> Hardware:
+    inner = Level("inside a node", draw(st.integers(1, 12)), **draw(figures()))
+    outer = Level("between nodes", draw(st.integers(1, 40)), **draw(figures()))
+    return hardware(inner, outer, two_node_trees=draw(st.booleans()))
+
+
+@st.composite
+def several_levels(draw: st.DrawFn) -> Hardware:
+    """Two to four levels that say all that a level can say."""
+    count = draw(st.integers(2, 4))
+    names = ["inside a node", *[f"across a unit {i}" for i in range(1, count - 1)], "between units"]
+    levels = [
+        Level(names[0], draw(st.integers(2, 8)), **draw(figures())),
+    ]
+    for name in names[1:]:
+        levels.append(
+            Level(
+                name,
+                draw(st.integers(2, 6)),
+                **draw(figures()),
+                uplinks=draw(st.booleans()),
+                rails=draw(st.booleans()),
+                oversubscription=draw(st.sampled_from([1.0, 1.0, 2.0, 3.5])),
+            )
+        )
+    return hardware(*levels, two_node_trees=draw(st.booleans()))
+
+
+def some_axes(data: st.DataObject, mesh: Mesh) -> tuple[int, ...]:
+    axes = range(len(mesh.axes))
+    return tuple(data.draw(st.sets(st.sampled_from(axes)))) if len(mesh.axes) else ()
+
+
+# What there was for two levels.
+
+
+def old_axes(gpus: int, capacity: int) -> tuple[list[int], int, int]:
+    nodes = -(-gpus // capacity)
+    even = gpus % nodes == 0
+    per_node = gpus // nodes if even else capacity
+    if even:
+        return [*_factors(nodes), *_factors(per_node)], nodes, per_node
+    inner: list[int] = []
+    outer = sorted(_factors(gpus))
+    for f in sorted(_factors(gpus)):
+        if per_node % (prod(inner) * f) == 0:
+            inner.append(f)
+            outer.remove(f)
+    return [*outer, *inner], nodes, per_node
+
+
+def _factors(n: int) -> list[int]:
+    factors, p = [], 2
+    while n > 1:
+        while n % p == 0:
+            factors.append(p)
+            n //= p
+        p += 1
+    return factors
+
+
+def old_shape(groups: Sequence[Sequence[int]], per_node: int) -> tuple[int, int, int, int]:
+    most_nodes = most_ranks = 1
+    siblings: dict[int, int] = {}
+    for group in groups:
+        on_node: dict[int, int] = {}
+        for rank in group:
+            on_node[rank // per_node] = on_node.get(rank // per_node, 0) + 1
+        most_nodes = max(most_nodes, len(on_node))
+        most_ranks = max(most_ranks, *on_node.values())
+        if len(on_node) > 1:
+            for node in on_node:
+                siblings[node] = siblings.get(node, 0) + 1
+    return len(groups[0]), most_nodes, most_ranks, max(siblings.values(), default=1)
+
+
+def old_time(profile: Hardware, operation: str, shape: tuple[int, int, int, int]) -> Any:
+    n, nodes, ranks, siblings = shape
+    inner, outer = (
+        (level.bandwidth_bytes_per_s * level.efficiency, level.latency_s)
+        for level in profile.levels
+    )
+    r = min(ranks, n)
+    inside = 1 / inner[0] if r > 1 else 0.0
+    across = siblings / outer[0] if nodes > 1 else 0.0
+    steps = (log2(r), log2(nodes))
+    if operation == "all_reduce":
+        per_byte = 2 * (n - 1) / n * max(inside, across)
+        if nodes == 2 and profile.two_node_trees:
+            per_byte = min(per_byte, max(2 * inside, across))
+        steps = (2 * steps[0], 2 * steps[1])
+    elif operation in ("all_gather", "reduce_scatter"):
+        per_byte = (n - 1) / n * max(inside, across)
+    elif operation == "broadcast":
+        per_byte = max(inside, across)
+    elif operation == "all_to_all":
+        per_byte = (r - 1) / n * inside + (n - r) / n * r * across
+    else:
+        per_byte = inside if nodes == 1 else r * across
+        steps = (1.0, 0.0) if nodes == 1 else (0.0, 1.0)
+    return SIZES * per_byte + (steps[0] * inner[1] + steps[1] * outer[1])
+
+
+@given(two_levels(), st.data())
+def test_two_levels_cost_what_they_did_to_the_last_bit(profile: Hardware, data: Any) -> None:
+    gpus = data.draw(st.integers(1, profile.per_node * profile.max_nodes))
+    mesh = Mesh.build(profile, gpus)
+    sizes, nodes, per_node = old_axes(gpus, profile.per_node)
+    assert ([axis.size for axis in mesh.axes], mesh.nodes, mesh.per_node) == (
+        sizes,
+        nodes,
+        per_node,
+    )
+    axes = some_axes(data, mesh)
+    shape = mesh.group_shape(axes)
+    before = old_shape(mesh.groups(axes), per_node)
+    assert (shape.size, shape.nodes, shape.ranks_per_node, shape.siblings_per_node) == before
+    if shape.size > 1:
+        for operation in OPERATIONS:
+            times = collective_times(profile, operation, SIZES, shape)
+            assert times.tolist() == old_time(profile, operation, before).tolist(), operation
+    for i, axis in enumerate(mesh.axes):
+        inside = mesh.group_shape((i,)).nodes == 1
+        assert axis.level == ("inside a node" if inside else "between nodes")
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_old_files_have_their_ids_and_documents(name: str) -> None:
+    profile = load_hardware(name)
+    assert profile.id == f"sha256:{IDS[name]}"
+    plain = {"name", "size", "bandwidth_bytes_per_s", "latency_s", "efficiency"}
+    assert all(set(level) == plain for level in hardware_document(profile)["levels"])
+
+
+# One level split in two equal ones.
+
+
+def split(profile: Hardware, number: int, first: int) -> Hardware:
+    """Returns the profile with one level as two alike: units of `first`, and so many of them."""
+    whole = profile.levels[number]
+    inner = replace(whole, name=whole.name if number == 0 else "across a half", size=first)
+    outer = replace(
+        whole,
+        name="inside a whole" if number == 0 else whole.name,
+        size=whole.size // first,
+        bandwidth_bytes_per_s=whole.bandwidth_bytes_per_s * first,
+        uplinks=True,
+        oversubscription=1.0,
+    )
+    levels = (*profile.levels[:number], inner, outer, *profile.levels[number + 1 :])
+    devices = (replace(profile.devices[0], count=levels[0].size),)
+    return replace(profile, devices=devices, levels=levels)
+
+
+@given(several_levels(), st.data())
+def test_a_level_split_in_two_equal_ones_changes_nothing(profile: Hardware, data: Any) -> None:
+    choices = [
+        (i, n) for i, x in enumerate(profile.levels) for n in (2, 3, 4) if x.size % n == 0
+    ]
+    if not choices:
+        return
+    number, first = data.draw(st.sampled_from(choices))
+    other = split(profile, number, first)
+    most = profile.per_node * profile.max_nodes
+    assert other.per_node * other.max_nodes == most
+    gpus = data.draw(st.integers(1, min(most, 200)))
+    mesh, same = Mesh.build(profile, gpus), Mesh.build(other, gpus)
+    assert [axis.size for axis in mesh.axes] == [axis.size for axis in same.axes]
+    where = {a.level: b.level for a, b in zip(mesh.axes, same.axes, strict=True)}
+    assert [where[axis.level] for axis in mesh.axes] == [axis.level for axis in same.axes]
+    axes = some_axes(data, mesh)
+    for operation in OPERATIONS:
+        assert (
+            collective_times(profile, operation, SIZES, mesh.group_shape(axes)).tolist()
+            == collective_times(other, operation, SIZES, same.group_shape(axes)).tolist()
+        )
+
+
+@given(st.integers(0, 1), figures(), figures(), st.booleans(), st.data())
+def test_nearly_equal_levels_cost_nearly_the_same(
+    number: int, inner: dict[str, float], outer: dict[str, float], rails: bool, data: Any
+) -> None:
+    """The formula of more levels agrees with that of one: they are no case of their own."""
+    profile = hardware(
+        Level("inside a node", 8, **inner), Level("between nodes", 8, **outer, rails=rails)
+    )
+    halves = split(profile, number, data.draw(st.sampled_from([2, 4])))
+    upper = replace(
+        halves.levels[number + 1], efficiency=halves.levels[number + 1].efficiency * (1 - 1e-7)
+    )
+    levels = (*halves.levels[: number + 1], upper, *halves.levels[number + 2 :])
+    nearly = replace(halves, levels=levels)
+    assert len(nearly.distinct_levels) == 3
+    gpus = 2 ** data.draw(st.integers(1, 6))
+    mesh, same = Mesh.build(profile, gpus), Mesh.build(nearly, gpus)
+    axes = some_axes(data, mesh)
+    for operation in OPERATIONS:
+        one = collective_times(profile, operation, SIZES, mesh.group_shape(axes))
+        two = collective_times(nearly, operation, SIZES, same.group_shape(axes))
+        assert two == pytest.approx(one, rel=1e-6, abs=1e-15), operation
+
+
+def test_a_split_level_changes_no_answer() -> None:
+    graph, options = mlp(), Options(zero=(0, 1, 2, 3))
+    profile = replace(load_hardware("dgx-a100-80gb"), name="same")
+    before = search(Subject.of(graph), profile, 16, options)
+    for number, first in ((0, 4), (1, 8)):
+        after = search(Subject.of(graph), split(profile, number, first), 16, options)
+        assert after.time_s.tolist() == before.time_s.tolist()
+        assert after.memory_bytes.tolist() == before.memory_bytes.tolist()
+        assert [a.size for a in after.problem.context.mesh.axes] == [
+            a.size for a in before.problem.context.mesh.axes
+        ]
+
+
+# Faster links.
+
+
+def faster(level: Level, data: Any) -> Level:
+    what = data.draw(st.sampled_from(["bandwidth", "latency", "efficiency", "oversubscription"]))
+    if what == "bandwidth":
+        wider = level.bandwidth_bytes_per_s * data.draw(st.floats(1, 100))
+        return replace(level, bandwidth_bytes_per_s=wider)
+    if what == "latency":
+        return replace(level, latency_s=level.latency_s * data.draw(st.floats(0, 1)))
+    if what == "efficiency":
+        return replace(level, efficiency=data.draw(st.floats(level.efficiency, 1)))
+    return replace(level, oversubscription=data.draw(st.floats(1, level.oversubscription)))
+
+
+@given(several_levels(), st.data())
+def test_a_faster_link_is_never_slower(profile: Hardware, data: Any) -> None:
+    number = data.draw(st.integers(0, len(profile.levels) - 1))
+    levels = list(profile.levels)
+    levels[number] = faster(levels[number], data)
+    better = replace(profile, levels=tuple(levels))
+    gpus = data.draw(st.integers(1, min(profile.per_node * profile.max_nodes, 150)))
+    mesh, other = Mesh.build(profile, gpus), Mesh.build(better, gpus)
+    axes = some_axes(data, mesh)
+    if mesh.units != other.units:
+        # Levels have become alike, or are no longer: what is the same is the group of all ranks.
+        axes = tuple(range(len(mesh.axes)))
+    for operation in OPERATIONS:
+        before = collective_times(profile, operation, SIZES, mesh.group_shape(axes))
+        after = collective_times(better, operation, SIZES, other.group_shape(axes))
+        assert (after <= before * (1 + 1e-9)).all(), operation
+
+
+# What levels say of themselves, by hand.
+
+NODE = Level("inside a node", 8, 400e9, 0.0, 1.0)
+UNIT = Level("across a unit", 4, 400e9, 0.0, 1.0)
+SPINE = Level("between units", 4, 1600e9, 0.0, 1.0, uplinks=True)
+
+
+def whole(profile: Hardware, operation: str, gpus: int, axes: Sequence[int] | None = None) -> float:
+    mesh = Mesh.build(profile, gpus)
+    axes = range(len(mesh.axes)) if axes is None else axes
+    return collective_time(profile, operation, 2.0**30, mesh.group_shape(tuple(axes))).time_s
+
+
+def test_ranks_fill_level_by_level() -> None:
+    mesh = Mesh.build(hardware(NODE, replace(UNIT, latency_s=1e-6), SPINE), 96)
+    assert (mesh.nodes, mesh.per_node, mesh.units) == (12, 8, (8, 32))
+    assert [(axis.size, axis.level) for axis in mesh.axes] == [
+        (3, "between units"),
+        (2, "across a unit"),
+        (2, "across a unit"),
+        (2, "inside a node"),
+        (2, "inside a node"),
+        (2, "inside a node"),
+    ]
+    shape = mesh.group_shape((0, 3))
+    assert (shape.nodes, shape.ranks_per_node, shape.siblings_per_node) == (3, 2, 4)
+    assert [(x.parts, x.ranks, x.siblings) for x in shape.levels] == [
+        (2, 2, 16 * 3 // 3),
+        (1, 2, 4),
+        (3, 6, 16),
+    ]
+    # Five nodes on units of four: as few units as hold them, one after another.
+    uneven = Mesh.build(hardware(NODE, replace(UNIT, latency_s=1e-6), SPINE), 40)
+    assert (uneven.nodes, uneven.units) == (5, (8, 32))
+    # Six nodes: three in each unit.
+    assert Mesh.build(hardware(NODE, replace(UNIT, latency_s=1e-6), SPINE), 48).units == (8, 24)
+
+
+@given(st.integers(1, 300))
+def test_a_rack_counts_its_nodes(gpus: int) -> None:
+    profile = load_hardware("gb200-nvl72")
+    mesh = Mesh.build(profile, gpus)
+    racks = mesh.units[0]
+    parts = [min(racks, gpus - start) for start in range(0, gpus, racks)]
+    assert sum(parts) == gpus
+    assert mesh.nodes == sum(-(-part // 4) for part in parts)
+    assert len(parts) == -(-gpus // 72)
+
+
+def test_an_oversubscribed_spine_slows_what_crosses_it() -> None:
+    narrow = hardware(NODE, UNIT, replace(SPINE, oversubscription=4.0))
+    wide = hardware(NODE, UNIT, SPINE)
+    for operation in OPERATIONS:
+        assert whole(narrow, operation, 32) == whole(wide, operation, 32), operation
+    # The outermost axis alone: 32 groups share a unit's 1.6 TB/s, or a fourth of it.
+    assert whole(wide, "all_gather", 64, [0]) == pytest.approx(2**30 / 2 * 32 / 1600e9)
+    assert whole(narrow, "all_gather", 64, [0]) == pytest.approx(2**30 / 2 * 32 / 400e9)
+    # A ring through everything crosses the spine once a unit, and is bound by nodes' cards.
+    assert whole(narrow, "all_gather", 64) == whole(wide, "all_gather", 64)
+    assert whole(narrow, "all_to_all", 64) > 2 * whole(wide, "all_to_all", 64)
+
+
+def test_rails_spare_the_same_positions() -> None:
+    spine = replace(SPINE, oversubscription=4.0, latency_s=1e-9)
+    plain, railed = (hardware(NODE, UNIT, replace(spine, rails=r)) for r in (False, True))
+    ring = [whole(profile, "all_gather", 64, [0]) for profile in (plain, railed)]
+    assert ring[0] == pytest.approx(4 * ring[1], rel=1e-4)
+    # Of all_to_all's pairs across the spine seven in eight are at other positions.
+    n, size = 64, 2**30
+    near = size * (7 / n / 400e9 + 24 / n * 8 / 400e9)
+    far = size * 32 / n * (1 / 8 * 8 / 400e9 + 7 / 8 * 32 * 4 / 1600e9)
+    assert whole(railed, "all_to_all", 64) == pytest.approx(near + far, rel=1e-4)
+    # A rail is a device's own: half of the devices have half of the bandwidth.
+    alone = hardware(NODE, replace(SPINE, bandwidth_bytes_per_s=400e9, uplinks=False, rails=True))
+    shared = replace(alone, levels=(NODE, replace(alone.levels[1], rails=False)))
+    assert whole(alone, "all_gather", 12, [0]) == pytest.approx(2**30 / 2 * 8 / 400e9)
+    assert whole(shared, "all_gather", 12, [0]) == pytest.approx(2**30 / 2 * 6 / 400e9)
+
+
+def test_fully_connected_devices_have_few_links_to_few_peers() -> None:
+    """MI300X: 448 GB/s to the seven others, 64 GB/s to one."""
+    profile = load_hardware("mi300x-8")
+    profile = replace(
+        profile,
+        levels=(replace(profile.levels[0], latency_s=0.0, efficiency=1.0), profile.levels[1]),
+    )
+    assert whole(profile, "all_gather", 8) == pytest.approx(2**30 * 7 / 8 / 448e9)
+    assert whole(profile, "all_gather", 8, [0]) == pytest.approx(2**30 / 2 / 64e9)
+    assert whole(profile, "all_to_all", 8, [0, 1]) == pytest.approx(2**30 * 3 / 4 / (3 * 64e9))
+
+
+def test_an_nvlink_domain_is_one_node_to_the_library() -> None:
+    """Trees over two nodes: two racks are two, 18 compute trays of one rack are not."""
+    profile = load_hardware("gb200-nvl72")
+    older = replace(profile, two_node_trees=False)
+    assert whole(profile, "all_reduce", 8) == whole(older, "all_reduce", 8)
+    slow = replace(profile.levels[2], bandwidth_bytes_per_s=50e9)
+    profile, older = (replace(x, levels=(*x.levels[:2], slow)) for x in (profile, older))
+    assert whole(profile, "all_reduce", 144) < 0.6 * whole(older, "all_reduce", 144)
+
+
+# Measured tables.
+
+
+def table(operation: str, counts: tuple[int, ...], per_byte: float) -> CollectiveTable:
+    sizes = (2.0**10, 2.0**30)
+    return CollectiveTable(
+        operation,
+        prod(counts[1:]),
+        counts[0],
+        counts[0] > 1,
+        sizes,
+        tuple(per_byte * size for size in sizes),
+        ranks_by_level=counts,
+    )
+
+
+def test_tables_say_how_many_of_each_level() -> None:
+    bare = hardware(NODE, replace(UNIT, latency_s=1e-6), SPINE)
+    near, far = table("all_reduce", (8, 4), 1e-9), table("all_reduce", (8, 2, 2), 7e-9)
+    measured = replace(bare, collectives=(near, far))
+    shape = Mesh.build(bare, 32).group_shape(tuple(range(5)))
+    assert collective_time(measured, "all_reduce", 2.0**30, shape).time_s == pytest.approx(
+        2**30 * 1e-9
+    )
+    four = Mesh.build(bare, 64)
+    across = four.group_shape((0, 2, *range(3, 6)))
+    assert (across.nodes, across.counts) == (4, (8, 2, 2))
+    found = collective_time(measured, "all_reduce", 2.0**30, across)
+    assert (found.time_s, found.provenance) == (pytest.approx(2**30 * 7e-9), "measured")
+    again = hardware_from_document(json.loads(json.dumps(hardware_document(measured))))
+    assert again.collectives == measured.collectives
+    # Levels that are alike are one: four trays of four are sixteen ranks of a rack.
+    rack = load_hardware("gb200-nvl72")
+    racked = replace(rack, collectives=(table("all_reduce", (4, 4), 3e-9),))
+    shape = Mesh.build(rack, 16).group_shape(tuple(range(4)))
+    assert collective_time(racked, "all_reduce", 2.0**30, shape).provenance == "measured"
+
+
+def test_tables_are_composed_level_by_level() -> None:
+    bare = hardware(NODE, replace(UNIT, latency_s=1e-6), SPINE)
+    parts = [
+        table(operation, counts, per_byte)
+        for operation in ("reduce_scatter", "all_reduce", "all_gather")
+        for counts, per_byte in (((8,), 1e-9), ((1, 4), 2e-9), ((1, 1, 2), 4e-9))
+    ]
+    measured = replace(bare, collectives=tuple(parts))
+    shape = Mesh.build(bare, 64).group_shape(tuple(range(6)))
+    found = collective_time(measured, "all_reduce", 2.0**30, shape)
+    assert found.provenance == "derived"
+    inside = 1 + 2 / 8  # reduce_scatter, or all_gather, of a unit
+    assert found.time_s == pytest.approx(2**30 * 1e-9 * (2 * inside + 4 / 32))
+
+
+# Files.
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    made: dict[str, Any] = hardware_document(load_hardware("h100-superpod"))
+    for path, value in changes.items():
+        *parts, last = path.split("__")
+        at: Any = made
+        for part in parts:
+            at = at[int(part) if part.isdigit() else part]
+        at[int(last) if last.isdigit() else last] = value
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"levels": []}, "levels"),
+        ({"levels": hardware_document(BASE)["levels"][:1]}, "levels"),
+        ({"levels": hardware_document(BASE)["levels"] * 5}, "levels"),
+        ({"levels__0__size": 4}, "levels[0].size"),
+        ({"levels__1__size": 0}, "levels[1].size"),
+        ({"levels__2__size": 10**6}, "levels"),
+        ({"levels__1__oversubscription": 0.5}, "levels[1].oversubscription"),
+        ({"levels__0__oversubscription": 2.0}, "levels[0].oversubscription"),
+        ({"levels__0__uplinks": True}, "levels[0].uplinks"),
+        ({"levels__0__rails": True}, "levels[0].rails"),
+        ({"levels__1__fully_connected": True}, "levels[1].fully_connected"),
+        ({"levels__1__name": " "}, "levels[1].name"),
+        ({"levels__0__name": "node"}, "levels[0].name"),
+        ({"levels__2__name": "spine"}, "levels[2].name"),
+        ({"levels__1__name": "between units"}, "levels"),
+        ({"levels__1__rails": "yes"}, "levels[1].rails"),
+    ],
+)
+def test_what_a_level_may_not_say_is_named(
+    tmp_path: Path, changes: dict[str, Any], field: str
+) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(document(**changes)))
+    with pytest.raises(BadInput) as caught:
+        load_hardware(str(path))
+    assert (caught.value.file, caught.value.field) == (str(path), field)
+    assert caught.value.expected
+
+
+@pytest.mark.parametrize("counts", [[4, 4], [8, 1], [8, 2, 1, 1], [8, 0]])
+def test_a_table_of_other_levels_is_refused(counts: list[int]) -> None:
+    made = document()
+    made["collectives"] = [
+        {
+            "operation": "all_reduce", "nodes": 2, "ranks_per_node": 8, "consecutive": True,
+            "sizes_bytes": [1.0, 2.0], "times_s": [1.0, 2.0], "ranks_by_level": counts,
+        }
+    ]  # fmt: skip
+    with pytest.raises(BadInput, match="ranks_by_level"):
+        hardware_from_document(made)
+    made["collectives"][0]["ranks_by_level"] = [8, 2]
+    assert hardware_from_document(made).collectives[0].counts == (8, 2)
+
+
+def test_nodes_are_those_of_all_levels() -> None:
+    assert load_hardware("gb200-nvl72").max_nodes == 18 * 128
+    assert load_hardware("gb200-nvl72*36").max_nodes == 36
+    with pytest.raises(BadInput, match="1 to 2304 nodes"):
+        load_hardware("gb200-nvl72*2305")
+
+
+def test_another_network_and_other_nodes_keep_their_proportions() -> None:
+    pod = load_hardware("h100-superpod").with_network(100e9)
+    assert [level.bandwidth_bytes_per_s for level in pod.levels] == [450e9, 100e9, 3200e9]
+    rack = load_hardware("gb200-nvl72")
+    assert rack.with_network(100e9).levels[2].bandwidth_bytes_per_s == 18 * 100e9
+    pairs = rack.with_devices_per_node(2)
+    assert [level.bandwidth_bytes_per_s for level in pairs.levels] == [900e9, 1800e9, 3600e9]
+    assert len(pairs.distinct_levels) == 2
+
+
+# The search.
+
+
+def test_hybrid_sharding_stays_inside_each_level() -> None:
+    profile = load_hardware("h100-superpod")
+    profile = replace(
+        profile, levels=(replace(profile.levels[0], size=2), replace(profile.levels[1], size=2),
+                         profile.levels[2]), devices=(replace(profile.devices[0], count=2),),
+    )  # fmt: skip
+    problem = search(Subject.of(mlp()), profile, 8, Options(zero=(3,))).problem
+    axes = problem.context.mesh.axes
+    assert [axis.level for axis in axes] == ["between units", "across a unit", "inside a node"]
+    masks = {int(mask) for costs in problem.costs for mask in costs.zero_axes}
+    # All three axes, those inside a unit, those inside a node.
+    assert {0b111, 0b110, 0b100} <= masks
+    assert not masks & {0b011, 0b101}
+
+
+def test_axes_merge_within_a_level_only() -> None:
+    mesh = Mesh.build(load_hardware("h100-superpod"), 2048)
+    merged = SearchMesh.build(mesh, 200)
+    for axis in merged.axes:
+        assert {mesh.axes[i].level for i in axis.base} == {axis.level}
+    assert {axis.level for axis in merged.axes} == {
+        "between units",
+        "across a unit",
+        "inside a node",
+    }
+
+
+@pytest.mark.parametrize("word", ["inside", "across", "between"])
+def test_pins_name_levels(word: str) -> None:
+    profile = load_hardware("h100-superpod")
+    answer = frontier(mlp(), profile, 512, Options(pins=(f"{word}=batch",), max_configurations=60))
+    axes = {a["name"]: a["level"] for a in answer["mesh"]["axes"]}
+    pinned = {name for name, level in axes.items() if level.startswith(word)}
+    assert pinned
+    for point in answer["points"]:
+        for split_of in point["splits"] + point["other_splits"]:
+            assert {split_of[name] for name in pinned if name in split_of} <= {"batch", None}
+
+
+def test_groups_of_one_level_are_counted_once() -> None:
+    mesh = Mesh.build(load_hardware("h100-superpod"), 512)
+    for count in (1, 2):
+        for axes in combinations(range(len(mesh.axes)), count):
+            levels = mesh.group_shape(axes).levels
+            assert levels[-1].ranks == prod(mesh.axes[i].size for i in axes)
+            assert prod(level.parts for level in levels) == levels[-1].ranks
+
+
+def test_explanations_say_the_level(tmp_path: Path) -> None:
+    assert explain is not None
