@@ -71,19 +71,20 @@ def _of_count(
     terms: tuple[float, float, float],
 ) -> float:
     """Returns the seconds of one search on `gpus` GPUs; 0 on more than the hardware has."""
-    capacities, most_gpus = _capacities(question)
-    if gpus > most_gpus:
+    per_node, nodes = _node(question)
+    if gpus > per_node * nodes:
         return 0.0
     variables = VARIABLES[graph.get(MOST_DIMS, 0) >= CONVOLUTION_DIMS]
     most = int(question["options"].get("max_configurations", 200))
     fixed, per_operator, per_assignment = terms
-    count = _assignments(gpus, capacities, most, variables)
+    count = _levels(question, gpus, most, variables)
     return fixed + per_operator * int(graph.get("operators", 0)) + per_assignment * count
 
 
 def _of_counts(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
     """Returns the seconds of a curve: one search for each count that the hardware has."""
-    counts = range(1, min(question["max_gpus"], _capacities(question)[1]) + 1)
+    per_node, nodes = _node(question)
+    counts = range(1, min(question["max_gpus"], per_node * nodes) + 1)
     if len(counts) == 0:
         return 0.0
     # The step is odd: an even one would leave out all even counts, or all odd ones.
@@ -113,19 +114,23 @@ def _factor(options: Mapping[str, Any]) -> float:
     return recompute * len(options.get("micro_batches", (1,)))
 
 
-def _capacities(question: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:
-    """Returns what a unit of each level of links but the outermost holds, and the most GPUs."""
+def _node(question: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns the GPUs of a node and the most nodes."""
     hardware = question["hardware"]
-    per_node = int(hardware["devices"][0]["count"])
     levels = hardware.get("levels") or [{"size": 10**6}]
     nodes = hardware.get("nodes") or prod(level["size"] for level in levels[1:] or levels)
-    if len(levels) <= 2:
-        return (per_node,), per_node * nodes
-    sizes = [level.size for level in hardware_from_document(hardware).distinct_levels]
-    return tuple(sizes[:-1]), per_node * nodes
+    return int(hardware["devices"][0]["count"]), int(nodes)
+
+
+def _levels(question: Mapping[str, Any], gpus: int, most: int, variables: int) -> int:
+    """Returns how many assignments a group has, by the levels of links that the hardware has."""
+    hardware = question["hardware"]
+    if len(hardware.get("levels") or ()) <= 2:
+        return _assignments(gpus, _node(question)[0], most, variables)
+    mesh = Mesh.build(hardware_from_document(hardware), gpus)
+    return assignments_of_group(mesh, most, variables)
 
 
 @lru_cache(maxsize=4096)
-def _assignments(gpus: int, capacities: tuple[int, ...], most: int, variables: int) -> int:
-    names = tuple(f"level {i}" for i in range(len(capacities) + 1))
-    return assignments_of_group(Mesh.place(gpus, capacities, names), most, variables)
+def _assignments(gpus: int, per_node: int, most: int, variables: int) -> int:
+    return assignments_of_group(Mesh.place(gpus, per_node), most, variables)

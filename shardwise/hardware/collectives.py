@@ -134,7 +134,7 @@ class _Crossing:
 
     `ring` is that of a ring, `own_position` and `others` that of what each rank sends to peers
     across the level, at its own position of their nodes and at all others. `steps` is log2 of the
-    parts.
+    parts, `crossed` whether there are several.
     """
 
     ring: float
@@ -142,13 +142,15 @@ class _Crossing:
     others: float
     below: int
     steps: float
+    crossed: bool
 
 
 def _crossings(links: tuple[Link, ...], shape: GroupShape) -> list[_Crossing]:
     """Returns what crossing each level costs a group, whether or not it does."""
     found: list[_Crossing] = []
-    below = 1
+    below, spanned, nodes = 1, shape.size, False
     for link, level in zip(links, shape.by_level, strict=False):
+        nodes = nodes or (bool(found) and not link.uplinks)
         if not found:
             all_links = link.fully_connected and level.parts > 1
             unused = (link.size - 1) / (level.parts - 1) if all_links else 1
@@ -163,8 +165,10 @@ def _crossings(links: tuple[Link, ...], shape: GroupShape) -> list[_Crossing]:
             ring = max(ring, last.ring)
             own = max(own, last.below * last.own_position / below)
             others = max(others, last.below * last.others / below)
-        found.append(_Crossing(ring, own, others, below, log2(level.parts)))
-        below = level.ranks
+        # Where groups are uneven the worst of each level differ: these add up to those of one.
+        steps = log2(spanned / level.units if nodes else level.ranks / below)
+        found.append(_Crossing(ring, own, others, below, steps, level.parts > 1))
+        below, spanned = level.ranks, level.units
     return found
 
 
@@ -176,11 +180,13 @@ def _modelled(
     n, levels = shape.size, shape.by_level
     crossings = _crossings(links, shape)
     slowest = _slowest(crossings)
+    # Level 0 and its uplinks are a node to the library.
+    inner = next((i for i, link in enumerate(links) if i and not link.uplinks), len(links))
+    inner = min(inner, len(levels))
     steps = [crossing.steps for crossing in crossings]
     if operation == "all_reduce":
         per_byte = 2 * (n - 1) / n * slowest
-        inner = next((i for i, link in enumerate(links) if i and not link.uplinks), len(links))
-        if two_node_trees and prod(level.parts for level in levels[inner:]) == 2:
+        if two_node_trees and levels[inner - 1].units == 2:
             inside, across = _slowest(crossings[:inner]), _slowest(crossings[inner:])
             per_byte = min(per_byte, max(2 * inside, across))
         steps = [2 * step for step in steps]
@@ -191,15 +197,15 @@ def _modelled(
     elif operation == "all_to_all":
         per_byte = 0.0
         # Peers at a rank's own position are one in as many as a node has ranks of the group.
-        same = 1 / shape.ranks_per_node if shape.aligned else 0.0
+        same = 1 / levels[inner - 1].ranks if shape.aligned else 0.0
         for crossing, level in zip(crossings, levels, strict=False):
             slower = crossing.others
             if crossing.own_position != slower:
                 slower = same * crossing.own_position + (1 - same) * slower
             per_byte += (level.ranks - crossing.below) / n * crossing.below * slower
     elif operation == "send_receive":
-        top = max((i for i, crossing in enumerate(crossings) if crossing.steps > 0), default=0)
-        railed = shape.ranks_per_node == 1 and shape.aligned
+        top = max((i for i, crossing in enumerate(crossings) if crossing.crossed), default=0)
+        railed = levels[inner - 1].ranks == 1 and shape.aligned
         last = crossings[top]
         per_byte = last.below * (last.own_position if railed else last.others)
         steps = [1.0 if i == top else 0.0 for i in range(len(steps))]
@@ -210,7 +216,7 @@ def _modelled(
 
 def _slowest(crossings: Sequence[_Crossing]) -> float:
     """Returns seconds per byte of the slowest links that a ring through the group passes."""
-    return max((crossing.ring for crossing in crossings if crossing.steps > 0), default=0.0)
+    return max((crossing.ring for crossing in crossings if crossing.crossed), default=0.0)
 
 
 def link_coefficients(hardware: Hardware, operation: str, shape: GroupShape) -> float:

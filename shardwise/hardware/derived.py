@@ -169,7 +169,10 @@ def _inside(
         shape,
         size=prod(counts),
         nodes=prod(counts[1:]),
-        levels=shape.levels[: len(counts)],
+        levels=tuple(
+            replace(level, units=prod(counts[i + 1 :]))
+            for i, level in enumerate(shape.levels[: len(counts)])
+        ),
         consecutive=counts[0] > 1,
     )
     measured = hardware.tables.get((operation, counts, part.consecutive))

@@ -65,7 +65,7 @@ def alike(levels: Sequence[Level]) -> list[list[int]]:
     """
     groups: list[list[int]] = []
     for i, level in enumerate(levels):
-        if i and _like(level, _joined(levels, groups[-1]), innermost=groups[-1] == [0]):
+        if i and _like(level, _joined(levels, groups[-1]), innermost=groups[-1][0] == 0):
             groups[-1].append(i)
         else:
             groups.append([i])

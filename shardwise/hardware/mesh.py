@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import pairwise, product
-from math import prod
+from itertools import accumulate, product
+from math import gcd, prod
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from shardwise.errors import NotFound
 from shardwise.hardware.hardware import Hardware
 from shardwise.hardware.levels import BETWEEN, INSIDE, level_names, trimmed
+
+Unit = tuple[int, int]
+"""Devices in one unit of a level, and in one of the outermost level that is its uplinks."""
 
 
 class TooFewDevices(NotFound):
@@ -34,12 +38,14 @@ class LevelShape:
     """What a group has at one level of links.
 
     `parts` is the most units of the level below (ranks, at the innermost) that one group has in
-    one unit of this level, `ranks` the most ranks of one group in one unit of this level,
-    `siblings` the most groups that leave one and the same unit of the level below.
+    one unit of this level, `ranks` the most ranks of one group in one unit of this level, `units`
+    the most units of this level that one group spans, `siblings` the most groups that leave one
+    and the same unit of the level below (1 at the innermost).
     """
 
     parts: int
     ranks: int
+    units: int
     siblings: int
 
 
@@ -50,8 +56,8 @@ class GroupShape:
     A node here is a unit of the innermost level that is distinct from the next: a node, or several
     that are linked as one (`levels.py`). `ranks_per_node` is the most ranks of one group on one
     node, `siblings_per_node` the most groups that share one node's network card, `consecutive`
-    whether ranks are neighbours, `aligned` whether they are at the same positions of all nodes.
-    `levels` is there for more than two levels alone, innermost first.
+    whether ranks are neighbours, `aligned` whether they are at the same positions wherever links
+    of another kind begin. `levels` is there for more than two levels alone, innermost first.
     """
 
     size: int
@@ -68,8 +74,8 @@ class GroupShape:
         if self.levels:
             return self.levels
         ranks = min(self.ranks_per_node, self.size)
-        inside = LevelShape(ranks, ranks, self.size // ranks)
-        return (inside, LevelShape(self.nodes, self.size, self.siblings_per_node))
+        inside = LevelShape(ranks, ranks, self.nodes, 1)
+        return (inside, LevelShape(self.nodes, self.size, 1, self.siblings_per_node))
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -83,8 +89,9 @@ class GroupShape:
 class Mesh:
     """`gpus` devices of a hardware; rank r is row-major over `axes` (outermost first).
 
-    Devices are in `nodes` nodes of `per_node`. `units` is how many of them are in one unit of each
-    level of links but the outermost, innermost first; empty: one level outside nodes. `levels`
+    Devices are in `nodes` nodes of `per_node`. `units` says of each level of links but the
+    outermost, innermost first, how many devices one of its units has, and how many all levels
+    that are uplinks of each other have together; empty: nodes and one level outside. `levels`
     names the levels.
     """
 
@@ -92,15 +99,16 @@ class Mesh:
     nodes: int
     per_node: int
     axes: tuple[MeshAxis, ...]
-    units: tuple[int, ...] = ()
+    units: tuple[Unit, ...] = ()
     levels: tuple[str, ...] = (INSIDE, BETWEEN)
 
     @classmethod
     def build(cls, hardware: Hardware, gpus: int) -> Mesh:
-        """Places `gpus` devices on as few nodes as hold them, evenly where that divides, these on
-        as few units of the next level, and so on. Levels whose links are alike count as one.
+        """Places `gpus` devices on as few nodes as hold them, evenly where that divides.
 
-        Raises `TooFewDevices` when the hardware has fewer.
+        What is linked to nodes by uplinks is placed as they are: an NVLink domain is one node here.
+        Beyond it levels are filled one after another. Raises `TooFewDevices` when the hardware has
+        fewer.
         """
         capacity = hardware.max_nodes * hardware.per_node
         if gpus > capacity:
@@ -108,46 +116,44 @@ class Mesh:
                 f"{hardware.name} has {capacity} devices "
                 f"({hardware.max_nodes} nodes of {hardware.per_node}), not {gpus}"
             )
-        distinct, node = hardware.distinct_levels, hardware.levels[0].size
-        capacities = [hardware.per_node * (distinct[0].size // node)]
-        capacities += [level.size for level in distinct[1:-1]]
-        if len(distinct) == 1:
-            capacities = []
-        names = level_names(hardware.levels)
-        return cls.place(gpus, capacities, names, hardware.per_node)
+        networks: list[list[int]] = []
+        for i, level in enumerate(hardware.distinct_levels):
+            if i == 0 or not level.uplinks:
+                networks.append([])
+            # A node has as many devices as the profile's first kind of device says.
+            nodes = level.size // hardware.levels[0].size
+            networks[-1].append(level.size if i else hardware.per_node * nodes)
+        networks[-1].pop()
+        return cls._place(gpus, networks, level_names(hardware.levels), hardware.per_node)
 
     @classmethod
-    def place(
-        cls,
-        gpus: int,
-        capacities: int | Sequence[int],
-        levels: tuple[str, ...] = (INSIDE, BETWEEN),
-        per_node: int | None = None,
-    ) -> Mesh:
-        """Places `gpus` devices on as few nodes of a capacity as hold them.
+    def place(cls, gpus: int, capacity: int) -> Mesh:
+        """Places `gpus` devices on as few nodes of `capacity` as hold them."""
+        return cls._place(gpus, [[capacity], []], (INSIDE, BETWEEN), capacity)
 
-        Of several capacities each is that of one level of links but the outermost, in units of
-        the level below; `per_node` is that of a node where it is not the first.
-        """
-        if isinstance(capacities, int):
-            capacities = (capacities,)
-        units: list[int] = []
-        count = gpus
-        for capacity in capacities:
-            units.append((units[-1] if units else 1) * _share(count, capacity))
-            count = -(-count // capacity)
-        sizes = _inner_first(_factors(gpus), units)
-        innermost = units[0] if units else gpus
-        if per_node is None or per_node == (capacities[0] if capacities else gpus):
-            nodes, in_node = -(-gpus // innermost), innermost
-        else:
-            whole, rest = divmod(gpus, innermost)
-            nodes = whole * -(-innermost // per_node) + -(-rest // per_node)
-            in_node = gpus // nodes if gpus % nodes == 0 else per_node
+    @classmethod
+    def _place(
+        cls, gpus: int, networks: list[list[int]], names: tuple[str, ...], capacity: int
+    ) -> Mesh:
+        """Places devices on networks, each the sizes of its levels without the outermost of all."""
+        units: list[Unit] = []
+        below, count = 1, gpus
+        for sizes in networks[:-1]:
+            share = _share(count, prod(sizes))
+            parts = accumulate(sizes, mul)
+            units += [(below * min(part, share), below * share) for part in parts]
+            count = -(-count // prod(sizes))
+            below *= share
+        units += [(min(below * part, gpus), gpus) for part in accumulate(networks[-1], mul)]
+        node = below if len(networks) > 1 else gpus
+        whole, rest = divmod(gpus, node)
+        nodes = whole * -(-node // capacity) + -(-rest // capacity)
+        sizes = _inner_first(_factors(gpus), [gcd(*unit) for unit in units])
         bare = tuple(MeshAxis(f"m{i}", size, "") for i, size in enumerate(sizes))
-        mesh = cls(gpus, nodes, in_node, bare, tuple(units), levels)
+        per_node = gpus // nodes if gpus % nodes == 0 else capacity
+        mesh = cls(gpus, nodes, per_node, bare, tuple(units), names)
         axes = tuple(
-            replace(axis, level=levels[mesh.group_level((i,))]) for i, axis in enumerate(bare)
+            replace(axis, level=names[mesh.group_level((i,))]) for i, axis in enumerate(bare)
         )
         return replace(mesh, axes=axes)
 
@@ -156,9 +162,8 @@ class Mesh:
         return {}
 
     @property
-    def _units(self) -> tuple[int, ...]:
-        """Devices in one unit of each level but the outermost."""
-        return self.units or ((self.per_node,) if len(self.levels) > 1 else ())
+    def _units(self) -> tuple[Unit, ...]:
+        return self.units or (((self.per_node, self.per_node),) if len(self.levels) > 1 else ())
 
     def group_shape(self, axes: tuple[int, ...]) -> GroupShape:
         """Returns the worst group that these axes span, from the real placement of ranks."""
@@ -199,7 +204,7 @@ def _offsets(sizes: tuple[int, ...], axes: tuple[int, ...]) -> tuple[list[int], 
 
 @lru_cache(maxsize=4096)
 def _group_shape(
-    sizes: tuple[int, ...], units: tuple[int, ...], axes: tuple[int, ...]
+    sizes: tuple[int, ...], units: tuple[Unit, ...], axes: tuple[int, ...]
 ) -> GroupShape:
     offsets, starts = _offsets(sizes, axes)
     size, consecutive = len(offsets), offsets == list(range(len(offsets)))
@@ -207,41 +212,46 @@ def _group_shape(
         return GroupShape(size, 1, size, 1, consecutive)
     places = (np.array(starts)[:, None] + np.array(offsets)).ravel()
     groups = np.arange(len(starts)).repeat(size)
-    every = np.ones(len(places), dtype=np.int64)
-    group, unit, held, _ = _grouped(groups, places // units[0], every)
-    parts, ranks, siblings = [int(held.max())], [int(held.max())], [len(starts)]
-    nodes = np.bincount(group)
-    positions = np.bincount(_grouped(groups, places % units[0], every)[0])
     # The outermost level is one unit.
-    ratios = [outer // inner for inner, outer in pairwise(units)] + [len(places)]
-    for ratio in ratios:
-        leaving = np.bincount(group)[group] > 1
-        siblings.append(int(np.bincount(unit[leaving]).max()) if leaving.any() else 1)
-        group, unit, held, within = _grouped(group, unit // ratio, held)
-        parts.append(int(within.max()))
-        ranks.append(int(held.max()))
-    shape = GroupShape(
+    numbers = [_unit_numbers(places, unit) for unit in units] + [np.zeros_like(places)]
+    levels = []
+    below = np.arange(len(places))
+    for number in numbers:
+        _, first, ranks = _grouped(groups, number)
+        spanned = np.bincount(groups[first])
+        inside = _grouped(groups, below)[1]
+        parts = _grouped(groups[inside], number[inside])[2]
+        leaving = np.bincount(groups[inside])[groups[inside]] > 1
+        siblings = np.bincount(below[inside][leaving]) if leaving.any() else np.ones(1)
+        levels.append(
+            LevelShape(int(parts.max()), int(ranks.max()), int(spanned.max()), int(siblings.max()))
+        )
+        below = number
+    position = places % units[0][1]
+    positions = np.bincount(groups[_grouped(groups, position)[1]])
+    node = np.bincount(groups[_grouped(groups, places // units[0][1])[1]])
+    return GroupShape(
         size,
-        int(nodes.max()),
-        ranks[0],
-        siblings[1],
+        levels[0].units,
+        levels[0].ranks,
+        levels[1].siblings,
         consecutive,
-        bool((positions * nodes == size).all()),
+        bool((positions * node == size).all()),
+        tuple(levels) if len(levels) > 2 else (),
     )
-    if len(units) == 1:
-        return shape
-    levels = tuple(LevelShape(*level) for level in zip(parts, ranks, siblings, strict=True))
-    return replace(shape, levels=levels)
+
+
+def _unit_numbers(places: NDArray[np.int64], unit: Unit) -> NDArray[np.int64]:
+    """Returns which unit of a level each device is in."""
+    part, whole = unit
+    return places // whole * -(-whole // part) + places % whole // part
 
 
 def _grouped(
-    group: NDArray[np.int64], unit: NDArray[np.int64], held: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], ...]:
-    """Returns every pair of a group and a unit, what it holds, and of how many entries."""
-    width = int(unit.max()) + 1
-    keys, inverse = np.unique(group * width + unit, return_inverse=True)
-    total = np.bincount(inverse, weights=held).astype(np.int64)
-    return keys // width, keys % width, total, np.bincount(inverse)
+    group: NDArray[np.int64], unit: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Returns every pair of a group and a unit, where it is first, and how often it is there."""
+    return np.unique(group * (int(unit.max()) + 1) + unit, return_index=True, return_counts=True)
 
 
 def _factors(n: int) -> list[int]:

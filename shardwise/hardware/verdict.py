@@ -25,6 +25,7 @@ A largest size below `LARGE_ENOUGH_BYTES` is latency, not bandwidth, and gets no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from shardwise.hardware.bandwidth import bus_bandwidth
@@ -113,7 +114,8 @@ def _shape(hardware: Hardware, table: CollectiveTable) -> GroupShape:
         parts = counts[i] if i < len(counts) else 1
         sharing = siblings if i == 1 else max(link.below // ranks, 1)
         ranks *= parts
-        levels.append(LevelShape(parts, ranks, sharing if i < len(counts) else 1))
+        units = prod(counts[i + 1 :])
+        levels.append(LevelShape(parts, ranks, units, sharing if i < len(counts) else 1))
     return GroupShape(
         table.size, table.size // node, node, siblings, table.consecutive, levels=tuple(levels)
     )

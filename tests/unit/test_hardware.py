@@ -27,6 +27,11 @@ from shardwise.hardware import (
 )
 
 NAMES = {
+    "b200-8",
+    "gb200-nvl72",
+    "h100-superpod",
+    "mi300x-8",
+    "tpu-v5p",
     "dgx-v100-16gb",
     "p2.8xlarge",
     "dgx1-v100-32gb",

