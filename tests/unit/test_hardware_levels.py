@@ -32,6 +32,7 @@ from shardwise.hardware import (
     hardware_from_document,
     load_hardware,
 )
+from shardwise.hardware.imports import import_measurements
 from shardwise.search.search import Subject, search
 
 IDS = {
@@ -599,3 +600,21 @@ def test_groups_of_one_level_are_counted_once() -> None:
             levels = mesh.group_shape(axes).levels
             assert levels[-1].ranks == prod(mesh.axes[i].size for i in axes)
             assert prod(level.parts for level in levels) == levels[-1].ranks
+
+
+def test_imports_take_the_profile_of_fewest_levels(tmp_path: Path) -> None:
+    """Two built-in profiles have this H100; nodes and ranks are all that nccl-tests says."""
+    lines = ["# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807"]
+    lines += ["# Using devices"]
+    lines += [
+        f"#  Rank  {r} Group  0 Pid {9 + r} on one device  {r} [0000:0{r}:00] NVIDIA H100 80GB HBM3"
+        for r in range(2)
+    ]
+    lines += [
+        f" {size} {size // 4} float sum -1 20.0 {rate} {rate} 0 20.0 {rate} {rate} 0"
+        for size, rate in ((1024, 0.05), (2048, 0.10))
+    ]
+    path = tmp_path / "all_reduce_perf.txt"
+    path.write_text("\n".join(lines) + "\n")
+    imported = import_measurements([str(path)], "nccl-tests", name="mine")
+    assert imported.levels == load_hardware("dgx-h100").levels

@@ -107,7 +107,11 @@ def _from_name(file: str) -> str:
 
 
 def _base(runs: Sequence[Run]) -> str:
-    """Returns the built-in profile of the device that the runs name."""
+    """Returns the built-in profile of the device that the runs name.
+
+    What the runs say of places is nodes and ranks: of several profiles those of fewest levels are
+    meant.
+    """
     named = {place.device for run in runs for place in run.places if place.device}
     candidates = set()
     for device in named:
@@ -117,6 +121,8 @@ def _base(runs: Sequence[Run]) -> str:
             kind = load_hardware(profile).devices[0].kind.upper().split("-")
             if kind[0] in words and form <= set(kind):
                 candidates.add(profile)
+    levels = {name: len(load_hardware(name).levels) for name in candidates}
+    candidates = {name for name in candidates if levels[name] == min(levels.values())}
     if len(candidates) == 1:
         return candidates.pop()
     devices = ", ".join(sorted(named)) or "no device"
