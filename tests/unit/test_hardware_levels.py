@@ -412,6 +412,10 @@ def test_an_nvlink_domain_is_one_node_to_the_library() -> None:
     slow = replace(profile.levels[2], bandwidth_bytes_per_s=50e9)
     profile, older = (replace(x, levels=(*x.levels[:2], slow)) for x in (profile, older))
     assert whole(profile, "all_reduce", 144) < 0.6 * whole(older, "all_reduce", 144)
+    # Also where trays are told apart.
+    tray = replace(profile.levels[0], latency_s=0.0)
+    profile, older = (replace(x, levels=(tray, *x.levels[1:])) for x in (profile, older))
+    assert whole(profile, "all_reduce", 144) < 0.6 * whole(older, "all_reduce", 144)
 
 
 # Measured tables.
@@ -618,3 +622,61 @@ def test_imports_take_the_profile_of_fewest_levels(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
     imported = import_measurements([str(path)], "nccl-tests", name="mine")
     assert imported.levels == load_hardware("dgx-h100").levels
+
+
+def test_uplinks_wider_than_what_is_below_bring_nothing() -> None:
+    wide = replace(SPINE, bandwidth_bytes_per_s=16000e9, latency_s=1e-12)
+    just = replace(SPINE, latency_s=1e-12)
+    for operation in OPERATIONS:
+        for axes in ([0], [0, 3], range(6)):
+            assert whole(hardware(NODE, UNIT, wide), operation, 64, axes) == pytest.approx(
+                whole(hardware(NODE, UNIT, just), operation, 64, axes), rel=1e-6
+            )
+    # Of a network of its own a node is not the bottleneck: it may be as wide as it says.
+    own = replace(wide, uplinks=False)
+    assert whole(hardware(NODE, UNIT, own), "all_gather", 64, [0]) < 0.2 * whole(
+        hardware(NODE, UNIT, just), "all_gather", 64, [0]
+    )
+
+
+def test_wide_uplinks_spare_oversubscribed_positions_nothing() -> None:
+    """What crosses a spine passes the oversubscribed leaves below it."""
+    leaves = replace(UNIT, oversubscription=4.0, rails=True)
+    spine = replace(SPINE, bandwidth_bytes_per_s=64000e9, rails=True, latency_s=1e-12)
+    profile = hardware(NODE, leaves, spine)
+    n, size = 64, 2**30
+    pair = 8 / 400e9 * (1 / 8 + 7 / 8 * 4)
+    expected = size * (7 / n / 400e9 + 56 / n * pair)
+    assert whole(profile, "all_to_all", 64) == pytest.approx(expected, rel=1e-4)
+
+
+def test_what_collectives_can_tell_apart_is_not_joined() -> None:
+    alike = replace(UNIT, bandwidth_bytes_per_s=3200e9, uplinks=True)
+    outer = replace(SPINE, uplinks=False)
+    assert len(hardware(NODE, alike, outer).distinct_levels) == 2
+    pairwise = replace(NODE, fully_connected=True)
+    for inner, middle, last in (
+        (pairwise, alike, outer),
+        (NODE, replace(alike, bandwidth_bytes_per_s=3100e9), outer),
+        (NODE, replace(alike, oversubscription=1.5), outer),
+        (NODE, replace(alike, efficiency=0.9), outer),
+        (NODE, replace(alike, latency_s=1e-9), outer),
+        (NODE, replace(alike, uplinks=False), outer),
+        (NODE, UNIT, replace(SPINE, rails=True)),
+    ):
+        assert len(hardware(inner, middle, last).distinct_levels) == 3
+    assert len(hardware(NODE, alike, outer, two_node_trees=False).links) == 2
+
+
+def test_axes_stay_within_units_where_their_factors_let_them() -> None:
+    """Two racks of 50 GPUs, in trays of four that are told apart: 100 = 2 x 50, 50 = 25 x 2."""
+    profile = load_hardware("gb200-nvl72")
+    tray, rack, racks = profile.levels
+    mesh = Mesh.build(replace(profile, levels=(replace(tray, latency_s=0.0), rack, racks)), 100)
+    assert mesh.units == ((4, 50), (50, 50))
+    assert [(axis.size, axis.level) for axis in mesh.axes] == [
+        (2, "between racks"),
+        (5, "inside a rack"),
+        (5, "inside a rack"),
+        (2, "inside a node"),
+    ]
