@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from shardwise.cost.space import assignments_of_group
-from shardwise.hardware import Mesh
+from shardwise.hardware import Mesh, hardware_from_document
 
 START_S = 0.8
 """A child's start: Python, NumPy, the graph."""
@@ -76,7 +77,7 @@ def _of_count(
     variables = VARIABLES[graph.get(MOST_DIMS, 0) >= CONVOLUTION_DIMS]
     most = int(question["options"].get("max_configurations", 200))
     fixed, per_operator, per_assignment = terms
-    count = _assignments(gpus, per_node, most, variables)
+    count = _levels(question, gpus, most, variables)
     return fixed + per_operator * int(graph.get("operators", 0)) + per_assignment * count
 
 
@@ -117,8 +118,17 @@ def _node(question: Mapping[str, Any]) -> tuple[int, int]:
     """Returns the GPUs of a node and the most nodes."""
     hardware = question["hardware"]
     levels = hardware.get("levels") or [{"size": 10**6}]
-    nodes = hardware.get("nodes") or levels[-1]["size"]
+    nodes = hardware.get("nodes") or prod(level["size"] for level in levels[1:] or levels)
     return int(hardware["devices"][0]["count"]), int(nodes)
+
+
+def _levels(question: Mapping[str, Any], gpus: int, most: int, variables: int) -> int:
+    """Returns how many assignments a group has, by the levels of links that the hardware has."""
+    hardware = question["hardware"]
+    if len(hardware.get("levels") or ()) <= 2:
+        return _assignments(gpus, _node(question)[0], most, variables)
+    mesh = Mesh.build(hardware_from_document(hardware), gpus)
+    return assignments_of_group(mesh, most, variables)
 
 
 @lru_cache(maxsize=4096)

@@ -165,7 +165,7 @@ def find_hardware(session: Session, tenant: str, spec: str) -> Hardware:
     hardware = hardware_from_document(row.document)
     if not star:
         return hardware
-    most = hardware.levels[-1].size
+    most = hardware.most_nodes
     if not (nodes.isascii() and nodes.isdigit() and len(nodes) < 10 and 1 <= int(nodes) <= most):
         raise BadInput(
             f"{nodes[:20]!r} nodes", field="hardware", expected=f"ID*NODES with 1 to {most} nodes"

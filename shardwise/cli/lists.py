@@ -35,7 +35,7 @@ def list_hardware(as_json: bool) -> None:
                 f"{h.per_node} {h.devices[0].kind}",
                 gib(h.devices[0].memory_bytes),
                 f"{h.levels[0].bandwidth_bytes_per_s / 1e9:g}",
-                f"{h.levels[-1].bandwidth_bytes_per_s / 1e9:g}",
+                " / ".join(f"{level.bandwidth_bytes_per_s / 1e9:g}" for level in h.levels[1:]),
             )
             for h in profiles
         ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardwise.cli.output import console, counted, gib, note, seconds, table
-from shardwise.hardware import Hardware
+from shardwise.hardware import Hardware, Level
 from shardwise.hardware.verdict import verdict
 
 
@@ -19,7 +19,9 @@ def show_profile(profile: Hardware) -> None:
         for dtype, peak in device.peak_flops_per_s.items():
             out.print(f"  {dtype}: {peak / 1e12:.4g} TFLOP/s")
     for level in profile.levels:
-        out.print(f"{level.name}: {level.bandwidth_bytes_per_s / 1e9:.4g} GB/s one way")
+        size = f", {level.size} in one" if len(profile.levels) > 2 else ""
+        speed = f"{level.bandwidth_bytes_per_s / 1e9:.4g} GB/s one way"
+        out.print(f"{level.name}: {speed}{size}{_said(level)}")
     if profile.overlap is not None:
         overlap = profile.overlap
         out.print(
@@ -39,11 +41,22 @@ def show_profile(profile: Hardware) -> None:
         note(f"note: {counted(len(left_out), 'table')} without the largest sizes, for want of time")
 
 
+def _said(level: Level) -> str:
+    """Returns what else the profile says of a level."""
+    said = [
+        "uplinks" if level.uplinks else "",
+        "with rails" if level.rails else "",
+        "fully connected" if level.fully_connected else "",
+        f"{level.oversubscription:g}:1 oversubscribed" if level.oversubscription > 1 else "",
+    ]
+    return "".join(f", {words}" for words in said if words)
+
+
 def _collectives(profile: Hardware) -> None:
     rows, odd = [], []
     for measured in profile.collectives:
         judged = verdict(profile, measured)
-        where = f"{measured.nodes} x {measured.ranks_per_node}"
+        where = " x ".join(str(count) for count in reversed(measured.counts))
         where += "" if measured.consecutive else " strided"
         name = measured.operation + (" (derived)" if measured.derived else "")
         spread = "-"

@@ -11,7 +11,8 @@ that repeat the parameter beyond Z, and A micro-batches:
     3       (W + G + S)/|Z|         A (2 all_gather(W) + reduce_scatter(G)) + all_reduce over Q
 
 Stage 3 gathers a parameter for forward and again for backward. Z is every axis along which the
-parameter is repeated, or those of them inside a node (hybrid sharding, Zhao et al. 2023 §3.2.2).
+parameter is repeated, or those of them inside a node (hybrid sharding, Zhao et al. 2023 §3.2.2), or
+inside a unit of any other level of links but the outermost.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from numpy.typing import NDArray
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.operator_family import update_family
 from shardwise.graph.graph import DTYPE_BYTES
-from shardwise.hardware.mesh import INSIDE
 from shardwise.hardware.sources import MODELLED, Codes
 from shardwise.sharding.layout import PARTIAL, Floats, local_elements
 
@@ -90,10 +90,15 @@ def repeated_axes(work: GroupWork) -> NDArray[np.int64]:
     return masks
 
 
-def inside_axes(work: GroupWork) -> int:
-    """Returns the bit mask of the axes inside a node."""
-    axes = work.context.mesh.axes
-    return sum(1 << a for a, axis in enumerate(axes) if axis.level == INSIDE)
+def inside_axes(work: GroupWork) -> list[int]:
+    """Returns the bit masks of the axes inside the units of each level of links but the outermost,
+    the largest units first: inside a rack, inside a node."""
+    mesh = work.context.mesh
+    names = mesh.mesh.levels
+    return [
+        sum(1 << a for a, axis in enumerate(mesh.axes) if axis.level in names[: boundary + 1])
+        for boundary in reversed(range(len(names) - 1))
+    ]
 
 
 def parameter_terms(work: GroupWork, stage: int, axes: NDArray[np.int64]) -> ParameterTerms:
@@ -188,11 +193,17 @@ def stages(work: GroupWork) -> Iterator[tuple[int, NDArray[np.int64]]]:
     Every stage is stage 0 where a group has nothing to shard.
     """
     repeated = repeated_axes(work)
-    inside = inside_axes(work)
+    candidates = [repeated]
+    for inside in inside_axes(work):
+        fewer = repeated & inside
+        if fewer.any() and (fewer != candidates[-1]).any():
+            candidates.append(fewer)
     pins, group = work.context.pins, work.pattern.group
     for stage in work.context.options.zero:
         if not pins.allows(group, "zero", str(stage)):
             continue
-        yield stage, repeated if stage else np.zeros_like(repeated)
-        if stage and ((repeated & inside) != repeated).any() and (repeated & inside).any():
-            yield stage, repeated & inside
+        if not stage:
+            yield stage, np.zeros_like(repeated)
+            continue
+        for axes in candidates:
+            yield stage, axes

@@ -10,7 +10,8 @@ configuration.
     KEY          VALUE
     split        variables that may be split (`batch`, `out`, … as `explain` prints), or `none`
     AXIS         what a mesh axis (`m0`, `m0*m1`), all axes `inside` a node or `between` nodes
-                 split: variables, or `none`
+                 split: variables, or `none`; with more levels of links, all axes at the levels
+                 whose names begin with that word
     zero         0, 1, 2, 3
     recompute    yes, no
     reuse        before, after, both: the copy kept of a re-scheduled tensor that the operator makes

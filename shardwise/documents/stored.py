@@ -60,13 +60,31 @@ class GraphPage(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.
     next: str | None
 
 
+class HardwareLevel(msgspec.Struct, frozen=True):
+    """A level of links of a profile (docs/hardware.md, Levels).
+
+    `size` is how many units of the level below one of its units holds, `bandwidth_bytes_per_s`
+    unidirectional, per device at the innermost level and per unit of the level below at others.
+    """
+
+    name: str
+    size: int
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    efficiency: float
+    uplinks: bool | UnsetType = UNSET
+    oversubscription: float | UnsetType = UNSET
+    rails: bool | UnsetType = UNSET
+    fully_connected: bool | UnsetType = UNSET
+
+
 class Hardware(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.hardware/1"):
-    """A hardware profile (docs/hardware.md)."""
+    """A hardware profile (docs/hardware.md); `levels` of links from the innermost outwards."""
 
     name: str
     provenance: str
     devices: list[dict[str, Any]]
-    levels: list[dict[str, Any]]
+    levels: list[HardwareLevel]
     collectives: list[dict[str, Any]] | UnsetType = UNSET
     operators: list[dict[str, Any]] | UnsetType = UNSET
     sources: dict[str, Any] | UnsetType = UNSET

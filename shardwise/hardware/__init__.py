@@ -11,11 +11,11 @@ from shardwise.hardware.document import hardware_from_document
 from shardwise.hardware.hardware import (
     CollectiveTable,
     Hardware,
-    Level,
     Overlap,
     Waiting,
     hardware_document,
 )
+from shardwise.hardware.levels import Level
 from shardwise.hardware.mesh import GroupShape, Mesh, MeshAxis, TooFewDevices
 from shardwise.hardware.offers import (
     Offer,

@@ -6,40 +6,54 @@ and broadcast the message.
 
 Measured tables come first: log-log interpolation between measured sizes, the largest size's
 bandwidth above it. A shape without a table is derived from measured ones by the rules of
-`derived.py`, and where none applies modelled from the link levels as NCCL works: every operation
-runs along a ring through all n ranks, nodes one after another, so all its links carry
-the same bytes at once and the slowest decides. With N nodes, r ranks of a group on a node and s
-sibling groups that share a node's network card,
+`derived.py`, and where none applies modelled from the levels of links as NCCL works: every
+operation runs along a ring through all n ranks, nodes one after another, so all its links carry the
+same bytes at once and the slowest decides. With levels i from the innermost, 0, outwards, p_i parts
+of a group in a unit of level i (ranks in a node, nodes in a rack, …), s_i sibling groups that share
+the links of one unit of level i-1 (a node's network card), and B_i their bandwidth,
 
-    t = V · max(1 / B_in, s / B_node) + steps · latency
+    t = V · max over i with p_i > 1 of c_i + Σ steps_i · latency_i
+    c_0 = 1 / B_0, c_i = s_i / B_i
 
-    operation        V, bytes on each link     steps
-    all_reduce       2 (n-1)/n size            2 (log2 r + log2 N)
-    all_gather       (n-1)/n size              log2 r + log2 N
-    reduce_scatter   (n-1)/n size              log2 r + log2 N
-    broadcast        size                      log2 r + log2 N
+    operation        V, bytes on each link     steps_i
+    all_reduce       2 (n-1)/n size            2 log2 p_i
+    all_gather       (n-1)/n size              log2 p_i
+    reduce_scatter   (n-1)/n size              log2 p_i
+    broadcast        size                      log2 p_i
 
-(1 / B_in only where r > 1, s / B_node only where N > 1; latencies of trees, which NCCL takes for
-small messages). nccl-tests' bus bandwidth is that of the slowest link for this reason: one EDR
-card a machine gives 12.2 GB/s (NVIDIA/nccl-tests issue 29). Newer versions take a tree for
-all_reduce on two nodes, which crosses the network once each way and inside loads links with twice
-the size (NVIDIA/nccl issue 946); a profile whose library is older says `two_node_trees: false`:
+(Latencies of trees, which NCCL takes for small messages.) nccl-tests' bus bandwidth is that of
+the slowest link for this reason: one EDR card a machine gives 12.2 GB/s (NVIDIA/nccl-tests issue
+29). Newer versions take a tree for all_reduce on two nodes, which crosses the network once each way
+and inside loads links with twice the size (NVIDIA/nccl issue 946); a profile whose library is older
+says `two_node_trees: false`. A node here is all that has no links but level 0 and its uplinks, such
+as an NVLink domain:
 
-    tree, N = 2      t = max(2 size / B_in, s size / B_node) + steps · latency
+    tree, two nodes  V = size, c_in counted twice
 
-Pairwise operations move V_in inside the node, V_out across the network:
+Pairwise operations move V_i to peers whose nearest common unit is of level i, R_i ranks of a group
+in a unit of level i:
 
-    t = V_in / B_in + V_out · r · s / B_node + steps · latency
+    t = Σ V_i · R_(i-1) · c_i + Σ steps_i · latency_i
 
-    all_to_all       V_in (r-1)/n size, V_out (n-r)/n size, log2 n steps (overlapped)
-    send_receive     V_in = size on one node, else V_out = size; 1 step
+    all_to_all       V_i (R_i - R_(i-1))/n size, log2 p_i steps (overlapped)
+    send_receive     V_i = size at the outermost level that the group crosses, else 0; 1 step
+
+What a level says of itself (`levels.py`) changes c_i:
+
+    uplinks            c_i at least c_(i-1): for pairs R_(i-1) c_i at least R_(i-2) c_(i-1)
+    oversubscription   c_i = s_i · oversubscription / B_i
+    rails              s_i at least D / R_(i-1), D devices in a unit of level i-1; oversubscription
+                       only between different positions in nodes: rings have none, of all_to_all's
+                       pairs one in R_0 has none, of send_receive's all where R_0 = 1
+    fully_connected    c_0 = (size_0 - 1) / ((p_0 - 1) B_0)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf, log2
+from math import inf, log2, prod
 from typing import Literal
 
 import numpy as np
@@ -48,6 +62,7 @@ from shardwise.hardware.bandwidth import UnknownCollective
 from shardwise.hardware.derived import derived_table, interpolate
 from shardwise.hardware.device import Floats
 from shardwise.hardware.hardware import CollectiveTable, Hardware
+from shardwise.hardware.levels import Link
 from shardwise.hardware.mesh import GroupShape
 
 Basis = Literal["measured", "interpolated", "derived", "modelled"]
@@ -101,10 +116,9 @@ def collective_time(
 
 def find_table(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
     """Returns the measured table of a shape, else a derived one, else None."""
-    if not hardware.collectives or shape.nodes * shape.ranks_per_node != shape.size:
+    if not hardware.collectives or prod(shape.counts) != shape.size:
         return None  # tables are of evenly filled nodes
-    key = (operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
-    measured = hardware.tables.get(key)
+    measured = hardware.tables.get((operation, shape.counts, shape.consecutive))
     if (
         measured is not None
         and shape.nodes > 1
@@ -114,57 +128,101 @@ def find_table(hardware: Hardware, operation: str, shape: GroupShape) -> Collect
     return measured if measured is not None else derived_table(hardware, operation, shape)
 
 
+@dataclass(frozen=True)
+class _Crossing:
+    """Seconds per byte on the links of one level, `below` ranks of a group sharing them.
+
+    `ring` is that of a ring, `own_position` and `others` that of what each rank sends to peers
+    across the level, at its own position of their nodes and at all others. `steps` is log2 of the
+    parts, `crossed` whether there are several.
+    """
+
+    ring: float
+    own_position: float
+    others: float
+    below: int
+    steps: float
+    crossed: bool
+
+
+def _crossings(links: tuple[Link, ...], shape: GroupShape) -> list[_Crossing]:
+    """Returns what crossing each level costs a group, whether or not it does."""
+    found: list[_Crossing] = []
+    below, spanned, nodes = 1, shape.size, False
+    for link, level in zip(links, shape.by_level, strict=False):
+        nodes = nodes or (bool(found) and not link.uplinks)
+        if not found:
+            all_links = link.fully_connected and level.parts > 1
+            unused = (link.size - 1) / (level.parts - 1) if all_links else 1
+            ring = own = others = max(unused, 1) / link.bandwidth
+        else:
+            # With rails each device's part of the bandwidth is its own.
+            sharing = max(level.siblings, link.below / below) if link.rails else level.siblings
+            others = sharing * link.oversubscription / link.bandwidth
+            ring = own = sharing / link.bandwidth if link.rails else others
+        if link.uplinks and found:
+            last = found[-1]
+            ring = max(ring, last.ring)
+            own = max(own, last.below * last.own_position / below)
+            others = max(others, last.below * last.others / below)
+        # Where groups are uneven the worst of each level differ: these add up to those of one.
+        steps = log2(spanned / level.units if nodes else level.ranks / below)
+        found.append(_Crossing(ring, own, others, below, steps, level.parts > 1))
+        below, spanned = level.ranks, level.units
+    return found
+
+
 @lru_cache(maxsize=65536)
 def _modelled(
-    inner: tuple[float, float],
-    outer: tuple[float, float],
-    operation: str,
-    shape: GroupShape,
-    two_node_trees: bool,
+    links: tuple[Link, ...], operation: str, shape: GroupShape, two_node_trees: bool
 ) -> tuple[float, float]:
-    """Returns (seconds per byte, seconds) from (bandwidth, latency) of both levels."""
-    n, nodes = shape.size, shape.nodes
-    r = min(shape.ranks_per_node, n)
-    inside = 1 / inner[0] if r > 1 else 0.0
-    across = shape.siblings_per_node / outer[0] if nodes > 1 else 0.0
-    steps = (log2(r), log2(nodes))
+    """Returns (seconds per byte, seconds) of a group's collective."""
+    n, levels = shape.size, shape.by_level
+    crossings = _crossings(links, shape)
+    slowest = _slowest(crossings)
+    # Level 0 and its uplinks are a node to the library.
+    inner = next((i for i, link in enumerate(links) if i and not link.uplinks), len(links))
+    inner = min(inner, len(levels))
+    steps = [crossing.steps for crossing in crossings]
     if operation == "all_reduce":
-        per_byte = 2 * (n - 1) / n * max(inside, across)
-        if nodes == 2 and two_node_trees:
+        per_byte = 2 * (n - 1) / n * slowest
+        if two_node_trees and levels[inner - 1].units == 2:
+            inside, across = _slowest(crossings[:inner]), _slowest(crossings[inner:])
             per_byte = min(per_byte, max(2 * inside, across))
-        steps = (2 * steps[0], 2 * steps[1])
+        steps = [2 * step for step in steps]
     elif operation in ("all_gather", "reduce_scatter"):
-        per_byte = (n - 1) / n * max(inside, across)
+        per_byte = (n - 1) / n * slowest
     elif operation == "broadcast":
-        per_byte = max(inside, across)
+        per_byte = slowest
     elif operation == "all_to_all":
-        per_byte = (r - 1) / n * inside + (n - r) / n * r * across
+        per_byte = 0.0
+        # Peers at a rank's own position are one in as many as a node has ranks of the group.
+        same = 1 / levels[inner - 1].ranks if shape.aligned else 0.0
+        for crossing, level in zip(crossings, levels, strict=False):
+            slower = crossing.others
+            if crossing.own_position != slower:
+                slower = same * crossing.own_position + (1 - same) * slower
+            per_byte += (level.ranks - crossing.below) / n * crossing.below * slower
     elif operation == "send_receive":
-        per_byte = inside if nodes == 1 else r * across
-        steps = (1.0, 0.0) if nodes == 1 else (0.0, 1.0)
+        top = max((i for i, crossing in enumerate(crossings) if crossing.crossed), default=0)
+        railed = levels[inner - 1].ranks == 1 and shape.aligned
+        last = crossings[top]
+        per_byte = last.below * (last.own_position if railed else last.others)
+        steps = [1.0 if i == top else 0.0 for i in range(len(steps))]
     else:
         raise UnknownCollective.named(operation)
-    return per_byte, steps[0] * inner[1] + steps[1] * outer[1]
+    return per_byte, sum(step * link.latency_s for step, link in zip(steps, links, strict=False))
+
+
+def _slowest(crossings: Sequence[_Crossing]) -> float:
+    """Returns seconds per byte of the slowest links that a ring through the group passes."""
+    return max((crossing.ring for crossing in crossings if crossing.crossed), default=0.0)
 
 
 def link_coefficients(hardware: Hardware, operation: str, shape: GroupShape) -> float:
     """Returns seconds per byte with every link at its peak: no efficiency, no latency."""
-    inside, between = hardware.levels[0], hardware.levels[-1]
-    return _modelled(
-        (inside.bandwidth_bytes_per_s, 0.0),
-        (between.bandwidth_bytes_per_s, 0.0),
-        operation,
-        shape,
-        False,
-    )[0]
+    return _modelled(hardware.peak_links, operation, shape, False)[0]
 
 
 def _coefficients(hardware: Hardware, operation: str, shape: GroupShape) -> tuple[float, float]:
-    inside, between = hardware.levels[0], hardware.levels[-1]
-    return _modelled(
-        (inside.bandwidth_bytes_per_s * inside.efficiency, inside.latency_s),
-        (between.bandwidth_bytes_per_s * between.efficiency, between.latency_s),
-        operation,
-        shape,
-        hardware.two_node_trees,
-    )
+    return _modelled(hardware.links, operation, shape, hardware.two_node_trees)

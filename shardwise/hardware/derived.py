@@ -4,7 +4,7 @@
    t(size) = t'(size) · f(n) / f(n'), f as in `bandwidth.py`. The group taken is, in this order, one
    of as many ranks, the next larger one, the largest smaller one.
 2. Over N nodes with r ranks each, hierarchical composition from groups inside a node (in, of r)
-   and groups of one rank per node (across, of N):
+   and groups of one rank per node (across, of N); likewise over N racks, with r ranks in each:
 
        all_reduce        reduce_scatter_in(size) + all_reduce_across(size / r) + all_gather_in(size)
        reduce_scatter    reduce_scatter_in(size) + reduce_scatter_across(size / r)
@@ -13,8 +13,8 @@
        all_to_all        all_to_all_in(size) + all_to_all_across(size)
        send_receive      the slower of in and across
 
-   The groups inside may come from rule 1; those across must have been measured, with at least as
-   many sharing a node's card as would here.
+   The groups inside may come from either rule; those across must have been measured, with at least
+   as many sharing a node's card as would here.
 
 What no rule gives is modelled. A derived table says by which rule and from what.
 """
@@ -22,6 +22,7 @@ What no rule gives is modelled. A derived table says by which rule and from what
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from weakref import finalize
 
 import numpy as np
@@ -29,6 +30,7 @@ import numpy as np
 from shardwise.hardware.bandwidth import bus_factor
 from shardwise.hardware.device import Floats
 from shardwise.hardware.hardware import CollectiveTable, Hardware, TableKey
+from shardwise.hardware.levels import trimmed
 from shardwise.hardware.mesh import GroupShape
 
 Parts = tuple[tuple[str, str, bool], ...]
@@ -53,10 +55,10 @@ _known: dict[int, dict[TableKey, CollectiveTable | None]] = {}
 
 def derived_table(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
     """Returns the table of a shape that has none, None where no rule applies; computed once."""
-    key = (operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
+    key = (operation, shape.counts, shape.consecutive)
     known = _known_of(hardware)
     if key not in known:
-        if shape.nodes == 1:
+        if len(shape.counts) == 1:
             known[key] = _same_bus_bandwidth(hardware, operation, shape.size, shape.consecutive)
         else:
             known[key] = _composed(hardware, operation, shape)
@@ -85,10 +87,14 @@ def _same_bus_bandwidth(
     hardware: Hardware, operation: str, ranks: int, consecutive: bool
 ) -> CollectiveTable | None:
     """Applies rule 1; a measured table of this very shape is returned as it is."""
-    measured = hardware.tables.get((operation, 1, ranks, consecutive))
+    measured = hardware.tables.get((operation, (ranks,), consecutive))
     if measured is not None:
         return measured
-    others = [t for t in hardware.tables.values() if t.operation == operation and t.nodes == 1]
+    others = [
+        table
+        for (known, counts, _), table in hardware.tables.items()
+        if known == operation and len(counts) == 1
+    ]
     if not others:
         return None
 
@@ -101,7 +107,9 @@ def _same_bus_bandwidth(
     how = "consecutive" if nearest.consecutive else "strided"
     return replace(
         nearest,
+        nodes=1,
         ranks_per_node=ranks,
+        ranks_by_level=(),
         consecutive=consecutive,
         times_s=_scaled(nearest.times_s, factor),
         p10_s=_scaled(nearest.p10_s, factor),
@@ -112,17 +120,19 @@ def _same_bus_bandwidth(
 
 
 def _composed(hardware: Hardware, operation: str, shape: GroupShape) -> CollectiveTable | None:
-    """Applies rule 2."""
-    r, nodes = shape.ranks_per_node, shape.nodes
-    if r == 1 or r * nodes != shape.size:
+    """Applies rule 2 at the outermost level that the group crosses."""
+    *inner, outermost = shape.counts
+    r = prod(inner)
+    if r == 1 or r * outermost != shape.size:
         return None
+    sharing = shape.ranks_per_node * shape.siblings_per_node
     tables = []
     for where, part, _ in COMPOSED[operation]:
         if where == "in":
-            table = _same_bus_bandwidth(hardware, part, r, True)
+            table = _inside(hardware, part, tuple(inner), shape)
         else:
-            table = hardware.tables.get((part, nodes, 1, False))
-            if table and table.siblings and table.siblings < r * shape.siblings_per_node:
+            table = hardware.tables.get((part, (*(1 for _ in inner), outermost), False))
+            if table and table.siblings and table.siblings < sharing:
                 table = None
         if table is None:
             return None
@@ -132,17 +142,41 @@ def _composed(hardware: Hardware, operation: str, shape: GroupShape) -> Collecti
         interpolate(table, sizes / r if divided else sizes, np.array(table.times_s))
         for table, (_, _, divided) in zip(tables, COMPOSED[operation], strict=True)
     ]
+    where_inside = "inside a node" if len(inner) == 1 else "inside a unit"
     times = np.maximum(*parts) if operation == "send_receive" else np.sum(parts, axis=0)
     return CollectiveTable(
         operation,
-        nodes,
-        r,
+        shape.nodes,
+        shape.ranks_per_node,
         shape.consecutive,
         tuple(sizes.tolist()),
         tuple(times.tolist()),
         siblings=shape.siblings_per_node,
-        derived=f"composed of groups of {r} inside a node and of {nodes} across",
+        derived=f"composed of groups of {r} {where_inside} and of {outermost} across",
+        ranks_by_level=shape.counts if len(inner) > 1 else (),
     )
+
+
+def _inside(
+    hardware: Hardware, operation: str, counts: tuple[int, ...], shape: GroupShape
+) -> CollectiveTable | None:
+    """Returns the table of the part of a group that is in one unit of the level below the
+    outermost that it crosses."""
+    counts = trimmed(counts)
+    if len(counts) == 1:
+        return _same_bus_bandwidth(hardware, operation, counts[0], True)
+    part = replace(
+        shape,
+        size=prod(counts),
+        nodes=prod(counts[1:]),
+        levels=tuple(
+            replace(level, units=prod(counts[i + 1 :]))
+            for i, level in enumerate(shape.levels[: len(counts)])
+        ),
+        consecutive=counts[0] > 1,
+    )
+    measured = hardware.tables.get((operation, counts, part.consecutive))
+    return measured or derived_table(hardware, operation, part)
 
 
 def _scaled(times_s: tuple[float, ...], factor: float) -> tuple[float, ...]:

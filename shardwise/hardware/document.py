@@ -10,7 +10,9 @@ import msgspec
 from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.hardware.device import Device
-from shardwise.hardware.hardware import SCHEMA, CollectiveTable, Hardware, Level, Overlap, Waiting
+from shardwise.hardware.hardware import SCHEMA, CollectiveTable, Hardware, Overlap, Waiting
+from shardwise.hardware.level_checks import check_levels, check_table_levels
+from shardwise.hardware.levels import Level
 from shardwise.hardware.operator_tables import OperatorTableFile, operator_tables
 
 
@@ -33,6 +35,10 @@ class _LevelFile(msgspec.Struct):
     bandwidth_bytes_per_s: float
     latency_s: float
     efficiency: float
+    uplinks: bool = False
+    oversubscription: float = 1.0
+    rails: bool = False
+    fully_connected: bool = False
 
 
 class _TableFile(msgspec.Struct):
@@ -47,6 +53,7 @@ class _TableFile(msgspec.Struct):
     repeats: list[int] = []
     siblings: int | None = None
     derived: str = ""
+    ranks_by_level: list[int] = []
 
 
 class _OverlapFile(msgspec.Struct):
@@ -86,12 +93,13 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
             f"unknown schema {document.get('schema')!r}", file=file, field="schema", expected=SCHEMA
         )
     parsed = validation.convert(document, _HardwareFile, file=file)
-    _check(parsed, file)
+    levels = tuple(Level(**msgspec.structs.asdict(level)) for level in parsed.levels)
+    _check(parsed, levels, file)
     return Hardware(
         parsed.name,
         parsed.provenance,
         tuple(Device(**msgspec.structs.asdict(d)) for d in parsed.devices),
-        tuple(Level(**msgspec.structs.asdict(level)) for level in parsed.levels),
+        levels,
         tuple(
             CollectiveTable(
                 t.operation,
@@ -105,6 +113,7 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
                 tuple(t.repeats),
                 t.siblings,
                 t.derived,
+                tuple(t.ranks_by_level),
             )
             for t in parsed.collectives
         ),
@@ -121,18 +130,12 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
     )
 
 
-def _check(parsed: _HardwareFile, file: str | None) -> None:
+def _check(parsed: _HardwareFile, levels: tuple[Level, ...], file: str | None) -> None:
     def demand(holds: bool, field_name: str, problem: str, expected: str) -> None:
         if not holds:
             raise BadInput(problem, file=file, field=field_name, expected=expected)
 
     demand(bool(parsed.devices), "devices", "no devices", "at least one device kind")
-    demand(
-        len(parsed.levels) == 2,
-        "levels",
-        f"{len(parsed.levels)} levels",
-        "two: in a node, between nodes",
-    )
     for i, device in enumerate(parsed.devices):
         at = f"devices[{i}]"
         demand(device.count >= 1, f"{at}.count", f"got {device.count}", "at least 1")
@@ -163,19 +166,7 @@ def _check(parsed: _HardwareFile, file: str | None) -> None:
             demand(
                 value >= 1, f"{at}.fast_convolution_saving.{dtype}", f"got {value}", "at least 1"
             )
-    for i, level in enumerate(parsed.levels):
-        at = f"levels[{i}]"
-        demand(level.size >= 1, f"{at}.size", f"got {level.size}", "at least 1")
-        demand(
-            level.bandwidth_bytes_per_s > 0,
-            f"{at}.bandwidth_bytes_per_s",
-            f"got {level.bandwidth_bytes_per_s}",
-            "above 0",
-        )
-        demand(level.latency_s >= 0, f"{at}.latency_s", f"got {level.latency_s}", "at least 0")
-        demand(
-            0 < level.efficiency <= 1, f"{at}.efficiency", f"got {level.efficiency}", "in (0, 1]"
-        )
+    check_levels(levels, parsed.devices[0].count, demand)
     for i, table in enumerate(parsed.collectives):
         at = f"collectives[{i}]"
         demand(
@@ -183,6 +174,9 @@ def _check(parsed: _HardwareFile, file: str | None) -> None:
             f"{at}.times_s",
             f"{len(table.times_s)} times for {len(table.sizes_bytes)} sizes",
             "as many times as sizes, at least two",
+        )
+        check_table_levels(
+            (table.ranks_per_node, table.nodes), table.ranks_by_level, len(levels), at, demand
         )
         ascending = all(
             a < b for a, b in zip(table.sizes_bytes, table.sizes_bytes[1:], strict=False)

@@ -6,32 +6,18 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from shardwise.hardware.device import Device, Floats
+from shardwise.hardware.levels import Level, Link, distinct, joined_counts, links, trimmed
 from shardwise.hardware.operator_tables import OperatorTable
 from shardwise.hardware.operator_times import OperatorTimes
 
 SCHEMA = "shardwise.hardware/1"
-
-
-@dataclass(frozen=True)
-class Level:
-    """A level of links, innermost first.
-
-    `bandwidth_bytes_per_s` is unidirectional: per device for the level inside a node, per node
-    for the level between nodes, where all devices of the node share it. `efficiency` is the
-    stated fraction that collectives reach; `latency_s` is that of one step.
-    """
-
-    name: str
-    size: int
-    bandwidth_bytes_per_s: float
-    latency_s: float
-    efficiency: float
 
 
 @dataclass(frozen=True)
@@ -41,7 +27,8 @@ class CollectiveTable:
     `times_s` are medians; `p10_s` and `p90_s` their spread and `repeats` how often each size was
     timed, all three empty where unknown. `siblings` is how many groups shared a node's links when
     this was measured (None: unknown). `derived` is the rule that made the table out of others,
-    empty for one that was measured.
+    empty for one that was measured. `ranks_by_level`, where there are more than two levels: ranks
+    in a node, nodes in a unit of the next level and so on; empty where one unit has all nodes.
     """
 
     operation: str
@@ -55,11 +42,17 @@ class CollectiveTable:
     repeats: tuple[int, ...] = ()
     siblings: int | None = None
     derived: str = ""
+    ranks_by_level: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
         """Ranks of one group."""
         return self.nodes * self.ranks_per_node
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Ranks in a node, nodes in a unit of the next level, and so on."""
+        return self.ranks_by_level or (self.ranks_per_node, self.nodes)
 
 
 @dataclass(frozen=True)
@@ -99,18 +92,18 @@ class Waiting:
         return np.asarray(collectives * np.interp(apart, self.compute_s, self.wait_s))
 
 
-TableKey = tuple[str, int, int, bool]
-"""Operation, nodes spanned, ranks per node, whether ranks are consecutive."""
+TableKey = tuple[str, tuple[int, ...], bool]
+"""Operation; ranks in a node, nodes in a unit of the next level and so on; whether consecutive."""
 
 
 def table_key(table: CollectiveTable) -> TableKey:
-    """Returns the key by which a table is looked up."""
-    return (table.operation, table.nodes, table.ranks_per_node, table.consecutive)
+    """Returns what a table was measured on, by the levels of its profile's file."""
+    return (table.operation, trimmed(table.counts), table.consecutive)
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A profile. `nodes` is fixed by `NAME*NODES`; otherwise any number up to the outer level's.
+    """A profile. `nodes` is fixed by `NAME*NODES`; otherwise any number that the levels hold.
 
     `two_node_trees`: whether the communication library reduces over two nodes along a tree, which
     halves the bytes between them. `packing`: whether the copies that pack what a collective sends
@@ -141,14 +134,39 @@ class Hardware:
     @property
     def max_nodes(self) -> int:
         """The most nodes that there can be."""
-        return self.nodes if self.nodes is not None else self.levels[-1].size
+        return self.nodes if self.nodes is not None else self.most_nodes
+
+    @property
+    def most_nodes(self) -> int:
+        """The nodes that the levels hold, whatever number is fixed."""
+        return prod(level.size for level in self.levels[1:])
+
+    @cached_property
+    def distinct_levels(self) -> tuple[Level, ...]:
+        """The levels that differ in their links: meshes and collectives know no others."""
+        return distinct(self.levels)
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        """The distinct levels as collectives see them."""
+        return links(self.levels)
+
+    @cached_property
+    def peak_links(self) -> tuple[Link, ...]:
+        """The same without latency and with the full bandwidth."""
+        return links(self.levels, peak=True)
+
+    def counts(self, table: CollectiveTable) -> tuple[int, ...]:
+        """Returns the ranks and units of a table's groups by distinct level."""
+        return joined_counts(self.levels, table.counts)
 
     @cached_property
     def tables(self) -> Mapping[TableKey, CollectiveTable]:
         """The measured tables by operation and group shape; the first of each counts."""
         tables: dict[TableKey, CollectiveTable] = {}
         for table in self.collectives:
-            tables.setdefault(table_key(table), table)
+            key = (table.operation, self.counts(table), table.consecutive)
+            tables.setdefault(key, table)
         return tables
 
     @cached_property
@@ -180,18 +198,33 @@ class Hardware:
         """Returns the same devices and links with another number of devices in a node."""
         devices = tuple(replace(d, count=count) for d in self.devices)
         inner = replace(self.levels[0], size=count)
-        return replace(
-            self,
-            name=f"{self.name}[{count}]",
-            devices=devices,
-            levels=(inner, *self.levels[1:]),
-        )
+        levels = (inner, *self._widened(1, count / self.levels[0].size))
+        return replace(self, name=f"{self.name}[{count}]", devices=devices, levels=levels)
 
     def with_network(self, bandwidth_bytes_per_s: float) -> Hardware:
-        """Returns the same nodes behind another network card (per node, unidirectional)."""
-        outer = replace(self.levels[-1], bandwidth_bytes_per_s=bandwidth_bytes_per_s)
+        """Returns the same nodes behind another network card (per node, unidirectional).
+
+        The network's own levels, which are its uplinks, become wider or narrower in proportion.
+        """
+        own = [i for i, level in enumerate(self.levels) if i and not level.uplinks]
+        network = own[0] if own else len(self.levels) - 1
+        nodes = prod(level.size for level in self.levels[1:network])
+        wanted = bandwidth_bytes_per_s * nodes
+        factor = wanted / self.levels[network].bandwidth_bytes_per_s
+        card = replace(self.levels[network], bandwidth_bytes_per_s=wanted)
+        levels = (*self.levels[:network], card, *self._widened(network + 1, factor))
         gbps = bandwidth_bytes_per_s * 8 / 1e9
-        return replace(self, name=f"{self.name}[{gbps:g}Gb/s]", levels=(*self.levels[:-1], outer))
+        return replace(self, name=f"{self.name}[{gbps:g}Gb/s]", levels=levels)
+
+    def _widened(self, first: int, factor: float) -> tuple[Level, ...]:
+        """Returns the levels from `first` on, with those that are uplinks of the one below it
+        `factor` times as wide."""
+        levels, chained = [], True
+        for level in self.levels[first:]:
+            chained = chained and level.uplinks
+            bandwidth = level.bandwidth_bytes_per_s * (factor if chained else 1.0)
+            levels.append(replace(level, bandwidth_bytes_per_s=bandwidth))
+        return tuple(levels)
 
 
 def hardware_document(hardware: Hardware) -> dict[str, Any]:
@@ -202,7 +235,7 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
             "name": hardware.name,
             "provenance": hardware.provenance,
             "devices": hardware.devices,
-            "levels": hardware.levels,
+            "levels": [_level_document(level) for level in hardware.levels],
             "collectives": [_table_document(table) for table in hardware.collectives],
             "operators": hardware.operators,
             "sources": hardware.sources,
@@ -222,10 +255,18 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
     return document
 
 
+def _level_document(level: Level) -> dict[str, Any]:
+    """Returns the file form of a level, without what is as in a level that does not say it."""
+    plain = Level(level.name, level.size, 0.0, 0.0, 0.0)
+    document: dict[str, Any] = msgspec.to_builtins(level)
+    return {k: v for k, v in document.items() if k in _LEVEL or v != getattr(plain, k)}
+
+
 def _table_document(table: CollectiveTable) -> dict[str, Any]:
     """Returns the file form of a table, without what is unknown."""
     document: dict[str, Any] = msgspec.to_builtins(table)
     return {k: v for k, v in document.items() if v or k not in _OPTIONAL}
 
 
-_OPTIONAL = ("p10_s", "p90_s", "repeats", "siblings", "derived")
+_LEVEL = ("name", "size", "bandwidth_bytes_per_s", "latency_s", "efficiency")
+_OPTIONAL = ("p10_s", "p90_s", "repeats", "siblings", "derived", "ranks_by_level")

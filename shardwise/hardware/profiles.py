@@ -32,11 +32,11 @@ def load_hardware(spec: str) -> Hardware:
     if not star:
         return _one(spec)
     hardware = _one(name)
-    if not count.isdigit() or not 1 <= int(count) <= hardware.levels[-1].size:
+    if not count.isdigit() or not 1 <= int(count) <= hardware.most_nodes:
         raise BadInput(
             f"{count!r} nodes",
             field="hardware",
-            expected=f"NAME*NODES with 1 to {hardware.levels[-1].size} nodes",
+            expected=f"NAME*NODES with 1 to {hardware.most_nodes} nodes",
         )
     return hardware.with_nodes(int(count))
 

@@ -25,12 +25,14 @@ A largest size below `LARGE_ENOUGH_BYTES` is latency, not bandwidth, and gets no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from shardwise.hardware.bandwidth import bus_bandwidth
 from shardwise.hardware.collectives import link_coefficients
 from shardwise.hardware.hardware import CollectiveTable, Hardware
-from shardwise.hardware.mesh import GroupShape
+from shardwise.hardware.levels import level_words
+from shardwise.hardware.mesh import GroupShape, LevelShape
 
 Status = Literal["normal", "low", "suspicious", "unknown"]
 
@@ -60,7 +62,7 @@ def verdict(hardware: Hardware, table: CollectiveTable) -> Verdict:
     """Returns whether a table of this profile is what its links usually reach."""
     size, time = table.sizes_bytes[-1], table.times_s[-1]
     bus = bus_bandwidth(table.operation, table.size, size, time)
-    kind = link_kind(hardware, table.nodes)
+    kind = link_kind(hardware, table)
     if kind is None:
         return Verdict("unknown", bus, None, "the profile does not say what its links are")
     if size < LARGE_ENOUGH_BYTES[kind]:
@@ -82,9 +84,10 @@ def verdict(hardware: Hardware, table: CollectiveTable) -> Verdict:
     return Verdict("normal", bus, share, text)
 
 
-def link_kind(hardware: Hardware, nodes: int) -> str | None:
-    """Returns what the slowest links of a group on `nodes` nodes are, as the profile says it."""
-    level = "inside" if nodes == 1 else "between"
+def link_kind(hardware: Hardware, table: CollectiveTable) -> str | None:
+    """Returns what the slowest links of a table's groups are, as the profile says it."""
+    counts = hardware.counts(table)
+    level = level_words(hardware.levels)[len(counts) - 1]
     links = hardware.measurement.get("links")
     if isinstance(links, dict):
         kind = links.get(level)
@@ -92,15 +95,27 @@ def link_kind(hardware: Hardware, nodes: int) -> str | None:
     source = hardware.sources.get(f"levels.{level}", "").lower()
     if level == "between":
         return "network" if source else None
-    return "nvlink" if "nvlink" in source else "pcie" if "pci" in source else None
+    kinds = ("nvlink", "pci", "network") if level != "inside" else ("nvlink", "pci")
+    kind = next((kind for kind in kinds if kind in source), None)
+    return "pcie" if kind == "pci" else kind
 
 
 def _shape(hardware: Hardware, table: CollectiveTable) -> GroupShape:
+    counts, links = hardware.counts(table), hardware.links
+    node = counts[0]
     siblings = table.siblings or max(hardware.per_node // table.ranks_per_node, 1)
+    if len(links) < 3:
+        alone = len(counts) == 1
+        return GroupShape(
+            table.size, table.size // node, node, 1 if alone else siblings, table.consecutive
+        )
+    ranks, levels = 1, []
+    for i, link in enumerate(links):
+        parts = counts[i] if i < len(counts) else 1
+        sharing = siblings if i == 1 else max(link.below // ranks, 1)
+        ranks *= parts
+        units = prod(counts[i + 1 :])
+        levels.append(LevelShape(parts, ranks, units, sharing if i < len(counts) else 1))
     return GroupShape(
-        table.size,
-        table.nodes,
-        table.ranks_per_node,
-        siblings if table.nodes > 1 else 1,
-        table.consecutive,
+        table.size, table.size // node, node, siblings, table.consecutive, levels=tuple(levels)
     )

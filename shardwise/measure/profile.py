@@ -13,7 +13,8 @@ import numpy as np
 
 from shardwise import __version__
 from shardwise.hardware.device import Device
-from shardwise.hardware.hardware import CollectiveTable, Hardware, Level, Overlap, Waiting
+from shardwise.hardware.hardware import CollectiveTable, Hardware, Overlap, Waiting
+from shardwise.hardware.levels import BETWEEN, INSIDE, Level
 from shardwise.hardware.verdict import verdict
 from shardwise.measure.links import Link
 from shardwise.measure.rank import Rank
@@ -51,8 +52,8 @@ def assemble(
         f"{world.nodes} node{'s' if world.nodes > 1 else ''})",
         (device,),
         (
-            _level("inside a node", world.ranks_per_node, inside, device),
-            _level("between nodes", world.nodes, inside if world.nodes == 1 else between, device),
+            _level(INSIDE, world.ranks_per_node, inside, device),
+            _level(BETWEEN, world.nodes, inside if world.nodes == 1 else between, device),
         ),
         tuple(tables),
         sources={

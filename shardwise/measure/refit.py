@@ -131,11 +131,12 @@ def _scale_compute(document: dict[str, Any], factor: float) -> None:
 
 
 def _scale_links(document: dict[str, Any], level: int, factor: float) -> None:
-    """Makes every collective of this level take `factor` times as long."""
-    link = document["levels"][level]
-    link["efficiency"], raised = _within_one(link["efficiency"] / factor)
-    link["bandwidth_bytes_per_s"] *= raised
-    link["latency_s"] *= factor
+    """Makes every collective inside nodes, or between them, take `factor` times as long."""
+    links = document["levels"]
+    for link in links[1:] if level == _BETWEEN else links[:1]:
+        link["efficiency"], raised = _within_one(link["efficiency"] / factor)
+        link["bandwidth_bytes_per_s"] *= raised
+        link["latency_s"] *= factor
     document["collectives"] = [
         _slower(table, factor) if (table["nodes"] > 1) == (level == _BETWEEN) else table
         for table in document["collectives"]

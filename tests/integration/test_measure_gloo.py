@@ -53,7 +53,10 @@ def _measured(tmp_path: Path, *arguments: str) -> Hardware:
 
 
 def _keys(hardware: Hardware) -> set[tuple[str, int, int, bool]]:
-    return set(hardware.tables)
+    return {
+        (table.operation, table.nodes, table.ranks_per_node, table.consecutive)
+        for table in hardware.collectives
+    }
 
 
 def test_two_ranks_give_a_profile_that_every_command_reads(tmp_path: Path) -> None:
@@ -153,7 +156,7 @@ def test_two_nodes_under_torchrun_as_an_agent_starts_it(tmp_path: Path) -> None:
     shapes = {(2, 1, False), (1, 2, True), (2, 2, True)}
     assert _keys(hardware) == {(op, *s) for op in ("all_reduce", "broadcast") for s in shapes}
     assert hardware.max_nodes == 2
-    across = hardware.tables[("all_reduce", 2, 1, False)]
+    across = hardware.tables[("all_reduce", (1, 2), False)]
     assert across.siblings == 2
     assert hardware.levels[1].latency_s > 0
 

@@ -132,19 +132,19 @@ def test_several_programs_in_one_file_and_repeats_over_files(tmp_path: Path) -> 
     files = [_file(tmp_path, both, "a.txt"), _file(tmp_path, slower, "b.txt")]
     hardware = import_measurements(files, "nccl-tests", "dgx-h100", name="mine")
     assert hardware.name == "mine"
-    reduce = hardware.tables[("all_reduce", 1, 8, True)]
+    reduce = hardware.tables[("all_reduce", (8,), True)]
     assert reduce.times_s[0] == pytest.approx(42e-6)
     assert reduce.repeats == (2, 2, 2)
     assert reduce.p10_s[0] < reduce.times_s[0] < reduce.p90_s[0]
-    assert ("send_receive", 1, 8, True) in hardware.tables
+    assert ("send_receive", (8,), True) in hardware.tables
 
 
 def test_two_nodes_and_split_communicators(tmp_path: Path) -> None:
     whole = _file(tmp_path, RECENT.format(places=places(2)), "whole.txt")
     pairs = _file(tmp_path, RECENT.format(places=places(2, split=8)), "pairs.txt")
     hardware = import_measurements([whole, pairs], "nccl-tests", "dgx-h100")
-    assert hardware.tables[("all_reduce", 2, 8, True)].siblings == 1
-    across = hardware.tables[("all_reduce", 2, 1, False)]
+    assert hardware.tables[("all_reduce", (8, 2), True)].siblings == 1
+    across = hardware.tables[("all_reduce", (1, 2), False)]
     assert across.siblings == 8
     lone = _file(tmp_path, RECENT.format(places=places(2, 1)), "lone.txt")
     alone = import_measurements([lone], "nccl-tests", "dgx-h100")

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
-from shardwise.hardware.hardware import CollectiveTable, Hardware, TableKey, table_key
+from shardwise.hardware.hardware import CollectiveTable, Hardware, table_key
 from shardwise.hardware.imports.linear import parse_linear, with_levels
 from shardwise.hardware.imports.nccl_json import parse_json
 from shardwise.hardware.imports.nccl_text import parse_text
@@ -22,6 +22,10 @@ PREFERRED_TYPE = "float"
 
 FORM = re.compile(r"SXM\d?|PCIE|\d+GB")
 """What tells apart devices of one model: `NVIDIA H100 80GB HBM3` is not `H100-SXM5-96GB-HBM2e`."""
+
+
+_Key = tuple[str, int, int, bool]
+"""Operation, nodes spanned, ranks per node, whether ranks are consecutive."""
 
 
 def import_measurements(
@@ -103,7 +107,11 @@ def _from_name(file: str) -> str:
 
 
 def _base(runs: Sequence[Run]) -> str:
-    """Returns the built-in profile of the device that the runs name."""
+    """Returns the built-in profile of the device that the runs name.
+
+    What the runs say of places is nodes and ranks: of several profiles those of fewest levels are
+    meant.
+    """
     named = {place.device for run in runs for place in run.places if place.device}
     candidates = set()
     for device in named:
@@ -113,6 +121,8 @@ def _base(runs: Sequence[Run]) -> str:
             kind = load_hardware(profile).devices[0].kind.upper().split("-")
             if kind[0] in words and form <= set(kind):
                 candidates.add(profile)
+    levels = {name: len(load_hardware(name).levels) for name in candidates}
+    candidates = {name for name in candidates if levels[name] == min(levels.values())}
     if len(candidates) == 1:
         return candidates.pop()
     devices = ", ".join(sorted(named)) or "no device"
@@ -128,8 +138,8 @@ def _tables(
     runs: Sequence[Run], hardware: Hardware, given: tuple[int, int] | None
 ) -> list[CollectiveTable]:
     """Returns one table per operation and shape; repeated runs give its spread."""
-    rows: dict[TableKey, list[Row]] = {}
-    siblings: dict[TableKey, int] = {}
+    rows: dict[_Key, list[Row]] = {}
+    siblings: dict[_Key, int] = {}
     for run in runs:
         shape = _shape(run, hardware, given)
         key = (run.operation, shape.nodes, shape.ranks_per_node, shape.consecutive)
@@ -165,7 +175,7 @@ def _one_type(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.dtype == wanted]
 
 
-def _table(key: TableKey, rows: Sequence[Row], siblings: int, file: str) -> CollectiveTable:
+def _table(key: _Key, rows: Sequence[Row], siblings: int, file: str) -> CollectiveTable:
     times: dict[int, list[float]] = {}
     for row in rows:
         times.setdefault(row.size_bytes, []).extend(row.times_s)

@@ -20,7 +20,8 @@ import numpy as np
 from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.hardware.bandwidth import OPERATIONS
-from shardwise.hardware.hardware import CollectiveTable, Hardware, Level
+from shardwise.hardware.hardware import CollectiveTable, Hardware
+from shardwise.hardware.levels import Level
 
 SIZES = tuple(2.0**i for i in range(10, 31))
 RULE = "a linear model of {0}, time = a size + b"
@@ -79,7 +80,8 @@ def parse_linear(text: bytes, file: str) -> LinearModels:
 def with_levels(hardware: Hardware, models: LinearModels) -> Hardware:
     """Returns the base's levels with the modelled bandwidth and latency.
 
-    A modelled bandwidth is reached in full: its efficiency is 1.
+    A modelled bandwidth is reached in full: its efficiency is 1. Levels beyond that between nodes
+    stay as they are.
     """
 
     def level(base: Level, model: tuple[float, float] | None) -> Level:
@@ -87,9 +89,9 @@ def with_levels(hardware: Hardware, models: LinearModels) -> Hardware:
             return base
         return replace(base, bandwidth_bytes_per_s=1 / model[0], latency_s=model[1], efficiency=1.0)
 
-    models_of = (models.inside, models.between)
-    pairs = zip(hardware.levels, models_of, strict=True)
-    return replace(hardware, levels=tuple(level(base, model) for base, model in pairs))
+    inside, between, *further = hardware.levels
+    levels = (level(inside, models.inside), level(between, models.between), *further)
+    return replace(hardware, levels=levels)
 
 
 def _check(model: _Link | _Collective, file: str, where: str) -> None:
