@@ -224,7 +224,7 @@ def _pinned(context: CostContext, pattern: GroupPattern) -> dict[int, list[int]]
         named = [
             a
             for a, axis in enumerate(context.mesh.axes)
-            if rule.key == axis.name or rule.key == axis.level.partition(" ")[0]
+            if rule.key in (axis.name, axis.level, axis.level.partition(" ")[0])
         ]
         if not named:
             if rule.key in LEVELS:
