@@ -16,9 +16,9 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.space import NONE
 from shardwise.peers.answer import Answer
 from shardwise.peers.evaluate import Point, evaluate
-from shardwise.peers.names import sample_variables
 from shardwise.peers.spaces import splits_only
 from shardwise.search.search import Search
+from shardwise.sharding.names import sample_variables
 
 METHOD = "data-parallel"
 TITLE = "Data parallelism"
@@ -86,7 +86,9 @@ def data_parallel_rows(problem: SearchProblem) -> DataParallel:
     whole: list[str] = []
     partly: list[str] = []
     groups = problem.coarsened.groups
-    for group, cost, samples in zip(groups, problem.costs, sample_variables(problem), strict=True):
+    for group, cost, samples in zip(
+        groups, problem.costs, sample_variables(problem.coarsened), strict=True
+    ):
         marked = cost.zero_axes[:, None] >> np.arange(len(sizes)) & 1
         sharded = np.where(marked, sizes, 1).prod(axis=1)
         best, most = _most_shares(cost.assignment, sizes, NONE, sharded)
