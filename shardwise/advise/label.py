@@ -276,9 +276,7 @@ class Labels:
         if full:
             words.append(f"recompute in {_of(len(full), len(layers))} layers")
         if len(some) > len(full):
-            words.append(
-                f"selective recompute in {_of(len(some) - len(full), len(layers))} layers"
-            )
+            words.append(f"selective recompute in {_of(len(some) - len(full), len(layers))} layers")
         return ", ".join(words) or "recompute outside the layers"
 
 
