@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from shardwise.advise.roles import GroupRoles, Role, group_roles, tokens
 from shardwise.cost.assemble import SearchProblem
-from shardwise.cost.space import NONE
+from shardwise.cost.space import NONE, SearchAxis
 from shardwise.hardware.mesh import INSIDE
 
 NEARLY_ALL = 0.9
@@ -43,7 +43,7 @@ class Degrees:
 
 @dataclass(frozen=True)
 class Sharding:
-    """A ZeRO stage over `ranks`; `whole` says that these are all that repeat the parameters.
+    """A ZeRO stage over `ranks`; `whole` says that they are the whole data-parallel share.
 
     `inside` says that they are all within a node.
     """
@@ -134,17 +134,21 @@ class Labels:
         if stage == 0:
             return PLAIN
         over = [axis for a, axis in enumerate(self._axes) if mask >> a & 1]
-        repeating = [
-            axis
-            for axis, v in zip(self._axes, row, strict=True)
-            if v == NONE or roles[v] in (Role.BATCH, Role.POSITION)
-        ]
         return Sharding(
             stage,
             prod(axis.size for axis in over),
-            all(axis in over for axis in repeating),
+            all(axis in over for axis in self._sharing(row, roles)),
             all(axis.level == INSIDE for axis in over),
         )
+
+    def _sharing(self, row: Sequence[int], roles: Sequence[Role]) -> list[SearchAxis]:
+        """Returns the axes of the data-parallel share or, without one, all that repeat."""
+        of = [None if v == NONE else roles[v] for v in row]
+        for alike in ((Role.BATCH,), (Role.POSITION, None)):
+            axes = [axis for axis, role in zip(self._axes, of, strict=True) if role in alike]
+            if axes:
+                return axes
+        return []
 
     def _ranked(
         self, described: Sequence[_Described], homes: Sequence[Degrees | None]

@@ -155,11 +155,17 @@ def _advice(exposed: float, level: str, faster: _Faster | None) -> str:
             f"{level}): faster links gain at most that"
         )
     if faster is not None and faster.lacking_bytes > 0:
-        lacking = f"{faster.lacking_bytes / 2**30:.1f} GiB"
+        lacking = _size(faster.lacking_bytes)
         text += f"; with {lacking} more memory per GPU, {faster.label} is {faster.gain:.0%} faster"
     elif faster is not None:
         text += f"; {faster.label} fits too and is {faster.gain:.0%} faster"
     return f"{text}."
+
+
+def _size(size_bytes: float) -> str:
+    return (
+        f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.0f} MiB"
+    )
 
 
 def fields(summary: Summary, *, advice: bool = False) -> dict[str, Any]:

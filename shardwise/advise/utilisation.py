@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardwise.graph.graph import Graph, Operator
+from shardwise.graph.graph import DTYPE_BYTES, Graph, Operator
 from shardwise.graph.inspect import matrix_flops
 from shardwise.hardware import Device
 from shardwise.sharding.coarsen import Coarsened
@@ -39,8 +39,10 @@ def model_flops(coarsened: Coarsened, patterns: Patterns, graph: Graph) -> Mappi
 
 
 def _dtype(op: Operator, graph: Graph) -> str:
-    tensors = [graph.tensors[name] for name in (*op.inputs, *op.outputs)]
-    return next((t.dtype for t in tensors if t.differentiable), tensors[-1].dtype)
+    """Returns the narrowest floating dtype that a product reads: wider ones are cast to it."""
+    read = [graph.tensors[name] for name in op.inputs]
+    floating = [tensor.dtype for tensor in read if tensor.differentiable]
+    return min(floating, key=DTYPE_BYTES.__getitem__, default=read[0].dtype)
 
 
 def ideal_s(flops: Mapping[str, float], device: Device) -> float:
