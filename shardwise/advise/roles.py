@@ -96,10 +96,10 @@ def _role(group: Group, variable: int, names: NamedDimensions) -> Role:
 
 
 def _layers(coarsened: Coarsened) -> list[str | None]:
-    """Returns the layer of each group: a large item of a list of modules, None outside of such.
+    """Returns the layer of each group: an item of a list of modules that has modules of its own.
 
-    Of nested lists it is the outermost whose items hold no list of like items of their own: the
-    blocks of a stage are layers, and so is a block of unlike sublayers.
+    None outside of such items. Of nested lists it is the outermost whose items hold no list of
+    like blocks: the blocks of a stage are layers, and so is a block of unlike sublayers.
     """
     operators: dict[str, list[tuple[str, str]]] = {}
     for group in coarsened.groups:
@@ -107,16 +107,18 @@ def _layers(coarsened: Coarsened) -> list[str | None]:
             op = member.operator
             for item in items(op.scope):
                 operators.setdefault(item, []).append((op.kind, op.scope.removeprefix(item)))
-    blocks = {item: tuple(ops) for item, ops in operators.items() if len(ops) >= SMALL}
-    alike = Counter((_list_of(item), ops) for item, ops in blocks.items())
+    alike = Counter(
+        (_list_of(item), tuple(ops)) for item, ops in operators.items() if len(ops) >= SMALL
+    )
     repeating = {name for (name, _), count in alike.items() if count > 1}
-    opened = {item for item in blocks for name in repeating if name.startswith(f"{item}.")}
-    return [
-        next(
-            (i for i in items(group.anchor.operator.scope) if i in blocks and i not in opened), None
-        )
-        for group in coarsened.groups
-    ]
+    layers = {
+        item
+        for item, ops in operators.items()
+        if len({inner for _, inner in ops if inner}) > 1
+        and not any(name.startswith(f"{item}.") for name in repeating)
+    }
+    scopes = [group.anchor.operator.scope for group in coarsened.groups]
+    return [next((item for item in items(scope) if item in layers), None) for scope in scopes]
 
 
 def _list_of(item: str) -> str:

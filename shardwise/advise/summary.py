@@ -115,7 +115,8 @@ class Summaries:
     def _faster(self, chosen: Chosen) -> _Faster | None:
         """Returns the fastest strategy that fits or, if that is the chosen one, one that does not.
 
-        Of those that need more memory it is the smallest with half of what the fastest gains.
+        Of those that need more memory, up to twice the limit, it is the smallest with half of what
+        the fastest gains.
         """
         fitting: list[tuple[float, float, Search, int]] = []
         beyond: list[tuple[float, float, Search, int]] = []
@@ -123,10 +124,9 @@ class Summaries:
             gains = 1.0 - search.ranking_s / max(chosen.ranking_s, 1e-30)
             lacking = search.replayed.peak_bytes - search.limit_bytes
             for p in np.flatnonzero(gains >= NOTICED).tolist():
-                fits = bool(search.fits[p])
-                (fitting if fits else beyond).append(
-                    (float(lacking[p]), float(gains[p]), search, p)
-                )
+                known = fitting if lacking[p] <= 0 else beyond
+                if lacking[p] <= search.limit_bytes:
+                    known.append((float(lacking[p]), float(gains[p]), search, p))
         if fitting:
             _, gain, search, point = max(fitting, key=lambda one: one[1])
             return _Faster(self._label(search, point), gain, 0.0)
