@@ -95,7 +95,8 @@ def _curve_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
     ]
     for document in ranges:
         run = validation.convert(document, DoesNotFit)
-        rows.append({"at": run.first, "gpus": range_counts(run), "reason": range_reason(run)})
+        words = {"gpus": range_counts(run), "reason": range_reason(run)}
+        rows.append({"at": run.first, "point": None, **words})
     return sorted(rows, key=lambda row: int(row["at"]))
 
 
