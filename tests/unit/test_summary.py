@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from harness.answers import frontier, plan
@@ -19,6 +20,7 @@ from shardwise.cost.pins import parse_pin
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import Device, Hardware, load_hardware
 from shardwise.hardware.mesh import BETWEEN, INSIDE
+from shardwise.peers.evaluate import evaluate
 from shardwise.search.chosen import Chosen, fastest
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Search, Subject, search, search_all
@@ -215,11 +217,36 @@ def test_every_term_of_the_cost_is_seen(
         assert seen + of._edges_s(choices, edges) == pytest.approx(whole, abs=1e-12)
 
 
+def test_random_strategies_of_a_transformer_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statistics, moves and loading, and all of them again where forward runs again."""
+    graph = read_graph(shipped_graph("gpt2"))
+    machine = load_hardware("dgx-a100-80gb").with_devices_per_node(2)
+    options = Options(epsilon=1.0, zero=(0, 3), recompute="auto", time_limit_s=60)
+    problem = search(Subject.of(graph), machine, 4, options).problem
+    of = Levels(problem)
+    random = np.random.default_rng(0)
+    points = [
+        evaluate(problem, [int(random.integers(len(cost.time_s))) for cost in problem.costs])
+        for _ in range(3)
+    ]
+    for point in points:
+        seconds = of.seconds(point.choices, point.edge_choices, point.communication_s)
+        assert sum(seconds.values()) == pytest.approx(point.communication_s)
+        assert min(seconds.values()) > 0.01 * point.communication_s
+    monkeypatch.setattr(levels, "_spans", lambda mesh, mask: False)
+    everything = Levels(problem)
+    for point in points:
+        seen = sum(everything._group_s(g, int(k)) for g, k in enumerate(point.choices))
+        seen += everything._edges_s(point.choices, point.edge_choices)
+        assert seen == pytest.approx(point.communication_s, rel=1e-9)
+
+
 def test_the_network_carries_what_the_network_slows_down() -> None:
     """A network of half the speed adds as much time as it carried, less its latency."""
     subject = Subject.of(residual_block())
     machine = hardware(2)
-    options = replace(splits(0.0), pins=(parse_pin("split=batch"),))
+    pins = (parse_pin("between=batch"), parse_pin("inside=batch"))
+    options = replace(splits(0.0), pins=pins)
     network = machine.levels[-1].bandwidth_bytes_per_s
     slower = machine.with_network(network / 2)
     fast, slow = (search(subject, m, 4, options) for m in (machine, slower))
