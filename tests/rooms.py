@@ -14,8 +14,10 @@ TESTS = Path(__file__).parent
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "advise": (
-        "golden/*", "unit/test_advice.py", "unit/test_allocation.py", "unit/test_answers.py",
-        "unit/test_cluster.py", "unit/test_outline.py", "unit/test_strategy_document.py",
+        "golden/*", "integration/models/test_labels_of_families.py",
+        "unit/test_advice.py", "unit/test_allocation.py", "unit/test_answers.py",
+        "unit/test_cluster.py", "unit/test_labels.py", "unit/test_outline.py",
+        "unit/test_ranges.py", "unit/test_strategy_document.py", "unit/test_summary.py",
     ),
     "agent": (
         "integration/agent/*", "unit/agent/*", "unit/test_child_process.py", "unit/test_logs.py",

@@ -34,13 +34,13 @@ from shardwise.graph.graph import Graph
 from shardwise.hardware import Hardware, Mesh, load_hardware
 from shardwise.hardware.mesh import BETWEEN, INSIDE, MeshAxis
 from shardwise.peers.evaluate import Point, evaluate
-from shardwise.peers.names import named_dimensions
 from shardwise.peers.restrict import least_time
 from shardwise.replay.replay import Replayer
 from shardwise.replay.structure import StepSettings
 from shardwise.search.search import Subject
 from shardwise.sharding.batch import batch_variables
 from shardwise.sharding.coarsen import Coarsened, Group
+from shardwise.sharding.names import named_dimensions
 
 from .runs import Run
 
@@ -170,7 +170,7 @@ def _is_heavy(group: Group) -> bool:
 
 def _hidden_variables(problem: SearchProblem) -> dict[int, set[int]]:
     """Per group the variables along the residual stream: what scales of normalisations run over."""
-    names = named_dimensions(problem)
+    names = named_dimensions(problem.coarsened)
     tensors = problem.context.graph.tensors
     hidden = {
         names.name_of[group.index, member.variables[v]]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from shardwise.advise.frontier import confidence, heading
+from shardwise.advise.ranges import ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.cost.pins import NoSuchAxis
 from shardwise.documents.curve import Curve, CurvePoint, CurveSearch
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
-from shardwise.search.chosen import fastest, time_gap, too_large
+from shardwise.search.chosen import fastest, lowest_peak, time_gap, too_large
 from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Infeasible, Search, Subject
 
@@ -58,7 +61,18 @@ def curve(
         best_gpus, best_time_s = best or (None, None)
         points.append(replace(point, best_gpus=best_gpus, best_time_s=best_time_s))
     of_all = {name: value for name, value in head.items() if name not in _PER_COUNT}
-    return Curve(**of_all, max_gpus=max_gpus, points=points, search=CurveSearch(seconds))
+    return Curve(
+        **of_all,
+        max_gpus=max_gpus,
+        points=points,
+        search=CurveSearch(seconds),
+        does_not_fit=ranges_that_do_not_fit(points, limit_bytes(hardware, options)),
+    )
+
+
+def limit_bytes(hardware: Hardware, options: Options) -> float:
+    """Returns what one device may use."""
+    return options.limit_for(hardware.devices[0].memory_bytes)
 
 
 def ranking_time(point: CurvePoint, options: Options) -> float | None:
@@ -90,8 +104,8 @@ def curve_point(
     mesh = searches[0].mesh
     chosen = fastest(searches)
     if chosen is None:
-        basis = confidence(hardware, mesh)
-        return _infeasible(gpus, mesh.nodes, basis, too_large(searches)), searches[0]
+        point = _infeasible(gpus, mesh.nodes, confidence(hardware, mesh), too_large(searches))
+        return replace(point, least_bytes=_least_bytes(searches)), searches[0]
     search = chosen.search
     batch = subject.graph.batch_size
     shares = search.compute_shares(chosen.point)
@@ -111,6 +125,12 @@ def curve_point(
         gap=time_gap(searches, chosen),
     )
     return point, search
+
+
+def _least_bytes(searches: Sequence[Search]) -> int | UnsetType:
+    if not any(len(search.time_s) for search in searches):
+        return UNSET
+    return round(lowest_peak(searches).peak_bytes)
 
 
 def _infeasible(gpus: int, nodes: int | None, basis: str, reason: str) -> CurvePoint:

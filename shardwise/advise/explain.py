@@ -23,7 +23,14 @@ from shardwise.documents.explanation import (
     Explanation,
     Totals,
 )
-from shardwise.documents.plan import Choice, NextBest, Plan, PlannedEdge, PlannedGroup
+from shardwise.documents.plan import (
+    Choice,
+    NextBest,
+    Plan,
+    PlannedEdge,
+    PlannedGroup,
+    Prediction,
+)
 
 
 class Axis(Protocol):
@@ -187,6 +194,7 @@ def _text(
 ) -> list[str]:
     predicted = plan.predicted
     lines = [
+        *_first_words(predicted),
         f"{plan.graph_name} on {plan.gpus} GPUs of {plan.hardware}: "
         f"{totals.time_s:.4g} s a step, of which {totals.compute_s:.4g} s compute, "
         f"{totals.synchronisation_s:.4g} s synchronisation, "
@@ -210,6 +218,32 @@ def _text(
             f"(×{worst.repeats}): {worst.repeats * worst.time_s:.4g} s."
         )
     return lines
+
+
+def _first_words(predicted: Prediction) -> list[str]:
+    """Returns the lines with which an answer begins; plans of earlier versions have none."""
+    words = [predicted.label] if predicted.label else []
+    rates = []
+    if predicted.model_flops_utilisation:
+        rates.append(f"model flops utilisation {predicted.model_flops_utilisation:.1%}")
+    if predicted.tokens_per_s:
+        rates.append(f"{predicted.tokens_per_s:,.0f} tokens/s")
+    elif predicted.samples_per_s:
+        rates.append(f"{predicted.samples_per_s:,.1f} samples/s")
+    if predicted.bound_by:
+        rates.append(f"bound by {_OF_BOUND.get(predicted.bound_by, predicted.bound_by)}")
+        text = ", ".join(rates)
+        words.append(f"{text[0].upper()}{text[1:]}.")
+    if predicted.to_go_faster:
+        words.append(predicted.to_go_faster)
+    return words
+
+
+_OF_BOUND = {
+    "links inside a node": "the links inside a node",
+    "links between nodes": "the links between nodes",
+    "memory limit": "the memory limit",
+}
 
 
 def _time_s(group: ExplainedGroup) -> float:

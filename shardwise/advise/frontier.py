@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from shardwise.advise.communication_basis import MEASURED, MODELLED, communication_basis
 from shardwise.advise.outline import outlines
+from shardwise.advise.summary import Summaries, fields
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.shares import Shares
 from shardwise.cost.space import SearchMesh
@@ -54,6 +55,7 @@ def frontier(
 def frontier_document(searches: Sequence[Search]) -> Frontier:
     """Returns the frontier of a question's searches, one for each number of micro-batches."""
     chosen = merge_frontiers(searches)
+    summaries = Summaries(searches)
     outlined = {id(search): outlines(search) for search in searches}
     points = []
     for point in chosen:
@@ -75,6 +77,7 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
                 time=outline.time,
                 splits=outline.splits,
                 other_splits=outline.other_splits,
+                **fields(summaries.of(point)),
             )
         )
     memory = np.array([point.memory_bytes for point in chosen])

@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 from shardwise import documents, validation
 from shardwise.advise.frontier import certificate, heading, search_report
 from shardwise.advise.strategy import Strategy, choice_of
+from shardwise.advise.summary import Summaries, fields
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.documents import Plan
 from shardwise.documents.plan import NextBest, Prediction
@@ -133,6 +134,7 @@ def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
         fixed_time_s=search.problem.fixed_time_s,
         samples_per_s=None if batch is None else batch / chosen.ranking_s,
         gap=time_gap(searches, chosen),
+        **fields(Summaries(searches).of(chosen), advice=True),
     )
 
 

@@ -10,11 +10,12 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from shardwise.advise.curve import curve_point, ranking_time
+from shardwise.advise.curve import curve_point, limit_bytes, ranking_time
+from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, go_on, quiet
-from shardwise.documents.curve import CurvePoint
+from shardwise.documents.curve import CurvePoint, DoesNotFit
 from shardwise.documents.quote import NotOffered, OfferRow, Quote
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Offer, stale
@@ -50,10 +51,15 @@ def quote(
     terms = _Terms(options, graph.batch_size, steps, deadline_s, today)
     for position, offer in enumerate(offers):
         go_on(progress, f"{offer.provider} {offer.instance_type}", position / len(offers))
-        fitting, reason = _instances(subject, offer, max_instances, options, known)
+        if offer.hardware is None:
+            left_out.append(_not_offered(offer, f"no hardware profile for {offer.gpu_kind}"))
+            continue
+        fitting, tried = _instances(subject, offer, max_instances, options, known)
         rows += [_row(offer, instances, point, terms) for instances, point in fitting]
         if not fitting:
-            left_out.append(NotOffered(offer.provider, offer.instance_type, offer.region, reason))
+            ranges = ranges_that_do_not_fit(tried, limit_bytes(offer.profile(), options))
+            reason = "; ".join(range_text(of) for of in ranges)
+            left_out.append(_not_offered(offer, reason, ranges))
     if budget_usd is not None:
         left_out += [
             NotOffered(
@@ -99,13 +105,11 @@ def _instances(
     max_instances: int,
     options: Options,
     known: dict[tuple[str, int], CurvePoint],
-) -> tuple[list[tuple[int, CurvePoint]], str]:
+) -> tuple[list[tuple[int, CurvePoint]], list[CurvePoint]]:
     """Returns the instance counts worth offering (the fewest that fits, then doublings).
 
-    The text says why there is none.
+    If there is none, the points that were tried.
     """
-    if offer.hardware is None:
-        return [], f"no hardware profile for {offer.gpu_kind}"
     hardware = offer.profile()
 
     def at(instances: int) -> CurvePoint:
@@ -119,7 +123,7 @@ def _instances(
     while smallest <= max_instances and not at(smallest).feasible:
         smallest *= 2
     if smallest > max_instances:
-        return [], str(at(smallest // 2).reason)
+        return [], [at(2**power) for power in range(smallest.bit_length() - 1)]
     for fewer in range(smallest // 2 + 1, smallest):
         if at(fewer).feasible:
             smallest = fewer
@@ -127,7 +131,13 @@ def _instances(
     counts = [smallest]
     while len(counts) < 3 and counts[-1] * 2 <= max_instances:
         counts.append(counts[-1] * 2)
-    return [(n, at(n)) for n in counts if at(n).feasible], ""
+    return [(n, at(n)) for n in counts if at(n).feasible], []
+
+
+def _not_offered(
+    offer: Offer, reason: str, ranges: list[DoesNotFit] | UnsetType = UNSET
+) -> NotOffered:
+    return NotOffered(offer.provider, offer.instance_type, offer.region, reason, ranges)
 
 
 def _row(offer: Offer, instances: int, point: CurvePoint, terms: _Terms) -> OfferRow:

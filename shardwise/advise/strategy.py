@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import asdict as members
 
-from shardwise.cost.assemble import SearchEdge, SearchProblem
+from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.crossings import AFTER, ALTERNATIVES, BEFORE, REBUILT
 from shardwise.cost.data_loading import arriving
 from shardwise.cost.group_costs import GroupCosts
@@ -63,7 +63,7 @@ class Strategy:
 
     def edges(self) -> list[PlannedEdge]:
         """Returns every kind of crossing between two groups."""
-        return [self._edge(e, edge) for e, edge in enumerate(self._problem.edges)]
+        return [self.edge(e) for e in range(len(self._problem.edges))]
 
     def _group(self, index: int, next_best: NextBest | None) -> PlannedGroup:
         pattern, cost = self._problem.patterns[index], self._problem.costs[index]
@@ -164,8 +164,10 @@ class Strategy:
             backward=back,
         )
 
-    def _edge(self, e: int, edge: SearchEdge) -> PlannedEdge:
-        problem, name = self._problem, edge.tensors[0]
+    def edge(self, e: int) -> PlannedEdge:
+        """Returns one kind of crossing, by its position among the problem's edges."""
+        problem, edge = self._problem, self._problem.edges[e]
+        name = edge.tensors[0]
         at_source, at_target = self._choices[edge.source], self._choices[edge.target]
         row, column = edge.table.cell(at_source, at_target)
         alternative = self._edge_choices[e]

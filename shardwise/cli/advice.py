@@ -101,13 +101,24 @@ def _frontier_table(document: Frontier) -> None:
             seconds(points[i].compute_s),
             seconds(points[i].communication_s),
             "yes" if points[i].feasible else "no",
+            points[i].label or "-",
         )
         for i in shown
     ]
     table(
         f"{document.graph_name} on {counted(document.gpus, 'GPU')} of {document.hardware} "
         f"({counted(len(points), 'point')}, {len(shown)} shown; → turning point)",
-        ("point", "sum GiB", "peak GiB", "time", "overlapped", "compute", "communication", "fits"),
+        (
+            "point",
+            "sum GiB",
+            "peak GiB",
+            "time",
+            "overlapped",
+            "compute",
+            "comm.",
+            "fits",
+            "strategy",
+        ),
         rows,
     )
     say(compute_basis(points))
@@ -173,7 +184,7 @@ def curve(
         sys.stdout.write(export(document, form, efficiency=efficiency, gpu_type=gpu_type))
     else:
         warn(document.warnings)
-        curve_table(document)
+        curve_table(document, search["recompute"])
     if not any(point.feasible for point in document.points):
         raise click.exceptions.Exit(1)
 
@@ -368,7 +379,7 @@ def quote(
     if as_json:
         emit(document)
     else:
-        quote_table(document)
+        quote_table(document, search["recompute"])
     if not document.offers:
         raise click.exceptions.Exit(1)
 

@@ -23,7 +23,7 @@ from shardwise.cost.options import Progress as Listener
 from shardwise.documents.common import Certificate
 
 PIPE_COLUMNS = 100
-LEFT_ALIGNED = ("split", "note", "instance", "region", "forward")
+LEFT_ALIGNED = ("split", "strategy", "note", "instance", "region", "forward")
 IN_ONE_LINE = ("id", "operation")
 PROGRESS_PERIOD_S = 5.0
 ASKED_RECENTLY_S = 0.3

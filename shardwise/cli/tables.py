@@ -13,18 +13,20 @@ from msgspec import UNSET
 from shardwise.cli.output import counted, gib, note, say, seconds, table
 from shardwise.cost.shares import SOURCES, shares_text
 from shardwise.documents import Curve, CurvePoint, FrontierPoint, Quote
+from shardwise.documents.curve import DoesNotFit
 from shardwise.documents.quote import OfferRow
 
 MOST_OFFERS = 24
 
 
-def curve_table(document: Curve) -> None:
-    """Prints the feasible counts, and the others with their reasons."""
+def curve_table(document: Curve, recompute: str) -> None:
+    """Prints the counts that do not fit as ranges, and a row for each of the others.
+
+    `recompute` is the option that was asked with.
+    """
     rows = []
-    reasons: list[tuple[int, str]] = []
     for point in document.points:
         if not point.feasible:
-            reasons.append((point.gpus, point.reason or ""))
             continue
         best = point.best_gpus
         rows.append(
@@ -39,9 +41,7 @@ def curve_table(document: Curve) -> None:
                 "" if best == point.gpus else f"{best} are faster",
             )
         )
-    for first, last, reason in _runs(reasons):
-        count = counted(first, "GPU") if first == last else f"{first} to {last} GPUs"
-        say(f"{count}: does not fit: {reason}")
+    ranges_table(document.does_not_fit, recompute)
     if rows:
         table(
             f"{document.graph_name} on {document.hardware}",
@@ -51,15 +51,18 @@ def curve_table(document: Curve) -> None:
         say(compute_basis([p for p in document.points if p.feasible]))
 
 
-def _runs(reasons: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
-    """Returns every infeasible count with its own reason; equal neighbours share a line."""
-    runs: list[tuple[int, int, str]] = []
-    for gpus, reason in reasons:
-        if runs and runs[-1][1] == gpus - 1 and runs[-1][2] == reason:
-            runs[-1] = (runs[-1][0], gpus, reason)
-        else:
-            runs.append((gpus, gpus, reason))
-    return runs
+def ranges_table(ranges: Sequence[DoesNotFit], recompute: str) -> None:
+    """Prints a line for each range of counts that do not fit, and what would keep less memory."""
+    from shardwise.advise.ranges import range_text
+
+    for run in ranges:
+        say(range_text(run))
+    _recompute_hint(ranges, recompute)
+
+
+def _recompute_hint(ranges: Sequence[DoesNotFit], recompute: str) -> None:
+    if recompute == "never" and any(run.least_bytes is not None for run in ranges):
+        say("Running forward again in backward keeps less: --recompute auto.")
 
 
 def compute_basis(points: Sequence[FrontierPoint | CurvePoint | OfferRow]) -> str:
@@ -93,8 +96,11 @@ def _flat(point: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in point.items() if key != "compute_shares"} | columns
 
 
-def quote_table(document: Quote) -> None:
-    """Prints the offers, and what is not offered and why."""
+def quote_table(document: Quote, recompute: str) -> None:
+    """Prints the offers, and what is not offered and why.
+
+    `recompute` is the option that was asked with.
+    """
     if document.minimum_gpus is not None:
         fewest = counted(document.minimum_gpus, "GPU")
         say(f"{document.graph_name}: fits on {fewest} at the fewest.")
@@ -123,6 +129,8 @@ def quote_table(document: Quote) -> None:
         say(compute_basis(document.offers))
     for row in document.not_offered:
         say(f"not offered: {row.provider} {row.instance_type}: {row.reason}")
+    ranges = [run for row in document.not_offered for run in row.does_not_fit or ()]
+    _recompute_hint(ranges, recompute)
 
 
 def _money(row: OfferRow) -> str:

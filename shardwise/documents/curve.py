@@ -8,10 +8,28 @@ from msgspec import UNSET, UnsetType
 from shardwise.documents.common import ComputeShares, OperatorName, Provenance
 
 
+class DoesNotFit(msgspec.Struct, frozen=True):
+    """Consecutive counts, `first` to `last`, on which nothing fits.
+
+    Of those that were searched, `nearest_gpus` comes nearest: its smallest strategy needs
+    `least_bytes` per GPU where `limit_bytes` may be used. All three are null where the hardware
+    does not have the counts or the rules exclude them. `reason` is that of the nearest count, else
+    of the first.
+    """
+
+    first: int
+    last: int
+    nearest_gpus: int | None
+    least_bytes: int | None
+    limit_bytes: int | None
+    reason: str
+
+
 class CurvePoint(msgspec.Struct, frozen=True):
     """The shortest time on one number of GPUs, or the reason why nothing fits.
 
-    `best_gpus` and `best_time_s` are those of the fastest count up to this one.
+    `best_gpus` and `best_time_s` are those of the fastest count up to this one. Where nothing
+    fits, `least_bytes` is what the smallest strategy found needs per GPU.
     """
 
     gpus: int
@@ -30,6 +48,7 @@ class CurvePoint(msgspec.Struct, frozen=True):
     gap: float | UnsetType | None = UNSET
     best_gpus: int | None = None
     best_time_s: float | None = None
+    least_bytes: int | UnsetType = UNSET
 
 
 class CurveSearch(msgspec.Struct, frozen=True):
@@ -42,6 +61,7 @@ class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curv
     """One point per GPU count from 1 to `max_gpus`.
 
     What is said of the question is left out when the hardware has no mesh of any count.
+    `does_not_fit` are the points that are not feasible, as ranges.
     """
 
     graph: str | UnsetType = UNSET
@@ -61,3 +81,4 @@ class Curve(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.curv
     max_gpus: int = 0
     points: list[CurvePoint] = []
     search: CurveSearch = CurveSearch(0.0)
+    does_not_fit: list[DoesNotFit] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from shardwise.documents.common import (
     Certificate,
@@ -39,7 +40,8 @@ class Split(msgspec.Struct, frozen=True):
 class FrontierPoint(msgspec.Struct, frozen=True):
     """One strategy: sums of the search, and the step as it was replayed.
 
-    `feasible` says that the replayed peak is within the memory limit.
+    `feasible` says that the replayed peak is within the memory limit. `label` and what follows it
+    are as in a plan's `predicted`.
     """
 
     memory_bytes: int
@@ -56,6 +58,10 @@ class FrontierPoint(msgspec.Struct, frozen=True):
     time: PointTime
     splits: list[Split]
     other_splits: int
+    label: str | UnsetType = UNSET
+    model_flops_utilisation: float | UnsetType = UNSET
+    tokens_per_s: float | UnsetType | None = UNSET
+    bound_by: str | UnsetType = UNSET
 
 
 class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier/1"):

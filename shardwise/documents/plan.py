@@ -21,7 +21,11 @@ class Prediction(msgspec.Struct, frozen=True):
     """What a plan is predicted to take: sums of the search, and the step as it was replayed.
 
     `gap` is how much longer than the shortest possible the time may be, relative, null without a
-    proof.
+    proof. `label` is the strategy in the words of parallel training (docs/strategies.md).
+    `model_flops_utilisation` is what the model's products would take at the GPUs' peak, over the
+    time that ranks; recomputation does not count. `tokens_per_s` is null where samples are not
+    sequences of tokens. `bound_by` is `compute`, `links inside a node`, `links between nodes` or
+    `memory limit`, and `to_go_faster` says in a sentence what would shorten the step.
     """
 
     memory_bytes: int
@@ -36,6 +40,11 @@ class Prediction(msgspec.Struct, frozen=True):
     fixed_time_s: float
     samples_per_s: float | None
     gap: float | None
+    label: str | UnsetType = UNSET
+    model_flops_utilisation: float | UnsetType = UNSET
+    tokens_per_s: float | UnsetType | None = UNSET
+    bound_by: str | UnsetType = UNSET
+    to_go_faster: str | UnsetType = UNSET
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardwise.documents.common import ComputeShares
+from shardwise.documents.curve import DoesNotFit
 
 
 class OfferRow(msgspec.Struct, frozen=True):
@@ -36,12 +37,16 @@ class OfferRow(msgspec.Struct, frozen=True):
 
 
 class NotOffered(msgspec.Struct, frozen=True):
-    """An offer that is left out, and why."""
+    """An offer that is left out, and why.
+
+    Where nothing fits on it, `does_not_fit` are the counts of GPUs that were tried, as ranges.
+    """
 
     provider: str
     instance_type: str
     region: str
     reason: str
+    does_not_fit: list[DoesNotFit] | UnsetType = UNSET
 
 
 class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quote/1"):

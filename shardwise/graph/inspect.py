@@ -55,7 +55,7 @@ def inspect_graph(graph: Graph, analyse: Analyse) -> dict[str, Any]:
         },
         "forward_flops": sum(s.forward_flops for s in semantics.values()),
         "backward_flops": sum(s.backward_flops for s in semantics.values()),
-        "matrix_flops": sum(_matrix_flops(op, semantics[op.name]) for op in graph.operators),
+        "matrix_flops": sum(matrix_flops(op, semantics[op.name]) for op in graph.operators),
         "undescribed_operators": [
             {"name": op.name, "kind": op.kind}
             for op in graph.operators
@@ -88,8 +88,14 @@ def _by_kind(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> list[d
     return sorted(rows.values(), key=lambda r: (-r["forward_flops"], -r["count"], r["kind"]))
 
 
-def _matrix_flops(op: Operator, sem: OperatorSemantics) -> float:
-    if op.kind.partition(".")[2].partition(".")[0] not in _MATRIX:
+def is_product(op: Operator) -> bool:
+    """Returns whether an operator is a product, a convolution or attention."""
+    return op.kind.partition(".")[2].partition(".")[0] in _MATRIX
+
+
+def matrix_flops(op: Operator, sem: OperatorSemantics) -> float:
+    """Returns the forward flops of a product, a convolution or attention; of all others 0."""
+    if not is_product(op):
         return 0.0
     # Descriptions count the half of causal scores that attention kernels compute.
     return sem.forward_flops * (2 if op.attributes.get("is_causal") else 1)

@@ -22,8 +22,8 @@ from shardwise.peers import data_parallel, flexflow, fsdp, megatron, mesh_tensor
 from shardwise.peers.answer import Answer, proven
 from shardwise.peers.document import ALL, SPLITS, compare_document
 from shardwise.peers.evaluate import points_of
-from shardwise.peers.names import named_dimensions
 from shardwise.search.search import Search, Subject, search
+from shardwise.sharding.names import named_dimensions
 
 OURS = {SPLITS: "shardwise-splits", ALL: "shardwise"}
 
@@ -92,7 +92,7 @@ def _ours(
 def _answers(ours: Search, progress: Progress, proposals: int, seed: int) -> Iterator[Answer]:
     """Yields the peers that only split, one after the other."""
     problem, options = ours.problem, ours.options
-    names = named_dimensions(problem)
+    names = named_dimensions(problem.coarsened)
     peers: tuple[tuple[ModuleType, Peer], ...] = (
         (data_parallel, lambda _: data_parallel.data_parallel_answer(problem)),
         (optcnn, partial(optcnn.optcnn, problem, options)),

@@ -18,7 +18,7 @@ from shardwise.peers.answer import Answer
 from shardwise.peers.evaluate import Point, evaluate
 from shardwise.peers.spaces import splits_only
 from shardwise.search.search import Search
-from shardwise.sharding.samples import sample_variables
+from shardwise.sharding.names import sample_variables
 
 METHOD = "data-parallel"
 TITLE = "Data parallelism"

@@ -25,9 +25,9 @@ from shardwise.cost.options import Options, Progress
 from shardwise.peers.answer import Answer, proven
 from shardwise.peers.bundles import AxisClasses, Bundle, Bundles
 from shardwise.peers.evaluate import Point, evaluate
-from shardwise.peers.names import NamedDimensions, named_dimensions
 from shardwise.peers.restrict import least_time
 from shardwise.sharding.coarsen import Group, Member
+from shardwise.sharding.names import NamedDimensions, named_dimensions
 
 METHOD = "megatron"
 TITLE = "Megatron-style"
@@ -41,7 +41,7 @@ def megatron(
 ) -> Answer:
     """Returns one point per factorisation (`dp4·tp2`), one more where sequence parallelism is
     faster."""
-    names = names or named_dimensions(problem)
+    names = names or named_dimensions(problem.coarsened)
     classes = AxisClasses.of(problem.context.mesh.axes)
     space = _Space(problem, names, Bundles(problem, classes))
     points: list[Point] = []

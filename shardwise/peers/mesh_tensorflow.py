@@ -35,8 +35,8 @@ from shardwise.errors import SolverError
 from shardwise.peers.answer import Answer, pareto, proven
 from shardwise.peers.bundles import AxisClasses, Bundle, Bundles, bundlings
 from shardwise.peers.evaluate import Point, evaluate, point_of
-from shardwise.peers.names import NamedDimensions, named_dimensions
 from shardwise.peers.restrict import restrict, solve
+from shardwise.sharding.names import NamedDimensions, named_dimensions
 
 METHOD = "mesh-tensorflow"
 TITLE = "Mesh-TensorFlow"
@@ -51,7 +51,7 @@ def mesh_tensorflow(
     names: NamedDimensions | None = None,
 ) -> Answer:
     """Returns Mesh-TensorFlow's frontier. Raises `SolverError` if no mesh is searched in time."""
-    names = names or named_dimensions(problem)
+    names = names or named_dimensions(problem.coarsened)
     classes = AxisClasses.of(problem.context.mesh.axes)
     bundles = Bundles(problem, classes)
     meshes = list(bundlings(classes.whole))

@@ -44,7 +44,7 @@ def frontier_picture(document: Frontier) -> Picture:
                 p.memory_bytes / GIB,
                 p.time_s,
                 f"{p.memory_bytes / GIB:.2f} GiB, {p.time_s:.4g} s: compute {p.compute_s:.4g} s, "
-                f"communication {p.communication_s:.4g} s",
+                f"communication {p.communication_s:.4g} s" + (f"; {p.label}" if p.label else ""),
             )
             for p in points
         ),

@@ -16,7 +16,7 @@ from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.options import ZERO_STAGES
 from shardwise.cost.space import NONE
 from shardwise.sharding.layout import Floats
-from shardwise.sharding.samples import sample_variables
+from shardwise.sharding.names import sample_variables
 
 
 def customary(problem: SearchProblem) -> NDArray[np.uint32]:

@@ -23,18 +23,18 @@ def segments(coarsened: Coarsened) -> tuple[int, ...]:
         item
         for group in coarsened.groups
         for member in group.members
-        for item in _items(member.operator.scope)
+        for item in items(member.operator.scope)
     )
     numbers: dict[str, int] = {}
     segment_of_group = []
     for group in coarsened.groups:
-        blocks = [i for i in _items(group.anchor.operator.scope) if sizes[i] >= SMALL]
+        blocks = [i for i in items(group.anchor.operator.scope) if sizes[i] >= SMALL]
         label = blocks[-1] if blocks else f"group {group.index}"
         segment_of_group.append(numbers.setdefault(label, len(numbers)))
     return tuple(segment_of_group)
 
 
-def _items(scope: str) -> Iterator[str]:
+def items(scope: str) -> Iterator[str]:
     """Yields the prefixes of a scope that are items of lists, outermost first."""
     names = scope.split(".")
     for end, name in enumerate(names, start=1):

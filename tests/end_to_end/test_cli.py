@@ -254,7 +254,7 @@ def test_infeasible_is_exit_code_one() -> None:
     )
     done = shardwise("curve", *VGG, "--max-gpus", "1", *tight, "--quiet")
     assert done.returncode == INFEASIBLE
-    assert "does not fit: needs" in done.stdout
+    assert "1 GPU: does not fit; needs" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ from shardwise.peers.evaluate import point_of, points_of
 from shardwise.peers.flexflow import flexflow, random_search
 from shardwise.peers.fsdp import fsdp
 from shardwise.peers.megatron import megatron
-from shardwise.peers.names import named_dimensions
 from shardwise.peers.optcnn import optcnn, output_splits
 from shardwise.peers.restrict import LEAST_TIME_EPSILON, everything, least_time, restrict, solve
 from shardwise.peers.spaces import problem_with
 from shardwise.search.search import Search
+from shardwise.sharding.names import named_dimensions
 
 VGG16_PARAMETERS = 138_357_544
 VGG16_BATCH = 256
@@ -101,7 +101,7 @@ def test_edges_take_the_fastest_or_the_smallest_copy(block: Search) -> None:
 
 def test_names_are_what_the_wiring_forces(block: Search) -> None:
     """The residual stream has one width; the hidden and the head's have names of their own."""
-    names = named_dimensions(block.problem)
+    names = named_dimensions(block.problem.coarsened)
     called = {
         (group.name, variable): names.name_of[group.index, v]
         for group in block.problem.coarsened.groups
@@ -129,7 +129,7 @@ def test_names_are_what_the_wiring_forces(block: Search) -> None:
 def test_one_tensor_never_bears_a_name_twice() -> None:
     """y = a aᵀ: rows keep the name of the length, columns are renamed; both are positions."""
     result = solved(gram(), hardware(4), 4)
-    names = named_dimensions(result.problem)
+    names = named_dimensions(result.problem.coarsened)
     product = result.problem.coarsened.groups[1]
     rows, columns = (product.variables.index(v) for v in ("i", "j"))
     assert names.name_of[1, rows] == names.name_of[0, 1]

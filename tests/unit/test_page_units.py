@@ -145,3 +145,18 @@ def test_a_plan_without_zero_or_recompute_is_a_table() -> None:
     context = plan_context(msgspec.to_builtins(replace(plan, groups=[shared])))
     assert [cell["zero"] for cell in context["columns"][0]] == [0, 3]
     assert context["recomputed"] == 1
+
+
+def test_a_curve_of_an_earlier_version_has_a_row_for_each_count() -> None:
+    points = [
+        {"gpus": 1, "feasible": False, "reason": "needs 20.0 GiB per GPU at the least"},
+        {"gpus": 2, "feasible": False},
+        {"gpus": 3, "feasible": True, "time_s": 1.0},
+    ]
+    rows = curve_context({"points": points})["rows"]
+    assert [(row.get("gpus"), row.get("reason"), row["point"]) for row in rows] == [
+        ("1", "needs 20.0 GiB per GPU at the least", None),
+        ("2", "nothing fits", None),
+        (None, None, points[2]),
+    ]
+    assert rows[2]["index"] == 2

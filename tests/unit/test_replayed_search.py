@@ -74,7 +74,8 @@ def test_weighted_tasks_are_costs_of_their_owners(
     durations, _, _ = replayer.values(choices, edges)
     weights = np.floor(draw.uniform(0.0, 3.0, replayer.tasks) * 2**20) / 2**20
     costs = LinearStep(replayer).weighted(weights)
-    assert costs.of(replayer.problem, choices, edges) == pytest.approx(durations @ weights, rel=1e-9)
+    expected = pytest.approx(durations @ weights, rel=1e-9)
+    assert costs.of(replayer.problem, choices, edges) == expected
     busy = replayer.replay(choices, edges)
     sums = LinearStep(replayer).weighted(StepBound(replayer).often)
     assert sums.of(replayer.problem, choices, edges) == pytest.approx(
@@ -99,7 +100,8 @@ def random_chain(draw: np.random.Generator) -> Graph:
 def random_machine(draw: np.random.Generator) -> Hardware:
     machine = hardware(int(draw.integers(1, 3)))
     device = machine.devices[0]
-    slower = replace(device, memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * 2.0 ** draw.integers(-3, 4))
+    bandwidth = device.memory_bandwidth_bytes_per_s * 2.0 ** draw.integers(-3, 4)
+    slower = replace(device, memory_bandwidth_bytes_per_s=bandwidth)
     return replace(machine, devices=(slower, *machine.devices[1:]))
 
 

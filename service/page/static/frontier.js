@@ -105,6 +105,9 @@
     document.getElementById("number").textContent = index + 1;
     document.getElementById("chosen").value = index;
     details.replaceChildren();
+    if (point.label) {
+      details.appendChild(document.createElement("p")).textContent = point.label;
+    }
     const words = [];
     if (data.names[index]) words.push(data.names[index]);
     words.push(point.feasible === false ? "does not fit the memory" : "fits the memory");

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from service.page.views.plan_table import plan_context
+from shardwise import validation
+from shardwise.advise.ranges import range_counts, range_reason
+from shardwise.documents.curve import DoesNotFit
 
 Prepare = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -67,12 +70,34 @@ def curve_context(result: dict[str, Any]) -> dict[str, Any]:
     fitting = [point for point in points if point["feasible"]]
     return {
         "points": points,
+        "rows": _curve_rows(result),
         "fewest": fitting[0] if fitting else None,
         "fastest": min(fitting, key=lambda point: float(point["time_s"])) if fitting else None,
         "infeasible": [point for point in points if not point["feasible"]],
         "samples": any(point.get("samples_per_s") is not None for point in points),
         "data": {"points": points},
     }
+
+
+def _curve_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns a row for each point that fits, with its position, and for each range of others."""
+    points = result["points"]
+    ranges = result.get("does_not_fit")
+    if ranges is None:  # a curve of an earlier version
+        ranges = [
+            {"first": p["gpus"], "last": p["gpus"], "nearest_gpus": None, "least_bytes": None,
+             "limit_bytes": None, "reason": p.get("reason", "nothing fits")}
+            for p in points
+            if not p["feasible"]
+        ]  # fmt: skip
+    rows = [
+        {"at": p["gpus"], "index": i, "point": p} for i, p in enumerate(points) if p["feasible"]
+    ]
+    for document in ranges:
+        run = validation.convert(document, DoesNotFit)
+        words = {"gpus": range_counts(run), "reason": range_reason(run)}
+        rows.append({"at": run.first, "point": None, **words})
+    return sorted(rows, key=lambda row: int(row["at"]))
 
 
 def quote_context(result: dict[str, Any]) -> dict[str, Any]:

@@ -15,10 +15,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardwise.cost.assemble import SearchProblem
 from shardwise.graph.semantics import Access
-from shardwise.sharding.coarsen import Group, Member
-from shardwise.sharding.samples import sample_variables
+from shardwise.sharding.batch import batch_dims, batch_variables
+from shardwise.sharding.coarsen import Coarsened, Group, Member
 
 Slot = tuple[int, int]
 """(group, variable)."""
@@ -49,15 +48,15 @@ class NamedDimensions:
         return len(set(self.name_of.values()))
 
 
-def named_dimensions(problem: SearchProblem) -> NamedDimensions:
+def named_dimensions(coarsened: Coarsened) -> NamedDimensions:
     """Returns the named dimensions of a model."""
     classes = _Classes()
     touching: dict[Cell, list[Slot]] = defaultdict(list)
     renamed = []
-    for group in problem.coarsened.groups:
+    for group in coarsened.groups:
         for v in range(len(group.variables)):
             classes.add((group.index, v), ("group", group.index), v)
-        for variable, (tensor, dim) in _touches(problem, group):
+        for variable, (tensor, dim) in _touches(coarsened, group):
             classes.add((tensor, dim), ("tensor", tensor), dim)
             slot = (group.index, variable)
             if classes.join(slot, (tensor, dim)):
@@ -67,19 +66,19 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
     numbers: dict[object, int] = {}
     name_of = {
         (g.index, v): numbers.setdefault(classes.find((g.index, v)), len(numbers))
-        for g in problem.coarsened.groups
+        for g in coarsened.groups
         for v in range(len(g.variables))
     }
 
     def name(cell: Cell) -> int | None:
         return numbers.get(classes.find(cell)) if classes.known(cell) else None
 
-    samples = sample_variables(problem.coarsened)
+    samples = sample_variables(coarsened)
     batch = {name_of[g, v] for g, variables in enumerate(samples) for v in variables}
-    inputs = [t for t in problem.context.graph.tensors.values() if t.role == "input"]
+    inputs = [t for t in coarsened.graph.tensors.values() if t.role == "input"]
     others = [(t.name, d) for t in inputs for d in range(len(t.shape)) if d != t.batch_dim]
     positions = {n for cell in others if (n := name(cell)) is not None} - batch
-    positions -= _matrix_names(problem, name_of)
+    positions -= _matrix_names(coarsened, name_of)
     for g, variable, source, dim in renamed:
         if name((source, dim)) in positions:
             positions.add(name_of[g, variable])
@@ -95,12 +94,29 @@ def named_dimensions(problem: SearchProblem) -> NamedDimensions:
     )
 
 
-def _matrix_names(problem: SearchProblem, name_of: dict[Slot, int]) -> set[int]:
+def sample_variables(coarsened: Coarsened) -> tuple[tuple[int, ...], ...]:
+    """Returns per group its variables that run over samples, in the order of its members."""
+    groups = coarsened.groups
+    semantics = {m.operator.name: m.semantics for g in groups for m in g.members}
+    dims = batch_dims(coarsened.graph, semantics)
+    return tuple(
+        tuple(
+            dict.fromkeys(
+                m.variables[v]
+                for m in group.members
+                for v in sorted(batch_variables(m.operator, m.semantics, dims))
+            )
+        )
+        for group in groups
+    )
+
+
+def _matrix_names(coarsened: Coarsened, name_of: dict[Slot, int]) -> set[int]:
     """Returns the names that index a parameter of a heavy operator."""
-    tensors = problem.context.graph.tensors
+    tensors = coarsened.graph.tensors
     return {
         name_of[group.index, member.variables[v]]
-        for group in problem.coarsened.groups
+        for group in coarsened.groups
         for member in group.members
         if member.semantics.category == "heavy"
         for name, accesses in zip(member.operator.inputs, member.semantics.inputs, strict=True)
@@ -109,10 +125,10 @@ def _matrix_names(problem: SearchProblem, name_of: dict[Slot, int]) -> set[int]:
     }
 
 
-def _touches(problem: SearchProblem, group: Group) -> Iterator[tuple[int, Cell]]:
+def _touches(coarsened: Coarsened, group: Group) -> Iterator[tuple[int, Cell]]:
     """Yields the dimensions that the variables of a group run along, of tensors that others may
     touch."""
-    graph, group_of = problem.context.graph, problem.coarsened.group_of
+    graph, group_of = coarsened.graph, coarsened.group_of
     for member in group.members:
         op, sem = member.operator, member.semantics
         for name, accesses in zip(op.inputs, sem.inputs, strict=True):

@@ -1,0 +1,138 @@
+"""What the variables of a group stand for, in the words of parallel training.
+
+    batch      a share is whole samples
+    position   tokens of a sequence, pixels: a dimension of an input that no matrix has
+    expert     a share is whole experts of a mixture
+    model      everything else: columns, rows, heads, vocabulary, channels
+
+Batch and position come from the inputs of the graph (`sharding/names.py`); the queries of
+attention and the experts of a mixture are variables of their descriptions (docs/tdl.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import IntEnum
+
+from shardwise.graph.graph import FLOAT_DTYPES, Graph
+from shardwise.graph.inspect import is_product
+from shardwise.sharding.coarsen import Coarsened, Group
+from shardwise.sharding.names import NamedDimensions, named_dimensions
+from shardwise.sharding.segments import SMALL, items
+
+INTEGERS = frozenset({"int32", "int64"})
+QUERY, EXPERT_VARIABLE = "query", "expert"
+
+
+class Role(IntEnum):
+    """What a mesh axis that splits a variable divides."""
+
+    MODEL = 0
+    EXPERT = 1
+    POSITION = 2
+    BATCH = 3
+
+
+@dataclass(frozen=True)
+class GroupRoles:
+    """A group: the role of each of its variables, and which layer it belongs to.
+
+    `product` says that it has a product, a convolution or attention; `parameters` counts the
+    elements of its parameters. `layer` is None outside the repeated blocks of the model.
+    """
+
+    roles: tuple[Role, ...]
+    product: bool
+    parameters: int
+    layer: str | None
+
+    def has(self, role: Role) -> bool:
+        """Returns whether some variable has the role."""
+        return role in self.roles
+
+
+def group_roles(coarsened: Coarsened) -> list[GroupRoles]:
+    """Returns the roles of every group of a model."""
+    names = named_dimensions(coarsened)
+    layers = _layers(coarsened)
+    seen: set[str] = set()
+    result = []
+    for group in coarsened.groups:
+        members = group.members
+        read = dict.fromkeys(name for m in members for name in m.operator.inputs)
+        owned = [
+            coarsened.graph.tensors[name]
+            for name in read
+            if coarsened.graph.tensors[name].role == "parameter" and name not in seen
+        ]
+        seen.update(tensor.name for tensor in owned)
+        result.append(
+            GroupRoles(
+                tuple(_role(group, v, names) for v in range(len(group.variables))),
+                any(is_product(m.operator) for m in members),
+                sum(tensor.elements for tensor in owned),
+                layers[group.index],
+            )
+        )
+    return result
+
+
+def _role(group: Group, variable: int, names: NamedDimensions) -> Role:
+    if variable in names.samples[group.index]:
+        return Role.BATCH
+    if names.name_of[group.index, variable] in names.positions:
+        return Role.POSITION
+    own = {
+        member.semantics.variables[v].name
+        for member in group.members
+        if is_product(member.operator)
+        for v, of_group in enumerate(member.variables)
+        if of_group == variable
+    }
+    if own == {QUERY}:
+        return Role.POSITION
+    return Role.EXPERT if own == {EXPERT_VARIABLE} else Role.MODEL
+
+
+def _layers(coarsened: Coarsened) -> list[str | None]:
+    """Returns the layer of each group: an item of a list of modules that has modules of its own.
+
+    None outside of such items. Of nested lists it is the outermost whose items hold no list of
+    like blocks: the blocks of a stage are layers, and so is a block of unlike sublayers.
+    """
+    operators: dict[str, list[tuple[str, str]]] = {}
+    for group in coarsened.groups:
+        for member in group.members:
+            op = member.operator
+            for item in items(op.scope):
+                operators.setdefault(item, []).append((op.kind, op.scope.removeprefix(item)))
+    alike = Counter(
+        (_list_of(item), tuple(ops)) for item, ops in operators.items() if len(ops) >= SMALL
+    )
+    repeating = {name for (name, _), count in alike.items() if count > 1}
+    layers = {
+        item
+        for item, ops in operators.items()
+        if len({inner for _, inner in ops if inner}) > 1
+        and not any(name.startswith(f"{item}.") for name in repeating)
+    }
+    scopes = [group.anchor.operator.scope for group in coarsened.groups]
+    return [next((item for item in items(scope) if item in layers), None) for scope in scopes]
+
+
+def _list_of(item: str) -> str:
+    return item.rpartition(".")[0]
+
+
+def tokens(graph: Graph) -> int | None:
+    """Returns the tokens of the graph's batch: samples times the longest sequence of ids.
+
+    None where samples are not made of tokens alone: an input of another kind (an image, sound)
+    has samples too, or no integer input has a second dimension.
+    """
+    inputs = [t for t in graph.tensors.values() if t.role == "input" and t.batch_dim is not None]
+    if any(t.dtype in FLOAT_DTYPES for t in inputs):
+        return None
+    sequences = [t.elements for t in inputs if t.dtype in INTEGERS and len(t.shape) == 2]
+    return max(sequences, default=None)

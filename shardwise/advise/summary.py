@@ -1,0 +1,177 @@
+"""What people ask of a strategy first: its label, how fast it is, what bounds it, what would help.
+
+Of the replayed step (`shardwise.replay`), everything beyond its computation is exposed
+communication. The step is bound by the larger of the two; communication by the level of links that
+carries most of all communication, since replay does not tell levels apart. The fastest strategy
+that fits is bound by the memory limit where the searches hold one that needs more and is
+`WORTH_MEMORY` faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shardwise.advise.label import Labels
+from shardwise.advise.levels import Levels
+from shardwise.advise.roles import tokens
+from shardwise.advise.utilisation import ideal_s, model_flops
+from shardwise.search.chosen import Chosen
+from shardwise.search.search import Search
+
+COMPUTE, LINKS, MEMORY = "compute", "links", "memory limit"
+WORTH_MEMORY = 0.05
+"""How much shorter, relative, the step of a strategy that needs more memory is if memory bounds."""
+NOTICED = 0.005
+"""Relative: what would gain less is not mentioned."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The members that documents have of a strategy."""
+
+    label: str
+    model_flops_utilisation: float
+    tokens_per_s: float | None
+    bound_by: str
+    to_go_faster: str
+
+
+@dataclass(frozen=True)
+class _Faster:
+    """Another strategy of the searches: its gain, relative, and the memory that it lacks."""
+
+    label: str
+    gain: float
+    lacking_bytes: float
+
+
+class Summaries:
+    """Summarises points of a question's searches."""
+
+    def __init__(self, searches: Sequence[Search]) -> None:
+        self._searches = searches
+        self._labels: dict[int, Labels] = {}
+        self._levels: dict[int, Levels] = {}
+        self._texts: dict[tuple[int, int], str] = {}
+
+    def of(self, chosen: Chosen) -> Summary:
+        """Returns the summary of one point."""
+        search, point, step_s = chosen.search, chosen.point, chosen.ranking_s
+        faster = self._faster(chosen)
+        level, exposed = self._carrier(chosen), self._exposed(chosen)
+        return Summary(
+            label=self._label(search, point),
+            model_flops_utilisation=self._ideal_s / (step_s * search.mesh.gpus) if step_s else 0.0,
+            tokens_per_s=self._tokens / step_s if self._tokens and step_s else None,
+            bound_by=_bound(exposed, level, faster),
+            to_go_faster=_advice(exposed, level, faster),
+        )
+
+    def _label(self, search: Search, point: int) -> str:
+        key = (id(search), point)
+        if key not in self._texts:
+            if id(search.problem) not in self._labels:
+                self._labels[id(search.problem)] = Labels(search.problem)
+            self._texts[key] = self._labels[id(search.problem)].of(search.solution.choices[point])
+        return self._texts[key]
+
+    @cached_property
+    def _tokens(self) -> int | None:
+        return tokens(self._searches[0].subject.graph)
+
+    @cached_property
+    def _ideal_s(self) -> float:
+        """Seconds of the model's flops on one device at its peak."""
+        search = self._searches[0]
+        context = search.problem.context
+        flops = model_flops(search.subject.coarsened, search.subject.patterns, context.graph)
+        return ideal_s(flops, search.hardware.devices[0])
+
+    def _exposed(self, chosen: Chosen) -> float:
+        """Returns the share of the replayed step that is exposed communication."""
+        exposed_s = float(chosen.search.replayed.exposed_s[chosen.point])
+        return exposed_s / chosen.replayed_time_s if chosen.replayed_time_s else 0.0
+
+    def _carrier(self, chosen: Chosen) -> str:
+        """Returns the level of links that carries most of the communication; empty without any."""
+        search, point = chosen.search, chosen.point
+        communication_s = max(chosen.time_s - search.compute_s(point), 0.0)
+        if not communication_s:
+            return ""
+        if id(search.problem) not in self._levels:
+            self._levels[id(search.problem)] = Levels(search.problem)
+        levels = self._levels[id(search.problem)]
+        solution = search.solution
+        seconds = levels.seconds(
+            solution.choices[point], solution.edge_choices[point], communication_s
+        )
+        return max(seconds, key=lambda level: seconds[level], default="")
+
+    def _faster(self, chosen: Chosen) -> _Faster | None:
+        """Returns the fastest strategy that fits or, if that is the chosen one, one that does not.
+
+        Of those that need more memory, up to twice the limit, it is the smallest with half of what
+        the fastest gains.
+        """
+        fitting: list[tuple[float, float, Search, int]] = []
+        beyond: list[tuple[float, float, Search, int]] = []
+        for search in self._searches:
+            gains = 1.0 - search.ranking_s / max(chosen.ranking_s, 1e-30)
+            lacking = search.replayed.peak_bytes - search.limit_bytes
+            for p in np.flatnonzero(gains >= NOTICED).tolist():
+                known = fitting if lacking[p] <= 0 else beyond
+                if lacking[p] <= search.limit_bytes:
+                    known.append((float(lacking[p]), float(gains[p]), search, p))
+        if fitting:
+            _, gain, search, point = max(fitting, key=lambda one: one[1])
+            return _Faster(self._label(search, point), gain, 0.0)
+        if not beyond or not chosen.fits:
+            return None
+        most = max(gain for _, gain, _, _ in beyond)
+        lacking_bytes, gain, search, point = min(
+            (one for one in beyond if one[1] >= most / 2), key=lambda one: one[:2]
+        )
+        return _Faster(self._label(search, point), gain, lacking_bytes)
+
+
+def _bound(exposed: float, level: str, faster: _Faster | None) -> str:
+    if faster is not None and faster.lacking_bytes > 0 and faster.gain >= WORTH_MEMORY:
+        return MEMORY
+    return f"{LINKS} {level}" if exposed > 0.5 and level else COMPUTE
+
+
+def _advice(exposed: float, level: str, faster: _Faster | None) -> str:
+    """Returns one sentence on what it would take to go faster."""
+    if exposed < NOTICED or not level:
+        text = "Nearly all of the step is compute: only faster computation shortens it"
+    else:
+        text = (
+            f"{exposed:.0%} of the step is exposed communication (most communication time is "
+            f"{level}): faster links gain at most that"
+        )
+    if faster is not None and faster.lacking_bytes > 0:
+        lacking = _size(faster.lacking_bytes)
+        text += f"; with {lacking} more memory per GPU, {faster.label} is {faster.gain:.0%} faster"
+    elif faster is not None:
+        text += f"; {faster.label} fits too and is {faster.gain:.0%} faster"
+    return f"{text}."
+
+
+def _size(size_bytes: float) -> str:
+    return (
+        f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.0f} MiB"
+    )
+
+
+def fields(summary: Summary, *, advice: bool = False) -> dict[str, Any]:
+    """Returns the members of a summary as documents have them, with the sentence of advice or
+    without it."""
+    members = asdict(summary)
+    if not advice:
+        del members["to_go_faster"]
+    return members

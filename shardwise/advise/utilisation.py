@@ -1,0 +1,50 @@
+"""Model flops utilisation: how much of the GPUs' peak a model's own products would take.
+
+    utilisation = Σ flops / peak(dtype) / (time of a step · GPUs)
+
+Flops are those of products, convolutions and attention, forward and, where anything needs their
+gradients, twice as many in backward; causal attention counts whole. What is run again in backward
+does not count, nor does anything else (Chowdhery et al. 2022, appendix B; Narayanan et al. 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardwise.graph.graph import DTYPE_BYTES, Graph, Operator
+from shardwise.graph.inspect import matrix_flops
+from shardwise.hardware import Device
+from shardwise.sharding.coarsen import Coarsened
+from shardwise.sharding.pattern import Patterns
+
+PASSES = 3
+"""Forward, and a backward of two products of the same size for each."""
+
+
+def model_flops(coarsened: Coarsened, patterns: Patterns, graph: Graph) -> Mapping[str, float]:
+    """Returns the flops of a step by dtype.
+
+    `coarsened` has the whole batch, `graph` the dtypes in which operators run.
+    """
+    flops: dict[str, float] = {}
+    for group in coarsened.groups:
+        for member in group.members:
+            op = member.operator
+            forward = matrix_flops(op, member.semantics)
+            if forward:
+                backward = any(patterns.carries_gradient(name) for name in op.outputs)
+                dtype = _dtype(op, graph)
+                flops[dtype] = flops.get(dtype, 0.0) + forward * (PASSES if backward else 1)
+    return flops
+
+
+def _dtype(op: Operator, graph: Graph) -> str:
+    """Returns the narrowest floating dtype that a product reads: wider ones are cast to it."""
+    read = [graph.tensors[name] for name in op.inputs]
+    floating = [tensor.dtype for tensor in read if tensor.differentiable]
+    return min(floating, key=DTYPE_BYTES.__getitem__, default=read[0].dtype)
+
+
+def ideal_s(flops: Mapping[str, float], device: Device) -> float:
+    """Returns the seconds in which one device would do these flops at its peak."""
+    return sum(number / device.peak(dtype) for dtype, number in flops.items())
