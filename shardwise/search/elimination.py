@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.options import Progress
 from shardwise.cost.part import Part
 from shardwise.replay.linear import OwnerCosts
 from shardwise.sharding.layout import Floats
@@ -31,6 +32,7 @@ def cheapest(
     time_limit_s: float | None = None,
     memory_limit_bytes: int | None = None,
     threads: int = 0,
+    progress: Progress | None = None,
 ) -> Cheapest:
     """Returns a strategy that minimises the costs, and the proven bound.
 
@@ -74,6 +76,7 @@ def cheapest(
         time_limit_s=time_limit_s,
         memory_limit_bytes=memory_limit_bytes,
         threads=threads,
+        progress=progress,
     )
     choices = np.array([kept[k] for kept, k in zip(rows, taken.tolist(), strict=True)])
     edge_choices = [
@@ -95,6 +98,7 @@ def near(
     time_limit_s: float | None = None,
     memory_limit_bytes: int | None = None,
     threads: int = 0,
+    progress: Progress | None = None,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Floats]:
     """Returns the frontier of two sums near a memory: choices, alternatives and sums of memory.
 
@@ -137,6 +141,7 @@ def near(
         time_limit_s=time_limit_s,
         memory_limit_bytes=memory_limit_bytes,
         threads=threads,
+        progress=progress,
     )
     choices = Part(core, tuple(rows)).whole(solved.choices)
     return choices, solved.edge_choices, solved.memory_bytes + memory.constant

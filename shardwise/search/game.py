@@ -12,7 +12,7 @@ programme, which alone jumps between corners.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf, isfinite
 from time import monotonic
@@ -20,8 +20,9 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.cost.options import Options
-from shardwise.errors import SolverError
+from shardwise import _core
+from shardwise.cost.options import Options, Progress, go_on
+from shardwise.errors import Cancelled, SolverError
 from shardwise.replay.bound import StepBound
 from shardwise.replay.linear import LinearStep, OwnerCosts, priced
 from shardwise.replay.moments import Moments
@@ -37,6 +38,7 @@ MOST_QUERIES = 40
 MOST_PATHS = 30
 """Paths that join between two queries at most."""
 MOST_MOMENTS = 4
+BOUNDING = "bounding"
 ON_PATH = 1e-4
 """Relative: a mean strategy whose longest path is this near the value needs no further path."""
 
@@ -93,16 +95,14 @@ class _Query:
 class Game:
     """The games of one search problem, under one limit after another.
 
-    `go_on(fraction)` is called before each query and may raise to end the game. Paths and moments
-    stay from one game to the next.
+    `progress` returns False to end a game. Paths and moments stay from one game to the next.
     """
 
-    def __init__(
-        self, replayer: Replayer, options: Options, go_on: Callable[[float], None]
-    ) -> None:
+    def __init__(self, replayer: Replayer, options: Options, progress: Progress) -> None:
         self.replayer = replayer
         self._options = options
-        self._go_on = go_on
+        self._progress = progress
+        self._fraction = 0.0
         self._bound = StepBound(replayer)
         self._linear = LinearStep(replayer)
         self._moments = Moments(replayer)
@@ -129,7 +129,7 @@ class Game:
     def smallest(self, time_limit_s: float = inf) -> tuple[float, Met]:
         """Returns a bound on the peak of every strategy in bytes, and the strategy that has it.
 
-        Raises what `_core.least_time` raises.
+        Raises `Cancelled`, and `SolverError` where it is not found in time or memory.
         """
         return self._cheapest(self._moments.held(self._tasks[0]), time_limit_s)
 
@@ -144,7 +144,7 @@ class Game:
     ) -> Outcome:
         """Plays from these strategies until bound and value are near, or the bound is a cut-off.
 
-        Raises what `go_on` raises, and `SolverError` where no query ended in time.
+        Raises `Cancelled`, and `SolverError` where no query ended in time or memory.
         """
         started = monotonic()
         board = _Board(self, met, limit_bytes)
@@ -153,7 +153,8 @@ class Game:
         lines: list[Line] = []
         ended = False
         while not ended and len(lines) < MOST_QUERIES and monotonic() - started < time_limit_s:
-            self._go_on(len(lines) / MOST_QUERIES)
+            self._fraction = len(lines) / MOST_QUERIES
+            go_on(self._progress, BOUNDING, self._fraction)
             now = self._equilibrium(board)
             if best is not None and now.value_s <= (1.0 + tolerance) * best.bound_s:
                 ended = True
@@ -162,7 +163,9 @@ class Game:
             try:
                 charges = self._charges(query.weights, query.prices)
                 bound, one = self._cheapest(charges, time_limit_s - (monotonic() - started))
-            except TimeoutError:
+            except SolverError:
+                if best is None:
+                    raise
                 break
             lines.append(Line(bound, float(query.prices.sum())))
             query = replace(query, bound_s=lines[-1].at(limit_bytes))
@@ -217,13 +220,19 @@ class Game:
         return priced([(1.0, self._linear.weighted(weights)), *rows])
 
     def _cheapest(self, charges: OwnerCosts, time_limit_s: float) -> tuple[float, Met]:
-        found = cheapest(
-            self.replayer.problem,
-            charges,
-            time_limit_s=max(time_limit_s, 1e-3) if isfinite(time_limit_s) else None,
-            memory_limit_bytes=self._options.search_memory_bytes,
-            threads=self._options.threads,
-        )
+        try:
+            found = cheapest(
+                self.replayer.problem,
+                charges,
+                time_limit_s=max(time_limit_s, 1e-3) if isfinite(time_limit_s) else None,
+                memory_limit_bytes=self._options.search_memory_bytes,
+                threads=self._options.threads,
+                progress=lambda _, __: self._progress(BOUNDING, self._fraction),
+            )
+        except _core.Cancelled:
+            raise Cancelled from None
+        except (RuntimeError, TimeoutError) as error:
+            raise SolverError(str(error)) from None
         return found.bound, self.met(found.choices[None, :], found.edge_choices[None, :])
 
     def _watch(self, board: _Board, one: Met) -> None:

@@ -14,13 +14,13 @@ of all numbers of micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf, isfinite
 from time import monotonic
 
 import numpy as np
 
+from shardwise import _core
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.errors import Cancelled, SolverError
 from shardwise.hardware import Hardware
@@ -33,6 +33,8 @@ from shardwise.search.solution import Solution, sums_of
 
 SUMS = 0.4
 """The share of the search of sums in the progress of all."""
+IMPROVING = 0.7
+"""Of one number of micro-batches: where improvement begins."""
 GOOD = 5e-3
 """Relative: an answer this near the bound is not improved any further."""
 CLOSE = 1.5e-2
@@ -108,7 +110,7 @@ class _Count:
         self._progress, self._part = progress, part
         self._started = monotonic()
         self._until = self._started + left_s
-        self._game = Game(first.replayer, first.options, self._stage("bounding", 0.0, 0.7))
+        self._game = Game(first.replayer, first.options, self._within(0.0, IMPROVING))
 
     def found(self, cutoff_s: float) -> Search:
         """Returns the search with the strategies found and the proof.
@@ -134,11 +136,11 @@ class _Count:
             status = "within_epsilon" if outcome.ended else "budget"
             if outcome.bound_s < min(cutoff_s, pool.time_within(self._limit)):
                 pool = self._better(outcome, pool)
-        except (_OutOfTime, SolverError):
+        except (_OutOfTime, SolverError, TimeoutError, RuntimeError):
             status = "budget"
-        except Cancelled:
+        except (Cancelled, _core.Cancelled):
             if not pool.fits(self._limit).any():
-                raise
+                raise Cancelled from None
             status = "cancelled"
         return self._search_of(pool, Proof(bound_s, outcome.lines if outcome else ()), status)
 
@@ -162,7 +164,7 @@ class _Count:
         donors = outcome.met.choices[outcome.mix > SHARE]
         if not pool.fits(self._limit).any():
             donors = np.concatenate([donors, pool.choices[np.argsort(pool.peak_bytes)[:FEW]]])
-        return improver.improve(pool, donors, good_s, self._stage("improving", 0.7, 1.0))
+        return improver.improve(pool, donors, good_s, self._improving)
 
     def _near_limit(self, outcome: Outcome, pool: Pool, close_s: float) -> Pool:
         """Returns the pool with a frontier of the charged time near the limit.
@@ -175,7 +177,7 @@ class _Count:
         for _ in range(MOST_FRONTIERS):
             if pool.time_within(self._limit) <= close_s:
                 break
-            self._stage("improving", 0.7, 1.0)(0.0)
+            self._improving(0.0)
             choices, edge_choices, held = near(
                 self._replayer.problem,
                 outcome.held,
@@ -185,6 +187,7 @@ class _Count:
                 time_limit_s=self._left_s if isfinite(self._left_s) else None,
                 memory_limit_bytes=self._options.search_memory_bytes,
                 threads=self._options.threads,
+                progress=self._within(IMPROVING, IMPROVING),
             )
             nearest = np.argsort(np.abs(held * ratio / self._limit - 1.0))[:MOST_POINTS]
             some = Pool.of(self._replayer, choices[nearest], edge_choices[nearest])
@@ -218,14 +221,18 @@ class _Count:
     def _left_s(self) -> float:
         return max(self._until - monotonic(), 1e-3)
 
-    def _stage(self, name: str, start: float, end: float) -> Callable[[float], None]:
-        """Returns what reports a fraction of a stage; it raises when the search is to end."""
+    def _within(self, start: float, end: float) -> Progress:
+        """Returns the progress of a stretch of this search as progress of the whole."""
         first, last = self._part
 
-        def report(fraction: float) -> None:
+        def report(stage: str, fraction: float) -> bool:
             share = start + fraction * (end - start)
-            go_on(self._progress, name, first + share * (last - first))
-            if monotonic() > self._until:
-                raise _OutOfTime
+            return self._progress(stage, first + share * (last - first))
 
         return report
+
+    def _improving(self, fraction: float) -> None:
+        """Reports how far improvement is; raises where the search is to end."""
+        go_on(self._within(IMPROVING, 1.0), "improving", fraction)
+        if monotonic() > self._until:
+            raise _OutOfTime

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.answers import curve, plan
 from harness.graph_builder import GraphBuilder
 from harness.models.comparison_models import hardware
 from harness.strategies import problem_of, random_strategies

@@ -11,7 +11,7 @@ import pytest
 from harness.answers import frontier, plan
 from harness.graph_builder import mlp
 from harness.models.comparison_models import hardware, residual_block, solved, splits
-from shardwise.advise import Options, levels
+from shardwise.advise import Options
 from shardwise.advise.levels import Levels
 from shardwise.advise.summary import Summaries
 from shardwise.advise.utilisation import ideal_s, model_flops
@@ -181,6 +181,8 @@ def test_a_slower_objective_names_the_faster_one() -> None:
 
 # Levels
 
+OUTERMOST = 1
+
 
 @pytest.fixture(scope="module")
 def on_two_nodes() -> Search:
@@ -203,21 +205,17 @@ def test_levels_add_up(on_two_nodes: Search) -> None:
         assert sum(seconds.values()) == pytest.approx(whole)
 
 
-def test_every_term_of_the_cost_is_seen(
-    on_two_nodes: Search, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If no collective left the node, the same sum would be the whole communication."""
-    monkeypatch.setattr(levels, "_spans", lambda mesh, mask: False)
+def test_every_term_of_the_cost_is_seen(on_two_nodes: Search) -> None:
+    """Within the outermost level the same sum is the whole communication."""
     of = Levels(on_two_nodes.problem)
     for point in range(len(on_two_nodes.time_s)):
         choices = on_two_nodes.solution.choices[point]
         edges = on_two_nodes.solution.edge_choices[point]
         whole = float(on_two_nodes.time_s[point]) - on_two_nodes.compute_s(point)
-        seen = sum(of._group_s(g, int(k)) for g, k in enumerate(choices))
-        assert seen + of._edges_s(choices, edges) == pytest.approx(whole, abs=1e-12)
+        assert of._within_s(choices, edges, OUTERMOST) == pytest.approx(whole, abs=1e-12)
 
 
-def test_random_strategies_of_a_transformer_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_strategies_of_a_transformer_add_up() -> None:
     """Statistics, moves and loading, and all of them again where forward runs again."""
     graph = read_graph(shipped_graph("gpt2"))
     machine = load_hardware("dgx-a100-80gb").with_devices_per_node(2)
@@ -233,11 +231,8 @@ def test_random_strategies_of_a_transformer_add_up(monkeypatch: pytest.MonkeyPat
         seconds = of.seconds(point.choices, point.edge_choices, point.communication_s)
         assert sum(seconds.values()) == pytest.approx(point.communication_s)
         assert min(seconds.values()) > 0.01 * point.communication_s
-    monkeypatch.setattr(levels, "_spans", lambda mesh, mask: False)
-    everything = Levels(problem)
     for point in points:
-        seen = sum(everything._group_s(g, int(k)) for g, k in enumerate(point.choices))
-        seen += everything._edges_s(point.choices, point.edge_choices)
+        seen = of._within_s(point.choices, point.edge_choices, OUTERMOST)
         assert seen == pytest.approx(point.communication_s, rel=1e-9)
 
 
