@@ -103,7 +103,7 @@ class Replayer:
         outcome = self._program.replay(
             durations, sizes, flags, block_bytes=self._settings.block_bytes
         )
-        time, compute, communication = outcome.time_s, outcome.compute_s, outcome.communication_s
+        time, (compute, communication) = outcome.time_s, outcome.busy_s.T
         if self._repeat is not None:
             times = self._repeat.times
             period = durations[:, self._repeat.tasks.start : self._repeat.tasks.stop]

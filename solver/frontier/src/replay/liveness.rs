@@ -1,7 +1,22 @@
 //! Memory while a [`Program`] is replayed: the live buffers and the peak.
 
 use crate::model::ids::IdVec;
-use crate::replay::program::{BufferId, Program, TaskId, ALWAYS};
+use crate::replay::program::{BufferId, DeviceClassId, Program, TaskId, ALWAYS};
+
+/// The most memory that a device class held.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Peak {
+    pub bytes: f64,
+    /// The task whose start reached the peak; `None` if it was reached before the first task.
+    pub task: Option<TaskId>,
+}
+
+/// The memory of one device class.
+#[derive(Debug, Clone, Copy, Default)]
+struct Memory {
+    now_bytes: f64,
+    peak: Peak,
+}
 
 /// The buffers of one strategy. Sizes are whole blocks, so that sums are exact.
 #[derive(Debug)]
@@ -13,9 +28,7 @@ pub struct Liveness<'a> {
     uses: IdVec<BufferId, u32>,
     flags: Vec<bool>,
     is_live: IdVec<BufferId, bool>,
-    now_bytes: f64,
-    peak_bytes: f64,
-    peak_task: Option<TaskId>,
+    memory: IdVec<DeviceClassId, Memory>,
 }
 
 impl<'a> Liveness<'a> {
@@ -29,9 +42,7 @@ impl<'a> Liveness<'a> {
             uses: IdVec::filled(0, buffers),
             flags: Vec::new(),
             is_live: IdVec::filled(false, buffers),
-            now_bytes: 0.0,
-            peak_bytes: 0.0,
-            peak_task: None,
+            memory: IdVec::filled(Memory::default(), program.device_classes()),
         }
     }
 
@@ -50,35 +61,53 @@ impl<'a> Liveness<'a> {
         for (uses, maker) in self.uses.iter_mut().zip(&program.makers) {
             *uses = u32::from(*maker >= 0);
         }
-        for task in program.streams.ids() {
+        for task in program.before.ids() {
             for &(buffer, flag) in program.uses.of(task) {
                 self.uses[buffer] += u32::from(self.counts(flag));
             }
         }
-        self.now_bytes = 0.0;
-        self.peak_task = None;
+        self.memory.as_mut_slice().fill(Memory::default());
         for buffer in program.makers.ids() {
             let exists = program.makers[buffer] < 0;
             self.is_live[buffer] = exists && (program.lasting[buffer] || self.uses[buffer] > 0);
             if self.is_live[buffer] {
-                self.now_bytes += self.sizes[buffer];
+                self.memory[program.class_of[buffer]].now_bytes += self.sizes[buffer];
             }
         }
-        self.peak_bytes = self.now_bytes;
+        for memory in self.memory.iter_mut() {
+            memory.peak.bytes = memory.now_bytes;
+        }
     }
 
     /// Allocates the buffers of a task that starts; returns whether that is a new peak.
     pub fn start(&mut self, task: TaskId) -> bool {
-        for &buffer in self.program.makes.of(task) {
+        let program = self.program;
+        let mut is_peak = false;
+        for &buffer in program.makes.of(task) {
             self.is_live[buffer] = true;
-            self.now_bytes += self.sizes[buffer];
-        }
-        let is_peak = self.now_bytes > self.peak_bytes;
-        if is_peak {
-            self.peak_bytes = self.now_bytes;
-            self.peak_task = Some(task);
+            let memory = &mut self.memory[program.class_of[buffer]];
+            memory.now_bytes += self.sizes[buffer];
+            if memory.now_bytes > memory.peak.bytes {
+                memory.peak = Peak {
+                    bytes: memory.now_bytes,
+                    task: Some(task),
+                };
+                is_peak = true;
+            }
         }
         is_peak
+    }
+
+    /// Returns whether what a task allocates keeps every device class within its limit.
+    pub fn fits(&self, task: TaskId, limits_bytes: &IdVec<DeviceClassId, f64>) -> bool {
+        let program = self.program;
+        let makes = program.makes.of(task);
+        makes.iter().all(|&buffer| {
+            let class = program.class_of[buffer];
+            let of_class = makes.iter().filter(|b| program.class_of[**b] == class);
+            let made: f64 = of_class.map(|b| self.sizes[*b]).sum();
+            made == 0.0 || self.memory[class].now_bytes + made <= limits_bytes[class]
+        })
     }
 
     /// Frees the buffers that no task uses after this one.
@@ -104,30 +133,32 @@ impl<'a> Liveness<'a> {
         self.uses[buffer] -= 1;
         if self.uses[buffer] == 0 && !self.program.lasting[buffer] {
             self.is_live[buffer] = false;
-            self.now_bytes -= self.sizes[buffer];
+            self.memory[self.program.class_of[buffer]].now_bytes -= self.sizes[buffer];
         }
     }
 
-    /// Returns the bytes of all live buffers.
-    pub fn now_bytes(&self) -> f64 {
-        self.now_bytes
+    /// Returns the bytes of the live buffers of each device class.
+    pub fn now_bytes(&self) -> impl Iterator<Item = f64> + '_ {
+        self.memory.iter().map(|memory| memory.now_bytes)
     }
 
-    /// Returns the peak in bytes.
-    pub fn peak_bytes(&self) -> f64 {
-        self.peak_bytes
+    /// Returns the peak of each device class.
+    pub fn peaks(&self) -> IdVec<DeviceClassId, Peak> {
+        self.memory.iter().map(|memory| memory.peak).collect()
     }
 
-    /// Returns the task whose start reached the peak; `None` if it was reached before the first
-    /// task.
-    pub fn peak_task(&self) -> Option<TaskId> {
-        self.peak_task
-    }
-
-    /// Returns the live buffers that are not empty.
-    pub fn live(&self) -> Vec<BufferId> {
+    /// Returns the live buffers of a device class that are not empty.
+    pub fn live(&self, class: DeviceClassId) -> Vec<BufferId> {
         let all = self.is_live.ids();
         all.filter(|b| self.is_live[*b] && self.sizes[*b] > 0.0)
+            .filter(|b| self.program.class_of[*b] == class)
             .collect()
+    }
+
+    /// Returns the device classes whose peak the start of this task has reached.
+    pub fn peaked(&self, task: TaskId) -> impl Iterator<Item = DeviceClassId> + '_ {
+        let all = self.memory.enumerate();
+        all.filter(move |(_, memory)| memory.peak.task == Some(task))
+            .map(|(class, _)| class)
     }
 }

@@ -1,8 +1,15 @@
-//! Replay of one training step on one device: peak memory and overlapped time.
+//! Replay of one training step: peak memory and overlapped time.
 
+mod lists;
 mod liveness;
+mod outcome;
 mod program;
+mod ready;
 mod replayer;
+mod resources;
 
-pub use program::{BufferId, Parts, Program, TaskId, Use, ALWAYS, COMMUNICATION, COMPUTE};
-pub use replayer::{Replayed, Replayer, Strategy, Timeline};
+pub use liveness::Peak;
+pub use outcome::{Replayed, Timeline};
+pub use program::{BufferId, DeviceClassId, Parts, Program, TaskId, Use, ALWAYS};
+pub use replayer::{Replayer, Strategy};
+pub use resources::{Order, ResourceId};

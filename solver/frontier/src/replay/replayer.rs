@@ -1,28 +1,33 @@
-//! Replay of one strategy: peak memory and overlapped time of a [`Program`] (docs/costs.md).
+//! Replay of one strategy: peak memory and overlapped time of a [`Program`] (docs/replay.md).
 //!
-//! List scheduling after HeteroG, Section 4.2, on a compute and a communication stream:
+//! List scheduling after HeteroG, Section 4.2, on any resources:
 //!
 //! ```text
 //! rank(i) = duration(i) + max over successors j of rank(j)
 //! ```
 //!
-//! Whenever the communication stream is idle, it takes the ready task with the highest rank. The
-//! compute stream keeps the program's order instead, as a framework issues operators: the order of
-//! the backward pass decides which buffers are alive when, so peak and time describe the same
-//! execution. That order counts as a dependency in the ranks. A communication task that takes no
-//! time (there is nothing to move under this strategy) does not wait for a stream.
+//! A task starts when everything that it depends on has ended, it is the next one of each resource
+//! with the order `Program` that it holds, and all its resources are free. At every moment the
+//! tasks of the program's order start first, the lowest number first; then, of the ready tasks
+//! whose resources are free, the one with the highest rank, until none is left. A task whose
+//! resources are not all free blocks no other. The program's order counts as a dependency in the
+//! ranks. A task that takes no time and holds no resource in the program's order (there is nothing
+//! to move under this strategy) does not wait for its resources.
+//!
+//! Compute keeps the program's order where a framework issues operators: the order of the backward
+//! pass decides which buffers are alive when, so peak and time describe the same execution.
 //!
 //! Memory follows the schedule: a task's buffers are allocated when it starts, and buffers that it
 //! was the last to use are freed when it ends. Sizes are rounded up to whole blocks of the
 //! allocator.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-
 use crate::model::error::SolveError;
 use crate::model::ids::{Id, IdVec};
 use crate::replay::liveness::Liveness;
-use crate::replay::program::{BufferId, Program, TaskId, COMMUNICATION, COMPUTE};
+use crate::replay::outcome::{Replayed, Timeline};
+use crate::replay::program::{DeviceClassId, Program, TaskId};
+use crate::replay::ready::{Ready, Urgent};
+use crate::replay::resources::ResourceId;
 
 /// The values of one strategy: seconds per task, bytes per buffer, and flags.
 #[derive(Debug, Clone, Copy)]
@@ -32,67 +37,35 @@ pub struct Strategy<'a> {
     pub flags: &'a [bool],
 }
 
-/// The result of a replay.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Replayed {
-    pub peak_bytes: f64,
-    /// The task whose start reached the peak; `None` if it was reached before the first task.
-    pub peak_task: Option<TaskId>,
-    /// From the first start to the last end.
-    pub time_s: f64,
-    pub compute_s: f64,
-    pub communication_s: f64,
-    /// Time without computation, spent on communication.
-    pub exposed_s: f64,
-    /// When each of the program's marks ended.
-    pub marks_s: Vec<f64>,
-}
-
-/// The schedule of one replay.
-#[derive(Debug, Clone, Default)]
-pub struct Timeline {
-    pub start_s: Vec<f64>,
-    pub end_s: Vec<f64>,
-    /// The bytes of all live buffers right after each task's start.
-    pub held_bytes: Vec<f64>,
-    /// The live buffers at the peak.
-    pub at_peak: Vec<BufferId>,
+/// A task that runs.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    task: TaskId,
+    end_s: f64,
+    /// Whether the task keeps the program's order.
+    in_program: bool,
 }
 
 /// Replays strategies of one program; its buffers are reused from one replay to the next.
 pub struct Replayer<'a> {
     program: &'a Program,
     memory: Liveness<'a>,
+    limits_bytes: IdVec<DeviceClassId, f64>,
     rank: IdVec<TaskId, f64>,
     /// The number of tasks that each task still waits for.
     waiting: IdVec<TaskId, u32>,
-    ready: BinaryHeap<Urgent>,
+    is_held: IdVec<ResourceId, bool>,
+    busy_s: IdVec<ResourceId, f64>,
+    /// The tasks whose turn it is in the program's order, ascending.
+    turn: Vec<TaskId>,
+    ready: Ready,
+    /// In the order in which tasks end that end at the same time: those of the program's order
+    /// first, then by number.
+    running: Vec<Running>,
     /// Tasks that have ended and whose followers have not been released yet.
     ended: Vec<TaskId>,
     marks_s: Vec<f64>,
     timeline: Option<Timeline>,
-}
-
-/// A ready task; the highest rank comes first, among equals the task with the lowest number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Urgent {
-    rank: f64,
-    task: TaskId,
-}
-
-impl Eq for Urgent {}
-
-impl PartialOrd for Urgent {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Urgent {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_rank = self.rank.total_cmp(&other.rank);
-        by_rank.then_with(|| other.task.cmp(&self.task))
-    }
 }
 
 impl<'a> Replayer<'a> {
@@ -107,16 +80,44 @@ impl<'a> Replayer<'a> {
                 "block_bytes must be at least 1, got 0".into(),
             ));
         }
+        let resources = &program.resources;
         Ok(Self {
             program,
             memory: Liveness::new(program, block_bytes),
+            limits_bytes: IdVec::filled(f64::INFINITY, program.device_classes()),
             rank: IdVec::filled(0.0, program.tasks()),
             waiting: IdVec::filled(0, program.tasks()),
-            ready: BinaryHeap::new(),
+            is_held: IdVec::filled(false, resources.len()),
+            busy_s: IdVec::filled(0.0, resources.len()),
+            turn: Vec::new(),
+            ready: Ready::new(resources.set_count()),
+            running: Vec::new(),
             ended: Vec::new(),
             marks_s: vec![0.0; program.mark_count],
             timeline: None,
         })
+    }
+
+    /// Sets the memory limit of each device class for resources with the order
+    /// `RankWithinMemory`; without, there is none.
+    ///
+    /// # Errors
+    ///
+    /// Rejects a limit that is negative or not a number, and a list that is not one per class.
+    pub fn with_limits(mut self, limits_bytes: &[f64]) -> Result<Self, SolveError> {
+        let (given, classes) = (limits_bytes.len(), self.program.device_classes());
+        if given != classes {
+            return Err(SolveError::Invalid(format!(
+                "expected {classes} memory limits, one per device class, got {given}"
+            )));
+        }
+        if let Some(bad) = limits_bytes.iter().find(|l| l.is_nan() || **l < 0.0) {
+            return Err(SolveError::Invalid(format!(
+                "memory limits must not be negative, got {bad}"
+            )));
+        }
+        self.limits_bytes = limits_bytes.to_vec().into();
+        Ok(self)
     }
 
     /// Returns the peak and the time of one strategy.
@@ -143,104 +144,145 @@ impl<'a> Replayer<'a> {
         let tasks = self.program.tasks();
         check(self.program, strategy)?;
         self.memory.begin(strategy.sizes_bytes, strategy.flags);
+        let classes = self.program.device_classes();
+        let live = |class| self.memory.live(DeviceClassId::new(class));
         self.timeline = Some(Timeline {
             start_s: vec![0.0; tasks],
             end_s: vec![0.0; tasks],
-            held_bytes: vec![0.0; tasks],
-            at_peak: self.memory.live(),
+            held_bytes: vec![0.0; tasks * classes],
+            at_peak: (0..classes).map(live).collect(),
         });
         let replayed = self.replay(strategy);
         let timeline = self.timeline.take().unwrap_or_default();
         Ok((replayed?, timeline))
     }
 
-    /// Ranks every task by the least time of everything that depends on it, including itself.
+    /// Ranks every task by the least time of everything that waits for it, including itself.
     fn rank_tasks(&mut self, durations_s: &[f64]) {
         let program = self.program;
-        let mut next_compute = 0.0_f64;
-        for task in program.streams.ids().rev() {
+        for task in program.before.ids().rev() {
             let followers = program.after.of(task).iter();
-            let mut longest = followers.fold(0.0_f64, |most, &j| most.max(self.rank[j]));
-            if program.streams[task] == COMPUTE {
-                longest = longest.max(next_compute);
-                next_compute = longest + durations_s[task.index()];
-            }
+            let longest = followers.fold(0.0_f64, |most, &j| most.max(self.rank[j]));
             self.rank[task] = longest + durations_s[task.index()];
         }
     }
 
-    /// Runs all tasks, each as soon as its stream and its dependencies allow.
+    /// Runs all tasks, each as soon as its resources and its dependencies allow.
     fn schedule(&mut self, durations_s: &[f64]) -> Replayed {
         let program = self.program;
-        let mut busy_s = [0.0_f64; 2];
-        // Per stream, the running task and its end.
-        let mut running: [Option<(TaskId, f64)>; 2] = [None, None];
-        let (mut now, mut issued) = (0.0_f64, 0_usize);
-        for task in program.streams.ids() {
+        self.busy_s.as_mut_slice().fill(0.0);
+        let mut now = 0.0_f64;
+        for task in program.before.ids() {
             if program.before[task] == 0 {
                 self.release(task, now, durations_s);
             }
         }
         self.settle(now, durations_s);
         loop {
-            while running[COMPUTE as usize].is_none() {
-                let Some(&task) = program.compute.get(issued) else {
-                    break;
-                };
-                if self.waiting[task] > 0 {
-                    break;
-                }
-                issued += 1;
-                let end = self.start(task, now, durations_s);
-                busy_s[COMPUTE as usize] += durations_s[task.index()];
-                if end > now {
-                    running[COMPUTE as usize] = Some((task, end));
-                } else {
-                    self.end(task, now, durations_s);
-                }
-            }
-            if running[COMMUNICATION as usize].is_none() {
-                if let Some(Urgent { task, .. }) = self.ready.pop() {
-                    let end = self.start(task, now, durations_s);
-                    busy_s[COMMUNICATION as usize] += durations_s[task.index()];
-                    running[COMMUNICATION as usize] = Some((task, end));
-                }
-            }
-            let ends = running.iter().flatten().map(|(_, end)| *end);
+            self.start_in_program(now, durations_s);
+            self.start_by_rank(now, durations_s);
+            let ends = self.running.iter().map(|running| running.end_s);
             let Some(soonest) = ends.min_by(f64::total_cmp) else {
                 break;
             };
             now = soonest;
-            for stream in &mut running {
-                if let Some((task, end)) = *stream {
-                    if end <= now {
-                        *stream = None;
-                        self.end(task, now, durations_s);
+            let mut at = 0;
+            while let Some(&Running { task, end_s, .. }) = self.running.get(at) {
+                if end_s <= now {
+                    self.running.remove(at);
+                    for &resource in program.resources.of(task) {
+                        self.is_held[resource] = false;
                     }
+                    self.end(task, now, durations_s);
+                } else {
+                    at += 1;
                 }
             }
         }
         Replayed {
-            peak_bytes: self.memory.peak_bytes(),
-            peak_task: self.memory.peak_task(),
+            peaks: self.memory.peaks(),
             time_s: now,
-            compute_s: busy_s[COMPUTE as usize],
-            communication_s: busy_s[COMMUNICATION as usize],
-            exposed_s: (now - busy_s[COMPUTE as usize]).max(0.0),
+            busy_s: self.busy_s.clone(),
             marks_s: self.marks_s.clone(),
         }
+    }
+
+    /// Starts the tasks whose turn it is and whose resources are free.
+    fn start_in_program(&mut self, now: f64, durations_s: &[f64]) {
+        let mut at = 0;
+        while let Some(&task) = self.turn.get(at) {
+            let resources = self.program.resources.of(task);
+            if resources.iter().any(|r| self.is_held[*r]) {
+                at += 1;
+                continue;
+            }
+            self.turn.remove(at);
+            let end_s = self.start(task, now, durations_s);
+            if end_s > now {
+                self.run(task, end_s, true);
+            } else {
+                self.end(task, now, durations_s);
+                at = 0;
+            }
+        }
+    }
+
+    /// Starts ready tasks without the program's order, the most urgent first.
+    fn start_by_rank(&mut self, now: f64, durations_s: &[f64]) {
+        let resources = &self.program.resources;
+        loop {
+            let next = self.ready.pop(
+                |set| resources.of_set(set).iter().all(|r| !self.is_held[*r]),
+                |task, set| {
+                    !resources.is_bounded(set) || self.memory.fits(task, &self.limits_bytes)
+                },
+            );
+            let next = match next {
+                None if self.running.is_empty() => self.ready.pop_passed(),
+                next => next,
+            };
+            let Some(task) = next else { break };
+            let end_s = self.start(task, now, durations_s);
+            self.run(task, end_s, false);
+        }
+        self.ready.restore();
+    }
+
+    /// Holds the resources of a task that has started until it ends.
+    fn run(&mut self, task: TaskId, end_s: f64, in_program: bool) {
+        for &resource in self.program.resources.of(task) {
+            self.is_held[resource] = true;
+        }
+        let before = |other: &Running| (!other.in_program, other.task) < (!in_program, task);
+        let at = self.running.partition_point(before);
+        let running = Running {
+            task,
+            end_s,
+            in_program,
+        };
+        self.running.insert(at, running);
     }
 
     /// Starts a task and returns when it will end.
     fn start(&mut self, task: TaskId, now: f64, durations_s: &[f64]) -> f64 {
         let is_peak = self.memory.start(task);
-        let end = now + durations_s[task.index()];
+        let at = task.index();
+        for &resource in self.program.resources.of(task) {
+            self.busy_s[resource] += durations_s[at];
+        }
+        let end = now + durations_s[at];
         if let Some(timeline) = &mut self.timeline {
-            timeline.start_s[task.index()] = now;
-            timeline.end_s[task.index()] = end;
-            timeline.held_bytes[task.index()] = self.memory.now_bytes();
+            timeline.start_s[at] = now;
+            timeline.end_s[at] = end;
+            let classes = timeline.at_peak.len();
+            let held = &mut timeline.held_bytes[at * classes..];
+            for (held, now_bytes) in held.iter_mut().zip(self.memory.now_bytes()) {
+                *held = now_bytes;
+            }
             if is_peak {
-                timeline.at_peak = self.memory.live();
+                for class in self.memory.peaked(task) {
+                    timeline.at_peak[class] = self.memory.live(class);
+                }
             }
         }
         end
@@ -269,14 +311,16 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Releases a task whose dependencies have ended; a compute task still waits for its turn.
+    /// Releases a task that waits for no other task.
     fn release(&mut self, task: TaskId, now: f64, durations_s: &[f64]) {
-        if self.program.streams[task] == COMPUTE {
-            return;
-        }
-        if durations_s[task.index()] > 0.0 {
+        let resources = &self.program.resources;
+        if resources.in_program(task) {
+            let at = self.turn.partition_point(|other| *other < task);
+            self.turn.insert(at, task);
+        } else if durations_s[task.index()] > 0.0 {
             let rank = self.rank[task];
-            self.ready.push(Urgent { rank, task });
+            let set = resources.set_of(task);
+            self.ready.push(Urgent { rank, task }, set);
         } else {
             self.start(task, now, durations_s);
             self.ended.push(task);
