@@ -37,11 +37,6 @@ impl<K: Id, T: Copy> Lists<K, T> {
         }
     }
 
-    /// Returns the number of keys.
-    pub fn len(&self) -> usize {
-        self.starts.len() - 1
-    }
-
     /// Returns the list of a key.
     pub fn of(&self, key: K) -> &[T] {
         let at = key.index();

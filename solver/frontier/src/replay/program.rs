@@ -6,6 +6,8 @@
 //! use may name a flag, so that it counts only under some strategies. A strategy gives the
 //! durations, the sizes and the flags; all strategies share the structure.
 
+use std::collections::HashSet;
+
 use crate::model::error::SolveError;
 use crate::model::ids::{ids, Id, IdVec};
 use crate::replay::lists::Lists;
@@ -18,6 +20,8 @@ ids! {
     BufferId(u32);
     /// Names a class of devices that do the same, of which one is replayed.
     DeviceClassId(u16);
+    /// Names what one task allocates on one device class.
+    AllocationId(u32);
 }
 
 /// The flag of a use that counts under every strategy.
@@ -87,12 +91,25 @@ pub struct Program {
     /// Per task, how many tasks it waits for: those that it depends on, and those just before it in
     /// the program's order on a resource.
     pub(super) before: IdVec<TaskId, u32>,
+    /// The tasks that wait for none.
+    pub(super) first: Vec<TaskId>,
     /// Per task, the tasks that wait for it.
     pub(super) after: Lists<TaskId, TaskId>,
     /// Per task, the buffers that it allocates.
     pub(super) makes: Lists<TaskId, BufferId>,
+    /// Per task, what it allocates on each device class.
+    pub(super) allocations: Lists<TaskId, (AllocationId, DeviceClassId)>,
+    pub(super) allocation_count: usize,
+    /// The buffers of each allocation.
+    pub(super) allocated: Lists<AllocationId, BufferId>,
+    /// The buffers that exist before the first task.
+    pub(super) given: Vec<BufferId>,
     pub(super) makers: IdVec<BufferId, i32>,
-    pub(super) lasting: IdVec<BufferId, bool>,
+    /// Per buffer, its uses under every strategy: by its maker, those without a flag, and one that
+    /// never ends if it lasts.
+    pub(super) certain_uses: IdVec<BufferId, u32>,
+    /// The uses with a flag.
+    pub(super) flagged_uses: Vec<(BufferId, i32)>,
     pub(super) device_classes: usize,
     pub(super) class_of: IdVec<BufferId, DeviceClassId>,
     /// Per task, the buffers that it uses, each with its flag.
@@ -115,9 +132,12 @@ impl Program {
         let tasks = parts.tasks;
         let resources = Resources::new(parts.resources, tasks, &parts.holds)?;
         let given = parts.dependencies.iter();
-        let waits = given
-            .map(|&(b, a)| (TaskId::from(b), TaskId::from(a)))
-            .chain(resources.program_order());
+        let given = given.map(|&(b, a)| (TaskId::from(b), TaskId::from(a)));
+        let known: HashSet<(TaskId, TaskId)> = given.clone().collect();
+        let order = resources
+            .program_order()
+            .filter(|pair| !known.contains(pair));
+        let waits = given.chain(order);
         let mut before = IdVec::filled(0_u32, tasks);
         for (_, after) in waits.clone() {
             before[after] += 1;
@@ -127,6 +147,34 @@ impl Program {
         let allocated = makers.ids().filter(|b| makers[*b] >= 0);
         let by_maker = allocated.map(|b| (TaskId::new(makers[b] as usize), b));
         let makes = Lists::group(tasks, by_maker);
+        let mut class_of = parts.buffer_classes;
+        class_of.resize(makers.len(), DeviceClassId::new(0));
+        let class_of: IdVec<BufferId, DeviceClassId> = class_of.into();
+        let mut allocations: Vec<(TaskId, (AllocationId, DeviceClassId))> = Vec::new();
+        let mut allocated: Vec<(AllocationId, BufferId)> = Vec::new();
+        for task in (0..tasks).map(TaskId::new) {
+            let first = allocations.len();
+            for &buffer in makes.of(task) {
+                let class = class_of[buffer];
+                let known = allocations[first..].iter().find(|(_, a)| a.1 == class);
+                let allocation = known.map_or(AllocationId::new(allocations.len()), |(_, a)| a.0);
+                if allocation.index() == allocations.len() {
+                    allocations.push((task, (allocation, class)));
+                }
+                allocated.push((allocation, buffer));
+            }
+        }
+        let with_maker = makers.iter().zip(&parts.lasting);
+        let mut certain_uses: IdVec<BufferId, u32> = with_maker
+            .map(|(maker, lasting)| u32::from(*maker >= 0) + u32::from(*lasting))
+            .collect();
+        let mut flagged_uses = Vec::new();
+        for item in &parts.uses {
+            match item.flag {
+                ALWAYS => certain_uses[item.buffer.into()] += 1,
+                flag => flagged_uses.push((item.buffer.into(), flag)),
+            }
+        }
         let uses = Lists::group(
             tasks,
             parts
@@ -134,17 +182,21 @@ impl Program {
                 .iter()
                 .map(|u| (u.task.into(), (u.buffer.into(), u.flag))),
         );
-        let mut class_of = parts.buffer_classes;
-        class_of.resize(makers.len(), DeviceClassId::new(0));
         Ok(Self {
             resources,
+            first: before.ids().filter(|task| before[*task] == 0).collect(),
             before,
             after,
             makes,
+            given: makers.ids().filter(|b| makers[*b] < 0).collect(),
             makers,
-            lasting: parts.lasting.into(),
+            certain_uses,
+            flagged_uses,
             device_classes: parts.device_classes,
-            class_of: class_of.into(),
+            class_of,
+            allocation_count: allocations.len(),
+            allocated: Lists::group(allocations.len(), allocated.into_iter()),
+            allocations: Lists::group(tasks, allocations.into_iter()),
             uses,
             given_flags: parts.given_flags,
             both: parts.both,

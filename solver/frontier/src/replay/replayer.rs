@@ -37,15 +37,6 @@ pub struct Strategy<'a> {
     pub flags: &'a [bool],
 }
 
-/// A task that runs.
-#[derive(Debug, Clone, Copy)]
-struct Running {
-    task: TaskId,
-    end_s: f64,
-    /// Whether the task keeps the program's order.
-    in_program: bool,
-}
-
 /// Replays strategies of one program; its buffers are reused from one replay to the next.
 pub struct Replayer<'a> {
     program: &'a Program,
@@ -54,14 +45,17 @@ pub struct Replayer<'a> {
     rank: IdVec<TaskId, f64>,
     /// The number of tasks that each task still waits for.
     waiting: IdVec<TaskId, u32>,
-    is_held: IdVec<ResourceId, bool>,
+    /// When each resource will be free; infinite while no task holds it.
+    held_until_s: IdVec<ResourceId, f64>,
+    /// The task that holds each resource.
+    holder: IdVec<ResourceId, TaskId>,
     busy_s: IdVec<ResourceId, f64>,
-    /// The tasks whose turn it is in the program's order, ascending.
+    /// The tasks whose turn it is in the program's order, the lowest number last.
     turn: Vec<TaskId>,
-    ready: Ready,
-    /// In the order in which tasks end that end at the same time: those of the program's order
-    /// first, then by number.
-    running: Vec<Running>,
+    ready: Ready<'a>,
+    /// Whether a task has become ready, or a resource free, since tasks were last started by rank.
+    may_start: bool,
+    has_limits: bool,
     /// Tasks that have ended and whose followers have not been released yet.
     ended: Vec<TaskId>,
     marks_s: Vec<f64>,
@@ -87,11 +81,13 @@ impl<'a> Replayer<'a> {
             limits_bytes: IdVec::filled(f64::INFINITY, program.device_classes()),
             rank: IdVec::filled(0.0, program.tasks()),
             waiting: IdVec::filled(0, program.tasks()),
-            is_held: IdVec::filled(false, resources.len()),
+            held_until_s: IdVec::filled(f64::INFINITY, resources.len()),
+            holder: IdVec::filled(TaskId::new(0), resources.len()),
             busy_s: IdVec::filled(0.0, resources.len()),
             turn: Vec::new(),
             ready: Ready::new(resources.set_count()),
-            running: Vec::new(),
+            may_start: false,
+            has_limits: false,
             ended: Vec::new(),
             marks_s: vec![0.0; program.mark_count],
             timeline: None,
@@ -117,6 +113,7 @@ impl<'a> Replayer<'a> {
             )));
         }
         self.limits_bytes = limits_bytes.to_vec().into();
+        self.has_limits = true;
         Ok(self)
     }
 
@@ -145,9 +142,9 @@ impl<'a> Replayer<'a> {
         check(self.program, strategy)?;
         self.memory.begin(strategy.sizes_bytes, strategy.flags);
         let classes = self.program.device_classes();
-        let live = |class| self.memory.live(DeviceClassId::new(class));
+        let live = |class| self.memory.live(DeviceClassId::new(class), |_| false);
         self.timeline = Some(Timeline {
-            start_s: vec![0.0; tasks],
+            start_s: vec![f64::NAN; tasks],
             end_s: vec![0.0; tasks],
             held_bytes: vec![0.0; tasks * classes],
             at_peak: (0..classes).map(live).collect(),
@@ -162,7 +159,7 @@ impl<'a> Replayer<'a> {
         let program = self.program;
         for task in program.before.ids().rev() {
             let followers = program.after.of(task).iter();
-            let longest = followers.fold(0.0_f64, |most, &j| most.max(self.rank[j]));
+            let longest = followers.fold(0.0, |most, &j| larger(most, self.rank[j]));
             self.rank[task] = longest + durations_s[task.index()];
         }
     }
@@ -171,37 +168,35 @@ impl<'a> Replayer<'a> {
     fn schedule(&mut self, durations_s: &[f64]) -> Replayed {
         let program = self.program;
         self.busy_s.as_mut_slice().fill(0.0);
-        let mut now = 0.0_f64;
-        for task in program.before.ids() {
-            if program.before[task] == 0 {
-                self.release(task, now, durations_s);
-            }
+        let (mut now, mut last) = (0.0_f64, 0.0_f64);
+        for &task in &program.first {
+            self.release(task, now, durations_s);
         }
         self.settle(now, durations_s);
         loop {
             self.start_in_program(now, durations_s);
-            self.start_by_rank(now, durations_s);
-            let ends = self.running.iter().map(|running| running.end_s);
-            let Some(soonest) = ends.min_by(f64::total_cmp) else {
+            if self.may_start || self.has_limits {
+                self.start_by_rank(now, durations_s);
+                self.may_start = false;
+            }
+            let ends = self.held_until_s.iter();
+            now = ends.fold(f64::INFINITY, |soonest, &end| smaller(soonest, end));
+            if now == f64::INFINITY {
                 break;
-            };
-            now = soonest;
-            let mut at = 0;
-            while let Some(&Running { task, end_s, .. }) = self.running.get(at) {
-                if end_s <= now {
-                    self.running.remove(at);
-                    for &resource in program.resources.of(task) {
-                        self.is_held[resource] = false;
-                    }
+            }
+            last = now;
+            for resource in self.held_until_s.ids() {
+                if self.held_until_s[resource] <= now {
+                    let task = self.holder[resource];
+                    self.free(program.resources.of(task));
+                    self.may_start = true;
                     self.end(task, now, durations_s);
-                } else {
-                    at += 1;
                 }
             }
         }
         Replayed {
             peaks: self.memory.peaks(),
-            time_s: now,
+            time_s: last,
             busy_s: self.busy_s.clone(),
             marks_s: self.marks_s.clone(),
         }
@@ -209,67 +204,73 @@ impl<'a> Replayer<'a> {
 
     /// Starts the tasks whose turn it is and whose resources are free.
     fn start_in_program(&mut self, now: f64, durations_s: &[f64]) {
-        let mut at = 0;
-        while let Some(&task) = self.turn.get(at) {
-            let resources = self.program.resources.of(task);
-            if resources.iter().any(|r| self.is_held[*r]) {
-                at += 1;
+        let program = self.program;
+        let mut at = self.turn.len();
+        while at > 0 {
+            at -= 1;
+            let task = self.turn[at];
+            let resources = program.resources.of(task);
+            if resources
+                .iter()
+                .any(|r| self.held_until_s[*r] < f64::INFINITY)
+            {
                 continue;
             }
             self.turn.remove(at);
             let end_s = self.start(task, now, durations_s);
-            if end_s > now {
-                self.run(task, end_s, true);
-            } else {
+            self.hold(task, resources, end_s, durations_s[task.index()]);
+            if end_s <= now {
+                self.free(resources);
                 self.end(task, now, durations_s);
-                at = 0;
+                at = self.turn.len();
             }
         }
     }
 
     /// Starts ready tasks without the program's order, the most urgent first.
     fn start_by_rank(&mut self, now: f64, durations_s: &[f64]) {
-        let resources = &self.program.resources;
         loop {
-            let next = self.ready.pop(
-                |set| resources.of_set(set).iter().all(|r| !self.is_held[*r]),
-                |task, set| {
-                    !resources.is_bounded(set) || self.memory.fits(task, &self.limits_bytes)
-                },
-            );
-            let next = match next {
-                None if self.running.is_empty() => self.ready.pop_passed(),
+            let fits = |task| self.memory.fits(task, &self.limits_bytes);
+            let next = match self.ready.pop(&self.held_until_s, fits) {
+                None if !self.is_running() => self.ready.pop_passed(),
                 next => next,
             };
-            let Some(task) = next else { break };
+            let Some((task, held)) = next else { break };
             let end_s = self.start(task, now, durations_s);
-            self.run(task, end_s, false);
+            self.hold(task, held, end_s, durations_s[task.index()]);
         }
         self.ready.restore();
     }
 
+    /// Returns whether any task runs.
+    fn is_running(&self) -> bool {
+        self.held_until_s.iter().any(|end| *end < f64::INFINITY)
+    }
+
     /// Holds the resources of a task that has started until it ends.
-    fn run(&mut self, task: TaskId, end_s: f64, in_program: bool) {
-        for &resource in self.program.resources.of(task) {
-            self.is_held[resource] = true;
+    #[inline]
+    fn hold(&mut self, task: TaskId, resources: &[ResourceId], end_s: f64, duration_s: f64) {
+        for &resource in resources {
+            self.busy_s[resource] += duration_s;
+            // A sum of finite durations may be infinite, which stands for a free resource.
+            self.held_until_s[resource] = end_s.min(f64::MAX);
+            self.holder[resource] = task;
         }
-        let before = |other: &Running| (!other.in_program, other.task) < (!in_program, task);
-        let at = self.running.partition_point(before);
-        let running = Running {
-            task,
-            end_s,
-            in_program,
-        };
-        self.running.insert(at, running);
+    }
+
+    /// Frees the resources of a task that ends.
+    #[inline]
+    fn free(&mut self, resources: &[ResourceId]) {
+        for &resource in resources {
+            self.held_until_s[resource] = f64::INFINITY;
+        }
     }
 
     /// Starts a task and returns when it will end.
+    #[inline]
     fn start(&mut self, task: TaskId, now: f64, durations_s: &[f64]) -> f64 {
         let is_peak = self.memory.start(task);
         let at = task.index();
-        for &resource in self.program.resources.of(task) {
-            self.busy_s[resource] += durations_s[at];
-        }
         let end = now + durations_s[at];
         if let Some(timeline) = &mut self.timeline {
             timeline.start_s[at] = now;
@@ -280,8 +281,9 @@ impl<'a> Replayer<'a> {
                 *held = now_bytes;
             }
             if is_peak {
+                let started = |task: TaskId| !timeline.start_s[task.index()].is_nan();
                 for class in self.memory.peaked(task) {
-                    timeline.at_peak[class] = self.memory.live(class);
+                    timeline.at_peak[class] = self.memory.live(class, started);
                 }
             }
         }
@@ -290,23 +292,29 @@ impl<'a> Replayer<'a> {
 
     /// Ends a task and the tasks after it that take no time.
     fn end(&mut self, task: TaskId, now: f64, durations_s: &[f64]) {
-        self.ended.push(task);
+        self.finish(task, now, durations_s);
         self.settle(now, durations_s);
     }
 
-    /// Frees the buffers of ended tasks and releases the tasks that waited for them.
+    /// Ends tasks that take no time, the latest started first.
+    #[inline]
     fn settle(&mut self, now: f64, durations_s: &[f64]) {
-        let program = self.program;
         while let Some(task) = self.ended.pop() {
-            self.memory.end(task);
-            for &mark in program.marks.of(task) {
-                self.marks_s[mark as usize] = now;
-            }
-            for &follower in program.after.of(task) {
-                self.waiting[follower] -= 1;
-                if self.waiting[follower] == 0 {
-                    self.release(follower, now, durations_s);
-                }
+            self.finish(task, now, durations_s);
+        }
+    }
+
+    /// Frees the buffers of an ended task and releases the tasks that waited for it.
+    fn finish(&mut self, task: TaskId, now: f64, durations_s: &[f64]) {
+        let program = self.program;
+        self.memory.end(task);
+        for &mark in program.marks.of(task) {
+            self.marks_s[mark as usize] = now;
+        }
+        for &follower in program.after.of(task) {
+            self.waiting[follower] -= 1;
+            if self.waiting[follower] == 0 {
+                self.release(follower, now, durations_s);
             }
         }
     }
@@ -314,17 +322,39 @@ impl<'a> Replayer<'a> {
     /// Releases a task that waits for no other task.
     fn release(&mut self, task: TaskId, now: f64, durations_s: &[f64]) {
         let resources = &self.program.resources;
-        if resources.in_program(task) {
-            let at = self.turn.partition_point(|other| *other < task);
+        let held = resources.held(task);
+        if held.in_program {
+            let at = self.turn.partition_point(|other| *other > task);
             self.turn.insert(at, task);
         } else if durations_s[task.index()] > 0.0 {
             let rank = self.rank[task];
-            let set = resources.set_of(task);
-            self.ready.push(Urgent { rank, task }, set);
+            let of_task = resources.of(task);
+            self.ready.push(Urgent { rank, task }, held, of_task);
+            self.may_start = true;
         } else {
             self.start(task, now, durations_s);
             self.ended.push(task);
         }
+    }
+}
+
+/// Returns the larger of two numbers; `f64::max` also asks which of them are numbers.
+#[inline]
+fn larger(a: f64, b: f64) -> f64 {
+    if b > a {
+        b
+    } else {
+        a
+    }
+}
+
+/// Returns the smaller of two numbers.
+#[inline]
+fn smaller(a: f64, b: f64) -> f64 {
+    if b < a {
+        b
+    } else {
+        a
     }
 }
 
@@ -339,11 +369,20 @@ fn check(program: &Program, strategy: Strategy) -> Result<(), SolveError> {
             return invalid(format!("expected {needed} {what}, got {given}"));
         }
     }
-    let mut costs = strategy.durations_s.iter().chain(strategy.sizes_bytes);
-    if let Some(bad) = costs.find(|cost| !cost.is_finite() || **cost < 0.0) {
-        return invalid(format!(
-            "durations and sizes must be finite and not negative, got {bad}"
-        ));
+    for costs in [strategy.durations_s, strategy.sizes_bytes] {
+        // Counting looks at several costs at a time.
+        let is_bad = |cost: &f64| !cost.is_finite() | (*cost < 0.0);
+        if costs
+            .iter()
+            .map(|cost| u64::from(is_bad(cost)))
+            .sum::<u64>()
+            > 0
+        {
+            let bad = costs.iter().find(|cost| is_bad(cost)).unwrap_or(&f64::NAN);
+            return invalid(format!(
+                "durations and sizes must be finite and not negative, got {bad}"
+            ));
+        }
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The resources of a program: what tasks hold while they run.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use crate::model::error::SolveError;
 use crate::model::ids::{ids, Id, IdVec};
@@ -41,18 +41,27 @@ impl Order {
     }
 }
 
+/// What a task holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Held {
+    /// Where the resources of the set are in the list of all sets.
+    start: u32,
+    end: u32,
+    pub set: SetId,
+    /// Whether one of the resources has the order `Program`.
+    pub in_program: bool,
+    /// Whether the task is passed over for want of memory.
+    pub is_bounded: bool,
+}
+
 /// The resources that each task holds.
 #[derive(Debug, Clone)]
 pub struct Resources {
     orders: IdVec<ResourceId, Order>,
-    /// The distinct sets, each ascending.
-    sets: Lists<SetId, ResourceId>,
-    /// Per task, the set that it holds.
-    held: IdVec<TaskId, SetId>,
-    /// Per set, whether one of its resources has the order `Program`.
-    in_program: IdVec<SetId, bool>,
-    /// Per set, whether its tasks are passed over for want of memory.
-    bounded: IdVec<SetId, bool>,
+    /// The distinct sets one after the other, each ascending.
+    sets: Vec<ResourceId>,
+    set_count: usize,
+    held: IdVec<TaskId, Held>,
     /// Per resource, the tasks that hold it, in the order of their numbers.
     tasks: Lists<ResourceId, TaskId>,
 }
@@ -81,30 +90,33 @@ impl Resources {
         }
         let pairs = holds.iter().map(|&(t, r)| (TaskId::from(t), r));
         let by_task = Lists::group(tasks, pairs);
-        let mut numbers: BTreeMap<Vec<ResourceId>, SetId> = BTreeMap::new();
+        let orders: IdVec<ResourceId, Order> = orders.into();
+        let mut sets = Vec::new();
+        let mut known: HashMap<Vec<ResourceId>, Held> = HashMap::new();
         let mut held = IdVec::default();
         for task in (0..tasks).map(TaskId::new) {
             let mut set = by_task.of(task).to_vec();
+            if set.is_empty() {
+                return invalid(format!("task {task} holds no resource"));
+            }
             set.sort_unstable();
             if let Some(twice) = set.windows(2).find(|pair| pair[0] == pair[1]) {
                 return invalid(format!("task {task} holds resource {} twice", twice[0]));
             }
-            let next = SetId::new(numbers.len());
-            held.push(*numbers.entry(set).or_insert(next));
-        }
-        let orders: IdVec<ResourceId, Order> = orders.into();
-        let members = numbers
-            .iter()
-            .flat_map(|(set, &number)| set.iter().map(move |&r| (number, r)));
-        let sets = Lists::group(numbers.len(), members);
-        let any = |order: Order| -> IdVec<SetId, bool> {
-            let of = |set| sets.of(SetId::new(set)).iter().any(|&r| orders[r] == order);
-            (0..sets.len()).map(of).collect()
-        };
-        let in_program = any(Order::Program);
-        let mut bounded = any(Order::RankWithinMemory);
-        for (bounded, in_program) in bounded.iter_mut().zip(&in_program) {
-            *bounded &= !in_program;
+            let number = SetId::new(known.len());
+            let of_task = known.entry(set).or_insert_with_key(|set| {
+                let any = |order| set.iter().any(|&r| orders[r] == order);
+                let in_program = any(Order::Program);
+                sets.extend_from_slice(set);
+                Held {
+                    start: (sets.len() - set.len()) as u32,
+                    end: sets.len() as u32,
+                    set: number,
+                    in_program,
+                    is_bounded: !in_program && any(Order::RankWithinMemory),
+                }
+            });
+            held.push(*of_task);
         }
         let ascending = (0..tasks).map(TaskId::new);
         let by_resource = ascending.flat_map(|t| by_task.of(t).iter().map(move |&r| (r, t)));
@@ -112,9 +124,8 @@ impl Resources {
         Ok(Self {
             orders,
             sets,
+            set_count: known.len(),
             held,
-            in_program,
-            bounded,
             tasks,
         })
     }
@@ -126,37 +137,25 @@ impl Resources {
 
     /// Returns the number of distinct sets.
     pub fn set_count(&self) -> usize {
-        self.sets.len()
+        self.set_count
     }
 
-    /// Returns the set that a task holds.
-    pub fn set_of(&self, task: TaskId) -> SetId {
+    /// Returns what a task holds.
+    #[inline]
+    pub fn held(&self, task: TaskId) -> Held {
         self.held[task]
     }
 
-    /// Returns the resources of a set, ascending.
-    pub fn of_set(&self, set: SetId) -> &[ResourceId] {
-        self.sets.of(set)
-    }
-
     /// Returns the resources that a task holds, ascending.
+    #[inline]
     pub fn of(&self, task: TaskId) -> &[ResourceId] {
-        self.sets.of(self.held[task])
+        let held = &self.held[task];
+        &self.sets[held.start as usize..held.end as usize]
     }
 
     /// Returns the tasks that hold a resource, in the order of their numbers.
     pub fn tasks(&self, resource: ResourceId) -> &[TaskId] {
         self.tasks.of(resource)
-    }
-
-    /// Returns whether a task holds a resource that keeps the program's order.
-    pub fn in_program(&self, task: TaskId) -> bool {
-        self.in_program[self.held[task]]
-    }
-
-    /// Returns whether tasks with this set are passed over for want of memory.
-    pub fn is_bounded(&self, set: SetId) -> bool {
-        self.bounded[set]
     }
 
     /// Returns what the program's order adds to the dependencies: (before, after) for neighbours on
