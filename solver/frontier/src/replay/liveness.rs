@@ -1,7 +1,8 @@
 //! Memory while a [`Program`] is replayed: the live buffers and the peak.
 
 use crate::model::ids::{Id, IdVec};
-use crate::replay::program::{AllocationId, BufferId, DeviceClassId, Program, TaskId, ALWAYS};
+use crate::replay::buffers::AllocationId;
+use crate::replay::program::{BufferId, DeviceClassId, Program, TaskId, ALWAYS};
 
 /// The most memory that a device class held.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -40,7 +41,7 @@ impl<'a> Liveness<'a> {
             block_bytes: block_bytes as f64,
             sizes: IdVec::filled(0.0, buffers),
             uses: IdVec::filled(0, buffers),
-            allocated_bytes: IdVec::filled(0.0, program.allocation_count),
+            allocated_bytes: IdVec::filled(0.0, program.buffers.allocation_count),
             flags: Vec::new(),
             memory: IdVec::filled(Memory::default(), program.device_classes()),
         }
@@ -59,19 +60,19 @@ impl<'a> Liveness<'a> {
             *rounded = rounded_up(size / self.block_bytes) * self.block_bytes;
         }
         for allocation in self.allocated_bytes.ids() {
-            let buffers = program.allocated.of(allocation).iter();
+            let buffers = program.buffers.allocated.of(allocation).iter();
             self.allocated_bytes[allocation] = buffers.map(|b| self.sizes[*b]).sum();
         }
-        let certain = program.certain_uses.as_slice();
+        let certain = program.buffers.certain_uses.as_slice();
         self.uses.as_mut_slice().copy_from_slice(certain);
-        for &(buffer, flag) in &program.flagged_uses {
+        for &(buffer, flag) in &program.buffers.flagged_uses {
             let counts = self.counts(flag);
             self.uses[buffer] += u32::from(counts);
         }
         self.memory.as_mut_slice().fill(Memory::default());
-        for &buffer in &program.given {
+        for &buffer in &program.buffers.given {
             if self.uses[buffer] > 0 {
-                self.memory[program.class_of[buffer]].now_bytes += self.sizes[buffer];
+                self.memory[program.buffers.class_of[buffer]].now_bytes += self.sizes[buffer];
             }
         }
         for memory in self.memory.iter_mut() {
@@ -83,7 +84,7 @@ impl<'a> Liveness<'a> {
     #[inline]
     pub fn start(&mut self, task: TaskId) -> bool {
         let mut is_peak = false;
-        for &(allocation, class) in self.program.allocations.of(task) {
+        for &(allocation, class) in self.program.buffers.allocations.of(task) {
             let memory = &mut self.memory[class];
             memory.now_bytes += self.allocated_bytes[allocation];
             if memory.now_bytes > memory.peak.bytes {
@@ -99,7 +100,7 @@ impl<'a> Liveness<'a> {
 
     /// Returns whether what a task allocates keeps every device class within its limit.
     pub fn fits(&self, task: TaskId, limits_bytes: &IdVec<DeviceClassId, f64>) -> bool {
-        let mut allocations = self.program.allocations.of(task).iter();
+        let mut allocations = self.program.buffers.allocations.of(task).iter();
         allocations.all(|&(allocation, class)| {
             let allocated = self.allocated_bytes[allocation];
             allocated == 0.0 || self.memory[class].now_bytes + allocated <= limits_bytes[class]
@@ -110,10 +111,7 @@ impl<'a> Liveness<'a> {
     #[inline]
     pub fn end(&mut self, task: TaskId) {
         let program = self.program;
-        for &buffer in program.makes.of(task) {
-            self.release(buffer);
-        }
-        for &(buffer, flag) in program.uses.of(task) {
+        for &(buffer, flag) in program.buffers.uses.of(task) {
             if self.counts(flag) {
                 self.release(buffer);
             }
@@ -131,7 +129,7 @@ impl<'a> Liveness<'a> {
     fn release(&mut self, buffer: BufferId) {
         self.uses[buffer] -= 1;
         if self.uses[buffer] == 0 {
-            let class = self.program.class_of[buffer];
+            let class = self.program.buffers.class_of[buffer];
             self.memory[class].now_bytes -= self.sizes[buffer];
         }
     }
@@ -152,9 +150,9 @@ impl<'a> Liveness<'a> {
         let all = self.uses.enumerate();
         all.filter(|&(buffer, uses)| *uses > 0 && self.sizes[buffer] > 0.0)
             .map(|(buffer, _)| buffer)
-            .filter(|buffer| self.program.class_of[*buffer] == class)
+            .filter(|buffer| self.program.buffers.class_of[*buffer] == class)
             .filter(|buffer| {
-                let maker = usize::try_from(self.program.makers[*buffer]);
+                let maker = usize::try_from(self.program.buffers.makers[*buffer]);
                 maker.map_or(true, |maker| started(TaskId::new(maker)))
             })
             .collect()

@@ -1,5 +1,6 @@
 //! Replay of one training step: peak memory and overlapped time.
 
+mod buffers;
 mod lists;
 mod liveness;
 mod outcome;
@@ -7,9 +8,11 @@ mod program;
 mod ready;
 mod replayer;
 mod resources;
+mod strategy;
 
 pub use liveness::Peak;
 pub use outcome::{Replayed, Timeline};
 pub use program::{BufferId, DeviceClassId, Parts, Program, TaskId, Use, ALWAYS};
-pub use replayer::{Replayer, Strategy};
+pub use replayer::Replayer;
 pub use resources::{Order, ResourceId};
+pub use strategy::Strategy;

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 
 use crate::model::error::SolveError;
 use crate::model::ids::{ids, Id, IdVec};
+use crate::replay::buffers::Buffers;
 use crate::replay::lists::Lists;
 use crate::replay::resources::{Order, ResourceId, Resources};
 
@@ -20,8 +21,6 @@ ids! {
     BufferId(u32);
     /// Names a class of devices that do the same, of which one is replayed.
     DeviceClassId(u16);
-    /// Names what one task allocates on one device class.
-    AllocationId(u32);
 }
 
 /// The flag of a use that counts under every strategy.
@@ -95,25 +94,8 @@ pub struct Program {
     pub(super) first: Vec<TaskId>,
     /// Per task, the tasks that wait for it.
     pub(super) after: Lists<TaskId, TaskId>,
-    /// Per task, the buffers that it allocates.
-    pub(super) makes: Lists<TaskId, BufferId>,
-    /// Per task, what it allocates on each device class.
-    pub(super) allocations: Lists<TaskId, (AllocationId, DeviceClassId)>,
-    pub(super) allocation_count: usize,
-    /// The buffers of each allocation.
-    pub(super) allocated: Lists<AllocationId, BufferId>,
-    /// The buffers that exist before the first task.
-    pub(super) given: Vec<BufferId>,
-    pub(super) makers: IdVec<BufferId, i32>,
-    /// Per buffer, its uses under every strategy: by its maker, those without a flag, and one that
-    /// never ends if it lasts.
-    pub(super) certain_uses: IdVec<BufferId, u32>,
-    /// The uses with a flag.
-    pub(super) flagged_uses: Vec<(BufferId, i32)>,
+    pub(super) buffers: Buffers,
     pub(super) device_classes: usize,
-    pub(super) class_of: IdVec<BufferId, DeviceClassId>,
-    /// Per task, the buffers that it uses, each with its flag.
-    pub(super) uses: Lists<TaskId, (BufferId, i32)>,
     pub(super) given_flags: usize,
     pub(super) both: Vec<(u32, u32)>,
     /// Per task, the positions of its marks.
@@ -130,6 +112,7 @@ impl Program {
     pub fn new(parts: Parts) -> Result<Self, SolveError> {
         check(&parts)?;
         let tasks = parts.tasks;
+        let buffers = Buffers::new(&parts);
         let resources = Resources::new(parts.resources, tasks, &parts.holds)?;
         let given = parts.dependencies.iter();
         let given = given.map(|&(b, a)| (TaskId::from(b), TaskId::from(a)));
@@ -143,61 +126,13 @@ impl Program {
             before[after] += 1;
         }
         let after = Lists::group(tasks, waits);
-        let makers: IdVec<BufferId, i32> = parts.makers.into();
-        let allocated = makers.ids().filter(|b| makers[*b] >= 0);
-        let by_maker = allocated.map(|b| (TaskId::new(makers[b] as usize), b));
-        let makes = Lists::group(tasks, by_maker);
-        let mut class_of = parts.buffer_classes;
-        class_of.resize(makers.len(), DeviceClassId::new(0));
-        let class_of: IdVec<BufferId, DeviceClassId> = class_of.into();
-        let mut allocations: Vec<(TaskId, (AllocationId, DeviceClassId))> = Vec::new();
-        let mut allocated: Vec<(AllocationId, BufferId)> = Vec::new();
-        for task in (0..tasks).map(TaskId::new) {
-            let first = allocations.len();
-            for &buffer in makes.of(task) {
-                let class = class_of[buffer];
-                let known = allocations[first..].iter().find(|(_, a)| a.1 == class);
-                let allocation = known.map_or(AllocationId::new(allocations.len()), |(_, a)| a.0);
-                if allocation.index() == allocations.len() {
-                    allocations.push((task, (allocation, class)));
-                }
-                allocated.push((allocation, buffer));
-            }
-        }
-        let with_maker = makers.iter().zip(&parts.lasting);
-        let mut certain_uses: IdVec<BufferId, u32> = with_maker
-            .map(|(maker, lasting)| u32::from(*maker >= 0) + u32::from(*lasting))
-            .collect();
-        let mut flagged_uses = Vec::new();
-        for item in &parts.uses {
-            match item.flag {
-                ALWAYS => certain_uses[item.buffer.into()] += 1,
-                flag => flagged_uses.push((item.buffer.into(), flag)),
-            }
-        }
-        let uses = Lists::group(
-            tasks,
-            parts
-                .uses
-                .iter()
-                .map(|u| (u.task.into(), (u.buffer.into(), u.flag))),
-        );
         Ok(Self {
-            resources,
             first: before.ids().filter(|task| before[*task] == 0).collect(),
             before,
             after,
-            makes,
-            given: makers.ids().filter(|b| makers[*b] < 0).collect(),
-            makers,
-            certain_uses,
-            flagged_uses,
+            buffers,
+            resources,
             device_classes: parts.device_classes,
-            class_of,
-            allocation_count: allocations.len(),
-            allocated: Lists::group(allocations.len(), allocated.into_iter()),
-            allocations: Lists::group(tasks, allocations.into_iter()),
-            uses,
             given_flags: parts.given_flags,
             both: parts.both,
             mark_count: parts.marks.len(),
@@ -244,7 +179,7 @@ impl Program {
 
     /// Returns the number of buffers.
     pub fn buffers(&self) -> usize {
-        self.makers.len()
+        self.buffers.makers.len()
     }
 
     /// Returns the number of flags that a strategy gives.

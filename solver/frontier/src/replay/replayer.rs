@@ -28,14 +28,7 @@ use crate::replay::outcome::{Replayed, Timeline};
 use crate::replay::program::{DeviceClassId, Program, TaskId};
 use crate::replay::ready::{Ready, Urgent};
 use crate::replay::resources::ResourceId;
-
-/// The values of one strategy: seconds per task, bytes per buffer, and flags.
-#[derive(Debug, Clone, Copy)]
-pub struct Strategy<'a> {
-    pub durations_s: &'a [f64],
-    pub sizes_bytes: &'a [f64],
-    pub flags: &'a [bool],
-}
+use crate::replay::strategy::{check, Strategy};
 
 /// Replays strategies of one program; its buffers are reused from one replay to the next.
 pub struct Replayer<'a> {
@@ -53,9 +46,6 @@ pub struct Replayer<'a> {
     /// The tasks whose turn it is in the program's order, the lowest number last.
     turn: Vec<TaskId>,
     ready: Ready<'a>,
-    /// Whether a task has become ready, or a resource free, since tasks were last started by rank.
-    may_start: bool,
-    has_limits: bool,
     /// Tasks that have ended and whose followers have not been released yet.
     ended: Vec<TaskId>,
     marks_s: Vec<f64>,
@@ -86,8 +76,6 @@ impl<'a> Replayer<'a> {
             busy_s: IdVec::filled(0.0, resources.len()),
             turn: Vec::new(),
             ready: Ready::new(resources.set_count()),
-            may_start: false,
-            has_limits: false,
             ended: Vec::new(),
             marks_s: vec![0.0; program.mark_count],
             timeline: None,
@@ -113,7 +101,6 @@ impl<'a> Replayer<'a> {
             )));
         }
         self.limits_bytes = limits_bytes.to_vec().into();
-        self.has_limits = true;
         Ok(self)
     }
 
@@ -175,10 +162,7 @@ impl<'a> Replayer<'a> {
         self.settle(now, durations_s);
         loop {
             self.start_in_program(now, durations_s);
-            if self.may_start || self.has_limits {
-                self.start_by_rank(now, durations_s);
-                self.may_start = false;
-            }
+            self.start_by_rank(now, durations_s);
             let ends = self.held_until_s.iter();
             now = ends.fold(f64::INFINITY, |soonest, &end| smaller(soonest, end));
             if now == f64::INFINITY {
@@ -189,7 +173,6 @@ impl<'a> Replayer<'a> {
                 if self.held_until_s[resource] <= now {
                     let task = self.holder[resource];
                     self.free(program.resources.of(task));
-                    self.may_start = true;
                     self.end(task, now, durations_s);
                 }
             }
@@ -330,7 +313,6 @@ impl<'a> Replayer<'a> {
             let rank = self.rank[task];
             let of_task = resources.of(task);
             self.ready.push(Urgent { rank, task }, held, of_task);
-            self.may_start = true;
         } else {
             self.start(task, now, durations_s);
             self.ended.push(task);
@@ -356,33 +338,4 @@ fn smaller(a: f64, b: f64) -> f64 {
     } else {
         a
     }
-}
-
-fn check(program: &Program, strategy: Strategy) -> Result<(), SolveError> {
-    let invalid = |text: String| Err(SolveError::Invalid(text));
-    for (what, given, needed) in [
-        ("durations", strategy.durations_s.len(), program.tasks()),
-        ("sizes", strategy.sizes_bytes.len(), program.buffers()),
-        ("flags", strategy.flags.len(), program.flags()),
-    ] {
-        if given != needed {
-            return invalid(format!("expected {needed} {what}, got {given}"));
-        }
-    }
-    for costs in [strategy.durations_s, strategy.sizes_bytes] {
-        // Counting looks at several costs at a time.
-        let is_bad = |cost: &f64| !cost.is_finite() | (*cost < 0.0);
-        if costs
-            .iter()
-            .map(|cost| u64::from(is_bad(cost)))
-            .sum::<u64>()
-            > 0
-        {
-            let bad = costs.iter().find(|cost| is_bad(cost)).unwrap_or(&f64::NAN);
-            return invalid(format!(
-                "durations and sizes must be finite and not negative, got {bad}"
-            ));
-        }
-    }
-    Ok(())
 }
