@@ -68,7 +68,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "pictures": ("end_to_end/test_cli.py", "unit/test_blocks.py", "unit/test_pictures.py"),
     "peers": ("integration/models/test_compare*", "unit/test_compare_*"),
-    "replay": ("integration/models/test_replay_accuracy.py", "unit/test_replay.py"),
+    "replay": (
+        "integration/models/test_replay_accuracy.py",
+        "unit/test_replay.py",
+        "unit/test_replay_resources.py",
+    ),
     "schedulers": ("integration/schedulers/*", "unit/test_schedulers.py"),
     "search": (
         "golden/*", "integration/models/test_onnx_frontiers.py",
