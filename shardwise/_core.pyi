@@ -1,7 +1,7 @@
 """The solver (Rust, `solver/`). Memory in bytes, time in seconds."""
 
-from collections.abc import Callable
-from typing import final
+from collections.abc import Callable, Sequence
+from typing import Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,11 +109,14 @@ class Solution:
 
 @final
 class Program:
-    """What one device does in one training step: tasks on two streams, buffers, their uses.
+    """What devices do in one training step: tasks that hold resources, buffers, their uses.
 
-    `streams` (T,) is 0 for computing, which keeps the order of the tasks, 1 for communication;
-    `dependencies` (N, 2) are tasks (before, after), before < after. `makers` (B,) is the task that
-    allocates each buffer, -1 for what is there before the first; `lasting` (B,) is never freed.
+    `resources` (R,) are orders: "program" starts tasks in the order of their numbers, "rank" the
+    most urgent ready one whenever the resource is free, "rank-within-memory" passes one over while
+    it would lift its device class above a limit and anything else runs or can start. `holds` (N, 2)
+    are (task, resource), `dependencies` (N, 2) tasks (before, after), before < after. `makers` (B,)
+    is the task that allocates each buffer, -1 for what is there before the first; `lasting` (B,) is
+    never freed; `buffer_classes` (B,) is the device class whose memory it takes, 0 where not given.
     `uses` (N, 3) are (buffer, task, flag): the buffer is held until the task has ended, if the flag
     is set or -1. A strategy gives `given_flags` flags; `both` (N, 2) defines further ones as the
     conjunction of two earlier ones. `marks` (M,) are tasks of which replays tell when they ended.
@@ -123,7 +126,9 @@ class Program:
     def __new__(
         cls,
         *,
-        streams: NDArray[np.uint8],
+        tasks: int,
+        resources: Sequence[Literal["program", "rank", "rank-within-memory"]],
+        holds: NDArray[np.uint32],
         dependencies: NDArray[np.uint32],
         makers: NDArray[np.int32],
         lasting: NDArray[np.bool_],
@@ -131,9 +136,15 @@ class Program:
         given_flags: int,
         both: NDArray[np.uint32],
         marks: NDArray[np.uint32],
+        device_classes: int = 1,
+        buffer_classes: NDArray[np.uint16] | None = None,
     ) -> Program: ...
     @property
     def tasks(self) -> int: ...
+    @property
+    def resources(self) -> int: ...
+    @property
+    def device_classes(self) -> int: ...
     @property
     def buffers(self) -> int: ...
     @property
@@ -147,28 +158,35 @@ class Program:
         flags: NDArray[np.bool_],
         *,
         block_bytes: int = 512,
+        limits_bytes: NDArray[np.float64] | None = None,
     ) -> Replays:
         """Replay P strategies: durations (P, T), sizes (P, B), flags (P, F).
 
-        Sizes are rounded up to whole blocks. Raises `ValueError` for shapes that do not fit and
-        for costs that are negative or not finite.
+        Sizes are rounded up to whole blocks. `limits_bytes` (K,) bounds each device class where a
+        resource has the order "rank-within-memory"; without, nothing does. Raises `ValueError` for
+        shapes that do not fit, for costs that are negative or not finite, for negative limits.
         """
 
-    def between(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def between(self, *, chain: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the nodes that each task runs after and before, under any strategy, (T,) each.
 
-        Node 0 is the start of the step, node p + 1 the task at position p among those that compute
-        (both are its own), the last node the end of the step.
+        Node 0 is the start of the step, node p + 1 the task at position p among those of resource
+        `chain` (both are its own), the last node the end of the step. Raises `ValueError` for a
+        resource without the program's order.
         """
 
     def longest_paths(
-        self, durations_s: NDArray[np.float64], *, between: tuple[int, int] | None = None
+        self,
+        durations_s: NDArray[np.float64],
+        *,
+        between: tuple[int, int] | None = None,
+        chain: int = 0,
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return the longest path of P strategies, durations (P, T): lengths (P,), members (P, T).
 
         The durations of a path's tasks add up to a lower bound on the time of the step under any
-        strategy; with `between`, two compute tasks, on the time from the end of the first to the
-        end of the second. Raises `ValueError` for shapes and tasks that do not fit.
+        strategy; with `between`, two tasks of the chain, on the time from the end of the first to
+        the end of the second. `chain` is a resource with the program's order. Raises `ValueError` for shapes and tasks that do not fit.
         """
 
     def trace(
@@ -178,30 +196,37 @@ class Program:
         flags: NDArray[np.bool_],
         *,
         block_bytes: int = 512,
+        limits_bytes: NDArray[np.float64] | None = None,
     ) -> tuple[Replays, Timeline]:
         """Replay one strategy, (T,), (B,) and (F,), with its schedule."""
 
 @final
 class Replays:
-    """What replays found, arrays of shape (P,)."""
+    """What replays found, for P strategies, R resources and K device classes."""
 
     @property
-    def peak_bytes(self) -> NDArray[np.float64]: ...
+    def peak_bytes(self) -> NDArray[np.float64]:
+        """The highest peak of any device class, shape (P,)."""
+
     @property
     def peak_task(self) -> NDArray[np.int64]:
-        """The task whose start reached the peak, -1 when it was there before the first."""
+        """The task whose start reached it, -1 when it was there before the first, shape (P,)."""
+
+    @property
+    def class_peak_bytes(self) -> NDArray[np.float64]:
+        """The peak of each device class, shape (P, K)."""
+
+    @property
+    def class_peak_task(self) -> NDArray[np.int64]:
+        """The task whose start reached each, as `peak_task`, shape (P, K)."""
 
     @property
     def time_s(self) -> NDArray[np.float64]:
-        """From the first start to the last end."""
+        """From the first start to the last end, shape (P,)."""
 
     @property
-    def compute_s(self) -> NDArray[np.float64]: ...
-    @property
-    def communication_s(self) -> NDArray[np.float64]: ...
-    @property
-    def exposed_s(self) -> NDArray[np.float64]:
-        """Communication while nothing computed."""
+    def busy_s(self) -> NDArray[np.float64]:
+        """How long tasks held each resource, shape (P, R)."""
 
     @property
     def mark_end_s(self) -> NDArray[np.float64]:
@@ -209,19 +234,31 @@ class Replays:
 
 @final
 class Timeline:
-    """One schedule, arrays of shape (T,)."""
+    """One schedule, for T tasks and K device classes."""
 
     @property
-    def start_s(self) -> NDArray[np.float64]: ...
+    def start_s(self) -> NDArray[np.float64]:
+        """When each task started, shape (T,)."""
+
     @property
-    def end_s(self) -> NDArray[np.float64]: ...
+    def end_s(self) -> NDArray[np.float64]:
+        """When each task ended, shape (T,)."""
+
     @property
     def held_bytes(self) -> NDArray[np.float64]:
-        """Right after each task's start."""
+        """Right after each task's start, on all device classes together, shape (T,)."""
+
+    @property
+    def class_held_bytes(self) -> NDArray[np.float64]:
+        """Right after each task's start, on each device class, shape (T, K)."""
 
     @property
     def at_peak(self) -> NDArray[np.uint32]:
-        """The buffers held at the peak, shape (N,)."""
+        """The buffers held at the peak, of the device class with the highest, shape (N,)."""
+
+    @property
+    def class_at_peak(self) -> list[NDArray[np.uint32]]:
+        """The buffers held at each device class's own peak."""
 
 def solve(
     problem: Problem,

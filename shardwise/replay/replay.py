@@ -127,7 +127,7 @@ class Replayer:
         outcome = self.program.replay(
             durations, sizes, flags, block_bytes=self._settings.block_bytes
         )
-        time, compute, communication = outcome.time_s, outcome.compute_s, outcome.communication_s
+        time, (compute, communication) = outcome.time_s, outcome.busy_s.T
         if self.repeat is not None:
             times = self.repeat.times
             period = durations[:, self.repeat.tasks.start : self.repeat.tasks.stop]

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwise import _core
 
+Order = Literal["program", "rank", "rank-within-memory"]
+"""How a resource takes tasks: in the order of their numbers, or the most urgent ready one first."""
+
 COMPUTE, COMMUNICATION = 0, 1
+"""The resources that every tape has: computing in program order, communication by rank."""
 ALWAYS = -1
 BEFORE = -1
 """The maker of buffers that exist before the first task."""
@@ -37,39 +42,69 @@ Value = Cell | float
 class Tape:
     """An append-only record. Every method that writes returns the number of what it wrote."""
 
-    streams: list[int] = field(default_factory=list)
+    resources: list[Order] = field(default_factory=lambda: ["program", "rank"])
+    holds: list[tuple[int, ...]] = field(default_factory=list)
     durations: list[Value] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     dependencies: set[tuple[int, int]] = field(default_factory=set)
     makers: list[int] = field(default_factory=list)
     lasting: list[bool] = field(default_factory=list)
+    device_classes: list[int] = field(default_factory=list)
     sizes: list[Value] = field(default_factory=list)
     buffer_labels: list[str] = field(default_factory=list)
     uses: dict[tuple[int, int, int], None] = field(default_factory=dict)
     flags: dict[Cell, int] = field(default_factory=dict)
     _both: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def task(self, label: str, stream: int, duration: Value, after: Iterable[int] = ()) -> int:
-        """Writes a task that starts when those in `after` have ended (`BEFORE` is not a task)."""
-        number = len(self.streams)
-        self.streams.append(stream)
+    @property
+    def streams(self) -> list[int]:
+        """The first resource of each task; the only one, where computing is one resource."""
+        return [held[0] for held in self.holds]
+
+    def resource(self, order: Order) -> int:
+        """Adds a resource."""
+        self.resources.append(order)
+        return len(self.resources) - 1
+
+    def task(
+        self,
+        label: str,
+        resources: int | tuple[int, ...],
+        duration: Value,
+        after: Iterable[int] = (),
+    ) -> int:
+        """Writes a task that starts when those in `after` have ended (`BEFORE` is not a task).
+
+        It holds its resource, or several at once, while it runs.
+        """
+        number = len(self.holds)
+        self.holds.append((resources,) if isinstance(resources, int) else resources)
         self.durations.append(duration)
         self.labels.append(label)
         self.dependencies.update((before, number) for before in after if before != BEFORE)
         return number
 
     def last_compute(self) -> int:
-        """Returns the latest task of the compute stream, or `BEFORE`."""
-        for task in range(len(self.streams) - 1, -1, -1):
-            if self.streams[task] == COMPUTE:
+        """Returns the latest task that holds `COMPUTE`, or `BEFORE`."""
+        for task in range(len(self.holds) - 1, -1, -1):
+            if COMPUTE in self.holds[task]:
                 return task
         return BEFORE
 
-    def buffer(self, label: str, maker: int, size: Value, *, lasting: bool = False) -> int:
-        """Writes a buffer that task `maker` allocates."""
+    def buffer(
+        self,
+        label: str,
+        maker: int,
+        size: Value,
+        *,
+        lasting: bool = False,
+        device_class: int = 0,
+    ) -> int:
+        """Writes a buffer that task `maker` allocates on devices of a class."""
         self.makers.append(maker)
         self.sizes.append(size)
         self.lasting.append(lasting)
+        self.device_classes.append(device_class)
         self.buffer_labels.append(label)
         return len(self.makers) - 1
 
@@ -104,8 +139,11 @@ class Tape:
 
         uses = [(buffer, task, number(flag)) for buffer, task, flag in self.uses]
         both = [(number(a), number(b)) for a, b in self._both]
+        holds = [(task, resource) for task, held in enumerate(self.holds) for resource in held]
         return _core.Program(
-            streams=np.array(self.streams, dtype=np.uint8),
+            tasks=len(self.holds),
+            resources=self.resources,
+            holds=_pairs(holds),
             dependencies=_pairs(sorted(self.dependencies)),
             makers=np.array(self.makers, dtype=np.int32),
             lasting=np.array(self.lasting, dtype=bool),
@@ -113,6 +151,8 @@ class Tape:
             given_flags=len(self.flags),
             both=_pairs(both),
             marks=np.array(marks, dtype=np.uint32),
+            device_classes=max(self.device_classes, default=0) + 1,
+            buffer_classes=np.array(self.device_classes, dtype=np.uint16),
         )
 
 

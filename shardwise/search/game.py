@@ -34,7 +34,9 @@ from shardwise.sharding.layout import Floats
 
 TOLERANCE = 2e-3
 """Relative: a game ends when the bound is this near the value of the mixes."""
-MOST_QUERIES = 40
+MOST_QUERIES = 24
+PATIENCE = 6
+"""Queries after which a bound that has not risen by the tolerance counts as final."""
 MOST_PATHS = 30
 """Paths that join between two queries at most."""
 MOST_MOMENTS = 4
@@ -151,6 +153,7 @@ class Game:
         board.add_paths(self._bound.longest(met.durations_s).weights)
         best: _Query | None = None
         lines: list[Line] = []
+        bounds: list[float] = []
         ended = False
         while not ended and len(lines) < MOST_QUERIES and monotonic() - started < time_limit_s:
             self._fraction = len(lines) / MOST_QUERIES
@@ -172,7 +175,10 @@ class Game:
             if best is None or query.bound_s > best.bound_s:
                 best = query
             board.add_strategy(one, self._bound.longest(one.durations_s).weights)
+            bounds.append(best.bound_s)
             ended = best.bound_s >= cutoff_s
+            if len(bounds) > PATIENCE and bounds[-1] < bounds[-1 - PATIENCE] * (1.0 + tolerance):
+                break
             self._watch(board, one)
         self._paths = board.paths
         if best is None:

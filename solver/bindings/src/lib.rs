@@ -276,7 +276,11 @@ fn least_time<'py>(
     .map_err(to_python)?;
     let choices: Vec<u32> = least.point.choices.iter().map(|c| u32::from(*c)).collect();
     let edges: Vec<u32> = least.point.edge_choices.iter().copied().collect();
-    Ok((least.bound, choices.into_pyarray(py), edges.into_pyarray(py)))
+    Ok((
+        least.bound,
+        choices.into_pyarray(py),
+        edges.into_pyarray(py),
+    ))
 }
 
 /// Returns the equilibrium of a game; see `_core.pyi`.

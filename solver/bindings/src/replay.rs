@@ -1,10 +1,12 @@
 //! Replay at the boundary to Python: arrays in, arrays out.
 
 use ::frontier::replay::{
-    Between, LongestPaths, Parts, Path, Program as Checked, Replayed, Replayer, Span, Strategy, Use,
+    Between, BufferId, DeviceClassId, LongestPaths, Order, Parts, Path, Peak, Program as Checked,
+    Replayed, Replayer, ResourceId, Span, Strategy, Use,
 };
+use ::frontier::SolveError;
 use numpy::ndarray::{Array2, ArrayView1, Axis};
-use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
+use numpy::{Element, IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -21,21 +23,27 @@ pub struct Program {
 #[pyclass(module = "shardwise._core", frozen)]
 pub struct Replays {
     replayed: Vec<Replayed>,
+    resources: usize,
+    device_classes: usize,
+    marks: usize,
 }
 
 /// One schedule; see `_core.pyi`.
 #[pyclass(module = "shardwise._core", frozen)]
 pub struct Timeline {
     inner: ::frontier::replay::Timeline,
+    peak_class: DeviceClassId,
 }
 
 #[pymethods]
 impl Program {
     #[new]
     #[allow(clippy::too_many_arguments)] // one per keyword of the Python class
-    #[pyo3(signature = (*, streams, dependencies, makers, lasting, uses, given_flags, both, marks))]
+    #[pyo3(signature = (*, tasks, resources, holds, dependencies, makers, lasting, uses, given_flags, both, marks, device_classes=1, buffer_classes=None))]
     fn new(
-        streams: PyReadonlyArray1<u8>,
+        tasks: usize,
+        resources: Vec<String>,
+        holds: PyReadonlyArray2<u32>,
         dependencies: PyReadonlyArray2<u32>,
         makers: PyReadonlyArray1<i32>,
         lasting: PyReadonlyArray1<bool>,
@@ -43,10 +51,17 @@ impl Program {
         given_flags: usize,
         both: PyReadonlyArray2<u32>,
         marks: PyReadonlyArray1<u32>,
+        device_classes: usize,
+        buffer_classes: Option<PyReadonlyArray1<u16>>,
     ) -> PyResult<Self> {
         let uses = triples(&uses)?;
+        let orders: PyResult<Vec<Order>> = resources.iter().map(|name| order(name)).collect();
+        let holds = pairs(&holds)?;
+        let classes = buffer_classes.map_or_else(Vec::new, |given| given.as_array().to_vec());
         let parts = Parts {
-            streams: streams.as_array().to_vec(),
+            tasks,
+            resources: orders?,
+            holds: holds.iter().map(|&(t, r)| (t, resource(r))).collect(),
             dependencies: pairs(&dependencies)?,
             makers: makers.as_array().to_vec(),
             lasting: lasting.as_array().to_vec(),
@@ -54,6 +69,8 @@ impl Program {
             given_flags,
             both: pairs(&both)?,
             marks: marks.as_array().to_vec(),
+            device_classes,
+            buffer_classes: classes.into_iter().map(Into::into).collect(),
         };
         let inner = Checked::new(parts).map_err(to_python)?;
         Ok(Self { inner })
@@ -74,7 +91,17 @@ impl Program {
         self.inner.flags()
     }
 
-    #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512))]
+    #[getter]
+    fn resources(&self) -> usize {
+        self.inner.resources()
+    }
+
+    #[getter]
+    fn device_classes(&self) -> usize {
+        self.inner.device_classes()
+    }
+
+    #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512, limits_bytes=None))]
     fn replay(
         &self,
         py: Python<'_>,
@@ -82,6 +109,7 @@ impl Program {
         sizes_bytes: PyReadonlyArray2<f64>,
         flags: PyReadonlyArray2<bool>,
         block_bytes: u64,
+        limits_bytes: Option<PyReadonlyArray1<f64>>,
     ) -> PyResult<Replays> {
         let (durations, sizes) = (durations_s.as_array(), sizes_bytes.as_array());
         let flags = flags.as_array();
@@ -91,11 +119,12 @@ impl Program {
                 "durations_s, sizes_bytes and flags must have one row per strategy",
             ));
         }
+        let limits = limits_bytes.map(|given| given.as_array().to_vec());
         let replayed: Result<Vec<Replayed>, _> = py.detach(|| {
             (0..points)
                 .into_par_iter()
                 .map_init(
-                    || Replayer::new(&self.inner, block_bytes),
+                    || self.replayer(block_bytes, limits.as_deref()),
                     |replayer, point| {
                         let rows = (
                             row(durations.index_axis(Axis(0), point)),
@@ -114,28 +143,32 @@ impl Program {
                 )
                 .collect()
         });
-        let replayed = replayed.map_err(to_python)?;
-        Ok(Replays { replayed })
+        Ok(self.replays(replayed.map_err(to_python)?))
     }
 
+    #[pyo3(signature = (*, chain=0))]
     #[allow(clippy::type_complexity)] // the two arrays of the Python method
     fn between<'py>(
         &self,
         py: Python<'py>,
-    ) -> (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>) {
-        let Between { after, before } = Between::of(&self.inner);
+        chain: u16,
+    ) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>)> {
+        let chain = ResourceId::from(chain);
+        LongestPaths::new(&self.inner, chain).map_err(to_python)?;
+        let Between { after, before } = Between::of(&self.inner, chain);
         let numbers = |nodes: &[usize]| nodes.iter().map(|n| *n as i64).collect::<Vec<i64>>();
         let (after, before) = (numbers(after.as_slice()), numbers(before.as_slice()));
-        (after.into_pyarray(py), before.into_pyarray(py))
+        Ok((after.into_pyarray(py), before.into_pyarray(py)))
     }
 
-    #[pyo3(signature = (durations_s, *, between=None))]
+    #[pyo3(signature = (durations_s, *, between=None, chain=0))]
     #[allow(clippy::type_complexity)] // the two arrays of the Python method
     fn longest_paths<'py>(
         &self,
         py: Python<'py>,
         durations_s: PyReadonlyArray2<f64>,
         between: Option<(u32, u32)>,
+        chain: u16,
     ) -> PyResult<(Bound<'py, PyArray1<f64>>, Bound<'py, PyArray2<bool>>)> {
         let durations = durations_s.as_array();
         let points = durations.nrows();
@@ -143,7 +176,7 @@ impl Program {
             Span::Between(begin.into(), end.into())
         });
         let found: Result<Vec<Path>, _> = py.detach(|| {
-            let paths = LongestPaths::new(&self.inner);
+            let paths = LongestPaths::new(&self.inner, chain.into())?;
             (0..points)
                 .into_par_iter()
                 .map(|point| paths.longest(&row(durations.index_axis(Axis(0), point)), span))
@@ -157,13 +190,14 @@ impl Program {
         Ok((lengths.into_pyarray(py), members.into_pyarray(py)))
     }
 
-    #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512))]
+    #[pyo3(signature = (durations_s, sizes_bytes, flags, *, block_bytes=512, limits_bytes=None))]
     fn trace(
         &self,
         durations_s: PyReadonlyArray1<f64>,
         sizes_bytes: PyReadonlyArray1<f64>,
         flags: PyReadonlyArray1<bool>,
         block_bytes: u64,
+        limits_bytes: Option<PyReadonlyArray1<f64>>,
     ) -> PyResult<(Replays, Timeline)> {
         let rows = (
             row(durations_s.as_array()),
@@ -175,11 +209,37 @@ impl Program {
             sizes_bytes: &rows.1,
             flags: &rows.2,
         };
-        let traced = Replayer::new(&self.inner, block_bytes)
+        let limits = limits_bytes.map(|given| given.as_array().to_vec());
+        let traced = self
+            .replayer(block_bytes, limits.as_deref())
             .and_then(|mut replayer| replayer.trace(strategy));
         let (replayed, inner) = traced.map_err(to_python)?;
-        let replayed = vec![replayed];
-        Ok((Replays { replayed }, Timeline { inner }))
+        let peak_class = replayed.peak_class();
+        let replays = self.replays(vec![replayed]);
+        Ok((replays, Timeline { inner, peak_class }))
+    }
+}
+
+impl Program {
+    fn replayer(
+        &self,
+        block_bytes: u64,
+        limits_bytes: Option<&[f64]>,
+    ) -> Result<Replayer<'_>, SolveError> {
+        let replayer = Replayer::new(&self.inner, block_bytes)?;
+        match limits_bytes {
+            Some(limits) => replayer.with_limits(limits),
+            None => Ok(replayer),
+        }
+    }
+
+    fn replays(&self, replayed: Vec<Replayed>) -> Replays {
+        Replays {
+            replayed,
+            resources: self.inner.resources(),
+            device_classes: self.inner.device_classes(),
+            marks: self.inner.marks(),
+        }
     }
 }
 
@@ -187,16 +247,26 @@ impl Program {
 impl Replays {
     #[getter]
     fn peak_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
-        self.column(py, |r| r.peak_bytes)
+        self.column(py, |r| r.peak().bytes)
     }
 
     #[getter]
     fn peak_task<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
-        let all = self
-            .replayed
-            .iter()
-            .map(|r| r.peak_task.map_or(-1, |task| u32::from(task).into()));
-        all.collect::<Vec<i64>>().into_pyarray(py)
+        self.column(py, |r| number(r.peak()))
+    }
+
+    #[getter]
+    fn class_peak_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f64>>> {
+        self.rows(py, self.device_classes, |r| {
+            r.peaks.iter().map(|peak| peak.bytes)
+        })
+    }
+
+    #[getter]
+    fn class_peak_task<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<i64>>> {
+        self.rows(py, self.device_classes, |r| {
+            r.peaks.iter().map(|peak| number(*peak))
+        })
     }
 
     #[getter]
@@ -205,37 +275,38 @@ impl Replays {
     }
 
     #[getter]
-    fn compute_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
-        self.column(py, |r| r.compute_s)
-    }
-
-    #[getter]
-    fn communication_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
-        self.column(py, |r| r.communication_s)
-    }
-
-    #[getter]
-    fn exposed_s<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
-        self.column(py, |r| r.exposed_s)
+    fn busy_s<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f64>>> {
+        self.rows(py, self.resources, |r| r.busy_s.iter().copied())
     }
 
     #[getter]
     fn mark_end_s<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f64>>> {
-        let marks = self.replayed.first().map_or(0, |r| r.marks_s.len());
-        let all = self.replayed.iter().flat_map(|r| r.marks_s.iter().copied());
-        Array2::from_shape_vec((self.replayed.len(), marks), all.collect())
-            .map(|array| array.into_pyarray(py))
-            .map_err(|error| PyValueError::new_err(error.to_string()))
+        self.rows(py, self.marks, |r| r.marks_s.iter().copied())
     }
 }
 
 impl Replays {
-    fn column<'py>(&self, py: Python<'py>, of: fn(&Replayed) -> f64) -> Bound<'py, PyArray1<f64>> {
-        self.replayed
-            .iter()
-            .map(of)
-            .collect::<Vec<f64>>()
-            .into_pyarray(py)
+    /// Returns one value per strategy.
+    fn column<'py, T: Element>(
+        &self,
+        py: Python<'py>,
+        of: fn(&Replayed) -> T,
+    ) -> Bound<'py, PyArray1<T>> {
+        let all = self.replayed.iter().map(of);
+        all.collect::<Vec<T>>().into_pyarray(py)
+    }
+
+    /// Returns one row per strategy.
+    fn rows<'py, 's, T: Element, I: Iterator<Item = T>>(
+        &'s self,
+        py: Python<'py>,
+        width: usize,
+        of: impl Fn(&'s Replayed) -> I,
+    ) -> PyResult<Bound<'py, PyArray2<T>>> {
+        let all = self.replayed.iter().flat_map(of);
+        Array2::from_shape_vec((self.replayed.len(), width), all.collect())
+            .map(|array| array.into_pyarray(py))
+            .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }
 
@@ -253,14 +324,54 @@ impl Timeline {
 
     #[getter]
     fn held_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
-        self.inner.held_bytes.clone().into_pyarray(py)
+        let classes = self.inner.at_peak.len();
+        let held = self.inner.held_bytes.chunks_exact(classes);
+        held.map(|of_classes| of_classes.iter().sum())
+            .collect::<Vec<f64>>()
+            .into_pyarray(py)
+    }
+
+    #[getter]
+    fn class_held_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f64>>> {
+        let shape = (self.inner.start_s.len(), self.inner.at_peak.len());
+        Array2::from_shape_vec(shape, self.inner.held_bytes.clone())
+            .map(|array| array.into_pyarray(py))
+            .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     #[getter]
     fn at_peak<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
-        let all = self.inner.at_peak.iter().map(|b| u32::from(*b));
-        all.collect::<Vec<u32>>().into_pyarray(py)
+        numbers(&self.inner.at_peak[self.peak_class]).into_pyarray(py)
     }
+
+    #[getter]
+    fn class_at_peak<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyArray1<u32>>> {
+        let of_classes = self.inner.at_peak.iter();
+        of_classes.map(|b| numbers(b).into_pyarray(py)).collect()
+    }
+}
+
+/// Returns the number of the task that reached a peak; -1 if it was reached before the first task.
+fn number(peak: Peak) -> i64 {
+    peak.task.map_or(-1, |task| u32::from(task).into())
+}
+
+fn numbers(buffers: &[BufferId]) -> Vec<u32> {
+    buffers.iter().map(|buffer| u32::from(*buffer)).collect()
+}
+
+fn order(name: &str) -> PyResult<Order> {
+    Order::parse(name).ok_or_else(|| {
+        let names = Order::NAMES.map(|(known, _)| known).join(", ");
+        PyValueError::new_err(format!(
+            "unknown order {name:?} in resources (expected {names})"
+        ))
+    })
+}
+
+/// Returns the id of a resource; numbers that no id has become one that no program has.
+fn resource(number: u32) -> ResourceId {
+    u16::try_from(number).unwrap_or(u16::MAX).into()
 }
 
 fn row<T: Copy>(from: ArrayView1<T>) -> Vec<T> {
@@ -271,7 +382,7 @@ fn pairs(array: &PyReadonlyArray2<u32>) -> PyResult<Vec<(u32, u32)>> {
     let array = array.as_array();
     if array.ncols() != 2 {
         return Err(PyValueError::new_err(
-            "dependencies and both must have the shape (N, 2)",
+            "holds, dependencies and both must have the shape (N, 2)",
         ));
     }
     Ok(array.rows().into_iter().map(|r| (r[0], r[1])).collect())

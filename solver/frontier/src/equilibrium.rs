@@ -68,7 +68,11 @@ pub fn equilibrium(
         matrix.push(1 + strategies + variable, 1 + variable, -1.0);
     }
     for limit in 0..limits {
-        matrix.push(1 + strategies + paths + limits + limit, 1 + paths + limit, 1.0);
+        matrix.push(
+            1 + strategies + paths + limits + limit,
+            1 + paths + limit,
+            1.0,
+        );
     }
     let mut bounds = vec![0.0; rows];
     bounds[0] = 1.0;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::bounds::certified::{solve as certify, Certified};
 use crate::bounds::exact::finish;
-use crate::bounds::scalar::{minimise, EFFORT};
+use crate::bounds::scalar::{minimise, Effort, EFFORT};
 use crate::model::error::SolveError;
 use crate::model::point::Point;
 use crate::model::problem::Problem;
@@ -190,7 +190,8 @@ pub struct Least {
 
 /// Returns a strategy with the least time, whatever its memory.
 ///
-/// Where the graph is wide, it may cost a little more than the bound.
+/// Where the graph is wide, it is found with copies of the widest operators and may cost more than
+/// the bound.
 ///
 /// # Errors
 ///
@@ -200,7 +201,11 @@ pub fn least_time(problem: &Problem, watch: &Watch) -> Result<Least, SolveError>
         memory: 0.0,
         time: 1.0,
     };
-    let (bound, point) = minimise(problem, weights, EFFORT, watch)?;
+    let quick = Effort {
+        close: f64::INFINITY,
+        ..EFFORT
+    };
+    let (bound, point) = minimise(problem, weights, quick, watch)?;
     Ok(Least { point, bound })
 }
 

@@ -1,7 +1,23 @@
 //! Memory while a [`Program`] is replayed: the live buffers and the peak.
 
-use crate::model::ids::IdVec;
-use crate::replay::program::{BufferId, Program, TaskId, ALWAYS};
+use crate::model::ids::{Id, IdVec};
+use crate::replay::buffers::AllocationId;
+use crate::replay::program::{BufferId, DeviceClassId, Program, TaskId, ALWAYS};
+
+/// The most memory that a device class held.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Peak {
+    pub bytes: f64,
+    /// The task whose start reached the peak; `None` if it was reached before the first task.
+    pub task: Option<TaskId>,
+}
+
+/// The memory of one device class.
+#[derive(Debug, Clone, Copy, Default)]
+struct Memory {
+    now_bytes: f64,
+    peak: Peak,
+}
 
 /// The buffers of one strategy. Sizes are whole blocks, so that sums are exact.
 #[derive(Debug)]
@@ -11,11 +27,9 @@ pub struct Liveness<'a> {
     sizes: IdVec<BufferId, f64>,
     /// The remaining uses of each buffer, including the one by its maker.
     uses: IdVec<BufferId, u32>,
+    allocated_bytes: IdVec<AllocationId, f64>,
     flags: Vec<bool>,
-    is_live: IdVec<BufferId, bool>,
-    now_bytes: f64,
-    peak_bytes: f64,
-    peak_task: Option<TaskId>,
+    memory: IdVec<DeviceClassId, Memory>,
 }
 
 impl<'a> Liveness<'a> {
@@ -27,11 +41,9 @@ impl<'a> Liveness<'a> {
             block_bytes: block_bytes as f64,
             sizes: IdVec::filled(0.0, buffers),
             uses: IdVec::filled(0, buffers),
+            allocated_bytes: IdVec::filled(0.0, program.buffers.allocation_count),
             flags: Vec::new(),
-            is_live: IdVec::filled(false, buffers),
-            now_bytes: 0.0,
-            peak_bytes: 0.0,
-            peak_task: None,
+            memory: IdVec::filled(Memory::default(), program.device_classes()),
         }
     }
 
@@ -45,49 +57,61 @@ impl<'a> Liveness<'a> {
             self.flags.push(set);
         }
         for (rounded, size) in self.sizes.iter_mut().zip(sizes_bytes) {
-            *rounded = (size / self.block_bytes).ceil() * self.block_bytes;
+            *rounded = rounded_up(size / self.block_bytes) * self.block_bytes;
         }
-        for (uses, maker) in self.uses.iter_mut().zip(&program.makers) {
-            *uses = u32::from(*maker >= 0);
+        for allocation in self.allocated_bytes.ids() {
+            let buffers = program.buffers.allocated.of(allocation).iter();
+            self.allocated_bytes[allocation] = buffers.map(|b| self.sizes[*b]).sum();
         }
-        for task in program.streams.ids() {
-            for &(buffer, flag) in program.uses.of(task) {
-                self.uses[buffer] += u32::from(self.counts(flag));
+        let certain = program.buffers.certain_uses.as_slice();
+        self.uses.as_mut_slice().copy_from_slice(certain);
+        for &(buffer, flag) in &program.buffers.flagged_uses {
+            let counts = self.counts(flag);
+            self.uses[buffer] += u32::from(counts);
+        }
+        self.memory.as_mut_slice().fill(Memory::default());
+        for &buffer in &program.buffers.given {
+            if self.uses[buffer] > 0 {
+                self.memory[program.buffers.class_of[buffer]].now_bytes += self.sizes[buffer];
             }
         }
-        self.now_bytes = 0.0;
-        self.peak_task = None;
-        for buffer in program.makers.ids() {
-            let exists = program.makers[buffer] < 0;
-            self.is_live[buffer] = exists && (program.lasting[buffer] || self.uses[buffer] > 0);
-            if self.is_live[buffer] {
-                self.now_bytes += self.sizes[buffer];
-            }
+        for memory in self.memory.iter_mut() {
+            memory.peak.bytes = memory.now_bytes;
         }
-        self.peak_bytes = self.now_bytes;
     }
 
     /// Allocates the buffers of a task that starts; returns whether that is a new peak.
+    #[inline]
     pub fn start(&mut self, task: TaskId) -> bool {
-        for &buffer in self.program.makes.of(task) {
-            self.is_live[buffer] = true;
-            self.now_bytes += self.sizes[buffer];
-        }
-        let is_peak = self.now_bytes > self.peak_bytes;
-        if is_peak {
-            self.peak_bytes = self.now_bytes;
-            self.peak_task = Some(task);
+        let mut is_peak = false;
+        for &(allocation, class) in self.program.buffers.allocations.of(task) {
+            let memory = &mut self.memory[class];
+            memory.now_bytes += self.allocated_bytes[allocation];
+            if memory.now_bytes > memory.peak.bytes {
+                memory.peak = Peak {
+                    bytes: memory.now_bytes,
+                    task: Some(task),
+                };
+                is_peak = true;
+            }
         }
         is_peak
     }
 
+    /// Returns whether what a task allocates keeps every device class within its limit.
+    pub fn fits(&self, task: TaskId, limits_bytes: &IdVec<DeviceClassId, f64>) -> bool {
+        let mut allocations = self.program.buffers.allocations.of(task).iter();
+        allocations.all(|&(allocation, class)| {
+            let allocated = self.allocated_bytes[allocation];
+            allocated == 0.0 || self.memory[class].now_bytes + allocated <= limits_bytes[class]
+        })
+    }
+
     /// Frees the buffers that no task uses after this one.
+    #[inline]
     pub fn end(&mut self, task: TaskId) {
         let program = self.program;
-        for &buffer in program.makes.of(task) {
-            self.release(buffer);
-        }
-        for &(buffer, flag) in program.uses.of(task) {
+        for &(buffer, flag) in program.buffers.uses.of(task) {
             if self.counts(flag) {
                 self.release(buffer);
             }
@@ -95,39 +119,90 @@ impl<'a> Liveness<'a> {
     }
 
     /// Returns whether a use counts under this strategy.
+    #[inline]
     fn counts(&self, flag: i32) -> bool {
         flag == ALWAYS || self.flags[flag as usize]
     }
 
     /// Counts down a buffer's uses and frees it after the last one.
+    #[inline]
     fn release(&mut self, buffer: BufferId) {
         self.uses[buffer] -= 1;
-        if self.uses[buffer] == 0 && !self.program.lasting[buffer] {
-            self.is_live[buffer] = false;
-            self.now_bytes -= self.sizes[buffer];
+        if self.uses[buffer] == 0 {
+            let class = self.program.buffers.class_of[buffer];
+            self.memory[class].now_bytes -= self.sizes[buffer];
         }
     }
 
-    /// Returns the bytes of all live buffers.
-    pub fn now_bytes(&self) -> f64 {
-        self.now_bytes
+    /// Returns the bytes of the live buffers of each device class.
+    pub fn now_bytes(&self) -> impl Iterator<Item = f64> + '_ {
+        self.memory.iter().map(|memory| memory.now_bytes)
     }
 
-    /// Returns the peak in bytes.
-    pub fn peak_bytes(&self) -> f64 {
-        self.peak_bytes
+    /// Returns the peak of each device class.
+    pub fn peaks(&self) -> IdVec<DeviceClassId, Peak> {
+        self.memory.iter().map(|memory| memory.peak).collect()
     }
 
-    /// Returns the task whose start reached the peak; `None` if it was reached before the first
-    /// task.
-    pub fn peak_task(&self) -> Option<TaskId> {
-        self.peak_task
-    }
-
-    /// Returns the live buffers that are not empty.
-    pub fn live(&self) -> Vec<BufferId> {
-        let all = self.is_live.ids();
-        all.filter(|b| self.is_live[*b] && self.sizes[*b] > 0.0)
+    /// Returns the live buffers of a device class that are not empty; `started` tells which tasks
+    /// have started.
+    pub fn live(&self, class: DeviceClassId, started: impl Fn(TaskId) -> bool) -> Vec<BufferId> {
+        let all = self.uses.enumerate();
+        all.filter(|&(buffer, uses)| *uses > 0 && self.sizes[buffer] > 0.0)
+            .map(|(buffer, _)| buffer)
+            .filter(|buffer| self.program.buffers.class_of[*buffer] == class)
+            .filter(|buffer| {
+                let maker = usize::try_from(self.program.buffers.makers[*buffer]);
+                maker.map_or(true, |maker| started(TaskId::new(maker)))
+            })
             .collect()
+    }
+
+    /// Returns the device classes whose peak the start of this task has reached.
+    pub fn peaked(&self, task: TaskId) -> impl Iterator<Item = DeviceClassId> + '_ {
+        let all = self.memory.enumerate();
+        all.filter(move |(_, memory)| memory.peak.task == Some(task))
+            .map(|(class, _)| class)
+    }
+}
+
+/// Returns `f64::ceil` of a number that is not negative, without a call for each.
+#[inline]
+fn rounded_up(number: f64) -> f64 {
+    /// From here on all numbers are whole, so a sum with it is rounded to a whole number.
+    const WHOLE: f64 = (1_u64 << (f64::MANTISSA_DIGITS - 1)) as f64;
+    if number < WHOLE {
+        let nearest = (number + WHOLE) - WHOLE;
+        nearest + f64::from(u8::from(nearest < number))
+    } else {
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounded_up;
+
+    #[test]
+    fn rounds_up_as_ceil_does() {
+        let whole = 2.0_f64.powi(52);
+        for base in [
+            0.0,
+            1.0,
+            7.0,
+            1e6,
+            1e9,
+            whole / 4.0,
+            whole / 2.0,
+            whole,
+            whole * 8.0,
+            1e300,
+        ] {
+            let above = f64::from_bits(base.to_bits() + 1);
+            let below = f64::from_bits(base.to_bits().saturating_sub(1));
+            for number in [base, above, below, base + 0.5, base * 1.1] {
+                assert_eq!(rounded_up(number), number.ceil(), "{number}");
+            }
+        }
     }
 }

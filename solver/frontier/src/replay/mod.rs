@@ -1,10 +1,20 @@
-//! Replay of one training step on one device: peak memory and overlapped time.
+//! Replay of one training step: peak memory and overlapped time.
 
+mod buffers;
+mod lists;
 mod liveness;
 mod longest_path;
+mod outcome;
 mod program;
+mod ready;
 mod replayer;
+mod resources;
+mod strategy;
 
+pub use liveness::Peak;
 pub use longest_path::{Between, LongestPaths, Path, Span};
-pub use program::{BufferId, Parts, Program, TaskId, Use, ALWAYS, COMMUNICATION, COMPUTE};
-pub use replayer::{Replayed, Replayer, Strategy, Timeline};
+pub use outcome::{Replayed, Timeline};
+pub use program::{BufferId, DeviceClassId, Parts, Program, TaskId, Use, ALWAYS};
+pub use replayer::Replayer;
+pub use resources::{Order, ResourceId};
+pub use strategy::Strategy;

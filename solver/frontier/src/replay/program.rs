@@ -1,69 +1,30 @@
-//! A step program: what one device does in one training step, for every strategy at once.
+//! A step program: what devices do in one training step, for every strategy at once.
 //!
-//! Each task runs on one of two streams and comes after all tasks that it depends on, so tasks can
-//! be issued in the order of their numbers. Buffers are allocated when a task starts and freed when
-//! the last of their uses has ended. A use may name a flag, so that it counts only under some
-//! strategies. A strategy gives the durations, the sizes and the flags; all strategies share the
-//! structure.
+//! Each task holds a set of resources while it runs and comes after all tasks that it depends on,
+//! so tasks can be issued in the order of their numbers. Buffers are allocated when a task starts
+//! and freed when the last of their uses has ended; each is in the memory of one device class. A
+//! use may name a flag, so that it counts only under some strategies. A strategy gives the
+//! durations, the sizes and the flags; all strategies share the structure.
 
-use std::marker::PhantomData;
+use std::collections::HashSet;
 
 use crate::model::error::SolveError;
 use crate::model::ids::{ids, Id, IdVec};
+use crate::replay::buffers::Buffers;
+use crate::replay::lists::Lists;
+use crate::replay::resources::{Order, ResourceId, Resources};
 
 ids! {
     /// Names a task of a program; a task comes after all tasks that it depends on.
     TaskId(u32);
     /// Names a buffer of a program.
     BufferId(u32);
+    /// Names a class of devices that do the same, of which one is replayed.
+    DeviceClassId(u16);
 }
 
-/// The stream of tasks that compute, in program order.
-pub const COMPUTE: u8 = 0;
-/// The stream of tasks that move data during computation, the most urgent ready task first.
-pub const COMMUNICATION: u8 = 1;
 /// The flag of a use that counts under every strategy.
 pub const ALWAYS: i32 = -1;
-
-/// One list of items per key, all in one vector.
-#[derive(Debug, Clone)]
-pub struct Lists<K, T> {
-    starts: Vec<u32>,
-    items: Vec<T>,
-    keys: PhantomData<fn(K)>,
-}
-
-impl<K: Id, T: Copy> Lists<K, T> {
-    /// Groups (key, item) pairs into the lists of `count` keys, each in the order of the pairs.
-    pub fn group(count: usize, pairs: impl Iterator<Item = (K, T)> + Clone) -> Self {
-        let mut starts = vec![0_u32; count + 1];
-        for (key, _) in pairs.clone() {
-            starts[key.index() + 1] += 1;
-        }
-        for key in 0..count {
-            starts[key + 1] += starts[key];
-        }
-        let mut next = starts.clone();
-        let mut items: Vec<Option<T>> = vec![None; starts[count] as usize];
-        for (key, item) in pairs {
-            let next = &mut next[key.index()];
-            items[*next as usize] = Some(item);
-            *next += 1;
-        }
-        let items = items.into_iter().flatten().collect();
-        Self {
-            starts,
-            items,
-            keys: PhantomData,
-        }
-    }
-
-    /// Returns the list of a key.
-    pub fn of(&self, key: K) -> &[T] {
-        let at = key.index();
-        &self.items[self.starts[at] as usize..self.starts[at + 1] as usize]
-    }
-}
 
 /// Keeps a buffer until `task` has ended, if `flag` is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,16 +35,25 @@ pub struct Use {
 }
 
 /// The unchecked parts of a program.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Parts {
-    /// The stream of each task: [`COMPUTE`] or [`COMMUNICATION`].
-    pub streams: Vec<u8>,
+    /// The number of tasks.
+    pub tasks: usize,
+    /// The order of each resource.
+    pub resources: Vec<Order>,
+    /// (task, resource): the task holds the resource while it runs. A task without resources runs
+    /// beside everything else.
+    pub holds: Vec<(u32, ResourceId)>,
     /// (before, after): the second task starts when the first has ended.
     pub dependencies: Vec<(u32, u32)>,
     /// The task that allocates each buffer; -1 if it exists before the first task.
     pub makers: Vec<i32>,
     /// Whether each buffer is never freed.
     pub lasting: Vec<bool>,
+    /// The number of device classes.
+    pub device_classes: usize,
+    /// The device class of each buffer; empty if all are in class 0.
+    pub buffer_classes: Vec<DeviceClassId>,
     pub uses: Vec<Use>,
     /// The number of flags that a strategy gives.
     pub given_flags: usize,
@@ -93,22 +63,39 @@ pub struct Parts {
     pub marks: Vec<u32>,
 }
 
+impl Default for Parts {
+    /// Returns the parts of a program without tasks, for one device class.
+    fn default() -> Self {
+        Self {
+            tasks: 0,
+            resources: Vec::new(),
+            holds: Vec::new(),
+            dependencies: Vec::new(),
+            makers: Vec::new(),
+            lasting: Vec::new(),
+            device_classes: 1,
+            buffer_classes: Vec::new(),
+            uses: Vec::new(),
+            given_flags: 0,
+            both: Vec::new(),
+            marks: Vec::new(),
+        }
+    }
+}
+
 /// A checked program.
 #[derive(Debug, Clone)]
 pub struct Program {
-    pub(super) streams: IdVec<TaskId, u8>,
-    /// The tasks that compute, in program order.
-    pub(super) compute: Vec<TaskId>,
-    /// Per task, how many tasks it depends on.
+    pub(super) resources: Resources,
+    /// Per task, how many tasks it waits for: those that it depends on, and those just before it in
+    /// the program's order on a resource.
     pub(super) before: IdVec<TaskId, u32>,
-    /// Per task, the tasks that depend on it.
+    /// The tasks that wait for none.
+    pub(super) first: Vec<TaskId>,
+    /// Per task, the tasks that wait for it.
     pub(super) after: Lists<TaskId, TaskId>,
-    /// Per task, the buffers that it allocates.
-    pub(super) makes: Lists<TaskId, BufferId>,
-    pub(super) makers: IdVec<BufferId, i32>,
-    pub(super) lasting: IdVec<BufferId, bool>,
-    /// Per task, the buffers that it uses, each with its flag.
-    pub(super) uses: Lists<TaskId, (BufferId, i32)>,
+    pub(super) buffers: Buffers,
+    pub(super) device_classes: usize,
     pub(super) given_flags: usize,
     pub(super) both: Vec<(u32, u32)>,
     /// Per task, the positions of its marks.
@@ -124,40 +111,28 @@ impl Program {
     /// Rejects numbers out of range and a task that depends on a later one.
     pub fn new(parts: Parts) -> Result<Self, SolveError> {
         check(&parts)?;
-        let tasks = parts.streams.len();
-        let streams: IdVec<TaskId, u8> = parts.streams.into();
-        let compute = streams.ids().filter(|t| streams[*t] == COMPUTE).collect();
+        let tasks = parts.tasks;
+        let buffers = Buffers::new(&parts);
+        let resources = Resources::new(parts.resources, tasks, &parts.holds)?;
+        let given = parts.dependencies.iter();
+        let given = given.map(|&(b, a)| (TaskId::from(b), TaskId::from(a)));
+        let known: HashSet<(TaskId, TaskId)> = given.clone().collect();
+        let order = resources
+            .program_order()
+            .filter(|pair| !known.contains(pair));
+        let waits = given.chain(order);
         let mut before = IdVec::filled(0_u32, tasks);
-        for &(_, after) in &parts.dependencies {
-            before[TaskId::from(after)] += 1;
+        for (_, after) in waits.clone() {
+            before[after] += 1;
         }
-        let after = Lists::group(
-            tasks,
-            parts
-                .dependencies
-                .iter()
-                .map(|&(b, a)| (b.into(), a.into())),
-        );
-        let makers: IdVec<BufferId, i32> = parts.makers.into();
-        let allocated = makers.ids().filter(|b| makers[*b] >= 0);
-        let by_maker = allocated.map(|b| (TaskId::new(makers[b] as usize), b));
-        let makes = Lists::group(tasks, by_maker);
-        let uses = Lists::group(
-            tasks,
-            parts
-                .uses
-                .iter()
-                .map(|u| (u.task.into(), (u.buffer.into(), u.flag))),
-        );
+        let after = Lists::group(tasks, waits);
         Ok(Self {
-            streams,
-            compute,
+            first: before.ids().filter(|task| before[*task] == 0).collect(),
             before,
             after,
-            makes,
-            makers,
-            lasting: parts.lasting.into(),
-            uses,
+            buffers,
+            resources,
+            device_classes: parts.device_classes,
             given_flags: parts.given_flags,
             both: parts.both,
             mark_count: parts.marks.len(),
@@ -174,12 +149,42 @@ impl Program {
 
     /// Returns the number of tasks.
     pub fn tasks(&self) -> usize {
-        self.streams.len()
+        self.before.len()
+    }
+
+    /// Returns the number of marks.
+    pub fn marks(&self) -> usize {
+        self.mark_count
+    }
+
+    /// Returns the number of resources.
+    pub fn resources(&self) -> usize {
+        self.resources.len()
+    }
+
+    /// Returns the number of device classes.
+    pub fn device_classes(&self) -> usize {
+        self.device_classes
+    }
+
+    /// Returns the resources that a task holds, ascending.
+    pub fn resources_of(&self, task: TaskId) -> &[ResourceId] {
+        self.resources.of(task)
+    }
+
+    /// Returns the tasks that hold a resource, in the order of their numbers.
+    pub fn tasks_of(&self, resource: ResourceId) -> &[TaskId] {
+        self.resources.tasks(resource)
+    }
+
+    /// Returns whether a resource takes its tasks in the program's order.
+    pub fn keeps_order(&self, resource: ResourceId) -> bool {
+        self.resources.order(resource) == Order::Program
     }
 
     /// Returns the number of buffers.
     pub fn buffers(&self) -> usize {
-        self.makers.len()
+        self.buffers.makers.len()
     }
 
     /// Returns the number of flags that a strategy gives.
@@ -189,11 +194,8 @@ impl Program {
 }
 
 fn check(parts: &Parts) -> Result<(), SolveError> {
-    let (tasks, buffers) = (parts.streams.len(), parts.makers.len());
+    let (tasks, buffers) = (parts.tasks, parts.makers.len());
     let invalid = |text: String| Err(SolveError::Invalid(text));
-    if let Some(other) = parts.streams.iter().find(|s| **s > COMMUNICATION) {
-        return invalid(format!("streams must be 0 or 1, got {other}"));
-    }
     for &(before, after) in &parts.dependencies {
         if before >= after || after as usize >= tasks {
             return invalid(format!("task {after} cannot come after task {before}"));
@@ -201,6 +203,18 @@ fn check(parts: &Parts) -> Result<(), SolveError> {
     }
     if parts.lasting.len() != buffers {
         return invalid("makers and lasting must have the same length".into());
+    }
+    let most = usize::from(u16::MAX);
+    if !(1..=most).contains(&parts.device_classes) {
+        let given = parts.device_classes;
+        return invalid(format!("device_classes must be 1 to {most}, got {given}"));
+    }
+    let classes = &parts.buffer_classes;
+    if !classes.is_empty() && classes.len() != buffers {
+        return invalid("makers and buffer_classes must have the same length".into());
+    }
+    if let Some(class) = classes.iter().find(|c| c.index() >= parts.device_classes) {
+        return invalid(format!("unknown device class {class} in buffer_classes"));
     }
     if let Some(maker) = parts.makers.iter().find(|m| **m >= tasks as i32) {
         return invalid(format!("unknown task {maker} in makers"));

@@ -1,98 +1,55 @@
-//! Replay of one strategy: peak memory and overlapped time of a [`Program`] (docs/costs.md).
+//! Replay of one strategy: peak memory and overlapped time of a [`Program`] (docs/replay.md).
 //!
-//! List scheduling after HeteroG, Section 4.2, on a compute and a communication stream:
+//! List scheduling after HeteroG, Section 4.2, on any resources:
 //!
 //! ```text
 //! rank(i) = duration(i) + max over successors j of rank(j)
 //! ```
 //!
-//! Whenever the communication stream is idle, it takes the ready task with the highest rank. The
-//! compute stream keeps the program's order instead, as a framework issues operators: the order of
-//! the backward pass decides which buffers are alive when, so peak and time describe the same
-//! execution. That order counts as a dependency in the ranks. A communication task that takes no
-//! time (there is nothing to move under this strategy) does not wait for a stream.
+//! A task starts when everything that it depends on has ended, it is the next one of each resource
+//! with the order `Program` that it holds, and all its resources are free. At every moment the
+//! tasks of the program's order start first, the lowest number first; then, of the ready tasks
+//! whose resources are free, the one with the highest rank, until none is left. A task whose
+//! resources are not all free blocks no other. The program's order counts as a dependency in the
+//! ranks. A task that takes no time and holds no resource in the program's order (there is nothing
+//! to move under this strategy) does not wait for its resources.
+//!
+//! Compute keeps the program's order where a framework issues operators: the order of the backward
+//! pass decides which buffers are alive when, so peak and time describe the same execution.
 //!
 //! Memory follows the schedule: a task's buffers are allocated when it starts, and buffers that it
 //! was the last to use are freed when it ends. Sizes are rounded up to whole blocks of the
 //! allocator.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-
 use crate::model::error::SolveError;
 use crate::model::ids::{Id, IdVec};
 use crate::replay::liveness::Liveness;
-use crate::replay::program::{BufferId, Program, TaskId, COMMUNICATION, COMPUTE};
-
-/// The values of one strategy: seconds per task, bytes per buffer, and flags.
-#[derive(Debug, Clone, Copy)]
-pub struct Strategy<'a> {
-    pub durations_s: &'a [f64],
-    pub sizes_bytes: &'a [f64],
-    pub flags: &'a [bool],
-}
-
-/// The result of a replay.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Replayed {
-    pub peak_bytes: f64,
-    /// The task whose start reached the peak; `None` if it was reached before the first task.
-    pub peak_task: Option<TaskId>,
-    /// From the first start to the last end.
-    pub time_s: f64,
-    pub compute_s: f64,
-    pub communication_s: f64,
-    /// Time without computation, spent on communication.
-    pub exposed_s: f64,
-    /// When each of the program's marks ended.
-    pub marks_s: Vec<f64>,
-}
-
-/// The schedule of one replay.
-#[derive(Debug, Clone, Default)]
-pub struct Timeline {
-    pub start_s: Vec<f64>,
-    pub end_s: Vec<f64>,
-    /// The bytes of all live buffers right after each task's start.
-    pub held_bytes: Vec<f64>,
-    /// The live buffers at the peak.
-    pub at_peak: Vec<BufferId>,
-}
+use crate::replay::outcome::{Replayed, Timeline};
+use crate::replay::program::{DeviceClassId, Program, TaskId};
+use crate::replay::ready::{Ready, Urgent};
+use crate::replay::resources::ResourceId;
+use crate::replay::strategy::{check, Strategy};
 
 /// Replays strategies of one program; its buffers are reused from one replay to the next.
 pub struct Replayer<'a> {
     program: &'a Program,
     memory: Liveness<'a>,
+    limits_bytes: IdVec<DeviceClassId, f64>,
     rank: IdVec<TaskId, f64>,
     /// The number of tasks that each task still waits for.
     waiting: IdVec<TaskId, u32>,
-    ready: BinaryHeap<Urgent>,
+    /// When each resource will be free; infinite while no task holds it.
+    held_until_s: IdVec<ResourceId, f64>,
+    /// The task that holds each resource.
+    holder: IdVec<ResourceId, TaskId>,
+    busy_s: IdVec<ResourceId, f64>,
+    /// The tasks whose turn it is in the program's order, the lowest number last.
+    turn: Vec<TaskId>,
+    ready: Ready<'a>,
     /// Tasks that have ended and whose followers have not been released yet.
     ended: Vec<TaskId>,
     marks_s: Vec<f64>,
     timeline: Option<Timeline>,
-}
-
-/// A ready task; the highest rank comes first, among equals the task with the lowest number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Urgent {
-    rank: f64,
-    task: TaskId,
-}
-
-impl Eq for Urgent {}
-
-impl PartialOrd for Urgent {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Urgent {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_rank = self.rank.total_cmp(&other.rank);
-        by_rank.then_with(|| other.task.cmp(&self.task))
-    }
 }
 
 impl<'a> Replayer<'a> {
@@ -107,16 +64,44 @@ impl<'a> Replayer<'a> {
                 "block_bytes must be at least 1, got 0".into(),
             ));
         }
+        let resources = &program.resources;
         Ok(Self {
             program,
             memory: Liveness::new(program, block_bytes),
+            limits_bytes: IdVec::filled(f64::INFINITY, program.device_classes()),
             rank: IdVec::filled(0.0, program.tasks()),
             waiting: IdVec::filled(0, program.tasks()),
-            ready: BinaryHeap::new(),
+            held_until_s: IdVec::filled(f64::INFINITY, resources.len()),
+            holder: IdVec::filled(TaskId::new(0), resources.len()),
+            busy_s: IdVec::filled(0.0, resources.len()),
+            turn: Vec::new(),
+            ready: Ready::new(resources.set_count()),
             ended: Vec::new(),
             marks_s: vec![0.0; program.mark_count],
             timeline: None,
         })
+    }
+
+    /// Sets the memory limit of each device class for resources with the order
+    /// `RankWithinMemory`; without, there is none.
+    ///
+    /// # Errors
+    ///
+    /// Rejects a limit that is negative or not a number, and a list that is not one per class.
+    pub fn with_limits(mut self, limits_bytes: &[f64]) -> Result<Self, SolveError> {
+        let (given, classes) = (limits_bytes.len(), self.program.device_classes());
+        if given != classes {
+            return Err(SolveError::Invalid(format!(
+                "expected {classes} memory limits, one per device class, got {given}"
+            )));
+        }
+        if let Some(bad) = limits_bytes.iter().find(|l| l.is_nan() || **l < 0.0) {
+            return Err(SolveError::Invalid(format!(
+                "memory limits must not be negative, got {bad}"
+            )));
+        }
+        self.limits_bytes = limits_bytes.to_vec().into();
+        Ok(self)
     }
 
     /// Returns the peak and the time of one strategy.
@@ -143,104 +128,146 @@ impl<'a> Replayer<'a> {
         let tasks = self.program.tasks();
         check(self.program, strategy)?;
         self.memory.begin(strategy.sizes_bytes, strategy.flags);
+        let classes = self.program.device_classes();
+        let live = |class| self.memory.live(DeviceClassId::new(class), |_| false);
         self.timeline = Some(Timeline {
-            start_s: vec![0.0; tasks],
+            start_s: vec![f64::NAN; tasks],
             end_s: vec![0.0; tasks],
-            held_bytes: vec![0.0; tasks],
-            at_peak: self.memory.live(),
+            held_bytes: vec![0.0; tasks * classes],
+            at_peak: (0..classes).map(live).collect(),
         });
         let replayed = self.replay(strategy);
         let timeline = self.timeline.take().unwrap_or_default();
         Ok((replayed?, timeline))
     }
 
-    /// Ranks every task by the least time of everything that depends on it, including itself.
+    /// Ranks every task by the least time of everything that waits for it, including itself.
     fn rank_tasks(&mut self, durations_s: &[f64]) {
         let program = self.program;
-        let mut next_compute = 0.0_f64;
-        for task in program.streams.ids().rev() {
+        for task in program.before.ids().rev() {
             let followers = program.after.of(task).iter();
-            let mut longest = followers.fold(0.0_f64, |most, &j| most.max(self.rank[j]));
-            if program.streams[task] == COMPUTE {
-                longest = longest.max(next_compute);
-                next_compute = longest + durations_s[task.index()];
-            }
+            let longest = followers.fold(0.0, |most, &j| larger(most, self.rank[j]));
             self.rank[task] = longest + durations_s[task.index()];
         }
     }
 
-    /// Runs all tasks, each as soon as its stream and its dependencies allow.
+    /// Runs all tasks, each as soon as its resources and its dependencies allow.
     fn schedule(&mut self, durations_s: &[f64]) -> Replayed {
         let program = self.program;
-        let mut busy_s = [0.0_f64; 2];
-        // Per stream, the running task and its end.
-        let mut running: [Option<(TaskId, f64)>; 2] = [None, None];
-        let (mut now, mut issued) = (0.0_f64, 0_usize);
-        for task in program.streams.ids() {
-            if program.before[task] == 0 {
-                self.release(task, now, durations_s);
-            }
+        self.busy_s.as_mut_slice().fill(0.0);
+        let (mut now, mut last) = (0.0_f64, 0.0_f64);
+        for &task in &program.first {
+            self.release(task, now, durations_s);
         }
         self.settle(now, durations_s);
         loop {
-            while running[COMPUTE as usize].is_none() {
-                let Some(&task) = program.compute.get(issued) else {
-                    break;
-                };
-                if self.waiting[task] > 0 {
-                    break;
-                }
-                issued += 1;
-                let end = self.start(task, now, durations_s);
-                busy_s[COMPUTE as usize] += durations_s[task.index()];
-                if end > now {
-                    running[COMPUTE as usize] = Some((task, end));
-                } else {
-                    self.end(task, now, durations_s);
-                }
-            }
-            if running[COMMUNICATION as usize].is_none() {
-                if let Some(Urgent { task, .. }) = self.ready.pop() {
-                    let end = self.start(task, now, durations_s);
-                    busy_s[COMMUNICATION as usize] += durations_s[task.index()];
-                    running[COMMUNICATION as usize] = Some((task, end));
-                }
-            }
-            let ends = running.iter().flatten().map(|(_, end)| *end);
-            let Some(soonest) = ends.min_by(f64::total_cmp) else {
+            self.start_in_program(now, durations_s);
+            self.start_by_rank(now, durations_s);
+            let ends = self.held_until_s.iter();
+            now = ends.fold(f64::INFINITY, |soonest, &end| smaller(soonest, end));
+            if now == f64::INFINITY {
                 break;
-            };
-            now = soonest;
-            for stream in &mut running {
-                if let Some((task, end)) = *stream {
-                    if end <= now {
-                        *stream = None;
-                        self.end(task, now, durations_s);
-                    }
+            }
+            last = now;
+            for resource in self.held_until_s.ids() {
+                if self.held_until_s[resource] <= now {
+                    let task = self.holder[resource];
+                    self.free(program.resources.of(task));
+                    self.end(task, now, durations_s);
                 }
             }
         }
         Replayed {
-            peak_bytes: self.memory.peak_bytes(),
-            peak_task: self.memory.peak_task(),
-            time_s: now,
-            compute_s: busy_s[COMPUTE as usize],
-            communication_s: busy_s[COMMUNICATION as usize],
-            exposed_s: (now - busy_s[COMPUTE as usize]).max(0.0),
+            peaks: self.memory.peaks(),
+            time_s: last,
+            busy_s: self.busy_s.clone(),
             marks_s: self.marks_s.clone(),
         }
     }
 
+    /// Starts the tasks whose turn it is and whose resources are free.
+    fn start_in_program(&mut self, now: f64, durations_s: &[f64]) {
+        let program = self.program;
+        let mut at = self.turn.len();
+        while at > 0 {
+            at -= 1;
+            let task = self.turn[at];
+            let resources = program.resources.of(task);
+            if resources
+                .iter()
+                .any(|r| self.held_until_s[*r] < f64::INFINITY)
+            {
+                continue;
+            }
+            self.turn.remove(at);
+            let end_s = self.start(task, now, durations_s);
+            self.hold(task, resources, end_s, durations_s[task.index()]);
+            if end_s <= now {
+                self.free(resources);
+                self.end(task, now, durations_s);
+                at = self.turn.len();
+            }
+        }
+    }
+
+    /// Starts ready tasks without the program's order, the most urgent first.
+    fn start_by_rank(&mut self, now: f64, durations_s: &[f64]) {
+        loop {
+            let fits = |task| self.memory.fits(task, &self.limits_bytes);
+            let next = match self.ready.pop(&self.held_until_s, fits) {
+                None if !self.is_running() => self.ready.pop_passed(),
+                next => next,
+            };
+            let Some((task, held)) = next else { break };
+            let end_s = self.start(task, now, durations_s);
+            self.hold(task, held, end_s, durations_s[task.index()]);
+        }
+        self.ready.restore();
+    }
+
+    /// Returns whether any task runs.
+    fn is_running(&self) -> bool {
+        self.held_until_s.iter().any(|end| *end < f64::INFINITY)
+    }
+
+    /// Holds the resources of a task that has started until it ends.
+    #[inline]
+    fn hold(&mut self, task: TaskId, resources: &[ResourceId], end_s: f64, duration_s: f64) {
+        for &resource in resources {
+            self.busy_s[resource] += duration_s;
+            // A sum of finite durations may be infinite, which stands for a free resource.
+            self.held_until_s[resource] = end_s.min(f64::MAX);
+            self.holder[resource] = task;
+        }
+    }
+
+    /// Frees the resources of a task that ends.
+    #[inline]
+    fn free(&mut self, resources: &[ResourceId]) {
+        for &resource in resources {
+            self.held_until_s[resource] = f64::INFINITY;
+        }
+    }
+
     /// Starts a task and returns when it will end.
+    #[inline]
     fn start(&mut self, task: TaskId, now: f64, durations_s: &[f64]) -> f64 {
         let is_peak = self.memory.start(task);
-        let end = now + durations_s[task.index()];
+        let at = task.index();
+        let end = now + durations_s[at];
         if let Some(timeline) = &mut self.timeline {
-            timeline.start_s[task.index()] = now;
-            timeline.end_s[task.index()] = end;
-            timeline.held_bytes[task.index()] = self.memory.now_bytes();
+            timeline.start_s[at] = now;
+            timeline.end_s[at] = end;
+            let classes = timeline.at_peak.len();
+            let held = &mut timeline.held_bytes[at * classes..];
+            for (held, now_bytes) in held.iter_mut().zip(self.memory.now_bytes()) {
+                *held = now_bytes;
+            }
             if is_peak {
-                timeline.at_peak = self.memory.live();
+                let started = |task: TaskId| !timeline.start_s[task.index()].is_nan();
+                for class in self.memory.peaked(task) {
+                    timeline.at_peak[class] = self.memory.live(class, started);
+                }
             }
         }
         end
@@ -248,35 +275,44 @@ impl<'a> Replayer<'a> {
 
     /// Ends a task and the tasks after it that take no time.
     fn end(&mut self, task: TaskId, now: f64, durations_s: &[f64]) {
-        self.ended.push(task);
+        self.finish(task, now, durations_s);
         self.settle(now, durations_s);
     }
 
-    /// Frees the buffers of ended tasks and releases the tasks that waited for them.
+    /// Ends tasks that take no time, the latest started first.
+    #[inline]
     fn settle(&mut self, now: f64, durations_s: &[f64]) {
-        let program = self.program;
         while let Some(task) = self.ended.pop() {
-            self.memory.end(task);
-            for &mark in program.marks.of(task) {
-                self.marks_s[mark as usize] = now;
-            }
-            for &follower in program.after.of(task) {
-                self.waiting[follower] -= 1;
-                if self.waiting[follower] == 0 {
-                    self.release(follower, now, durations_s);
-                }
+            self.finish(task, now, durations_s);
+        }
+    }
+
+    /// Frees the buffers of an ended task and releases the tasks that waited for it.
+    fn finish(&mut self, task: TaskId, now: f64, durations_s: &[f64]) {
+        let program = self.program;
+        self.memory.end(task);
+        for &mark in program.marks.of(task) {
+            self.marks_s[mark as usize] = now;
+        }
+        for &follower in program.after.of(task) {
+            self.waiting[follower] -= 1;
+            if self.waiting[follower] == 0 {
+                self.release(follower, now, durations_s);
             }
         }
     }
 
-    /// Releases a task whose dependencies have ended; a compute task still waits for its turn.
+    /// Releases a task that waits for no other task.
     fn release(&mut self, task: TaskId, now: f64, durations_s: &[f64]) {
-        if self.program.streams[task] == COMPUTE {
-            return;
-        }
-        if durations_s[task.index()] > 0.0 {
+        let resources = &self.program.resources;
+        let held = resources.held(task);
+        if held.in_program {
+            let at = self.turn.partition_point(|other| *other > task);
+            self.turn.insert(at, task);
+        } else if durations_s[task.index()] > 0.0 {
             let rank = self.rank[task];
-            self.ready.push(Urgent { rank, task });
+            let of_task = resources.of(task);
+            self.ready.push(Urgent { rank, task }, held, of_task);
         } else {
             self.start(task, now, durations_s);
             self.ended.push(task);
@@ -284,22 +320,22 @@ impl<'a> Replayer<'a> {
     }
 }
 
-fn check(program: &Program, strategy: Strategy) -> Result<(), SolveError> {
-    let invalid = |text: String| Err(SolveError::Invalid(text));
-    for (what, given, needed) in [
-        ("durations", strategy.durations_s.len(), program.tasks()),
-        ("sizes", strategy.sizes_bytes.len(), program.buffers()),
-        ("flags", strategy.flags.len(), program.flags()),
-    ] {
-        if given != needed {
-            return invalid(format!("expected {needed} {what}, got {given}"));
-        }
+/// Returns the larger of two numbers; `f64::max` also asks which of them are numbers.
+#[inline]
+fn larger(a: f64, b: f64) -> f64 {
+    if b > a {
+        b
+    } else {
+        a
     }
-    let mut costs = strategy.durations_s.iter().chain(strategy.sizes_bytes);
-    if let Some(bad) = costs.find(|cost| !cost.is_finite() || **cost < 0.0) {
-        return invalid(format!(
-            "durations and sizes must be finite and not negative, got {bad}"
-        ));
+}
+
+/// Returns the smaller of two numbers.
+#[inline]
+fn smaller(a: f64, b: f64) -> f64 {
+    if b < a {
+        b
+    } else {
+        a
     }
-    Ok(())
 }
