@@ -40,6 +40,8 @@ PATIENCE = 6
 MOST_PATHS = 30
 """Paths that join between two queries at most."""
 MOST_MOMENTS = 4
+WIDE = 1e-4
+"""Relative: an elimination that leaves more between bound and strategy had to copy operators."""
 BOUNDING = "bounding"
 ON_PATH = 1e-4
 """Relative: a mean strategy whose longest path is this near the value needs no further path."""
@@ -105,6 +107,8 @@ class Game:
         self._options = options
         self._progress = progress
         self._fraction = 0.0
+        self.is_wide = False
+        """Whether the graph is so wide that an elimination has met less than it has proven."""
         self._bound = StepBound(replayer)
         self._linear = LinearStep(replayer)
         self._moments = Moments(replayer)
@@ -239,6 +243,10 @@ class Game:
             raise Cancelled from None
         except (RuntimeError, TimeoutError) as error:
             raise SolverError(str(error)) from None
+        cost = charges.of(
+            self.replayer.problem, found.choices[None, :], found.edge_choices[None, :]
+        )
+        self.is_wide |= bool(cost[0] > found.bound * (1.0 + WIDE))
         return found.bound, self.met(found.choices[None, :], found.edge_choices[None, :])
 
     def _watch(self, board: _Board, one: Met) -> None:

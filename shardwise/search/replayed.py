@@ -159,7 +159,7 @@ class _Count:
         improver = Improver(self._replayer, outcome.charges, self._limit)
         pool = pool.joined(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
         good_s = outcome.bound_s * (1.0 + GOOD)
-        if outcome.held is not None:
+        if outcome.held is not None and not self._game.is_wide:
             pool = self._near_limit(outcome, pool, outcome.bound_s * (1.0 + CLOSE))
         donors = outcome.met.choices[outcome.mix > SHARE]
         if not pool.fits(self._limit).any():
