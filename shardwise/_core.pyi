@@ -186,7 +186,8 @@ class Program:
 
         The durations of a path's tasks add up to a lower bound on the time of the step under any
         strategy; with `between`, two tasks of the chain, on the time from the end of the first to
-        the end of the second. `chain` is a resource with the program's order. Raises `ValueError` for shapes and tasks that do not fit.
+        the end of the second. `chain` is a resource with the program's order. Raises `ValueError`
+        for shapes and tasks that do not fit.
         """
 
     def trace(

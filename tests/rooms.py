@@ -70,12 +70,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "pictures": ("end_to_end/test_cli.py", "unit/test_blocks.py", "unit/test_pictures.py"),
     "peers": ("integration/models/test_compare*", "unit/test_compare_*"),
-    "replay": ("integration/models/test_replay_accuracy.py", "unit/test_replay*"),
+    "replay": ("integration/models/test_replay*", "unit/test_replay*"),
     "schedulers": ("integration/schedulers/*", "unit/test_schedulers.py"),
     "search": (
         "golden/*", "integration/models/test_onnx_frontiers.py",
         "integration/models/test_tofu_models.py", "property/test_tofu_elements.py",
-        "unit/test_solver_problem.py", "unit/test_tofu.py", "unit/test_turning_point.py",
+        "unit/test_replayed_search.py", "unit/test_solver_problem.py", "unit/test_tofu.py",
+        "unit/test_turning_point.py",
     ),
     "service": (
         "integration/docs/test_docs_backup.py", "integration/service/*", "unit/service/*",

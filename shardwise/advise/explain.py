@@ -204,6 +204,9 @@ def _text(
         f"{predicted.replayed_time_s:.4g} s, "
         f"{predicted.exposed_communication_s:.4g} s of it waiting for communication.",
     ]
+    if plan.overlap and predicted.gap is not None:
+        saved = 1.0 - 1.0 / (1.0 + predicted.gap)
+        lines.append(f"Proven: no strategy that fits saves more than {saved:.1%} of that.")
     if groups:
         slowest = max(groups, key=_time_s)
         others = f" and {slowest.repeats - 1} groups like it" if slowest.repeats > 1 else ""

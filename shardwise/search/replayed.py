@@ -136,6 +136,8 @@ class _Count:
             status = "within_epsilon" if outcome.ended else "budget"
             if outcome.bound_s < min(cutoff_s, pool.time_within(self._limit)):
                 pool = self._better(outcome, pool)
+            if bound_s < cutoff_s and not pool.fits(self._limit).any():
+                status = "budget"  # neither a strategy nor a proof that there is none
         except (_OutOfTime, SolverError, TimeoutError, RuntimeError):
             status = "budget"
         except (Cancelled, _core.Cancelled):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from harness.answers import curve, plan
 from harness.graph_builder import GraphBuilder
 from harness.models.comparison_models import hardware
 from harness.strategies import problem_of, random_strategies
@@ -163,3 +164,52 @@ def test_answers_against_all_strategies_of_small_problems() -> None:
 @pytest.mark.full
 def test_answers_against_all_strategies_of_many_small_problems() -> None:
     check(range(40, 500))
+
+
+def test_plans_and_curves_by_replayed_time_say_their_gap() -> None:
+    graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
+    sums = plan(graph, machine, 4, options=Options())
+    replayed = plan(graph, machine, 4, options=Options(overlap=True))
+    predicted = replayed["predicted"]
+    assert predicted["replayed_time_s"] < sums["predicted"]["replayed_time_s"]
+    assert 0.0 <= predicted["gap"] < 0.02
+    certificate = replayed["certificate"]
+    assert certificate["epsilon"] == predicted["gap"] and not certificate["exact"]
+    bound = certificate["time_lower_bound_s"]
+    assert predicted["replayed_time_s"] == pytest.approx(bound * (1 + predicted["gap"]))
+    points = curve(graph, machine, 4, options=Options(overlap=True))["points"]
+    assert points[-1]["replayed_time_s"] == predicted["replayed_time_s"]
+    assert [point["gap"] < 0.02 for point in points] == [True] * 4
+
+
+def test_that_nothing_fits_is_proven() -> None:
+    options = Options(overlap=True, memory_limit_bytes=2**29)
+    graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
+    (search,) = search_replayed(Subject.of(graph), machine, 2, options)
+    assert search.proof is not None
+    assert search.proof.bound_s == inf
+    assert not search.fits.any()
+
+
+@pytest.mark.full
+def test_what_may_be_chosen_never_makes_the_answer_slower() -> None:
+    """Each wider space, more memory and a faster link is at least as fast, but for the gap."""
+    graph = read_graph(shipped_graph("gpt2"))
+    machine = load_hardware("dgx-a100-80gb").with_devices_per_node(2)
+    plain = Options(zero=(0,), overlap=True, memory_limit_bytes=16 * 2**30)
+    wider = (
+        replace(plain, zero=(0, 1, 2, 3)),
+        replace(plain, zero=(0, 1, 2, 3), recompute="auto"),
+        replace(plain, micro_batches=(1, 2)),
+        replace(plain, memory_limit_bytes=32 * 2**30),
+    )
+
+    def best(options: Options, on: Hardware) -> float:
+        found = search_replayed(Subject.of(graph), on, 4, options)
+        return min(float(s.replayed.time_s[s.fits].min(initial=inf)) for s in found)
+
+    first = best(plain, machine)
+    assert np.isfinite(first)
+    assert all(best(options, machine) <= first * 1.01 for options in wider)
+    faster = machine.with_network(2 * machine.levels[-1].bandwidth_bytes_per_s)
+    assert best(plain, faster) <= first * 1.01
