@@ -95,7 +95,9 @@ def search_options(command: Command) -> Command:
             help="[PATTERN:]KEY=VALUE[,…] or !=: fix or forbid a choice (docs/strategies.md).",
         ),
         click.option(
-            "--overlap", is_flag=True, help="Rank by replayed times, communication overlapped."
+            "--overlap",
+            is_flag=True,
+            help="Search and rank by replayed times, communication overlapped.",
         ),
         click.option("--memory", help="What one GPU may use, such as 14.5GB."),
         click.option(
