@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 from msgspec import UNSET
@@ -193,7 +193,7 @@ def _replayed_certificate(searches: Sequence[Search]) -> Certificate:
         exact=False,
         epsilon=gap,
         status=status,
-        time_lower_bound_s=bound if isfinite(bound) else UNSET,
+        time_lower_bound_s=bound if 0.0 < bound < inf else UNSET,
     )
 
 

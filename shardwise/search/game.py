@@ -51,7 +51,10 @@ Choices = NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Met:
-    """Strategies: choices (S, groups) and (S, edges), durations (S, tasks), peak and time (S,)."""
+    """Strategies: choices (S, groups) and (S, edges), durations (S, tasks).
+
+    Of their replayed steps peak, time and the task that reaches the peak, (S,).
+    """
 
     choices: Choices
     edge_choices: Choices
@@ -76,7 +79,8 @@ class Outcome:
 
     `charges` is what the best query minimised, `held` the memory that it priced; `met` are the
     strategies, `mix` (S,) their shares in the mean strategy; `lines` are the bounds of all
-    queries. `ended` says that the game reached its tolerance or cut-off.
+    queries. `time` is what the best query charged for time alone. `ended` says that the game
+    reached its tolerance or cut-off.
     """
 
     bound_s: float
@@ -265,10 +269,8 @@ class Game:
         prices = np.append(best.prices, np.zeros(len(self._tasks) - len(best.prices)))
         time = self._linear.weighted(best.weights)
         total = float(prices.sum())
-        shares = [
-            (float(p) / total, self.row(t)) for p, t in zip(prices, self._tasks, strict=True) if p
-        ]
-        rows = [(float(p), self.row(t)) for p, t in zip(prices, self._tasks, strict=True) if p]
+        rows = [(float(p), self.row(t)) for p, t in zip(prices, self._tasks, strict=True) if p > 0]
+        shares = [(price / total, row) for price, row in rows]
         mix = np.append(board.mix, np.zeros(len(board.met.time_s) - len(board.mix)))
         return Outcome(
             best.bound_s,

@@ -147,8 +147,8 @@ class Improver:
 
     def improve(
         self, pool: Pool, donors: Choices, good_s: float, go_on: Callable[[float], None]
-    ) -> Pool:
-        """Returns the pool with what replaces parts of its best strategy, again and again.
+    ) -> Iterator[Pool]:
+        """Yields the pool with what replaces parts of its best strategy, again and again.
 
         Parts are windows of the donors, and one other configuration for all groups of a kind. The
         best is the fastest that fits, or where none does the one of the least peak. Ends when it
@@ -167,9 +167,9 @@ class Improver:
             if not made:
                 break
             pool = pool.joined(self._try(np.stack(made), before))
+            yield pool
             if not _gains(pool.rank(self._limit), before):
                 break
-        return pool
 
     def _swaps(self, best: Choices) -> Iterator[Choices]:
         """Yields the best with one other configuration for all groups of one kind."""

@@ -24,6 +24,7 @@ from shardwise import _core
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.errors import Cancelled, SolverError
 from shardwise.hardware import Hardware
+from shardwise.replay.linear import OwnerCosts
 from shardwise.search.customary import customary
 from shardwise.search.elimination import near
 from shardwise.search.game import Game, Met, Outcome
@@ -111,99 +112,116 @@ class _Count:
         self._started = monotonic()
         self._until = self._started + left_s
         self._game = Game(first.replayer, first.options, self._within(0.0, IMPROVING))
+        self._pool = self._first_pool()
 
     def found(self, cutoff_s: float) -> Search:
         """Returns the search with the strategies found and the proof.
 
         Raises `Cancelled` when `progress` returns False before anything fits.
         """
-        solution, starts = self._first.solution, customary(self._replayer.problem)
-        pool = Pool.of(self._replayer, solution.choices, solution.edge_choices)
-        plain = Improver(self._replayer, self._game.sums(), self._limit)
-        pool = pool.joined(plain.replayed(starts))
-        outcome: Outcome | None = None
-        status, bound_s = "within_epsilon", 0.0
+        proof, status = Proof(0.0, ()), "within_epsilon"
         try:
             least_bytes, smallest = self._game.smallest(self._left_s)
-            pool = pool.joined(Pool.of_met(smallest))
+            self._add(Pool.of_met(smallest))
             if least_bytes > self._limit:
-                return self._search_of(pool, Proof(inf, ()), status)
+                return self._search(Proof(inf, ()), status)
             outcome = self._game.play(
-                self._first_met(pool), self._limit, cutoff_s=cutoff_s, time_limit_s=self._left_s
+                self._first_met(), self._limit, cutoff_s=cutoff_s, time_limit_s=self._left_s
             )
-            bound_s = outcome.bound_s
-            pool = pool.joined(Pool.of_met(outcome.met))
+            self._add(Pool.of_met(outcome.met))
+            proof = Proof(outcome.bound_s, outcome.lines)
             status = "within_epsilon" if outcome.ended else "budget"
-            if outcome.bound_s < min(cutoff_s, pool.time_within(self._limit)):
-                pool = self._better(outcome, pool)
-            if bound_s < cutoff_s and not pool.fits(self._limit).any():
+            if outcome.bound_s < min(cutoff_s, self._pool.time_within(self._limit)):
+                self._improve(outcome)
+            if outcome.bound_s < cutoff_s and not self._any_fits:
                 status = "budget"  # neither a strategy nor a proof that there is none
-        except (_OutOfTime, SolverError, TimeoutError, RuntimeError):
+        except (_OutOfTime, SolverError, TimeoutError):
             status = "budget"
-        except (Cancelled, _core.Cancelled):
-            if not pool.fits(self._limit).any():
-                raise Cancelled from None
+        except Cancelled:
+            if not self._any_fits:
+                raise
             status = "cancelled"
-        return self._search_of(pool, Proof(bound_s, outcome.lines if outcome else ()), status)
+        return self._search(proof, status)
 
-    def _first_met(self, pool: Pool) -> Met:
+    @property
+    def _any_fits(self) -> bool:
+        return bool(self._pool.fits(self._limit).any())
+
+    def _add(self, pool: Pool) -> None:
+        self._pool = self._pool.joined(pool)
+
+    def _first_pool(self) -> Pool:
+        """Returns the points of the sums, and what practitioners would try, replayed."""
+        solution, starts = self._first.solution, customary(self._replayer.problem)
+        plain = Improver(self._replayer, self._game.sums(), self._limit)
+        points = Pool.of(self._replayer, solution.choices, solution.edge_choices)
+        return points.joined(plain.replayed(starts))
+
+    def _first_met(self) -> Met:
         """Returns the strategies from which the game is played.
 
         These are the fastest, the fastest that fits and the one of least memory.
         """
+        pool = self._pool
         at = sorted(
             {int(pool.time_s.argmin()), int(pool.peak_bytes.argmin()), pool.best(self._limit)}
         )
         return self._game.met(pool.choices[at], pool.edge_choices[at])
 
-    def _better(self, outcome: Outcome, pool: Pool) -> Pool:
-        """Returns the pool with strategies made of those that the game met."""
+    def _improve(self, outcome: Outcome) -> None:
+        """Adds strategies made of those that the game met."""
         improver = Improver(self._replayer, outcome.charges, self._limit)
-        pool = pool.joined(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
+        self._add(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
         good_s = outcome.bound_s * (1.0 + GOOD)
         if outcome.held is not None and not self._game.is_wide:
-            pool = self._near_limit(outcome, pool, outcome.bound_s * (1.0 + CLOSE))
+            self._search_near(outcome.time, outcome.held, outcome.bound_s * (1.0 + CLOSE))
         donors = outcome.met.choices[outcome.mix > SHARE]
-        if not pool.fits(self._limit).any():
-            donors = np.concatenate([donors, pool.choices[np.argsort(pool.peak_bytes)[:FEW]]])
-        return improver.improve(pool, donors, good_s, self._improving)
+        if not self._any_fits:
+            smallest = np.argsort(self._pool.peak_bytes)[:FEW]
+            donors = np.concatenate([donors, self._pool.choices[smallest]])
+        for pool in improver.improve(self._pool, donors, good_s, self._improving):
+            self._pool = pool
 
-    def _near_limit(self, outcome: Outcome, pool: Pool, close_s: float) -> Pool:
-        """Returns the pool with a frontier of the charged time near the limit.
+    def _search_near(self, time: OwnerCosts, held: OwnerCosts, close_s: float) -> None:
+        """Adds a frontier of charged time and priced memory near the limit.
 
         Peaks are higher than the memory that is priced, so the next frontier is tracked where the
         peaks of this one should meet the limit.
         """
-        assert outcome.held is not None
         ratio = 1.0
         for _ in range(MOST_FRONTIERS):
-            if pool.time_within(self._limit) <= close_s:
+            before = self._pool.time_within(self._limit)
+            if before <= close_s:
                 break
             self._improving(0.0)
-            choices, edge_choices, held = near(
-                self._replayer.problem,
-                outcome.held,
-                outcome.time,
-                self._limit / ratio,
-                epsilon=TRACKED,
-                time_limit_s=self._left_s if isfinite(self._left_s) else None,
-                memory_limit_bytes=self._options.search_memory_bytes,
-                threads=self._options.threads,
-                progress=self._within(IMPROVING, IMPROVING),
-            )
-            nearest = np.argsort(np.abs(held * ratio / self._limit - 1.0))[:MOST_POINTS]
+            try:
+                choices, edge_choices, sums = near(
+                    self._replayer.problem,
+                    held,
+                    time,
+                    self._limit / ratio,
+                    epsilon=TRACKED,
+                    time_limit_s=self._left_s if isfinite(self._left_s) else None,
+                    memory_limit_bytes=self._options.search_memory_bytes,
+                    threads=self._options.threads,
+                    progress=self._within(IMPROVING, IMPROVING),
+                )
+            except _core.Cancelled:
+                raise Cancelled from None
+            except RuntimeError:
+                break  # over the solver's memory; other strategies are still to be tried
+            nearest = np.argsort(np.abs(sums * ratio / self._limit - 1.0))[:MOST_POINTS]
             some = Pool.of(self._replayer, choices[nearest], edge_choices[nearest])
-            before, pool = pool.time_within(self._limit), pool.joined(some)
-            few = some.peak_bytes[:FEW] / held[nearest[:FEW]]
-            if pool.time_within(self._limit) == before and abs(np.median(few) / ratio - 1.0) < NEAR:
+            self._add(some)
+            few = float(np.median(some.peak_bytes[:FEW] / sums[nearest[:FEW]]))
+            if self._pool.time_within(self._limit) == before and abs(few / ratio - 1.0) < NEAR:
                 break
-            ratio = float(np.median(few))
-        return pool
+            ratio = few
 
-    def _search_of(self, pool: Pool, proof: Proof, status: str) -> Search:
-        kept = pool.unbeaten()
+    def _search(self, proof: Proof, status: str) -> Search:
+        kept = self._pool.unbeaten()
         memory, time = sums_of(self._replayer.problem, kept.choices, kept.edge_choices)
-        best_s, bound_s = pool.time_within(self._limit), proof.bound_s
+        best_s, bound_s = self._pool.time_within(self._limit), proof.bound_s
         proven = bound_s > 0.0 and isfinite(best_s)
         solution = Solution(
             memory,
