@@ -104,7 +104,10 @@ class Improver:
         self._limit = limit_bytes
         _, self._segment = np.unique(self._problem.context.segments, return_inverse=True)
         self._segments = int(self._segment.max(initial=-1)) + 1
-        _, self._kind = np.unique([id(cost) for cost in self._problem.costs], return_inverse=True)
+        kinds: dict[int, int] = {}
+        self._kind = np.array(
+            [kinds.setdefault(id(cost), len(kinds)) for cost in self._problem.costs]
+        )
         self._least: dict[tuple[int, int], tuple[NDArray[np.int64], Floats]] = {}
 
     def replayed(self, choices: Choices) -> Pool:

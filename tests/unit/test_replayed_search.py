@@ -182,6 +182,15 @@ def test_plans_and_curves_by_replayed_time_say_their_gap() -> None:
     assert [point["gap"] < 0.02 for point in points] == [True] * 4
 
 
+def test_the_same_question_has_the_same_answer() -> None:
+    graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
+    options = Options(recompute="auto", overlap=True, memory_limit_bytes=12 * 2**30)
+    one, two = (search_replayed(Subject.of(graph), machine, 4, options)[0] for _ in range(2))
+    assert one.proof == two.proof
+    assert one.solution.choices.tolist() == two.solution.choices.tolist()
+    assert one.solution.edge_choices.tolist() == two.solution.edge_choices.tolist()
+
+
 def test_that_nothing_fits_is_proven() -> None:
     options = Options(overlap=True, memory_limit_bytes=2**29)
     graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
