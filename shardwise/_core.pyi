@@ -284,11 +284,11 @@ def solve(
     """
 
 def equilibrium(
-    times: NDArray[np.float64], over: NDArray[np.float64], dearest: float
+    times: NDArray[np.float64], over: NDArray[np.float64], max_price: float
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """The game of S strategies, P paths and R limits: `times` (S, P), `over` (S, R).
 
-    max v with v <= times[s] @ y + over[s] @ mu for every s, y a mix, 0 <= mu <= dearest. Answers
+    max v with v <= times[s] @ y + over[s] @ mu for every s, y a mix, 0 <= mu <= max_price. Answers
     v, the mix of paths (P,), the prices mu (R,), and the mix of strategies (S,). Raises
     `ValueError` for shapes that do not fit and where no equilibrium is reached.
     """

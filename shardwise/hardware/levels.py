@@ -138,8 +138,8 @@ def links(levels: Sequence[Level], peak: bool = False) -> tuple[Link, ...]:
 def joined_counts(levels: Sequence[Level], counts: Sequence[int]) -> tuple[int, ...]:
     """Returns a group's ranks in a node, nodes in a unit of the next level and so on, by distinct
     level instead, without those outside which it is alone."""
-    found = [prod(counts[i] for i in numbers if i < len(counts)) for numbers in alike(levels)]
-    return trimmed(found)
+    joined = [prod(counts[i] for i in numbers if i < len(counts)) for numbers in alike(levels)]
+    return trimmed(joined)
 
 
 def trimmed(counts: Sequence[int]) -> tuple[int, ...]:

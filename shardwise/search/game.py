@@ -235,7 +235,7 @@ class Game:
 
     def _cheapest(self, charges: OwnerCosts, time_limit_s: float) -> tuple[float, Met]:
         try:
-            found = cheapest(
+            answer = cheapest(
                 self.replayer.problem,
                 charges,
                 time_limit_s=max(time_limit_s, 1e-3) if isfinite(time_limit_s) else None,
@@ -248,10 +248,10 @@ class Game:
         except (RuntimeError, TimeoutError) as error:
             raise SolverError(str(error)) from None
         cost = charges.of(
-            self.replayer.problem, found.choices[None, :], found.edge_choices[None, :]
+            self.replayer.problem, answer.choices[None, :], answer.edge_choices[None, :]
         )
-        self.is_wide |= bool(cost[0] > found.bound * (1.0 + WIDE))
-        return found.bound, self.met(found.choices[None, :], found.edge_choices[None, :])
+        self.is_wide |= bool(cost[0] > answer.bound * (1.0 + WIDE))
+        return answer.bound, self.met(answer.choices[None, :], answer.edge_choices[None, :])
 
     def _watch(self, board: _Board, one: Met) -> None:
         """Adds the moment of a peak above the limit that no row has seen."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shardwise import _core
 from shardwise.sharding.layout import Floats
 
-DEAREST = 100.0
+MAX_PRICE = 100.0
 """The most that all of the limit may be priced at, in times of the longest path."""
 
 
@@ -30,6 +30,6 @@ def equilibrium(times_s: Floats, over_bytes: Floats, limit_bytes: float) -> Equi
     """
     scale_s = float(times_s.max())
     value, paths, prices, strategies = _core.equilibrium(
-        times_s / scale_s, over_bytes / limit_bytes, DEAREST
+        times_s / scale_s, over_bytes / limit_bytes, MAX_PRICE
     )
     return Equilibrium(value * scale_s, paths, prices * (scale_s / limit_bytes), strategies)

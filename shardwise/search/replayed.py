@@ -71,9 +71,8 @@ def search_replayed(
         if options.time_limit_s is not None:
             left_s = options.time_limit_s - searches[number].solution.seconds
         part = (_share(place, len(order)), _share(place + 1, len(order)))
-        found = _Count(searches[number], progress, left_s, part).found(best_s)
-        searches[number] = found
-        best_s = min(best_s, _best_s(found))
+        searches[number] = _Count(searches[number], progress, left_s, part).search(best_s)
+        best_s = min(best_s, _best_s(searches[number]))
     return searches
 
 
@@ -114,8 +113,8 @@ class _Count:
         self._game = Game(first.replayer, first.options, self._within(0.0, IMPROVING))
         self._pool = self._first_pool()
 
-    def found(self, cutoff_s: float) -> Search:
-        """Returns the search with the strategies found and the proof.
+    def search(self, cutoff_s: float) -> Search:
+        """Returns the search with replayed strategies and their proof.
 
         Raises `Cancelled` when `progress` returns False before anything fits.
         """
@@ -124,7 +123,7 @@ class _Count:
             least_bytes, smallest = self._game.smallest(self._left_s)
             self._add(Pool.of_met(smallest))
             if least_bytes > self._limit:
-                return self._search(Proof(inf, ()), status)
+                return self._with(Proof(inf, ()), status)
             outcome = self._game.play(
                 self._first_met(), self._limit, cutoff_s=cutoff_s, time_limit_s=self._left_s
             )
@@ -141,7 +140,7 @@ class _Count:
             if not self._any_fits:
                 raise
             status = "cancelled"
-        return self._search(proof, status)
+        return self._with(proof, status)
 
     @property
     def _any_fits(self) -> bool:
@@ -218,7 +217,7 @@ class _Count:
                 break
             ratio = few
 
-    def _search(self, proof: Proof, status: str) -> Search:
+    def _with(self, proof: Proof, status: str) -> Search:
         kept = self._pool.unbeaten()
         memory, time = sums_of(self._replayer.problem, kept.choices, kept.edge_choices)
         best_s, bound_s = self._pool.time_within(self._limit), proof.bound_s

@@ -290,7 +290,7 @@ fn equilibrium<'py>(
     py: Python<'py>,
     times: PyReadonlyArray2<f64>,
     over: PyReadonlyArray2<f64>,
-    dearest: f64,
+    max_price: f64,
 ) -> PyResult<(
     f64,
     Bound<'py, PyArray1<f64>>,
@@ -302,14 +302,14 @@ fn equilibrium<'py>(
         rows.rows().into_iter().map(|row| row.to_vec()).collect()
     };
     let (times, over) = (rows(&times), rows(&over));
-    let found = py
-        .detach(|| core::equilibrium(&times, &over, dearest))
+    let solved = py
+        .detach(|| core::equilibrium(&times, &over, max_price))
         .map_err(to_python)?;
     Ok((
-        found.value,
-        found.paths.into_pyarray(py),
-        found.prices.into_pyarray(py),
-        found.strategies.into_pyarray(py),
+        solved.value,
+        solved.paths.into_pyarray(py),
+        solved.prices.into_pyarray(py),
+        solved.strategies.into_pyarray(py),
     ))
 }
 

@@ -175,16 +175,16 @@ impl Program {
         let span = between.map_or(Span::Step, |(begin, end)| {
             Span::Between(begin.into(), end.into())
         });
-        let found: Result<Vec<Path>, _> = py.detach(|| {
-            let paths = LongestPaths::new(&self.inner, chain.into())?;
+        let paths: Result<Vec<Path>, _> = py.detach(|| {
+            let of = LongestPaths::new(&self.inner, chain.into())?;
             (0..points)
                 .into_par_iter()
-                .map(|point| paths.longest(&row(durations.index_axis(Axis(0), point)), span))
+                .map(|point| of.longest(&row(durations.index_axis(Axis(0), point)), span))
                 .collect()
         });
-        let found = found.map_err(to_python)?;
-        let lengths: Vec<f64> = found.iter().map(|path| path.length_s).collect();
-        let members = found.into_iter().flat_map(|path| path.members).collect();
+        let paths = paths.map_err(to_python)?;
+        let lengths: Vec<f64> = paths.iter().map(|path| path.length_s).collect();
+        let members = paths.into_iter().flat_map(|path| path.members).collect();
         let members = Array2::from_shape_vec((points, self.inner.tasks()), members)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok((lengths.into_pyarray(py), members.into_pyarray(py)))

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! max v   with   v <= sum_j times[s, j] y_j + sum_r over[s, r] mu_r   for every strategy s,
-//! y >= 0, sum_j y_j = 1, 0 <= mu_r <= dearest
+//! y >= 0, sum_j y_j = 1, 0 <= mu_r <= max_price
 //! ```
 //!
 //! Interior points (Clarabel) give the mixes of both sides at once: the duals of the first rows are
@@ -28,7 +28,7 @@ pub struct Equilibrium {
 }
 
 /// Returns the equilibrium of `times` (rows: strategies, columns: paths) and `over` (rows:
-/// strategies, columns: limits), where no price is above `dearest`.
+/// strategies, columns: limits), where no price is above `max_price`.
 ///
 /// # Errors
 ///
@@ -36,7 +36,7 @@ pub struct Equilibrium {
 pub fn equilibrium(
     times: &[Vec<f64>],
     over: &[Vec<f64>],
-    dearest: f64,
+    max_price: f64,
 ) -> Result<Equilibrium, SolveError> {
     let strategies = times.len();
     let paths = times.first().map_or(0, Vec::len);
@@ -76,7 +76,7 @@ pub fn equilibrium(
     }
     let mut bounds = vec![0.0; rows];
     bounds[0] = 1.0;
-    bounds[1 + strategies + paths + limits..].fill(dearest);
+    bounds[1 + strategies + paths + limits..].fill(max_price);
     let mut goal = vec![0.0; columns];
     goal[0] = -1.0;
     let settings = DefaultSettingsBuilder::default()
@@ -150,18 +150,19 @@ mod tests {
     fn both_mix_where_neither_alone_is_best() {
         // Each strategy is slow on the path of the same number.
         let times = [vec![3.0, 1.0], vec![1.0, 2.0]];
-        let found = equilibrium(&times, &[vec![], vec![]], 1.0).unwrap();
-        assert!((found.value - 5.0 / 3.0).abs() < 1e-6);
-        assert!((found.paths[0] - 1.0 / 3.0).abs() < 1e-5);
-        assert!((found.strategies[0] - 1.0 / 3.0).abs() < 1e-5);
+        let reached = equilibrium(&times, &[vec![], vec![]], 1.0).unwrap();
+        assert!((reached.value - 5.0 / 3.0).abs() < 1e-6);
+        assert!((reached.paths[0] - 1.0 / 3.0).abs() < 1e-5);
+        assert!((reached.strategies[0] - 1.0 / 3.0).abs() < 1e-5);
     }
 
     #[test]
     fn memory_has_a_price_where_it_binds() {
         // The fast strategy exceeds the limit by 1, the slow one is 1 below it.
-        let found = equilibrium(&[vec![1.0], vec![3.0]], &[vec![1.0], vec![-1.0]], 100.0).unwrap();
-        assert!((found.value - 2.0).abs() < 1e-6);
-        assert!((found.prices[0] - 1.0).abs() < 1e-5);
+        let reached =
+            equilibrium(&[vec![1.0], vec![3.0]], &[vec![1.0], vec![-1.0]], 100.0).unwrap();
+        assert!((reached.value - 2.0).abs() < 1e-6);
+        assert!((reached.prices[0] - 1.0).abs() < 1e-5);
     }
 
     #[test]
