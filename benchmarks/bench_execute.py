@@ -177,7 +177,7 @@ def _ours(captured: Any, world: int, pins: tuple[str, ...]) -> Any:
     from shardwise.execute.parallel import ParallelModule, mesh_of
     from shardwise.hardware import load_hardware
 
-    options = Options(zero=(0,), pins=tuple(parse_pin(pin) for pin in pins))
+    options = Options(overlap=False, zero=(0,), pins=tuple(parse_pin(pin) for pin in pins))
     document = plan(captured.graph, load_hardware(HARDWARE), world, options=options)
     checked = documents.read(document, documents.Plan)
     return ParallelModule(captured, checked, mesh_of(checked, dist.get_rank()))

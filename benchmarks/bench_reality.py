@@ -152,7 +152,7 @@ def _draw(name: str, world: int, profile: dict[str, Any], count: int) -> list[Dr
     from shardwise.search.search import Subject
 
     graph = _captured(name).graph
-    options = Options(step=StepSettings("cpu", "for-loop", 64))
+    options = Options(overlap=False, step=StepSettings("cpu", "for-loop", 64))
     effort = Effort(time_limit_s=OPERATORS_S, ranks=world, threads=1)
     document, _ = add_operators(profile, graph, world, options=options, of="all", effort=effort)
     hardware = hardware_from_document(document)

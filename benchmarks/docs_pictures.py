@@ -60,7 +60,7 @@ def main() -> None:
 def frontier_picture() -> Any:
     """GPT-2 on 8 V100: the frontier, other strategies, data parallelism, the limit."""
     hardware = load_hardware("dgx-v100-16gb")
-    options = Options(recompute="auto")
+    options = Options()
     result = search(Subject.of(read_graph(shipped_graph("gpt2"))), hardware, 8, options)
     memory, time = result.memory_bytes / GIB, result.time_s
     knee = turning_point(result.memory_bytes, result.time_s)

@@ -69,7 +69,7 @@ def _search(graph: Graph, case: dict[str, Any]) -> dict[str, Any]:
 
 def _options(case: dict[str, Any]) -> Options:
     """Returns TensorOpt's space, which the targets are for, unless the case says otherwise."""
-    return Options(**{"zero": (0,), **case["options"]})
+    return Options(overlap=False, **{"zero": (0,), **case["options"]})
 
 
 def _certified(result: Search, question: str) -> float | None:

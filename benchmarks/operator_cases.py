@@ -111,7 +111,7 @@ def _fastest(call: Any) -> float:
 def compare(case: Case, host: Hardware, time_limit_s: float) -> Compared:
     """Measure the model's operators, predict its step, run it."""
     graph = capture(case.source, batch=case.batch, seq=case.seq, dtype="float32")
-    options = Options(zero=(0,))
+    options = Options(overlap=False, zero=(0,))
     flushed = working_set_bytes(graph) > cache_bytes(torch, torch.device("cpu"))
     effort = Effort(time_limit_s=time_limit_s, threads=1, flushed=flushed, own_time=True)
     document, measured = _add(host, graph, options, effort)

@@ -222,6 +222,7 @@ def searched(graph: Graph, case: Case) -> Search:
     if case.blocks:
         rules.append(f"{case.blocks}.*:recompute=yes")
     options = Options(
+        overlap=False,
         optimizer=case.optimizer,
         zero=(0,),
         pins=tuple(parse_pin(rule) for rule in rules),

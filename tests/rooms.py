@@ -16,8 +16,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "advise": (
         "golden/*", "integration/models/test_labels_of_families.py",
         "unit/test_advice.py", "unit/test_allocation.py", "unit/test_answers.py",
-        "unit/test_cluster.py", "unit/test_labels.py", "unit/test_outline.py",
-        "unit/test_ranges.py", "unit/test_strategy_document.py", "unit/test_summary.py",
+        "unit/test_cluster.py", "unit/test_labels.py", "unit/test_neighbours.py",
+        "unit/test_outline.py", "unit/test_ranges.py", "unit/test_strategy_document.py",
+        "unit/test_summary.py",
     ),
     "agent": (
         "integration/agent/*", "unit/agent/*", "unit/test_child_process.py", "unit/test_logs.py",
@@ -75,8 +76,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "search": (
         "golden/*", "integration/models/test_onnx_frontiers.py",
         "integration/models/test_tofu_models.py", "property/test_tofu_elements.py",
-        "unit/test_replayed_search.py", "unit/test_solver_problem.py", "unit/test_tofu.py",
-        "unit/test_turning_point.py",
+        "unit/test_neighbours.py", "unit/test_replayed_search.py", "unit/test_solver_problem.py",
+        "unit/test_tofu.py", "unit/test_turning_point.py",
     ),
     "service": (
         "integration/docs/test_docs_backup.py", "integration/service/*", "unit/service/*",

@@ -29,6 +29,7 @@ from shardwise.search.search import Search, search
 GIB = 2**30
 GPUS = 16
 PAPER = Options(
+    overlap=False,
     optimizer="sgd",
     zero=(0,),
     gradients_applied_at_once=True,

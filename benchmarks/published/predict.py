@@ -100,7 +100,9 @@ def predict(
     pins = [Pin("*", axis.name, frozenset({BATCH}), axis.name == TENSOR_AXIS) for axis in mesh.axes]
     if run.gathers_again:
         pins.append(Pin("*", "reuse", frozenset({"before"}), False))
-    options = Options(optimizer=run.optimizer, zero=(run.zero,), recompute="auto", pins=tuple(pins))
+    options = Options(
+        overlap=False, optimizer=run.optimizer, zero=(run.zero,), recompute="auto", pins=tuple(pins)
+    )
     subject = Subject.of(graph)
     variant = subject.variant(options, run.micro_batches)
     problem = assemble(variant, hardware, mesh, options, quiet, run.micro_batches)

@@ -76,6 +76,7 @@ class Strategies:
         key = (gpus, zero, recompute, micro_batches)
         if key not in self.problems:
             options = Options(
+                overlap=False,
                 zero=zero,
                 recompute=recompute,
                 micro_batches=(micro_batches,),

@@ -102,7 +102,7 @@ def gram(batch: int = 8, length: int = 64, model: int = 32) -> Graph:
 
 def splits(epsilon: float) -> Options:
     """Returns the options of the space of splits alone, searched to this error."""
-    return Options(epsilon=epsilon, zero=(0,), recompute="never")
+    return Options(overlap=False, epsilon=epsilon, zero=(0,), recompute="never")
 
 
 def solved(graph: Graph, machine: Hardware, gpus: int, options: Options | None = None) -> Search:

@@ -40,6 +40,9 @@ CONVOLUTION_DIMS = 4
 RECOMPUTATION = 1.6
 """Factor on the time of a search in which every group may recompute."""
 
+COUNTS = 3
+"""Numbers of micro-batches that are searched of those that a batch has; others are given up."""
+
 SAMPLES = 24
 """Counts of a curve that are estimated; the others are like their neighbours."""
 
@@ -110,8 +113,10 @@ def _of_offers(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
 
 
 def _factor(options: Mapping[str, Any]) -> float:
-    recompute = RECOMPUTATION if options.get("recompute", "never") == "auto" else 1.0
-    return recompute * len(options.get("micro_batches", (1,)))
+    replays = options.get("overlap", True) and options.get("method") != "tofu"
+    recompute = options.get("recompute") or ("auto" if replays else "never")
+    counts = len(options.get("micro_batches") or ()) or (COUNTS if replays else 1)
+    return (RECOMPUTATION if recompute == "auto" else 1.0) * counts
 
 
 def _node(question: Mapping[str, Any]) -> tuple[int, int]:

@@ -96,7 +96,7 @@ def of_request(error: BadInput) -> BadInput:
 def _numbers(options: Options, name: str) -> tuple[int, ...]:
     """Returns a set of numbers in ascending order, so that equal sets give equal questions."""
     numbers = tuple(sorted(set(getattr(options, name))))
-    if len(numbers) > MAX_NUMBERS or numbers[-1] > MAX_NUMBER:
+    if len(numbers) > MAX_NUMBERS or max(numbers, default=0) > MAX_NUMBER:
         raise BadInput(
             f"{len(numbers)} numbers up to {str(numbers[-1])[:20]}",
             field=f"options.{name}",

@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Protocol
 
-from msgspec.structs import replace
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict, replace
 
 from shardwise.cost.shares import shares_text
 from shardwise.documents.common import Step
 from shardwise.documents.explanation import (
     ExplainedEdge,
     ExplainedGroup,
+    ExplainedNeighbour,
     ExplainedNextBest,
     ExplainedOperator,
     Explanation,
@@ -25,6 +27,7 @@ from shardwise.documents.explanation import (
 )
 from shardwise.documents.plan import (
     Choice,
+    Neighbour,
     NextBest,
     Plan,
     PlannedEdge,
@@ -61,6 +64,7 @@ def explain(plan: Plan) -> Explanation:
         edges=edges,
         totals=totals,
         text=_text(plan, groups, edges, totals),
+        neighbours=_neighbours(plan),
     )
 
 
@@ -221,6 +225,28 @@ def _text(
             f"(×{worst.repeats}): {worst.repeats * worst.time_s:.4g} s."
         )
     return lines
+
+
+def _neighbours(plan: Plan) -> list[ExplainedNeighbour] | UnsetType:
+    """Returns why the plan is none of its neighbours."""
+    if plan.neighbours is UNSET:
+        return UNSET
+    step_s = plan.predicted.replayed_time_s
+    explained = []
+    for neighbour in plan.neighbours:
+        slower = neighbour.replayed_time_s / step_s - 1.0 if step_s else 0.0
+        text = _neighbour_text(neighbour, slower, plan.memory_limit_bytes)
+        explained.append(ExplainedNeighbour(**asdict(neighbour), slower=slower, text=text))
+    return explained
+
+
+def _neighbour_text(neighbour: Neighbour, slower: float, limit_bytes: float) -> str:
+    """Returns text such as `Pure FSDP (FSDP 64): 0.4973 s (+4.9%), 31.2 GiB`."""
+    name = f"{neighbour.name[0].upper()}{neighbour.name[1:]} ({neighbour.label})"
+    peak = f"{neighbour.peak_bytes / 2**30:.1f}"
+    if not neighbour.fits:
+        return f"{name}: does not fit: {peak} of {limit_bytes / 2**30:.1f} GiB"
+    return f"{name}: {neighbour.replayed_time_s:.4g} s ({slower:+.1%}), {peak} GiB"
 
 
 def _first_words(predicted: Prediction) -> list[str]:

@@ -6,9 +6,8 @@ import resource
 from collections.abc import Sequence
 from math import inf, isfinite
 
-import numpy as np
 from msgspec import UNSET
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from shardwise.advise.communication_basis import MEASURED, MODELLED, communication_basis
 from shardwise.advise.outline import outlines
@@ -28,8 +27,17 @@ from shardwise.documents.common import (
 from shardwise.documents.frontier import Frontier, FrontierPoint
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Mesh
-from shardwise.search.chosen import fastest, merge_frontiers, time_gap
-from shardwise.search.search import Search, Subject, search_all
+from shardwise.search.chosen import (
+    Chosen,
+    axes,
+    fastest,
+    gap_at,
+    merge_frontiers,
+    time_gap,
+)
+from shardwise.search.fitting import search_frontier
+from shardwise.search.gaps import Gaps
+from shardwise.search.search import Search, Subject
 from shardwise.search.tofu import TofuSolution
 from shardwise.search.turning_point import turning_point
 
@@ -43,10 +51,11 @@ def frontier(
 ) -> Frontier:
     """Returns every strategy that no other beats in memory and time (TensorOpt Definition 1).
 
+    Memory is the replayed peak, time that of the replayed step; the sums of both without `overlap`.
     Raises `BadInput` for a GPU count below 1 and `Infeasible` when the hardware cannot have that
     many devices.
     """
-    searches = search_all(
+    searches = search_frontier(
         Subject.of(graph), hardware, gpus, options or Options(), progress or quiet
     )
     return frontier_document(searches)
@@ -73,6 +82,7 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
                 replayed_time_s=point.replayed_time_s,
                 replayed_peak_bytes=round(point.peak_bytes),
                 feasible=point.fits,
+                gap=gap_at(searches, point),
                 memory=outline.memory,
                 time=outline.time,
                 splits=outline.splits,
@@ -80,13 +90,12 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
                 **fields(summaries.of(point)),
             )
         )
-    memory = np.array([point.memory_bytes for point in chosen])
-    time = np.array([point.time_s for point in chosen])
+    memory, time = axes(chosen)
     return Frontier(
         **asdict(heading(searches[0])),
         points=points,
         turning_point=turning_point(memory, time),
-        certificate=certificate(searches),
+        certificate=frontier_certificate(searches, chosen),
         search=search_report(searches),
     )
 
@@ -184,9 +193,25 @@ def certificate(searches: Sequence[Search]) -> Certificate:
     )
 
 
+def frontier_certificate(searches: Sequence[Search], points: Sequence[Chosen]) -> Certificate:
+    """Returns how far the points are from the true frontier of the searched space at most.
+
+    Of replayed times: for every memory from the first point's on, some point has at most 1 +
+    epsilon times as much memory and time as any strategy within it.
+    """
+    said = certificate(searches)
+    proofs = [search.proof for search in searches if search.proof is not None]
+    if len(proofs) < len(searches):
+        return said
+    if not points:
+        return replace(said, epsilon=None)
+    epsilon = float(Gaps.between(proofs, *axes(points)).epsilon.max())
+    return replace(said, epsilon=epsilon if isfinite(epsilon) else None)
+
+
 def _replayed_certificate(searches: Sequence[Search]) -> Certificate:
     status = max((s.solution.status for s in searches), key=_STATUSES.index)
-    bound = min(s.proof.bound_s for s in searches if s.proof is not None)
+    bound = min(s.proof.bound_s(s.limit_bytes) for s in searches if s.proof is not None)
     best = fastest(searches)
     gap = None if best is None else time_gap(searches, best)
     return Certificate(

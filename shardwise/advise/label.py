@@ -68,17 +68,23 @@ class _Described:
 
 
 class Labels:
-    """Names strategies of one search problem; what they share is found once."""
+    """Names strategies of one search problem; what they share is found once.
 
-    def __init__(self, problem: SearchProblem) -> None:
+    `groups` say what the variables of each group stand for, if that is known from another problem
+    of the model.
+    """
+
+    def __init__(self, problem: SearchProblem, groups: Sequence[GroupRoles] | None = None) -> None:
         self._problem = problem
+        self._given = groups
         self._axes = problem.context.mesh.axes
         self._known: dict[tuple[int, tuple[Role, ...], int], _Described] = {}
         self._may_recompute = [bool(cost.recompute.any()) for cost in problem.costs]
 
     @cached_property
-    def _groups(self) -> list[GroupRoles]:
-        return group_roles(self._problem.coarsened)
+    def groups(self) -> Sequence[GroupRoles]:
+        """What the variables of each group stand for."""
+        return self._given or group_roles(self._problem.coarsened)
 
     @cached_property
     def _of_tokens(self) -> bool:
@@ -86,7 +92,7 @@ class Labels:
 
     def of(self, choices: ArrayLike) -> str:
         """Returns the label of a strategy: `choices` a row of every group's costs, (groups,)."""
-        described = [self._described(g, int(k)) for g, k in enumerate(np.asarray(choices))]
+        described = self._all_described(choices)
         homes = self._homes(described)
         ranked = self._ranked(described, homes)
         batches = self._problem.context.micro_batches
@@ -98,8 +104,17 @@ class Labels:
         ]
         return ", ".join(filter(None, parts))
 
+    def degrees(self, choices: ArrayLike) -> Degrees | None:
+        """Returns the degrees that the label of a strategy names first; None without operators."""
+        described = self._all_described(choices)
+        ranked = self._ranked(described, self._homes(described))
+        return ranked[0][0] if ranked else None
+
+    def _all_described(self, choices: ArrayLike) -> list[_Described]:
+        return [self._described(g, int(k)) for g, k in enumerate(np.asarray(choices))]
+
     def _described(self, group: int, choice: int) -> _Described:
-        cost, roles = self._problem.costs[group], self._groups[group].roles
+        cost, roles = self._problem.costs[group], self.groups[group].roles
         key = (id(cost), roles, choice)
         if key not in self._known:
             row = cost.assignment[choice].tolist()
@@ -185,7 +200,7 @@ class Labels:
 
     def _homes(self, described: Sequence[_Described]) -> list[Degrees | None]:
         """Returns the degrees that each group goes with, None where its own are of no product."""
-        products = [roles.product for roles in self._groups]
+        products = [roles.product for roles in self.groups]
         if not any(products):
             return [one.degrees for one in described]
         time: dict[Degrees, float] = defaultdict(float)
@@ -233,7 +248,7 @@ class Labels:
         """Returns how most parameters of these groups are sharded, and of how many of them."""
         elements: dict[Sharding, int] = defaultdict(int)
         for g in groups:
-            elements[described[g].sharding] += self._groups[g].parameters
+            elements[described[g].sharding] += self.groups[g].parameters
         total = sum(elements.values())
         if not total:
             return PLAIN, 1.0
@@ -249,7 +264,7 @@ class Labels:
         if most.model == 1:
             return ""
         split = whole = 0.0
-        for one, roles in zip(described, self._groups, strict=True):
+        for one, roles in zip(described, self.groups, strict=True):
             if not roles.product and roles.has(Role.POSITION):
                 if one.degrees.position > most.position:
                     split += one.compute_s
@@ -265,7 +280,7 @@ class Labels:
         """Returns in how many layers forward is run again, all of it or some operators."""
         rerun: dict[str | None, float] = defaultdict(float)
         able: dict[str | None, float] = defaultdict(float)
-        for one, roles, may in zip(described, self._groups, self._may_recompute, strict=True):
+        for one, roles, may in zip(described, self.groups, self._may_recompute, strict=True):
             rerun[roles.layer] += one.compute_s * one.recompute
             able[roles.layer] += one.compute_s * may
         if not any(rerun.values()):

@@ -9,31 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from shardwise import documents, validation
 from shardwise.advise.frontier import certificate, heading, search_report
+from shardwise.advise.neighbours import with_neighbours
 from shardwise.advise.strategy import Strategy, choice_of
 from shardwise.advise.summary import Summaries, fields
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.documents import Plan
-from shardwise.documents.plan import NextBest, Prediction
+from shardwise.documents.plan import Neighbour, NextBest, Prediction
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import read_bounded
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
 from shardwise.search.chosen import (
     Chosen,
+    axes,
     fastest,
     lowest_peak,
     merge_frontiers,
     time_gap,
     too_large,
 )
-from shardwise.search.fitting import search_fitting
+from shardwise.search.fitting import search_fitting, search_frontier
 from shardwise.search.next_best import next_best
-from shardwise.search.search import Infeasible, Search, Subject, search_all
+from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.search.turning_point import turning_point
 
 PLAN_SCHEMA = documents.schema_of(Plan)
@@ -67,10 +69,13 @@ def plan(
             f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
         )
     near_limit = objective in ("mini-time", "mini-cost") and point is None
-    search = search_fitting if near_limit else search_all
+    search = search_fitting if near_limit else search_frontier
     searches = search(Subject.of(graph), hardware, gpus, options or Options(), progress or quiet)
     if point is not None:
         return plan_document(searches, _of_id(searches, point), POINT)
+    if near_limit and all(search.proof is not None for search in searches):
+        searches, neighbours = with_neighbours(searches, progress or quiet)
+        return plan_document(searches, choose(searches, objective), objective, neighbours)
     return plan_document(searches, choose(searches, objective), objective)
 
 
@@ -90,15 +95,18 @@ def choose(searches: Sequence[Search], objective: str) -> Chosen:
         return lowest_peak(searches)
     points = merge_frontiers(searches)
     if objective == "turning-point":
-        knee = turning_point(
-            np.array([p.memory_bytes for p in points]), np.array([p.time_s for p in points])
-        )
+        knee = turning_point(*axes(points))
         if knee is not None and points[knee].fits:
             return points[knee]
     return quickest
 
 
-def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) -> Plan:
+def plan_document(
+    searches: Sequence[Search],
+    chosen: Chosen,
+    objective: str,
+    neighbours: list[Neighbour] | UnsetType = UNSET,
+) -> Plan:
     """Returns the plan of one point of the searches of a question."""
     search, point = chosen.search, chosen.point
     strategy = Strategy(
@@ -115,6 +123,7 @@ def plan_document(searches: Sequence[Search], chosen: Chosen, objective: str) ->
         order=[op.name for op in search.subject.graph.operators],
         certificate=certificate(searches),
         search=search_report(searches),
+        neighbours=neighbours,
     )
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
 from msgspec import UNSET
 
 from shardwise.cli.advisor import advisor, question_options, server_options, service
-from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
+from shardwise.cli.arguments import (
+    SUM,
+    json_option,
+    load_graph,
+    options_from,
+    other_search_options,
+    search_options,
+)
 from shardwise.cli.output import (
     counted,
     emit,
@@ -23,10 +31,11 @@ from shardwise.cli.output import (
     table,
     warn,
 )
-from shardwise.cli.tables import compute_basis, curve_csv, curve_table, quote_table
+from shardwise.cli.tables import compute_basis, curve_csv, curve_table, gap_text, quote_table
 from shardwise.cost.shares import shares_text
-from shardwise.documents import Explanation, Frontier
+from shardwise.documents import Explanation, Frontier, FrontierPoint
 from shardwise.documents.common import TofuReport
+from shardwise.documents.frontier import exposed_s
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output, write_json
 from shardwise.pictures.figure import check_suffix
@@ -88,41 +97,49 @@ def frontier(
 
 
 def _frontier_table(document: Frontier) -> None:
-    points = document.points
-    knee = document.turning_point
+    points, knee = document.points, document.turning_point
     shown = _thin(len(points), knee)
-    rows = [
-        (
-            ("→ " if i == knee else "  ") + str(i),
-            gib(points[i].memory_bytes),
-            gib(points[i].replayed_peak_bytes),
-            seconds(points[i].time_s),
-            seconds(points[i].replayed_time_s),
-            seconds(points[i].compute_s),
-            seconds(points[i].communication_s),
-            "yes" if points[i].feasible else "no",
-            points[i].label or "-",
-        )
-        for i in shown
-    ]
+    columns = _frontier_columns(document)
     table(
         f"{document.graph_name} on {counted(document.gpus, 'GPU')} of {document.hardware} "
         f"({counted(len(points), 'point')}, {len(shown)} shown; → turning point)",
-        (
-            "point",
-            "sum GiB",
-            "peak GiB",
-            "time",
-            "overlapped",
-            "compute",
-            "comm.",
-            "fits",
-            "strategy",
-        ),
-        rows,
+        ("point", *columns),
+        [
+            (
+                ("→ " if i == knee else "  ") + str(i),
+                *(cell(points[i]) for cell in columns.values()),
+            )
+            for i in shown
+        ],
     )
     say(compute_basis(points))
     _certificate(document)
+
+
+def _frontier_columns(document: Frontier) -> dict[str, Callable[[FrontierPoint], str]]:
+    """Returns what each column says of a point; the axes of the frontier come first."""
+    columns: dict[str, Callable[[FrontierPoint], str]]
+    if document.overlap:
+        columns = {
+            "peak GiB": lambda p: gib(p.replayed_peak_bytes),
+            "step": lambda p: seconds(p.replayed_time_s),
+            "compute": lambda p: seconds(p.compute_s),
+            "exposed": lambda p: seconds(exposed_s(p)),
+        }
+    else:
+        columns = {
+            "sum GiB": lambda p: gib(p.memory_bytes),
+            "peak GiB": lambda p: gib(p.replayed_peak_bytes),
+            "time": lambda p: seconds(p.time_s),
+            "overlapped": lambda p: seconds(p.replayed_time_s),
+            "compute": lambda p: seconds(p.compute_s),
+            "comm.": lambda p: seconds(p.communication_s),
+        }
+    if any(isinstance(p.gap, float) for p in document.points):
+        columns["gap"] = lambda p: gap_text(p.gap)
+    columns["fits"] = lambda p: "yes" if p.feasible else "no"
+    columns["strategy"] = lambda p: p.label or "-"
+    return columns
 
 
 @click.command()
@@ -200,13 +217,14 @@ def curve(
 )
 @click.option(
     "--objective",
-    type=click.Choice(("mini-time", "mini-memory", "turning-point", "mini-cost")),
+    type=click.Choice(("mini-time", "mini-memory", "turning-point", "mini-cost", SUM)),
     default="mini-time",
     show_default=True,
-    help="Which point of the frontier: the fastest, the smallest, the knee, the cheapest.",
+    help="Which point of the frontier: the fastest, the smallest, the knee, the cheapest; "
+    "sum: the fastest by times added up, nothing overlapped, as in TensorOpt.",
 )
 @click.option("-o", "--output", help="Write the plan here.")
-@search_options
+@other_search_options
 @question_options
 @json_option
 def plan(
@@ -226,7 +244,7 @@ def plan(
     from shardwise.hardware import load_hardware
 
     check_output(output)
-    options = options_from(search)
+    options = options_from({**search, "objective": objective})
     with (
         advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
@@ -235,7 +253,7 @@ def plan(
             load_graph(graph),
             load_hardware(hardware),
             gpus,
-            objective=objective,
+            objective="mini-time" if objective == SUM else objective,
             options=options,
             progress=listener,
         )
@@ -269,12 +287,16 @@ def explain(plan: str, server: str | None, key_file: str | None, as_json: bool) 
     if as_json:
         emit(explanation)
     else:
-        _explanation(explanation)
+        _explanation(explanation, neighbours=True)
 
 
-def _explanation(document: Explanation) -> None:
+def _explanation(document: Explanation, *, neighbours: bool = False) -> None:
     for line in document.text:
         say(line)
+    if neighbours and document.neighbours:
+        say("\nWhy not (the fastest that was found of each, replayed):")
+        for neighbour in document.neighbours:
+            say(f"  {neighbour.text}")
     say("")
     groups = sorted(document.groups, key=lambda g: -(g.compute_s + g.communication_s) * g.repeats)
     table(

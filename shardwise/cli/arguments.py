@@ -14,6 +14,9 @@ from shardwise.graph import Graph
 from shardwise.sharding.precision import PRECISIONS
 from shardwise.sizes import parse_option
 
+REPLAYED, SUM = "replayed", "sum"
+"""Objectives: the time of a replayed step, or the sum of all its times."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -33,6 +36,18 @@ def json_option(command: Command) -> Command:
 
 def search_options(command: Command) -> Command:
     """Adds the options of every search."""
+    objective = click.option(
+        "--objective",
+        type=click.Choice([REPLAYED, SUM]),
+        default=REPLAYED,
+        show_default=True,
+        help="sum: all times added up, nothing overlapped, as in TensorOpt.",
+    )
+    return other_search_options(objective(command))
+
+
+def other_search_options(command: Command) -> Command:
+    """Adds the options of every search, for a command that has an objective of its own."""
     for option in (
         click.option("--quiet", is_flag=True, help="No progress."),
         click.option("--time-limit", type=float, help="Seconds for each search."),
@@ -70,15 +85,13 @@ def search_options(command: Command) -> Command:
         click.option(
             "--recompute",
             type=click.Choice(RECOMPUTE),
-            default="never",
-            show_default=True,
-            help="Whether forward may run again in backward instead of keeping activations.",
+            help="Whether forward may run again in backward instead of keeping activations: auto "
+            "unless named (never for --objective sum).",
         ),
         click.option(
             "--micro-batches",
-            default="1",
-            show_default=True,
-            help="Micro-batches of a step: numbers to choose from, such as 1,2,4.",
+            help="Micro-batches of a step, numbers to choose from, such as 1,2,4: all divisors of "
+            "the batch unless named (1 for --objective sum).",
         ),
         click.option(
             "--precision",
@@ -97,7 +110,8 @@ def search_options(command: Command) -> Command:
         click.option(
             "--overlap",
             is_flag=True,
-            help="Search and rank by replayed times, communication overlapped.",
+            hidden=True,
+            help="What is searched without it, too: the replayed time.",
         ),
         click.option("--memory", help="What one GPU may use, such as 14.5GB."),
         click.option(
@@ -125,12 +139,14 @@ def options_from(values: dict[str, Any]) -> Options:
         micro_batches=_numbers(values["micro_batches"], "micro-batches"),
         precision=values["precision"],
         pins=tuple(parse_pin(rule) for rule in values["pins"]),
-        overlap=values["overlap"],
+        overlap=values["objective"] != SUM,
     )
 
 
-def _numbers(text: str, field: str) -> tuple[int, ...]:
-    """Returns the whole numbers between commas, each once, ascending."""
+def _numbers(text: str | None, field: str) -> tuple[int, ...]:
+    """Returns the whole numbers between commas, each once, ascending; none of no text."""
+    if text is None:
+        return ()
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() for word in words):
         raise BadInput(f"{text!r}", field=field, expected="whole numbers, such as 1,2,4")

@@ -1,4 +1,4 @@
-"""compare: other systems' strategies next to our frontier."""
+"""compare: other systems' strategies next to ours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import click
 
 from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
 from shardwise.cli.output import counted, emit, gib, note, progress, say, seconds, table, warn
-from shardwise.documents.comparison import ComparedMethod, Comparison
+from shardwise.documents.comparison import (
+    ComparedMethod,
+    ComparedPoint,
+    Comparison,
+    ranked,
+    strategy_of,
+)
 from shardwise.outfiles import check_output
 from shardwise.pictures.compare import plot_compare
 from shardwise.pictures.figure import check_suffix
@@ -46,7 +52,7 @@ def compare(
     as_json: bool,
     **search: Any,
 ) -> None:
-    """Other systems' strategies and our frontier on one cost model."""
+    """Other systems' strategies and ours on one cost model."""
     from shardwise.hardware import load_hardware
     from shardwise.peers import compare as run
 
@@ -74,6 +80,50 @@ def compare(
 
 
 def _tables(document: Comparison) -> None:
+    if document.overlap:
+        _ranking(document)
+    else:
+        _sums(document)
+    for method in document.methods:
+        if method.reason:
+            say(f"{method.title}: no answer: {method.reason}")
+        for text in method.notes:
+            note(f"note: {method.title}: {text}")
+    ratio = document.data_parallel_over_mini_time
+    known = ratio.get("all" if document.overlap else "splits")
+    if known is not None:
+        say(f"data parallelism takes {known:.3g} times as long as our fastest that fits")
+
+
+def _ranking(document: Comparison) -> None:
+    """Prints the best of each system, those that fit first, the fastest first."""
+    table(
+        f"{document.graph_name} on {counted(document.gpus, 'GPU')} of {document.hardware}: "
+        "the best of each system by its replayed step",
+        ("system", "step", "slower", "peak GiB", "exposed", "fits", "strategy"),
+        [_ranked_row(method, point) for method, point in ranked(document)],
+    )
+    certificate = document.certificate
+    if certificate and certificate.epsilon is not None:
+        gap = max(certificate.epsilon, 0.0)
+        say(f"Proven: no strategy that fits saves more than {gap:.1%} of our step.")
+
+
+def _ranked_row(method: ComparedMethod, point: ComparedPoint) -> tuple[object, ...]:
+    ours = method.method == "shardwise"
+    slower = point.slower_by
+    return (
+        method.title,
+        seconds(point.replayed_time_s or None),
+        f"{slower:+.1%}" if isinstance(slower, float) and not ours else "-",
+        gib(point.replayed_peak_bytes or None),
+        seconds(point.exposed_communication_s or 0.0),
+        "yes" if point.feasible else "no",
+        strategy_of(point) or "-",
+    )
+
+
+def _sums(document: Comparison) -> None:
     rows = [row for method in document.methods for row in _rows(method)]
     table(
         f"{document.graph_name} on {counted(document.gpus, 'GPU')} of "
@@ -81,14 +131,6 @@ def _tables(document: Comparison) -> None:
         ("strategy", "GiB/GPU", "time", "compute", "comm.", "fits", "ours"),
         rows,
     )
-    for method in document.methods:
-        if method.reason:
-            say(f"{method.title}: no answer: {method.reason}")
-        for text in method.notes:
-            note(f"note: {method.title}: {text}")
-    ratio = document.data_parallel_over_mini_time["splits"]
-    if ratio is not None:
-        say(f"data parallelism takes {ratio:.3g} times as long as our fastest that fits")
 
 
 def _rows(method: ComparedMethod) -> list[tuple[object, ...]]:

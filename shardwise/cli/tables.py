@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from shardwise.cli.output import counted, gib, note, say, seconds, table
 from shardwise.cost.shares import SOURCES, shares_text
@@ -24,20 +24,20 @@ def curve_table(document: Curve, recompute: str) -> None:
 
     `recompute` is the option that was asked with.
     """
+    fitting = [point for point in document.points if point.feasible]
+    times = ("step",) if document.overlap else ("time", "overlapped")
     rows = []
-    for point in document.points:
-        if not point.feasible:
-            continue
+    for point in fitting:
         best = point.best_gpus
         rows.append(
             (
                 point.gpus,
                 point.nodes,
-                seconds(point.time_s),
+                *(() if document.overlap else (seconds(point.time_s),)),
                 seconds(point.replayed_time_s),
                 "-" if point.samples_per_s is None else f"{point.samples_per_s:,.1f}",
                 gib(point.peak_bytes),
-                "-" if point.gap is None else f"{point.gap:.1%}",
+                gap_text(point.gap),
                 "" if best == point.gpus else f"{best} are faster",
             )
         )
@@ -45,10 +45,15 @@ def curve_table(document: Curve, recompute: str) -> None:
     if rows:
         table(
             f"{document.graph_name} on {document.hardware}",
-            ("GPUs", "nodes", "time", "overlapped", "samples/s", "peak GiB", "gap", "reason"),
+            ("GPUs", "nodes", *times, "samples/s", "peak GiB", "gap", "reason"),
             rows,
         )
-        say(compute_basis([p for p in document.points if p.feasible]))
+        say(compute_basis(fitting))
+
+
+def gap_text(gap: float | UnsetType | None) -> str:
+    """Returns a relative gap for a table."""
+    return f"{gap:.1%}" if isinstance(gap, float) else "-"
 
 
 def ranges_table(ranges: Sequence[DoesNotFit], recompute: str) -> None:

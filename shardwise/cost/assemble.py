@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -37,8 +38,7 @@ class SearchEdge:
 class SearchProblem:
     """Everything about one (graph, hardware, mesh, options): costs, edges, the solver's problem.
 
-    `sums` is the solver's problem of memory and time added up. `fixed_memory_bytes` and
-    `fixed_time_s` belong to no choice: constants that all devices hold.
+    `fixed_memory_bytes` and `fixed_time_s` belong to no choice: constants that all devices hold.
     """
 
     context: CostContext
@@ -48,7 +48,12 @@ class SearchProblem:
     edges: list[SearchEdge]
     fixed_memory_bytes: float
     fixed_time_s: float
-    sums: Part
+
+    @cached_property
+    def sums(self) -> Part:
+        """The solver's problem of memory and time added up."""
+        summed = [cost.summed for cost in self.costs]
+        return part_of(self.patterns, self.costs, self.edges, summed)
 
 
 def assemble(
@@ -64,22 +69,35 @@ def assemble(
     `patterns` have the batch of one of the `micro_batches`. Raises `BadInput` for pins that match
     nothing or leave nothing.
     """
-    context, group_patterns, costs = costed(
-        patterns, hardware, mesh, options, progress, micro_batches
-    )
-    coarsened = patterns.coarsened
-    edges = _all_edges(context, group_patterns, costs, progress)
-    memory, time = _fixed(context, coarsened)
-    return SearchProblem(
-        context,
-        coarsened,
-        group_patterns,
-        costs,
-        edges,
-        memory,
-        time,
-        part_of(group_patterns, costs, edges, [cost.summed for cost in costs]),
-    )
+    return costed(patterns, hardware, mesh, options, progress, micro_batches).joined(progress)
+
+
+@dataclass(frozen=True)
+class Costed:
+    """The groups of a problem with their configurations, without the crossings between them."""
+
+    context: CostContext
+    coarsened: Coarsened
+    patterns: list[GroupPattern]
+    costs: list[GroupCosts]
+
+    def least_compute_s(self) -> float:
+        """Returns the least time that any strategy computes; no step is shorter."""
+        least = {id(cost): float(cost.compute_s.min()) for cost in self.costs}
+        _, fixed = _fixed(self.context, self.coarsened)
+        return fixed + sum(least[id(cost)] for cost in self.costs)
+
+    def alone(self) -> SearchProblem:
+        """Returns a problem of groups that exchange nothing: fit for its figures, not to search."""
+        memory, time = _fixed(self.context, self.coarsened)
+        return SearchProblem(
+            self.context, self.coarsened, self.patterns, self.costs, [], memory, time
+        )
+
+    def joined(self, progress: Progress) -> SearchProblem:
+        """Returns the problem with all crossings."""
+        edges = _all_edges(self.context, self.patterns, self.costs, progress)
+        return replace(self.alone(), edges=edges)
 
 
 def costed(
@@ -89,9 +107,8 @@ def costed(
     options: Options,
     progress: Progress,
     micro_batches: int = 1,
-) -> tuple[CostContext, list[GroupPattern], list[GroupCosts]]:
-    """Returns the groups of a problem with their configurations, without the crossings between
-    them."""
+) -> Costed:
+    """Costs every group on the mesh; as `assemble`."""
     coarsened = patterns.coarsened
     search_mesh = SearchMesh.build(mesh, options.max_configurations)
     reschedulers = Reschedulers(hardware, search_mesh)
@@ -108,7 +125,8 @@ def costed(
         micro_batches,
     )
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
-    return context, group_patterns, _all_costs(context, group_patterns, progress)
+    costs = _all_costs(context, group_patterns, progress)
+    return Costed(context, coarsened, group_patterns, costs)
 
 
 def _all_costs(

@@ -178,7 +178,9 @@ def _best(costs: Floats) -> NDArray[np.bool_]:
 def _recomputations(context: CostContext, pattern: GroupPattern) -> list[bool]:
     """Returns whether forward may be run again, as options and pins allow and where it matters."""
     group = pattern.group
-    wanted = {"never": [False], "always": [True], "auto": [False, True]}[context.options.recompute]
+    wanted = {"never": [False], "always": [True], "auto": [False, True]}[
+        context.options.recomputation
+    ]
     pins = context.pins.of(group, "recompute")
     if pins:
         allowed = {word: all(p.allows(word) for p in pins) for word in ("yes", "no")}

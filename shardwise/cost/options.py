@@ -30,7 +30,7 @@ SOLVER_METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
 """Ways to solve a problem file; each returns a frontier."""
 
 ZERO_STAGES = (0, 1, 2, 3)
-RECOMPUTE = ("never", "auto", "always")
+NEVER, AUTO, ALWAYS = RECOMPUTE = ("never", "auto", "always")
 
 TOFU = "tofu"
 """Tofu's recursive search: a peer to compare with, one strategy instead of a frontier."""
@@ -54,17 +54,18 @@ class Options:
     inside nodes, are split as one. `time_limit_s` is for all of one search; `search_memory_bytes`
     is what the solver's tables and partial strategies may take besides the problem itself.
 
+    `overlap` searches the time of the replayed step, communication overlapped; without it the sum
+    of all times, as TensorOpt has it. `step` says how replay runs a step.
+
     What a strategy may choose besides splits: `zero` the ZeRO stages, `recompute` whether forward
     may be run again in backward (`never`, `auto`: where it pays, `always`), `micro_batches` the
     numbers of micro-batches tried, `precision` what weights and activations are computed in,
-    `pins` rules for single operators, scopes or the whole graph (docs/strategies.md). TensorOpt's
-    own space is `zero=(0,)` with everything else as it is.
+    `pins` rules for single operators, scopes or the whole graph (docs/strategies.md). Left out,
+    recomputation is `auto` and every divisor of the batch is a number of micro-batches; a search of
+    sums has neither. TensorOpt's own space is `overlap=False, zero=(0,)`.
 
     `gradients_applied_at_once`: every gradient is applied and freed as soon as it is there, as
     TensorFlow's graphs did with plain SGD, and is no more counted than other transient buffers.
-
-    `overlap` ranks strategies by their replayed time, communication overlapped, instead of by the
-    sum that the search adds up; `step` says how replay runs a step.
     """
 
     epsilon: float = 0.01
@@ -77,12 +78,12 @@ class Options:
     method: str = "auto"
     max_configurations: int = 200
     zero: tuple[int, ...] = ZERO_STAGES
-    recompute: str = "never"
-    micro_batches: tuple[int, ...] = (1,)
+    recompute: str | None = None
+    micro_batches: tuple[int, ...] = ()
     precision: str = "captured"
     pins: tuple[Pin, ...] = ()
     gradients_applied_at_once: bool = False
-    overlap: bool = False
+    overlap: bool = True
     step: StepSettings = field(default_factory=StepSettings)
 
     def __post_init__(self) -> None:
@@ -127,7 +128,7 @@ class Options:
                 f"got ZeRO stages {list(self.zero)}", field="zero", expected="some of 0, 1, 2, 3"
             )
         for name, value, known in (
-            ("recompute", self.recompute, RECOMPUTE),
+            ("recompute", self.recompute or NEVER, RECOMPUTE),
             ("precision", self.precision, tuple(PRECISIONS)),
         ):
             if value not in known:
@@ -138,16 +139,34 @@ class Options:
                 field="pin",
                 expected="another method, or no rules",
             )
-        if not self.micro_batches or min(self.micro_batches) < 1:
+        if self.micro_batches and min(self.micro_batches) < 1:
             raise BadInput(
                 f"got {list(self.micro_batches)}", field="micro-batches", expected="numbers from 1"
             )
-        if self.gradients_applied_at_once and set(self.micro_batches) != {1}:
+        if self.gradients_applied_at_once and set(self.micro_batches) - {1}:
             raise BadInput(
                 "gradients of several micro-batches cannot be applied at once",
                 field="micro-batches",
                 expected="1",
             )
+
+    @property
+    def replays(self) -> bool:
+        """Whether replayed times are searched; Tofu's recursion knows only its own sum."""
+        return self.overlap and self.method != TOFU
+
+    @property
+    def recomputation(self) -> str:
+        """Whether forward may be run again in backward: one of `RECOMPUTE`."""
+        return self.recompute or (AUTO if self.replays else NEVER)
+
+    def counts(self, batch: int | None) -> tuple[int, ...]:
+        """Returns the numbers of micro-batches to try for a batch (None: nothing is a sample)."""
+        if self.micro_batches:
+            return self.micro_batches
+        if not self.replays or self.gradients_applied_at_once or batch is None:
+            return (1,)
+        return tuple(count for count in range(1, batch + 1) if batch % count == 0)
 
     def limit_for(self, device_memory_bytes: float) -> float:
         """Returns what one device may use, in bytes."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from shardwise.documents.common import Details, Heading
+from shardwise.documents.common import Certificate, Details, Heading
 
 
 class CostBreakdown(msgspec.Struct, frozen=True):
@@ -20,7 +21,12 @@ class CostBreakdown(msgspec.Struct, frozen=True):
 
 
 class ComparedPoint(msgspec.Struct, frozen=True):
-    """One strategy; `our_time_s` is our fastest in no more memory."""
+    """One strategy: sums, and in a comparison by replayed steps what its step takes.
+
+    `feasible` says that the replayed peak is within the memory limit, by sums that the sum is;
+    `our_time_s` is the replayed time of our answer (null where nothing fits), by sums our fastest
+    in no more memory. `slower_by` is how much longer the step takes than ours, relative.
+    """
 
     label: str | None
     memory_bytes: int
@@ -30,6 +36,11 @@ class ComparedPoint(msgspec.Struct, frozen=True):
     feasible: bool
     our_time_s: float | None
     breakdown: CostBreakdown
+    micro_batches: int | UnsetType = UNSET
+    replayed_peak_bytes: int | UnsetType = UNSET
+    replayed_time_s: float | UnsetType = UNSET
+    exposed_communication_s: float | UnsetType = UNSET
+    slower_by: float | UnsetType | None = UNSET
 
 
 class ComparedMethod(msgspec.Struct, frozen=True):
@@ -50,8 +61,43 @@ class ComparedMethod(msgspec.Struct, frozen=True):
 
 
 class Comparison(Heading, frozen=True, tag_field="schema", tag="shardwise.compare/1"):
-    """Every system on one cost model."""
+    """Every system on one cost model.
+
+    By replayed steps (`overlap`) there are `certificate`, which is about our answer, and
+    `ranking`: the methods that fit, the fastest first.
+    """
 
     micro_batches: int
     methods: list[ComparedMethod]
     data_parallel_over_mini_time: dict[str, float | None]
+    certificate: Certificate | UnsetType = UNSET
+    ranking: list[str] | UnsetType = UNSET
+
+
+def best_of(method: ComparedMethod) -> int:
+    """Returns the point that stands for a method that has any, in a comparison by replayed steps.
+
+    It is the fastest that fits, or where none does the one of the least peak.
+    """
+    if method.best is not None:
+        return method.best
+    peaks = [point.replayed_peak_bytes or 0 for point in method.points]
+    return peaks.index(min(peaks))
+
+
+def ranked(document: Comparison) -> list[tuple[ComparedMethod, ComparedPoint]]:
+    """Returns the methods of a comparison by replayed steps, each with the point that stands for
+    it: those that fit first, the fastest first, of equals ours."""
+
+    def rank(one: tuple[ComparedMethod, ComparedPoint]) -> tuple[bool, float, bool]:
+        method, point = one
+        return not point.feasible, point.replayed_time_s or 0.0, method.method != "shardwise"
+
+    return sorted(((m, m.points[best_of(m)]) for m in document.methods if m.points), key=rank)
+
+
+def strategy_of(point: ComparedPoint) -> str:
+    """Returns a point's label with its number of micro-batches; empty where nothing is to say."""
+    label, count = point.label or "", point.micro_batches or 1
+    batches = f"{count} micro-batches" if count > 1 and "micro-batches" not in label else ""
+    return ", ".join(filter(None, (label, batches)))

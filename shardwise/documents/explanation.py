@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from shardwise.documents.common import ComputeShares, MeshDescription
-from shardwise.documents.plan import Prediction
+from shardwise.documents.plan import Neighbour, Prediction
 
 
 class ExplainedOperator(msgspec.Struct, frozen=True):
@@ -71,8 +72,15 @@ class Totals(msgspec.Struct, frozen=True):
     time_s: float
 
 
+class ExplainedNeighbour(Neighbour, frozen=True):
+    """A neighbour of the plan: how much longer its step is, relative, and all of it in words."""
+
+    slower: float
+    text: str
+
+
 class Explanation(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.explanation/1"):
-    """Why a plan is what it is."""
+    """Why a plan is what it is; `neighbours` say why not another, as far as the plan has them."""
 
     plan: str
     graph_name: str
@@ -84,3 +92,4 @@ class Explanation(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwis
     edges: list[ExplainedEdge]
     totals: Totals
     text: list[str]
+    neighbours: list[ExplainedNeighbour] | UnsetType = UNSET

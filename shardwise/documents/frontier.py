@@ -12,6 +12,14 @@ from shardwise.documents.common import (
     SearchReport,
 )
 
+SUMS = ("memory_bytes", "time_s")
+REPLAYED = ("replayed_peak_bytes", "replayed_time_s")
+
+
+def axes_of(overlap: bool) -> tuple[str, str]:
+    """Returns the members of a point, memory and time, in which a frontier ascends and descends."""
+    return REPLAYED if overlap else SUMS
+
 
 class PointMemory(msgspec.Struct, frozen=True):
     """What the memory of a point consists of, in bytes."""
@@ -41,7 +49,8 @@ class FrontierPoint(msgspec.Struct, frozen=True):
     """One strategy: sums of the search, and the step as it was replayed.
 
     `feasible` says that the replayed peak is within the memory limit. `label` and what follows it
-    are as in a plan's `predicted`.
+    are as in a plan's `predicted`, except `gap`: how much faster a strategy of no more memory could
+    be at most, relative, null without a proof.
     """
 
     memory_bytes: int
@@ -62,10 +71,20 @@ class FrontierPoint(msgspec.Struct, frozen=True):
     model_flops_utilisation: float | UnsetType = UNSET
     tokens_per_s: float | UnsetType | None = UNSET
     bound_by: str | UnsetType = UNSET
+    gap: float | UnsetType | None = UNSET
+
+
+def exposed_s(point: FrontierPoint) -> float:
+    """Returns how long the replayed step waits for communication, in seconds."""
+    return max(point.replayed_time_s - point.compute_s, 0.0)
 
 
 class Frontier(Heading, frozen=True, tag_field="schema", tag="shardwise.frontier/1"):
-    """The frontier of a graph on a number of GPUs; points ascend in memory."""
+    """The frontier of a graph on a number of GPUs.
+
+    Points ascend in memory and descend in time: with `overlap` the replayed peak and the replayed
+    time, else the sums. `turning_point` is the knee on the same axes.
+    """
 
     points: list[FrontierPoint]
     turning_point: int | None

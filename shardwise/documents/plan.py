@@ -141,8 +141,26 @@ class PlannedEdge(msgspec.Struct, frozen=True):
     again: list[Step]
 
 
+class Neighbour(msgspec.Struct, frozen=True):
+    """The fastest strategy found that has a property which a plan lacks, replayed.
+
+    `name` is the property: `pure FSDP`, `TP 4` (or another degree), `no recomputation` or
+    `recomputation`. One that does not fit is the one of the least peak that was found.
+    """
+
+    name: str
+    label: str
+    micro_batches: int
+    replayed_time_s: float
+    peak_bytes: int
+    fits: bool
+
+
 class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/1"):
-    """One strategy for a graph on a number of GPUs."""
+    """One strategy for a graph on a number of GPUs.
+
+    `neighbours` are there where the replayed time was searched near the memory limit.
+    """
 
     id: str
     graph: str
@@ -170,3 +188,4 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     order: list[str]
     certificate: Certificate
     search: SearchReport
+    neighbours: list[Neighbour] | UnsetType = UNSET

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -36,10 +37,13 @@ def proven(epsilon: float) -> float | None:
     return epsilon if isfinite(epsilon) else None
 
 
-def pareto(points: list[Point]) -> list[Point]:
-    """Returns the points that no other beats in both memory and time, ascending in memory."""
+def pareto(points: Sequence[Point]) -> list[Point]:
+    """Returns the points that no other beats in both memory and time, ascending in memory.
+
+    Of replayed points these are the peak and the time of the step.
+    """
     best: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.memory_bytes, p.time_s)):
-        if not best or point.time_s < best[-1].time_s:
+    for point in sorted(points, key=lambda p: (p.ranking_bytes, p.ranking_s)):
+        if not best or point.ranking_s < best[-1].ranking_s:
             best.append(point)
     return best

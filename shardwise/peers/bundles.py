@@ -104,11 +104,13 @@ class Bundles:
         key = (id(self._problem.costs[group]), mesh)
         if key not in self._on:
             available = Counter(mesh)
+            # Configurations that differ in ZeRO or recomputation alone have equal bundles.
+            distinct, which = np.unique(self.of(group), axis=0, return_inverse=True)
             fits = [
                 Counter(tuple(bundle) for bundle in row if any(bundle)) <= available
-                for row in self.of(group).tolist()
+                for row in distinct.tolist()
             ]
-            self._on[key] = np.array(fits, dtype=bool)
+            self._on[key] = np.array(fits, dtype=bool)[which.reshape(-1)]
         return self._on[key]
 
     def has(self, group: int, variable: int, bundle: Bundle) -> NDArray[np.bool_]:

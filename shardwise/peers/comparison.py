@@ -1,33 +1,30 @@
 """Every strategy family on one cost model, as the document `shardwise.compare/1` (Fig. 6).
 
-Peers that only split are compared with our frontier of splits; FSDP shards state and recomputes,
-so there is a second frontier of ours that may do what the options allow. Peers are strategies of
-these spaces: none of their points is below our frontier by more than its certificate.
+By replayed times (`replayed.py`), or by sums as TensorOpt compares: there peers that only split are
+compared with our frontier of splits; FSDP shards state and recomputes, so there is a second
+frontier of ours that may do what the options allow. Peers are strategies of these spaces: none of
+their points is below our frontier by more than its certificate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from time import monotonic
-from types import ModuleType
 
-from shardwise.cost.options import TOFU, Options, Progress, go_on, quiet
+from shardwise.cost.options import NEVER, TOFU, Options, Progress, quiet
 from shardwise.documents import Comparison
-from shardwise.errors import BadInput, Cancelled, SolverError
+from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware
-from shardwise.peers import data_parallel, flexflow, fsdp, megatron, mesh_tensorflow, optcnn, tofu
+from shardwise.peers import data_parallel, flexflow, fsdp, megatron
 from shardwise.peers.answer import Answer, proven
-from shardwise.peers.document import ALL, SPLITS, compare_document
+from shardwise.peers.document import ALL, OURS, SPLITS, compare_document
 from shardwise.peers.evaluate import points_of
+from shardwise.peers.papers import Peer, papers
+from shardwise.peers.replayed import compare_replayed
 from shardwise.search.search import Search, Subject, search
 from shardwise.sharding.names import named_dimensions
-
-OURS = {SPLITS: "shardwise-splits", ALL: "shardwise"}
-
-Peer = Callable[[Progress], Answer]
 
 
 def compare(
@@ -42,25 +39,41 @@ def compare(
 ) -> Comparison:
     """Returns all peers and this system on one cost model.
 
-    Where the options allow ZeRO or recomputation there are two frontiers of ours, without them
-    and with them, and FSDP is compared with the second. A peer without an answer under the
-    options' limits says why. `proposals` and `seed` are for FlexFlow's random
-    search. Raises `BadInput` for options that a comparison cannot have (pins, several counts of
-    micro-batches, method `tofu`), and what `search` raises.
+    Each peer is ranked by its replayed step against our answer; without `overlap` by sums against
+    our frontier. A peer without an answer under the options' limits says why. `proposals` and
+    `seed` are for FlexFlow's random search. Raises `BadInput` for options that a comparison cannot
+    have (pins, method `tofu`, by sums several numbers of micro-batches), and what `search` raises.
     """
     options, progress = options or Options(), progress or quiet
     _check(options, proposals)
-    splits = replace(options, zero=(0,), recompute="never")
     subject = Subject.of(graph)
+    compared = compare_replayed if options.overlap else _compare_sums
+    return compared(subject, hardware, gpus, options, progress, proposals, seed)
+
+
+def _compare_sums(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress,
+    proposals: int,
+    seed: int,
+) -> Comparison:
+    """Returns the comparison by sums.
+
+    Where the options allow ZeRO or recomputation there are two frontiers of ours, without them
+    and with them, and FSDP is compared with the second.
+    """
+    splits = replace(options, zero=(0,), recompute=NEVER)
     ours = _ours(subject, hardware, gpus, splits, progress)
     answers = list(_answers(ours, progress, proposals, seed))
     rounds = [(SPLITS, answers, _own_answer(ours, SPLITS))]
-    if (options.zero, options.recompute) != ((0,), "never"):
+    if (options.zero, options.recomputation) != ((0,), NEVER):
         sharded = []
         if 3 in options.zero:
-            sharded.append(
-                _timed_answer(fsdp, partial(fsdp.fsdp, ours, options.recompute), progress)
-            )
+            ask = partial(fsdp.fsdp, ours, options.recomputation)
+            sharded.append(Peer(fsdp.METHOD, fsdp.TITLE, ask).answer(progress))
         best = _ours(subject, hardware, gpus, options, progress)
         rounds.append((ALL, sharded, _own_answer(best, ALL)))
     return compare_document(ours, rounds)
@@ -71,7 +84,7 @@ def _check(options: Options, proposals: int) -> None:
         raise BadInput("Tofu is one of the peers", field="method", expected="our own method")
     if options.pins:
         raise BadInput("other systems have no pins", field="pin", expected="none")
-    if len(options.micro_batches) != 1:
+    if not options.overlap and len(options.micro_batches) > 1:
         raise BadInput(
             f"got {list(options.micro_batches)}", field="micro-batches", expected="one number"
         )
@@ -82,7 +95,7 @@ def _check(options: Options, proposals: int) -> None:
 def _ours(
     subject: Subject, hardware: Hardware, gpus: int, options: Options, progress: Progress
 ) -> Search:
-    batches = options.micro_batches[0]
+    (batches,) = options.counts(subject.graph.batch_size)
     ours = search(subject, hardware, gpus, options, progress, micro_batches=batches)
     if ours.solution.status == "cancelled":
         raise Cancelled
@@ -93,28 +106,14 @@ def _answers(ours: Search, progress: Progress, proposals: int, seed: int) -> Ite
     """Yields the peers that only split, one after the other."""
     problem, options = ours.problem, ours.options
     names = named_dimensions(problem.coarsened)
-    peers: tuple[tuple[ModuleType, Peer], ...] = (
-        (data_parallel, lambda _: data_parallel.data_parallel_answer(problem)),
-        (optcnn, partial(optcnn.optcnn, problem, options)),
-        (flexflow, partial(flexflow.flexflow, problem, proposals=proposals, seed=seed)),
-        (tofu, partial(tofu.tofu, problem, options)),
-        (mesh_tensorflow, partial(mesh_tensorflow.mesh_tensorflow, problem, options, names=names)),
-        (megatron, partial(megatron.megatron, problem, options, names=names)),
-    )
-    for module, peer in peers:
-        yield _timed_answer(module, peer, progress)
-
-
-def _timed_answer(module: ModuleType, peer: Peer, progress: Progress) -> Answer:
-    """Returns a peer's answer with its time; without one, the reason."""
-    title: str = module.TITLE
-    started = monotonic()
-    go_on(progress, title, 0.0)
-    try:
-        answer = peer(lambda stage, fraction: progress(f"{title}: {stage}", fraction))
-    except SolverError as reason:
-        answer = Answer(module.METHOD, title, "", reason=str(reason))
-    return replace(answer, seconds=monotonic() - started)
+    batch = data_parallel.data_parallel_answer
+    grids = partial(megatron.megatron, problem, options, names=names)
+    for peer in (
+        Peer(data_parallel.METHOD, data_parallel.TITLE, lambda _: batch(problem)),
+        *papers(problem, options, names, proposals, seed),
+        Peer(megatron.METHOD, megatron.TITLE, grids),
+    ):
+        yield peer.answer(progress)
 
 
 def _own_answer(ours: Search, space: str) -> Answer:

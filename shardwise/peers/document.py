@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from msgspec.structs import asdict as members
+from msgspec.structs import replace
 
-from shardwise.advise.frontier import heading
+from shardwise.advise.frontier import certificate, heading
 from shardwise.documents.comparison import (
     ComparedMethod,
     ComparedPoint,
     Comparison,
     CostBreakdown,
+    ranked,
 )
 from shardwise.peers.answer import Answer
-from shardwise.peers.evaluate import Point
+from shardwise.peers.evaluate import Point, Step
 from shardwise.search.search import Search
 
 SPLITS, ALL = "splits", "all"
 """What strategies may choose: splits alone; ZeRO stages and recomputation too."""
+
+OURS = {SPLITS: "shardwise-splits", ALL: "shardwise"}
+"""The methods that are this system's."""
 
 Round = tuple[str, list[Answer], Answer]
 """A space, the peers in it, and our own frontier of it."""
@@ -30,7 +35,11 @@ def compare_document(search: Search, rounds: Sequence[Round]) -> Comparison:
     limit = search.limit_bytes
     methods = []
     for space, peers, own in rounds:
-        methods += [_method(answer, space, own.points, limit) for answer in (*peers, own)]
+
+        def ours(point: Point, points: Sequence[Point] = own.points) -> Point | None:
+            return fastest_within(points, point.memory_bytes)
+
+        methods += [_method(answer, space, ours, limit) for answer in (*peers, own)]
     batch = next(a for _, peers, _ in rounds for a in peers if a.method == "data-parallel")
     return Comparison(
         **members(heading(search)),
@@ -42,8 +51,39 @@ def compare_document(search: Search, rounds: Sequence[Round]) -> Comparison:
     )
 
 
-def _method(answer: Answer, space: str, own: Sequence[Point], limit_bytes: float) -> ComparedMethod:
-    points = [_point(point, own, limit_bytes) for point in answer.points]
+def replayed_document(
+    searches: Sequence[Search], answers: Sequence[tuple[str, Answer]]
+) -> Comparison:
+    """Returns a comparison by replayed steps: answers with their spaces, our answer the last.
+
+    `searches` are those of our answer.
+    """
+    limit = searches[0].limit_bytes
+    best = fastest_within(answers[-1][1].points, limit)
+    methods = [_method(answer, space, lambda _: best, limit) for space, answer in answers]
+    batch = [p for _, a in answers if a.method == "data-parallel" for p in a.points]
+    batch.sort(key=lambda point: (point.ranking_bytes > limit, point.ranking_s))
+    own = {space: a.points for space, a in answers if a.method in OURS.values()}
+    compared = Comparison(
+        **members(heading(searches[0])),
+        micro_batches=searches[0].micro_batches if best is None else _step(best).micro_batches,
+        methods=methods,
+        data_parallel_over_mini_time={
+            space: _ratio(batch, points, limit) for space, points in own.items()
+        },
+        certificate=certificate(searches),
+    )
+    fitting = [method.method for method, point in ranked(compared) if point.feasible]
+    return replace(compared, ranking=fitting)
+
+
+def _method(
+    answer: Answer,
+    space: str,
+    ours: Callable[[Point], Point | None],
+    limit_bytes: float,
+) -> ComparedMethod:
+    points = [_point(point, ours(point), limit_bytes) for point in answer.points]
     fitting = [i for i, point in enumerate(points) if point.feasible]
     return ComparedMethod(
         method=answer.method,
@@ -53,7 +93,7 @@ def _method(answer: Answer, space: str, own: Sequence[Point], limit_bytes: float
         frontier=answer.frontier,
         epsilon=answer.epsilon,
         points=points,
-        best=min(fitting, key=lambda i: points[i].time_s, default=None),
+        best=min(fitting, key=lambda i: answer.points[i].ranking_s, default=None),
         reason=answer.reason,
         notes=list(answer.notes),
         details=answer.details,
@@ -61,27 +101,41 @@ def _method(answer: Answer, space: str, own: Sequence[Point], limit_bytes: float
     )
 
 
-def _point(point: Point, own: Sequence[Point], limit_bytes: float) -> ComparedPoint:
-    within = fastest_within(own, point.memory_bytes)
-    return ComparedPoint(
+def _point(point: Point, ours: Point | None, limit_bytes: float) -> ComparedPoint:
+    compared = ComparedPoint(
         label=point.label or None,
         memory_bytes=round(point.memory_bytes),
         time_s=point.time_s,
         compute_s=point.compute_s,
         communication_s=max(point.communication_s, 0.0),
-        feasible=point.memory_bytes <= limit_bytes,
-        our_time_s=None if within is None else within.time_s,
+        feasible=point.ranking_bytes <= limit_bytes,
+        our_time_s=None if ours is None else ours.ranking_s,
         breakdown=CostBreakdown(**asdict(point.breakdown)),
     )
+    if point.step is None:
+        return compared
+    return replace(
+        compared,
+        micro_batches=point.step.micro_batches,
+        replayed_peak_bytes=round(point.step.peak_bytes),
+        replayed_time_s=point.step.time_s,
+        exposed_communication_s=point.step.exposed_s,
+        slower_by=None if ours is None else point.step.time_s / ours.ranking_s - 1.0,
+    )
+
+
+def _step(point: Point) -> Step:
+    assert point.step is not None
+    return point.step
 
 
 def fastest_within(own: Sequence[Point], memory_bytes: float) -> Point | None:
     """Returns our fastest point that takes no more memory than this, or None."""
-    fitting = [point for point in own if point.memory_bytes <= memory_bytes]
-    return min(fitting, key=lambda point: point.time_s, default=None)
+    fitting = [point for point in own if point.ranking_bytes <= memory_bytes]
+    return min(fitting, key=lambda point: point.ranking_s, default=None)
 
 
 def _ratio(batch: Sequence[Point], own: Sequence[Point], limit_bytes: float) -> float | None:
     """Returns time of data parallelism ÷ our shortest that fits (TensorOpt Table 4)."""
     within = fastest_within(own, limit_bytes)
-    return batch[0].time_s / within.time_s if within is not None and batch else None
+    return batch[0].ranking_s / within.ranking_s if within is not None and batch else None

@@ -9,13 +9,14 @@ equals; with `smallest` it takes the smallest, the faster one among equals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardwise.cost.assemble import SearchProblem
-from shardwise.cost.crossings import EdgeTable
+from shardwise.replay.replay import Replayer
 from shardwise.search.search import Search
 
 
@@ -41,11 +42,21 @@ class Breakdown:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A replayed step of so many micro-batches: its peak, its time, what communication adds."""
+
+    micro_batches: int
+    peak_bytes: float
+    time_s: float
+    exposed_s: float
+
+
+@dataclass(frozen=True)
 class Point:
     """A strategy and its price: `choices` a row of every group's costs, shape (groups,).
 
     `edge_choices` is the alternative of every edge, shape (edges,). `label` says which of a peer's
-    strategies it is, where it has several.
+    strategies it is, where it has several. `step` is there where it was replayed, and ranks it.
     """
 
     memory_bytes: float
@@ -54,6 +65,17 @@ class Point:
     choices: NDArray[np.uint32]
     edge_choices: NDArray[np.uint32]
     label: str = ""
+    step: Step | None = None
+
+    @property
+    def ranking_bytes(self) -> float:
+        """What has to fit: the replayed peak, or the sum."""
+        return self.memory_bytes if self.step is None else self.step.peak_bytes
+
+    @property
+    def ranking_s(self) -> float:
+        """The time that ranks it: the replayed one, or the sum."""
+        return self.time_s if self.step is None else self.step.time_s
 
     @property
     def compute_s(self) -> float:
@@ -69,13 +91,25 @@ def evaluate(
 ) -> Point:
     """Returns the point of the strategy in which group g takes configuration `choices[g]`."""
     chosen = np.asarray(choices, dtype=np.uint32)
-    taken = [
-        _alternative(
-            edge.table, edge.table.cell(chosen[edge.source], chosen[edge.target]), smallest
-        )
-        for edge in problem.edges
-    ]
-    return point_of(problem, chosen, np.array(taken, dtype=np.uint32), label)
+    return point_of(
+        problem, chosen, edge_alternatives(problem, chosen[None, :], smallest=smallest)[0], label
+    )
+
+
+def edge_alternatives(
+    problem: SearchProblem, choices: NDArray[np.uint32], *, smallest: bool
+) -> NDArray[np.uint32]:
+    """Returns the fastest alternative of every edge, or the smallest: (S, groups) to (S, edges)."""
+    taken = np.zeros((len(choices), len(problem.edges)), dtype=np.uint32)
+    for e, edge in enumerate(problem.edges):
+        table = edge.table
+        at = (table.rows[choices[:, edge.source]], table.columns[choices[:, edge.target]])
+        exists = np.arange(table.kept.shape[2]) < table.count[at][:, None]
+        memory = np.where(exists, table.memory_bytes[at], np.inf)
+        time = np.where(exists, table.time_s[at], np.inf)
+        first, second = (memory, time) if smallest else (time, memory)
+        taken[:, e] = np.lexsort((second, first), axis=1)[:, 0]
+    return taken
 
 
 def point_of(
@@ -105,6 +139,27 @@ def point_of(
     return Point(memory + edge_bytes, time + edge_s, breakdown, choices, edge_choices, label)
 
 
+def steps_of(
+    replayer: Replayer,
+    choices: Sequence[NDArray[np.uint32]],
+    edge_choices: Sequence[NDArray[np.uint32]],
+) -> list[Step]:
+    """Returns the replayed steps of strategies of a problem, each (groups,) and (edges,)."""
+    if not choices:
+        return []
+    replayed = replayer.replay(np.stack(choices), np.stack(edge_choices))
+    micro_batches = replayer.problem.context.micro_batches
+    figures = (replayed.peak_bytes, replayed.time_s, replayed.exposed_s)
+    rows = zip(*(of.tolist() for of in figures), strict=True)
+    return [Step(micro_batches, *row) for row in rows]
+
+
+def with_steps(points: Sequence[Point], replayer: Replayer) -> list[Point]:
+    """Returns points of the replayer's problem with their replayed steps."""
+    steps = steps_of(replayer, [p.choices for p in points], [p.edge_choices for p in points])
+    return [replace(point, step=step) for point, step in zip(points, steps, strict=True)]
+
+
 def points_of(search: Search) -> list[Point]:
     """Returns the points of a solved search."""
     solution = search.solution
@@ -112,10 +167,3 @@ def points_of(search: Search) -> list[Point]:
         point_of(search.problem, choices, edges)
         for choices, edges in zip(solution.choices, solution.edge_choices, strict=True)
     ]
-
-
-def _alternative(table: EdgeTable, cell: tuple[int, int], smallest: bool) -> int:
-    count = int(table.count[cell])
-    memory, time = table.memory_bytes[cell][:count], table.time_s[cell][:count]
-    first, second = (memory, time) if smallest else (time, memory)
-    return int(np.lexsort((second, first))[0])

@@ -12,10 +12,13 @@ each factorisation:
 Which of these an operator takes is not written down per layer as in Megatron-LM: the fastest
 choice is found (memory left out of account), so that columns, then rows, then an all_reduce come
 out where the paper puts them by hand, and other models than transformers have an answer too.
-Megatron-LM's selective recompute and its pipeline are not in it.
+Megatron-LM's pipeline is not in it; ZeRO and recomputation on top are in `practitioners.py`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,22 +44,15 @@ def megatron(
 ) -> Answer:
     """Returns one point per factorisation (`dp4·tp2`), one more where sequence parallelism is
     faster."""
-    names = names or named_dimensions(problem.coarsened)
-    classes = AxisClasses.of(problem.context.mesh.axes)
-    space = _Space(problem, names, Bundles(problem, classes))
+    space = MegatronSpace(problem, names)
     points: list[Point] = []
     worst = 0.0
-    for count in range(len(classes.of_axis) + 1):
-        tp = classes.of_last(count)
-        dp = classes.without(tp)
-        for sequence in (False, True) if any(tp) and names.positions else (False,):
-            allowed = space.masks(dp, tp, sequence=sequence)
-            chosen, epsilon = least_time(problem, allowed, options, progress)
-            worst = max(worst, epsilon)
-            label = f"dp{classes.size(dp)}·tp{classes.size(tp)}" + ("·sp" if sequence else "")
-            point = evaluate(problem, chosen, label=label)
-            if not sequence or point.time_s < points[-1].time_s:
-                points.append(point)
+    for grid in space.grids():
+        chosen, epsilon = least_time(problem, space.masks(grid), options, progress)
+        worst = max(worst, epsilon)
+        point = evaluate(problem, chosen, label=grid.label)
+        if not grid.sequence or point.time_s < points[-1].time_s:
+            points.append(point)
     return Answer(
         METHOD,
         TITLE,
@@ -67,18 +63,49 @@ def megatron(
     )
 
 
-class _Space:
-    """What a factorisation allows in every group."""
+@dataclass(frozen=True)
+class Grid:
+    """The mesh as dp × tp; with `sequence` also sequence parallelism.
 
-    def __init__(self, problem: SearchProblem, names: NamedDimensions, bundles: Bundles) -> None:
+    `shares` are the devices along dp, among which samples are split.
+    """
+
+    dp: Bundle
+    tp: Bundle
+    sequence: bool
+    shares: int
+    label: str
+
+
+class MegatronSpace:
+    """What each factorisation allows in every group."""
+
+    def __init__(self, problem: SearchProblem, names: NamedDimensions | None = None) -> None:
         self._problem = problem
-        self._names = names
-        self._bundles = bundles
-        self._hidden = _hidden(problem, names)
+        self._names = names or named_dimensions(problem.coarsened)
+        self._classes = AxisClasses.of(problem.context.mesh.axes)
+        self._bundles = Bundles(problem, self._classes)
+        self._hidden = _hidden(problem, self._names)
 
-    def masks(self, dp: Bundle, tp: Bundle, *, sequence: bool) -> list[NDArray[np.bool_]]:
+    def grids(self) -> Iterator[Grid]:
+        """Yields every factorisation, from data parallelism alone to tensor parallelism alone.
+
+        Where there are positions each is followed by the one with sequence parallelism.
+        """
+        classes = self._classes
+        for count in range(len(classes.of_axis) + 1):
+            tp = classes.of_last(count)
+            dp = classes.without(tp)
+            for sequence in (False, True) if any(tp) and self._names.positions else (False,):
+                shares = classes.size(dp)
+                label = f"dp{shares}·tp{classes.size(tp)}" + ("·sp" if sequence else "")
+                yield Grid(dp, tp, sequence, shares, label)
+
+    def masks(self, grid: Grid) -> list[NDArray[np.bool_]]:
+        """Returns per group the configurations that a factorisation allows."""
         return [
-            self._mask(group, dp, tp, sequence=sequence) for group in self._problem.coarsened.groups
+            self._mask(group, grid.dp, grid.tp, sequence=grid.sequence)
+            for group in self._problem.coarsened.groups
         ]
 
     def _mask(self, group: Group, dp: Bundle, tp: Bundle, *, sequence: bool) -> NDArray[np.bool_]:

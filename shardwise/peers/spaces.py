@@ -27,7 +27,7 @@ def problem_with(
     pins."""
     options = search.options
     wanted = replace(options, zero=zero, recompute=recompute, pins=())
-    if (options.zero, options.recompute, options.pins) == (zero, recompute, ()):
+    if (options.zero, options.recomputation, options.pins) == (zero, recompute, ()):
         return search.problem
     micro_batches = search.problem.context.micro_batches
     variant = search.subject.variant(options, micro_batches)

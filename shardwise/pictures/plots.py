@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from shardwise.documents import Curve, Frontier
+from shardwise.documents.frontier import axes_of, exposed_s
 from shardwise.pictures.figure import BLUE, GREEN, ORANGE, RED, Picture
 
 GIB = 2**30
 
 
 def frontier_picture(document: Frontier) -> Picture:
-    """Returns time against memory, compute and communication dotted (TensorOpt Fig. 6)."""
+    """Returns time against memory, compute and communication dotted (TensorOpt Fig. 6).
+
+    With `overlap` all are of the replayed step: its peak, its time, and of its communication what
+    is exposed. Otherwise they are the sums.
+    """
     picture, axes = Picture.of_panels(
         f"{document.graph_name} on {document.gpus} GPUs of {document.hardware}: time against memory"
     )
     points, knee = document.points, document.turning_point
-    memory, time = [p.memory_bytes / GIB for p in points], [p.time_s for p in points]
-    axes.step(memory, time, where="post", color=BLUE, label="iteration time")
+    sizes, times = axes_of(document.overlap)
+    memory = [getattr(p, sizes) / GIB for p in points]
+    time = [getattr(p, times) for p in points]
+    if document.overlap:
+        titles, name = ("peak memory of one GPU (GiB)", "time of a step (s)"), "time of a step"
+        waiting, communication = "exposed communication", [exposed_s(p) for p in points]
+    else:
+        titles, name = ("memory per GPU (GiB)", "iteration time (s)"), "iteration time"
+        waiting, communication = "communication", [p.communication_s for p in points]
+    axes.step(memory, time, where="post", color=BLUE, label=name)
     axes.plot(memory, time, ".", color=BLUE, markersize=3)
     axes.plot(memory, [p.compute_s for p in points], ":", color=GREEN, label="compute")
-    axes.plot(memory, [p.communication_s for p in points], ":", color=ORANGE, label="communication")
+    axes.plot(memory, communication, ":", color=ORANGE, label=waiting)
     if knee is not None:
         axes.plot(memory[knee], time[knee], "o", color=RED, label="turning point")
         axes.annotate(
@@ -31,8 +44,8 @@ def frontier_picture(document: Frontier) -> Picture:
     # A limit far to the right of every point would squeeze them together.
     if memory and limit <= 1.5 * max(memory):
         axes.axvline(limit, color="grey", linestyle="--", linewidth=1, label="memory limit")
-    axes.set_xlabel("memory per GPU (GiB)")
-    axes.set_ylabel("iteration time (s)")
+    axes.set_xlabel(titles[0])
+    axes.set_ylabel(titles[1])
     axes.set_ylim(bottom=0)
     axes.set_title(picture.title, fontsize=10)
     axes.legend(frameon=False)
@@ -41,12 +54,12 @@ def frontier_picture(document: Frontier) -> Picture:
         axes,
         (
             (
-                p.memory_bytes / GIB,
-                p.time_s,
-                f"{p.memory_bytes / GIB:.2f} GiB, {p.time_s:.4g} s: compute {p.compute_s:.4g} s, "
-                f"communication {p.communication_s:.4g} s" + (f"; {p.label}" if p.label else ""),
+                memory[i],
+                time[i],
+                f"{memory[i]:.2f} GiB, {time[i]:.4g} s: compute {p.compute_s:.4g} s, "
+                f"{waiting} {communication[i]:.4g} s" + (f"; {p.label}" if p.label else ""),
             )
-            for p in points
+            for i, p in enumerate(points)
         ),
     )
     return picture
@@ -55,7 +68,8 @@ def frontier_picture(document: Frontier) -> Picture:
 def curve_picture(document: Curve) -> Picture:
     """Returns shortest time and throughput against GPU count.
 
-    Counts on which nothing fits are marked.
+    The time is the replayed one with `overlap`, else the sum. Counts on which nothing fits are
+    marked.
     """
     fitting = [p for p in document.points if p.feasible]
     failing = [p.gpus for p in document.points if not p.feasible]
@@ -63,12 +77,13 @@ def curve_picture(document: Curve) -> Picture:
         f"{document.graph_name or ''} on {document.hardware or ''}: the curve", panels=2
     )
     gpus = [p.gpus for p in fitting]
-    axes[0].plot(gpus, [p.time_s for p in fitting], ".", color="lightgrey", label="exactly n")
+    time = [(p.replayed_time_s if document.overlap else p.time_s) or 0.0 for p in fitting]
+    axes[0].plot(gpus, time, ".", color="lightgrey", label="exactly n")
     axes[0].step(
         gpus, [p.best_time_s for p in fitting], where="post", color=BLUE, label="at most n"
     )
     axes[0].plot(failing, [0] * len(failing), "x", color=RED, label="does not fit")
-    axes[0].set_ylabel("iteration time (s)")
+    axes[0].set_ylabel("time of a step (s)" if document.overlap else "iteration time (s)")
     axes[0].set_ylim(bottom=0)
     axes[0].legend(frameon=False)
     axes[0].set_title(picture.title, fontsize=10)
@@ -81,7 +96,7 @@ def curve_picture(document: Curve) -> Picture:
         panel.grid(alpha=0.3)
     picture.show_texts(
         axes[0],
-        ((p.gpus, p.time_s, f"{p.gpus} GPUs: {p.time_s:.4g} s") for p in fitting if p.time_s),
+        ((gpus[i], time_s, f"{gpus[i]} GPUs: {time_s:.4g} s") for i, time_s in enumerate(time)),
     )
     picture.show_texts(
         axes[1], ((n, rate, f"{n} GPUs: {rate:.4g} samples per second") for n, rate in known)

@@ -144,7 +144,7 @@ class Backward:
         if memory.shares[port] and not parameter and arriving and arriving[0]:
             if memory.views[port]:
                 self._viewed.update(copy.buffer for copy in arriving[0])
-            return tuple(copy._replace(maker=task) for copy in arriving[0])
+            return tuple(Copy(copy.buffer, task, copy.flag) for copy in arriving[0])
         size = step.cell(group, table.input_bytes(position, port))
         part = Copy(tape.buffer(f"gradient of {name}", task, size), task)
         if memory.views[port]:
@@ -179,7 +179,7 @@ class Backward:
         moved = tape.flag(step.cell(group, table.moved(position, port, BACKWARD)))
         same = tape.flag(step.cell(group, table.moved(position, port, BACKWARD, negated=True)))
         self._holders[buffer] += 1
-        stays = (c._replace(flag=tape.both(c.flag, same)) for c in part)
+        stays = (Copy(c.buffer, c.maker, tape.both(c.flag, same)) for c in part)
         return (Copy(buffer, task, moved), *stays)
 
     def _cross_back(self, crossing: Crossing) -> None:
@@ -196,7 +196,7 @@ class Backward:
         moved = tape.flag(crossing.cell("moved_back"))
         same = tape.flag(crossing.cell("same_back"))
         self._holders[buffer] += 1
-        stays = (c._replace(maker=task, flag=tape.both(c.flag, same)) for c in parts)
+        stays = (Copy(c.buffer, task, tape.both(c.flag, same)) for c in parts)
         self._add(crossing.tensor, crossing.source, (Copy(buffer, task, moved), *stays))
 
     def _add(self, tensor: str, group: int, part: Copies) -> None:
@@ -214,7 +214,7 @@ class Backward:
         self._holders.subtract(copy.buffer for copy in part)
         sole_holder = (self._holders[copy.buffer] == 1 for copy in first)
         if all(sole_holder) and self._viewed.isdisjoint(copy.buffer for copy in first):
-            self._gradient[tensor, group] = tuple(c._replace(maker=task) for c in first)
+            self._gradient[tensor, group] = tuple(Copy(c.buffer, task, c.flag) for c in first)
             return
         self._holders.subtract(copy.buffer for copy in first)
         # In one of the buffers that the part may lie in; it is as large in any of them.

@@ -24,10 +24,16 @@ from shardwise.sharding.layout import Floats
 
 @dataclass(frozen=True)
 class Paths:
-    """Of P strategies: the length of the longest path, (P,) seconds, and its weights (P, tasks)."""
+    """Of P strategies: the length of the longest path, (P,) seconds, and its weights (P, tasks).
+
+    `once` are the tasks of a path through what is written, `again` those of one through what is
+    repeated; where nothing is, `again` is 0.
+    """
 
     length_s: Floats
     weights: Floats
+    once: Floats
+    again: Floats
 
 
 class StepBound:
@@ -50,12 +56,24 @@ class StepBound:
         """Returns the longest paths of P strategies, durations (P, tasks)."""
         replayer = self._replayer
         _, members = replayer.program.longest_paths(durations_s)
-        weights = members.astype(np.float64)
+        once, again = members.astype(np.float64), np.zeros(members.shape)
         if replayer.repeat is not None:
             marks = (replayer.repeat.begins, replayer.repeat.ends)
             _, between = replayer.program.longest_paths(durations_s, between=marks)
-            weights += replayer.repeat.times * between
+            again = between.astype(np.float64)
+        weights = self.weights(once, again)
+        return Paths((weights * durations_s).sum(axis=1), weights, once, again)
+
+    def weights(self, once: Floats, again: Floats) -> Floats:
+        """Returns the weights of paths (…, tasks), or of means of them, in this step.
+
+        Paths of another number of micro-batches of the same program are paths of this one.
+        """
+        replayer = self._replayer
+        weights = once
+        if replayer.repeat is not None:
+            weights = once + replayer.repeat.times * again
         if replayer.overlap is not None:
             hidden = replayer.overlap.hidden_fraction
             weights = hidden * weights + (1.0 - hidden) * self.often
-        return Paths((weights * durations_s).sum(axis=1), weights)
+        return np.asarray(weights)

@@ -88,7 +88,7 @@ class Forward:
             tape.buffer(f"within {op.name}", task, step.cell(group, table.size(position, size)))
         for port, name in enumerate(op.outputs):
             if memory.alias:
-                same = (c._replace(maker=task) for c in self.read[op.name, 0])
+                same = (Copy(c.buffer, task, c.flag) for c in self.read[op.name, 0])
                 self._there[name, group] = tuple(same)
             else:
                 cell = step.cell(group, table.output_bytes(position, port))
@@ -127,7 +127,7 @@ class Forward:
         buffer = tape.buffer(f"{crossing.tensor} moved", task, crossing.cell("target_bytes"))
         tape.buffer(f"within {label}", task, crossing.cell("target_staged"))
         moved, same = tape.flag(crossing.cell("moved")), tape.flag(crossing.cell("same"))
-        stays = (c._replace(maker=task, flag=tape.both(c.flag, same)) for c in here)
+        stays = (Copy(c.buffer, task, tape.both(c.flag, same)) for c in here)
         return (Copy(buffer, task, moved), *stays)
 
     def _moved(self, group: int, position: int, port: int, copies: Copies, task: int) -> Copies:
@@ -139,5 +139,5 @@ class Forward:
         buffer = tape.buffer(f"{name} moved", maker, size)
         moved = tape.flag(step.cell(group, table.moved(position, port, FORWARD)))
         same = tape.flag(step.cell(group, table.moved(position, port, FORWARD, negated=True)))
-        stays = (c._replace(maker=task, flag=tape.both(c.flag, same)) for c in copies)
+        stays = (Copy(c.buffer, task, tape.both(c.flag, same)) for c in copies)
         return (Copy(buffer, task, moved), *stays)

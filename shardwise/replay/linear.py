@@ -70,6 +70,34 @@ def priced(sums: Sequence[tuple[float, OwnerCosts]]) -> OwnerCosts:
     )
 
 
+def evened(problem: SearchProblem, costs: OwnerCosts) -> OwnerCosts:
+    """Returns costs of which owners with equal tables have the mean of all of them.
+
+    Equal layers then cost alike, as they do in a sum, and share their tables.
+    """
+    of_groups = _means([id(cost) for cost in problem.costs], costs.groups)
+    of_edges = _means([id(edge.table) for edge in problem.edges], costs.edges)
+    return OwnerCosts(costs.constant, of_groups, of_edges)
+
+
+def _means(keys: Sequence[int], arrays: Sequence[Floats]) -> list[Floats]:
+    """Returns for each array the mean of those with its key."""
+    often: dict[int, dict[int, int]] = {}
+    by_id = {id(array): array for array in arrays}
+    for key, array in zip(keys, arrays, strict=True):
+        of_key = often.setdefault(key, {})
+        of_key[id(array)] = of_key.get(id(array), 0) + 1
+    means: dict[int, Floats] = {}
+    for key, counts in often.items():
+        total = sum(counts.values())
+        means[key] = (
+            by_id[next(iter(counts))]
+            if len(counts) == 1
+            else sum((count / total * by_id[n] for n, count in counts.items()), NOTHING)
+        )
+    return [means[key] for key in keys]
+
+
 NOTHING: Floats = np.zeros(1)
 """The costs of an edge on which nothing depends."""
 

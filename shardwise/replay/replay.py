@@ -46,6 +46,12 @@ class Replayed:
     exposed_s: Floats
     peak_task: NDArray[np.int64]
 
+    @classmethod
+    def of_none(cls) -> Replayed:
+        """Returns the results for no strategy."""
+        nothing = np.zeros(0)
+        return cls(nothing, nothing, nothing, nothing, nothing, nothing.astype(np.int64))
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -123,7 +129,10 @@ class Replayer:
         )
 
     def _replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
-        durations, sizes, flags = self.values(choices, edge_choices)
+        return self.replay_values(*self.values(choices, edge_choices))
+
+    def replay_values(self, durations: Floats, sizes: Floats, flags: NDArray[np.bool_]) -> Replayed:
+        """Replays P strategies from what `values` gives of them."""
         outcome = self.program.replay(
             durations, sizes, flags, block_bytes=self._settings.block_bytes
         )

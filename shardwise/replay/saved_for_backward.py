@@ -190,7 +190,7 @@ class SavedForBackward:
         return (*first, *rerun, *self._flagged(copies, same))
 
     def _flagged(self, copies: Copies, flag: int) -> Copies:
-        return tuple(c._replace(flag=self._tape.both(c.flag, flag)) for c in copies)
+        return tuple(Copy(c.buffer, c.maker, self._tape.both(c.flag, flag)) for c in copies)
 
     def _move(self, crossing: Crossing, which: str, of: Copies) -> Copy:
         """Returns a copy moved again in backward. It is moved once for all its readers."""

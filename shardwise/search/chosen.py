@@ -8,8 +8,10 @@ from math import inf, isfinite
 
 import numpy as np
 
-from shardwise.cost.options import TOFU
+from shardwise.cost.options import NEVER, TOFU
+from shardwise.search.gaps import unbeaten
 from shardwise.search.search import Search
+from shardwise.sharding.layout import Floats
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,24 @@ def lowest_peak(searches: Sequence[Search]) -> Chosen:
 
 
 def merge_frontiers(searches: Sequence[Search]) -> list[Chosen]:
-    """Returns the points that no point of any search beats, ascending in memory."""
+    """Returns the points that no point of any search beats, ascending in memory.
+
+    Peaks and times are those of the replayed step; where sums were searched, they are the sums.
+    """
     points = [Chosen(search, i) for search in searches for i in range(len(search.time_s))]
-    points.sort(key=lambda chosen: (chosen.memory_bytes, chosen.time_s))
-    kept: list[Chosen] = []
-    for chosen in points:
-        if not kept or chosen.time_s < kept[-1].time_s:
-            kept.append(chosen)
-    return kept
+    memory, time = axes(points)
+    return [points[i] for i in unbeaten(memory, time).tolist()]
+
+
+def axes(points: Sequence[Chosen]) -> tuple[Floats, Floats]:
+    """Returns memory and time of points, by which they make a frontier; bytes and seconds."""
+    if points and points[0].search.options.replays:
+        memory = [point.peak_bytes for point in points]
+        time = [point.replayed_time_s for point in points]
+    else:
+        memory = [point.memory_bytes for point in points]
+        time = [point.time_s for point in points]
+    return np.array(memory), np.array(time)
 
 
 def time_gap(searches: Sequence[Search], chosen: Chosen) -> float | None:
@@ -88,10 +100,22 @@ def time_gap(searches: Sequence[Search], chosen: Chosen) -> float | None:
     return max(time_s / bound - 1.0, 0.0) if bound > 0 else None
 
 
+def gap_at(searches: Sequence[Search], chosen: Chosen) -> float | None:
+    """Returns by how much any strategy of no higher peak may be faster than this one (relative).
+
+    None where replayed times were not searched, and where nothing is proven.
+    """
+    proofs = [search.proof for search in searches if search.proof is not None]
+    if len(proofs) < len(searches):
+        return None
+    bound = min(proof.bound_s(chosen.peak_bytes) for proof in proofs)
+    return max(chosen.replayed_time_s / bound - 1.0, 0.0) if bound > 0 else None
+
+
 def _least_time(search: Search) -> float | None:
     """Returns a lower bound of the time within the memory limit; None when nothing is proven."""
     if search.proof is not None:
-        return search.proof.bound_s if search.proof.bound_s > 0.0 else None
+        return search.proof.bound_s(search.limit_bytes) or None
     if search.solution.time_lower_bound_s is not None:
         return float(search.solution.time_lower_bound_s) + search.problem.fixed_time_s
     chosen = search.fastest_within(search.limit_bytes)
@@ -113,7 +137,7 @@ def too_large(searches: Sequence[Search]) -> str:
     # The strategy with the least sum need not have the least peak.
     qualifier = "" if len(search.time_s) == 1 and search.solution.exact else "about "
     reason = f"needs {qualifier}{least / 2**30:.1f} GiB per GPU at the least, {limit}"
-    if search.options.recompute == "never":
+    if search.options.recomputation == NEVER:
         reason += " (running forward again in backward keeps less: recompute auto)"
     return reason
 

@@ -6,7 +6,7 @@ than any of them that fits.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,27 @@ def customary(problem: SearchProblem) -> NDArray[np.uint32]:
     recomputation and with it everywhere. A group in which a stage is dropped, since another beats
     it in everything, takes the least costly of the others.
     """
-    sizes = problem.context.mesh.sizes
-    samples = sample_variables(problem.coarsened)
     wanted = [
         (stage, wide, recompute)
         for recompute in (False, True)
         for stage in ZERO_STAGES
         for wide in ((True, False) if stage else (True,))
     ]
+    return np.unique(_strategies(problem, wanted), axis=0)
+
+
+def fully_sharded(problem: SearchProblem) -> NDArray[np.uint32]:
+    """Returns the choices (2, groups) of those with ZeRO-3 over all devices, without recomputation
+    and with it."""
+    return _strategies(problem, [(3, True, False), (3, True, True)])
+
+
+def _strategies(
+    problem: SearchProblem, wanted: Sequence[tuple[int, bool, bool]]
+) -> NDArray[np.uint32]:
+    """Returns the strategies nearest to these stages, wide or not, with recomputation or not."""
+    sizes = problem.context.mesh.sizes
+    samples = sample_variables(problem.coarsened)
     rows: dict[Hashable, list[int]] = {}
     columns = []
     for cost, variables in zip(problem.costs, samples, strict=True):
@@ -41,7 +54,7 @@ def customary(problem: SearchProblem) -> NDArray[np.uint32]:
         if key not in rows:
             rows[key] = [_row(cost, variables, sizes, *of) for of in wanted]
         columns.append(rows[key])
-    return np.unique(np.array(columns, dtype=np.uint32).T, axis=0)
+    return np.array(columns, dtype=np.uint32).T
 
 
 def _row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.crossings import EdgeTable
 from shardwise.cost.options import Progress
-from shardwise.cost.part import Part
+from shardwise.cost.part import Masks, Part
 from shardwise.replay.linear import OwnerCosts
 from shardwise.sharding.layout import Floats
 
@@ -29,6 +30,7 @@ def cheapest(
     problem: SearchProblem,
     costs: OwnerCosts,
     *,
+    allowed: Masks | None = None,
     time_limit_s: float | None = None,
     memory_limit_bytes: int | None = None,
     threads: int = 0,
@@ -36,40 +38,37 @@ def cheapest(
 ) -> Cheapest:
     """Returns a strategy that minimises the costs, and the proven bound.
 
-    Of configurations with equal layouts only the cheapest is tried: nothing else depends on which
-    one it is. Raises what `_core.least_time` does.
+    With `allowed` only strategies of these configurations count. Of configurations with equal
+    layouts only the cheapest is tried: nothing else depends on which one it is. Raises what
+    `_core.least_time` does.
     """
     core = _core.Problem()
     ids: dict[Hashable, tuple[int, NDArray[np.int64]]] = {}
     rows: list[NDArray[np.int64]] = []
     for g, (pattern, group) in enumerate(zip(problem.patterns, problem.costs, strict=True)):
         of_group = costs.groups[g]
-        key = (id(group), id(of_group))
+        mask = None if allowed is None else allowed[g]
+        key = (id(group), id(of_group), id(mask))
         if key not in ids:
-            kept = _least_of_each(of_group, group.alike)
+            kept = _least_of_each(of_group, group.alike, mask)
             ids[key] = (core.add_costs(np.zeros(len(kept)), of_group[kept]), kept)
         number, kept = ids[key]
         core.add_operator(pattern.group.name, number)
         rows.append(kept)
-    tables: dict[Hashable, tuple[int, Floats]] = {}
-    of_edge: list[Floats] = []
+    tables: dict[Hashable, _Table] = {}
+    occurring = {} if allowed is None else _occurring(problem, rows)
     for e, edge in enumerate(problem.edges):
         table = edge.table
-        key = (id(table), id(costs.edges[e]))
-        if key not in tables:
-            exists = np.arange(table.kept.shape[2]) < table.count[..., None]
-            total = np.where(exists, np.broadcast_to(costs.edges[e], table.kept.shape), np.inf)
-            least = total.min(axis=2)[..., None]
-            nothing, one = np.zeros(least.shape), np.ones(table.count.shape, dtype=np.uint8)
-            tables[key] = (core.add_table(nothing, least, one), total)
-        number, total = tables[key]
-        of_edge.append(total)
+        of_edge = (id(table), id(costs.edges[e]))
+        if of_edge not in tables:
+            tables[of_edge] = _Table.of(core, table, costs.edges[e], occurring.get(id(table)))
+        known = tables[of_edge]
         core.add_edge(
             edge.source,
             edge.target,
-            number,
-            table.rows[rows[edge.source]],
-            table.columns[rows[edge.target]],
+            known.number,
+            known.row_of[table.rows[rows[edge.source]]],
+            known.column_of[table.columns[rows[edge.target]]],
         )
     bound, taken, _ = _core.least_time(
         core,
@@ -80,19 +79,76 @@ def cheapest(
     )
     choices = np.array([kept[k] for kept, k in zip(rows, taken.tolist(), strict=True)])
     edge_choices = [
-        int(total[edge.table.cell(choices[edge.source], choices[edge.target])].argmin())
-        for edge, total in zip(problem.edges, of_edge, strict=True)
+        tables[id(edge.table), id(costs.edges[e])].alternative(
+            edge.table.cell(choices[edge.source], choices[edge.target])
+        )
+        for e, edge in enumerate(problem.edges)
     ]
     return Cheapest(
         bound + costs.constant, choices.astype(np.uint32), np.array(edge_choices, dtype=np.uint32)
     )
 
 
+@dataclass(frozen=True)
+class _Table:
+    """A table of the solver's problem: its number, and its row of each row of the whole.
+
+    `total` are the costs of the alternatives in its cells, infinite where there is none.
+    """
+
+    number: int
+    row_of: NDArray[np.uint32]
+    column_of: NDArray[np.uint32]
+    total: Floats
+
+    @classmethod
+    def of(cls, core: _core.Problem, table: EdgeTable, costs: Floats, used: Used | None) -> _Table:
+        """Adds the least costs of a table, of the rows and columns that are used."""
+        count, total = table.count, np.broadcast_to(costs, table.kept.shape)
+        row_of, column_of = (np.arange(length, dtype=np.uint32) for length in count.shape)
+        if used is not None:
+            cells = np.ix_(*used)
+            count, total = count[cells], total[cells]
+            row_of, column_of = (np.cumsum(marked, dtype=np.uint32) - 1 for marked in used)
+        exists = np.arange(total.shape[2]) < count[..., None]
+        total = np.where(exists, total, np.inf)
+        least = total.min(axis=2)[..., None]
+        nothing, one = np.zeros(least.shape), np.ones(count.shape, dtype=np.uint8)
+        return cls(core.add_table(nothing, least, one), row_of, column_of, total)
+
+    def alternative(self, cell: tuple[int, int]) -> int:
+        """Returns the cheapest alternative in a cell of the whole table."""
+        row, column = cell
+        return int(self.total[self.row_of[row], self.column_of[column]].argmin())
+
+
+Used = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+"""The rows and the columns of a table that some configurations use."""
+
+
+def _occurring(problem: SearchProblem, rows: Sequence[NDArray[np.int64]]) -> dict[int, Used]:
+    """Returns what these configurations use of each table, by its id."""
+    ends = {
+        (id(edge.table), id(rows[edge.source]), id(rows[edge.target])): edge
+        for edge in problem.edges
+    }
+    used: dict[int, Used] = {}
+    for edge in ends.values():
+        table = edge.table
+        if id(table) not in used:
+            height, width = table.count.shape
+            used[id(table)] = np.zeros(height, dtype=bool), np.zeros(width, dtype=bool)
+        at_source, at_target = used[id(table)]
+        at_source[table.rows[rows[edge.source]]] = True
+        at_target[table.columns[rows[edge.target]]] = True
+    return used
+
+
 def near(
     problem: SearchProblem,
     memory: OwnerCosts,
     time: OwnerCosts,
-    target_bytes: float,
+    target_bytes: float | None,
     *,
     epsilon: float,
     time_limit_s: float | None = None,
@@ -100,7 +156,8 @@ def near(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Floats]:
-    """Returns the frontier of two sums near a memory: choices, alternatives and sums of memory.
+    """Returns the frontier of two sums near a memory (None: all of it): choices, alternatives, sums
+    of memory.
 
     Shapes (points, groups), (points, edges) and (points,). Raises what `_core.solve` does.
     """
@@ -137,7 +194,9 @@ def near(
     solved = _core.solve(
         core,
         epsilon=epsilon,
-        memory_target_bytes=max(target_bytes - memory.constant, 0.0),
+        memory_target_bytes=None
+        if target_bytes is None
+        else max(target_bytes - memory.constant, 0.0),
         time_limit_s=time_limit_s,
         memory_limit_bytes=memory_limit_bytes,
         threads=threads,
@@ -160,9 +219,13 @@ def _unbeaten(memory: Floats, time: Floats, alike: NDArray[np.int64]) -> NDArray
     return np.array(kept, dtype=np.int64)
 
 
-def _least_of_each(costs: Floats, alike: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the cheapest row of each number in `alike`, ascending in that number."""
+def _least_of_each(
+    costs: Floats, alike: NDArray[np.int64], allowed: NDArray[np.bool_] | None
+) -> NDArray[np.int64]:
+    """Returns the cheapest (allowed) row of each number in `alike`, ascending in that number."""
     order = np.lexsort((costs, alike))
+    if allowed is not None:
+        order = order[allowed[order]]
     first = np.ones(len(order), dtype=bool)
     first[1:] = np.diff(alike[order]) > 0
     return order[first]

@@ -10,10 +10,11 @@ from math import inf
 
 import numpy as np
 
-from shardwise.cost.options import TOFU, Options, Progress, quiet
+from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import SolverError
 from shardwise.hardware import Hardware
 from shardwise.search.replayed import search_replayed
+from shardwise.search.replayed_frontier import search_replayed_frontier
 from shardwise.search.search import Search, Subject, search_all, search_near
 from shardwise.search.solution import Solution
 
@@ -33,12 +34,28 @@ def search_fitting(
 ) -> list[Search]:
     """Searches near the limit, for every number of micro-batches; raises as `search` does.
 
-    With `overlap` the replayed time is searched and proven (`replayed.py`), else the sum.
+    The replayed time is searched and proven (`replayed.py`), without `overlap` the sum.
     """
-    if options.overlap and options.method != TOFU:
+    if options.replays:
         return search_replayed(subject, hardware, gpus, options, progress)
     searches = search_all(subject, hardware, gpus, options, progress, near_limit=True)
     return [moved for first in searches for moved in _moved(first, progress)]
+
+
+def search_frontier(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
+) -> list[Search]:
+    """Searches all memories, for every number of micro-batches; raises as `search` does.
+
+    The frontier is that of replayed peak and time (`replayed_frontier.py`), without `overlap` that
+    of sums.
+    """
+    search = search_replayed_frontier if options.replays else search_all
+    return search(subject, hardware, gpus, options, progress)
 
 
 def _moved(first: Search, progress: Progress) -> list[Search]:

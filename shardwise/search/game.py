@@ -12,8 +12,8 @@ programme, which alone jumps between corners.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from math import inf, isfinite
 from time import monotonic
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from shardwise import _core
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.errors import Cancelled, SolverError
-from shardwise.replay.bound import StepBound
+from shardwise.replay.bound import Paths, StepBound
 from shardwise.replay.linear import LinearStep, OwnerCosts, priced
 from shardwise.replay.moments import Moments
 from shardwise.replay.replay import Replayer
@@ -37,8 +37,12 @@ TOLERANCE = 2e-3
 MOST_QUERIES = 24
 PATIENCE = 6
 """Queries after which a bound that has not risen by the tolerance counts as final."""
-MOST_PATHS = 30
+MOST_PATHS = 10
 """Paths that join between two queries at most."""
+KEPT = 40
+"""Paths, and strategies, that stay although no equilibrium needs them."""
+NEEDED = 1e-7
+"""The least share of a mix that counts."""
 MOST_MOMENTS = 4
 WIDE = 1e-4
 """Relative: an elimination that leaves more between bound and strategy had to copy operators."""
@@ -63,6 +67,10 @@ class Met:
     time_s: Floats
     peak_task: NDArray[np.int64]
 
+    def take(self, rows: NDArray[np.int64]) -> Met:
+        """Returns some of the strategies."""
+        return Met(*(getattr(self, field.name)[rows] for field in fields(Met)))
+
     def joined(self, other: Met) -> Met:
         """Returns the strategies of both."""
         return Met(
@@ -75,11 +83,12 @@ class Met:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a game found: no strategy that fits is faster than `bound_s` (infinite: none fits).
+    """What a game found: no strategy within the limit is faster than `bound_s` (infinite: none
+    fits).
 
     `charges` is what the best query minimised, `held` the memory that it priced; `met` are the
-    strategies, `mix` (S,) their shares in the mean strategy; `lines` are the bounds of all
-    queries. `time` is what the best query charged for time alone. `ended` says that the game
+    strategies, `mix` (S,) their shares in the mean strategy, the last `new` of them those that this
+    game met. `time` is what the best query charged for time alone. `ended` says that the game
     reached its tolerance or cut-off.
     """
 
@@ -89,24 +98,38 @@ class Outcome:
     held: OwnerCosts | None
     met: Met
     mix: Floats
-    lines: tuple[Line, ...]
+    new: int
     ended: bool
 
 
 @dataclass(frozen=True)
-class _Query:
-    bound_s: float
-    weights: Floats
-    prices: Floats
+class Query:
+    """A mean of paths (`once`, `again`: `replay/bound.py`) with prices of moments, and its bound.
+
+    `program` is the tape of the paths; problems of one program may ask the same.
+    """
+
+    line: Line
+    once: Floats
+    again: Floats
+    prices: Mapping[int, float]
+    program: object
 
 
 class Game:
     """The games of one search problem, under one limit after another.
 
-    `progress` returns False to end a game. Paths and moments stay from one game to the next.
+    `progress` returns False to end a game. Strategies, paths and queries stay from one game to the
+    next. `first` is a query of another number of micro-batches to begin with.
     """
 
-    def __init__(self, replayer: Replayer, options: Options, progress: Progress) -> None:
+    def __init__(
+        self,
+        replayer: Replayer,
+        options: Options,
+        progress: Progress,
+        first: Query | None = None,
+    ) -> None:
         self.replayer = replayer
         self._options = options
         self._progress = progress
@@ -116,13 +139,15 @@ class Game:
         self._bound = StepBound(replayer)
         self._linear = LinearStep(replayer)
         self._moments = Moments(replayer)
-        self._tasks: list[int] = [self._moments.last_backward]
-        self._paths = np.zeros((0, replayer.tasks))
+        self._first = first if first is not None and first.program is replayer.tape else None
+        self._tasks: list[int] = []
+        self._board: _Board | None = None
+        self.queries: list[Query] = []
 
     def met(self, choices: Choices, edge_choices: Choices) -> Met:
         """Returns strategies with their replayed steps."""
-        durations, _, _ = self.replayer.values(choices, edge_choices)
-        replayed = self.replayer.replay(choices, edge_choices)
+        durations, _, _ = values = self.replayer.values(choices, edge_choices)
+        replayed = self.replayer.replay_values(*values)
         return Met(
             choices,
             edge_choices,
@@ -136,104 +161,11 @@ class Game:
         """Returns the time that the search of sums adds up."""
         return self._linear.weighted(self._bound.often)
 
-    def smallest(self, time_limit_s: float = inf) -> tuple[float, Met]:
-        """Returns a bound on the peak of every strategy in bytes, and the strategy that has it.
+    def cheapest(self, charges: OwnerCosts, time_limit_s: float = inf) -> tuple[float, Met]:
+        """Returns the strategy that costs least, and a bound that none costs less than.
 
         Raises `Cancelled`, and `SolverError` where it is not found in time or memory.
         """
-        return self._cheapest(self._moments.held(self._tasks[0]), time_limit_s)
-
-    def play(
-        self,
-        met: Met,
-        limit_bytes: float,
-        *,
-        cutoff_s: float = inf,
-        time_limit_s: float = inf,
-        tolerance: float = TOLERANCE,
-    ) -> Outcome:
-        """Plays from these strategies until bound and value are near, or the bound is a cut-off.
-
-        Raises `Cancelled`, and `SolverError` where no query ended in time or memory.
-        """
-        started = monotonic()
-        board = _Board(self, met, limit_bytes)
-        board.add_paths(self._bound.longest(met.durations_s).weights)
-        best: _Query | None = None
-        lines: list[Line] = []
-        bounds: list[float] = []
-        ended = False
-        while not ended and len(lines) < MOST_QUERIES and monotonic() - started < time_limit_s:
-            self._fraction = len(lines) / MOST_QUERIES
-            go_on(self._progress, BOUNDING, self._fraction)
-            now = self._equilibrium(board)
-            if best is not None and now.value_s <= (1.0 + tolerance) * best.bound_s:
-                ended = True
-                break
-            query = self._query(board, now, best)
-            try:
-                charges = self._charges(query.weights, query.prices)
-                bound, one = self._cheapest(charges, time_limit_s - (monotonic() - started))
-            except SolverError:
-                if best is None:
-                    raise
-                break
-            lines.append(Line(bound, float(query.prices.sum())))
-            query = replace(query, bound_s=lines[-1].at(limit_bytes))
-            if best is None or query.bound_s > best.bound_s:
-                best = query
-            board.add_strategy(one, self._bound.longest(one.durations_s).weights)
-            bounds.append(best.bound_s)
-            ended = best.bound_s >= cutoff_s
-            if len(bounds) > PATIENCE and bounds[-1] < bounds[-1 - PATIENCE] * (1.0 + tolerance):
-                break
-            self._watch(board, one)
-        self._paths = board.paths
-        if best is None:
-            raise SolverError("the time limit passed before there was any bound")
-        return self._outcome(board, best, lines, ended)
-
-    @property
-    def known_paths(self) -> Floats:
-        """The weights of the paths of earlier games, shape (P, tasks)."""
-        return self._paths
-
-    def row(self, task: int) -> OwnerCosts:
-        """Returns the bytes that are surely held at the start of a task."""
-        return self._moments.held(task)
-
-    @property
-    def moments(self) -> Sequence[int]:
-        """The tasks at which memory is priced."""
-        return self._tasks
-
-    def _equilibrium(self, board: _Board) -> Equilibrium:
-        """Returns the equilibrium, after all paths have joined that the mean strategy asks for."""
-        for _ in range(MOST_PATHS):
-            now = equilibrium(
-                board.times_s, board.held_bytes - board.limit_bytes, board.limit_bytes
-            )
-            mean = now.strategies @ board.met.durations_s
-            longest = self._bound.longest(mean[None, :])
-            board.mix = now.strategies
-            if longest.length_s[0] <= (1.0 + ON_PATH) * now.value_s:
-                break
-            board.add_paths(longest.weights)
-        return now
-
-    def _query(self, board: _Board, now: Equilibrium, best: _Query | None) -> _Query:
-        weights = now.paths @ board.paths[: len(now.paths)]
-        prices = now.prices
-        if best is not None:
-            before = np.append(best.prices, np.zeros(len(prices) - len(best.prices)))
-            weights, prices = 0.5 * (weights + best.weights), 0.5 * (prices + before)
-        return _Query(-inf, weights, prices)
-
-    def _charges(self, weights: Floats, prices: Floats) -> OwnerCosts:
-        rows = [(float(p), self.row(t)) for p, t in zip(prices, self._tasks, strict=True) if p > 0]
-        return priced([(1.0, self._linear.weighted(weights)), *rows])
-
-    def _cheapest(self, charges: OwnerCosts, time_limit_s: float) -> tuple[float, Met]:
         try:
             answer = cheapest(
                 self.replayer.problem,
@@ -253,33 +185,181 @@ class Game:
         self.is_wide |= bool(cost[0] > answer.bound * (1.0 + WIDE))
         return answer.bound, self.met(answer.choices[None, :], answer.edge_choices[None, :])
 
-    def _watch(self, board: _Board, one: Met) -> None:
+    def charged_time(self) -> OwnerCosts:
+        """Returns the time that the best query without a limit charges, else the sum."""
+        query = self.best_query(inf) or self._first
+        if query is None:
+            return self.sums()
+        return self._linear.weighted(self._bound.weights(query.once, query.again))
+
+    def least_held(self) -> OwnerCosts:
+        """Returns what is surely held when the last written backward pass begins, in bytes."""
+        return self._moments.held(self._moments.last_backward)
+
+    def smallest(self, time_limit_s: float = inf) -> tuple[float, Met]:
+        """Returns a bound on the peak of every strategy in bytes, and the strategy that has it.
+
+        Raises as `cheapest`.
+        """
+        return self.cheapest(self.least_held(), time_limit_s)
+
+    def bound_s(self, limit_bytes: float) -> float:
+        """Returns the best bound on every step within a limit, by all queries so far."""
+        best = self.best_query(limit_bytes)
+        return 0.0 if best is None else best.line.at(limit_bytes)
+
+    def best_query(self, limit_bytes: float) -> Query | None:
+        """Returns the query with that bound; without a limit one that prices no memory."""
+        free = not isfinite(limit_bytes)
+        some = (query for query in self.queries if not (free and query.line.price))
+        return max(some, key=lambda query: query.line.at(limit_bytes), default=None)
+
+    def play(
+        self,
+        met: Met,
+        limit_bytes: float,
+        *,
+        cutoff_s: float = inf,
+        time_limit_s: float = inf,
+        tolerance: float = TOLERANCE,
+        most_queries: int = MOST_QUERIES,
+    ) -> Outcome:
+        """Plays with these strategies too until bound and value are near, or the bound is a
+        cut-off.
+
+        An infinite limit prices no memory. Raises `Cancelled`, and `SolverError` where no query
+        ended in time or memory.
+        """
+        started = monotonic()
+        board = self._joined(met)
+        bounds: list[float] = []
+        ended = False
+        while not ended and len(bounds) < most_queries and monotonic() - started < time_limit_s:
+            self._fraction = len(bounds) / most_queries
+            go_on(self._progress, BOUNDING, self._fraction)
+            best = self.best_query(limit_bytes)
+            if best is None and self._first is not None:
+                once, again, prices = self._first.once, self._first.again, self._first.prices
+            else:
+                board.drop_unneeded()
+                now = self._equilibrium(board, limit_bytes)
+                if not self._tasks and now.strategies @ board.met.peak_bytes > limit_bytes:
+                    self._add_moment(board, self._moments.last_backward)
+                    now = self._equilibrium(board, limit_bytes)
+                reached = best.line.at(limit_bytes) if best is not None else 0.0
+                if now.value_s <= (1.0 + tolerance) * reached or reached >= cutoff_s:
+                    ended = True
+                    break
+                once, again, prices = self._halfway(board, now, best)
+            try:
+                left_s = time_limit_s - (monotonic() - started)
+                one = self._ask(once, again, prices, left_s)
+            except SolverError:
+                if best is None:
+                    raise
+                break
+            board.add_strategy(one, self._bound.longest(one.durations_s))
+            bounds.append(self.bound_s(limit_bytes))
+            ended = bounds[-1] >= cutoff_s
+            if len(bounds) > PATIENCE and bounds[-1] < bounds[-1 - PATIENCE] * (1.0 + tolerance):
+                break
+            self._watch(board, one, limit_bytes)
+        best = self.best_query(limit_bytes)
+        if best is None:
+            raise SolverError("the time limit passed before there was any bound")
+        return self._outcome(board, best, limit_bytes, len(bounds), ended)
+
+    def _ask(
+        self, once: Floats, again: Floats, prices: Mapping[int, float], time_limit_s: float
+    ) -> Met:
+        """Returns the strategy that a query's charges meet; its bound joins the others."""
+        weights = self._bound.weights(once, again)
+        charges = priced([(1.0, self._linear.weighted(weights)), *self._rows(prices)])
+        bound, one = self.cheapest(charges, time_limit_s)
+        line = Line(bound, sum(prices.values()))
+        self.queries.append(Query(line, once, again, prices, self.replayer.tape))
+        return one
+
+    def _rows(self, prices: Mapping[int, float]) -> list[tuple[float, OwnerCosts]]:
+        """Returns what is held at the moments that have a price, with the prices."""
+        return [(p, self._moments.held(t)) for t, p in prices.items() if p > 0.0]
+
+    def _joined(self, met: Met) -> _Board:
+        """Returns the strategies so far and these; where there was no path, with theirs."""
+        if self._board is None:
+            self._board = _Board(self, met)
+            self._board.add_paths(self._bound.longest(met.durations_s))
+        else:
+            self._board.join(met)
+        return self._board
+
+    def held(self, task: int) -> OwnerCosts:
+        """Returns the bytes that are surely held at the start of a task."""
+        return self._moments.held(task)
+
+    @property
+    def moments(self) -> Sequence[int]:
+        """The tasks at which memory is priced."""
+        return self._tasks
+
+    def _equilibrium(self, board: _Board, limit_bytes: float) -> Equilibrium:
+        """Returns the equilibrium, after all paths have joined that the mean strategy asks for."""
+        free = not isfinite(limit_bytes)
+        over = board.held_bytes[:, :0] if free else board.held_bytes - limit_bytes
+        for _ in range(MOST_PATHS):
+            now = equilibrium(board.times_s, over, 1.0 if free else limit_bytes)
+            board.path_mix = now.paths
+            mean = now.strategies @ board.met.durations_s
+            longest = self._bound.longest(mean[None, :])
+            board.mix = now.strategies
+            if longest.length_s[0] <= (1.0 + ON_PATH) * now.value_s:
+                break
+            board.add_paths(longest)
+        return now
+
+    def _halfway(
+        self, board: _Board, now: Equilibrium, best: Query | None
+    ) -> tuple[Floats, Floats, dict[int, float]]:
+        """Returns the mean of an equilibrium's paths and prices and those of the best query."""
+        once, again = board.mean_path(now.paths)
+        prices = {t: max(float(p), 0.0) for t, p in zip(self._tasks, now.prices, strict=False)}
+        if best is not None:
+            once, again = 0.5 * (once + best.once), 0.5 * (again + best.again)
+            tasks = {**best.prices, **prices}
+            prices = {t: 0.5 * (prices.get(t, 0.0) + best.prices.get(t, 0.0)) for t in tasks}
+        return once, again, prices
+
+    def _watch(self, board: _Board, one: Met, limit_bytes: float) -> None:
         """Adds the moment of a peak above the limit that no row has seen."""
         task = int(one.peak_task[0])
-        if task < 0 or one.peak_bytes[0] <= board.limit_bytes or len(self._tasks) >= MOST_MOMENTS:
+        if one.peak_bytes[0] <= limit_bytes or len(self._tasks) >= MOST_MOMENTS:
             return
-        if board.held_bytes[-1].max() > board.limit_bytes:
+        if not self._tasks or task < 0 or board.held_bytes[-1].max() > limit_bytes:
             return
         moment = self._moments.task_of(task)
         if moment not in self._tasks:
-            self._tasks.append(moment)
-            board.add_moment(moment)
+            self._add_moment(board, moment)
 
-    def _outcome(self, board: _Board, best: _Query, lines: Sequence[Line], ended: bool) -> Outcome:
-        prices = np.append(best.prices, np.zeros(len(self._tasks) - len(best.prices)))
-        time = self._linear.weighted(best.weights)
-        total = float(prices.sum())
-        rows = [(float(p), self.row(t)) for p, t in zip(prices, self._tasks, strict=True) if p > 0]
+    def _add_moment(self, board: _Board, task: int) -> None:
+        self._tasks.append(task)
+        board.add_moment(task)
+
+    def _outcome(
+        self, board: _Board, best: Query, limit_bytes: float, new: int, ended: bool
+    ) -> Outcome:
+        time = self._linear.weighted(self._bound.weights(best.once, best.again))
+        rows = self._rows(best.prices)
+        total = sum(price for price, _ in rows)
         shares = [(price / total, row) for price, row in rows]
         mix = np.append(board.mix, np.zeros(len(board.met.time_s) - len(board.mix)))
         return Outcome(
-            best.bound_s,
+            best.line.at(limit_bytes),
             priced([(1.0, time), *rows]),
             time,
             priced(shares) if shares else None,
             board.met,
             mix,
-            tuple(lines),
+            new,
             ended,
         )
 
@@ -287,34 +367,64 @@ class Game:
 class _Board:
     """The strategies and paths of a game so far: `times_s` (S, P), `held_bytes` (S, moments)."""
 
-    def __init__(self, game: Game, met: Met, limit_bytes: float) -> None:
+    def __init__(self, game: Game, met: Met) -> None:
         self._game = game
         self.met = met
-        self.limit_bytes = limit_bytes
-        self.mix = np.zeros(0)
-        self.paths = game.known_paths
-        self.times_s = met.durations_s @ self.paths.T
+        self.mix = self.path_mix = np.zeros(0)
+        self._paths: list[tuple[Floats, Floats, Floats]] = []
+        self.times_s = np.zeros((len(met.time_s), 0))
         self.held_bytes = np.zeros((len(met.time_s), 0))
-        for task in game.moments:
-            self.add_moment(task)
 
-    def add_paths(self, weights: Floats) -> None:
-        """Adds paths (P, tasks)."""
-        self.times_s = np.concatenate([self.times_s, self.met.durations_s @ weights.T], axis=1)
-        self.paths = np.concatenate([self.paths, weights])
+    def add_paths(self, paths: Paths) -> None:
+        """Adds paths."""
+        times = self.met.durations_s @ paths.weights.T
+        self.times_s = np.concatenate([self.times_s, times], axis=1)
+        self._paths += zip(paths.weights, paths.once, paths.again, strict=True)
 
-    def add_strategy(self, one: Met, path: Floats) -> None:
-        """Adds one strategy and its longest path (1, tasks)."""
-        self.met = self.met.joined(one)
-        self.times_s = np.concatenate([self.times_s, one.durations_s @ self.paths.T])
-        self.held_bytes = np.concatenate([self.held_bytes, self._held(self._game.moments, one)])
+    def mean_path(self, mix: Floats) -> tuple[Floats, Floats]:
+        """Returns the mean of the first paths, in these shares, through what is written and what is
+        repeated."""
+        some = [(float(mix[p]), self._paths[p]) for p in np.flatnonzero(mix > NEEDED).tolist()]
+        total = sum(share for share, _ in some)
+        once = sum(share / total * once for share, (_, once, _) in some)
+        again = sum(share / total * again for share, (_, _, again) in some)
+        return np.asarray(once), np.asarray(again)
+
+    def join(self, met: Met) -> None:
+        """Adds strategies, without their paths."""
+        self.met = self.met.joined(met)
+        times = np.stack([met.durations_s @ weights for weights, _, _ in self._paths], axis=1)
+        self.times_s = np.concatenate([self.times_s, times])
+        self.held_bytes = np.concatenate([self.held_bytes, self._held(self._game.moments, met)])
+
+    def add_strategy(self, one: Met, path: Paths) -> None:
+        """Adds one strategy and its longest path."""
+        self.join(one)
         self.add_paths(path)
 
     def add_moment(self, task: int) -> None:
         """Adds a moment at which memory is priced."""
         self.held_bytes = np.concatenate([self.held_bytes, self._held((task,), self.met)], axis=1)
 
+    def drop_unneeded(self) -> None:
+        """Drops strategies and paths of which the last equilibrium has none, but the latest."""
+        strategies = _needed(self.mix, len(self.met.time_s))
+        paths = _needed(self.path_mix, len(self._paths))
+        self.met = self.met.take(strategies)
+        self._paths = [self._paths[p] for p in paths.tolist()]
+        self.times_s = self.times_s[np.ix_(strategies, paths)]
+        self.held_bytes = self.held_bytes[strategies]
+        self.mix, self.path_mix = np.zeros(0), np.zeros(0)
+
     def _held(self, tasks: Sequence[int], met: Met) -> Floats:
         problem = self._game.replayer.problem
-        rows = [self._game.row(t).of(problem, met.choices, met.edge_choices) for t in tasks]
-        return np.stack(rows, axis=1)
+        rows = [self._game.held(t).of(problem, met.choices, met.edge_choices) for t in tasks]
+        return np.stack(rows, axis=1) if rows else np.zeros((len(met.time_s), 0))
+
+
+def _needed(mix: Floats, count: int) -> NDArray[np.int64]:
+    """Returns the members of which a mix has a share, those after it, and the latest."""
+    needed = np.ones(count, dtype=bool)
+    needed[: len(mix)] = mix > NEEDED
+    needed[max(count - KEPT, 0) :] = True
+    return np.flatnonzero(needed)

@@ -1,11 +1,13 @@
 """The search for the shortest *replayed* time under the memory limit, with a proven gap.
 
-For each number of micro-batches, those with the least sums first:
+For each number of micro-batches, that of the least computation first:
 
-1. the search of sums near the limit, and what practitioners would try, give the first strategies;
-2. a game (`game.py`) bounds the replayed time of every strategy that fits, and meets fast ones; it
+1. what no strategy can undercut is compared with the best answer so far: if it is no less, the
+   number is done;
+2. what practitioners would try, and the least sum, give the first strategies;
+3. a game (`game.py`) bounds the replayed time of every strategy that fits, and meets fast ones; it
    ends early where the bound exceeds the best answer so far;
-3. mixes of the strategies met, a frontier of what the game charges near the limit where memory
+4. mixes of the strategies met, a frontier of what the game charges near the limit where memory
    binds, and windows of one strategy in another (`improve.py`) are replayed.
 
 The answer is the fastest that fits of all that was replayed; it is proven against the least bound
@@ -14,26 +16,26 @@ of all numbers of micro-batches.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from math import inf, isfinite
-from time import monotonic
 
 import numpy as np
 
 from shardwise import _core
-from shardwise.cost.options import Options, Progress, go_on, quiet
+from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import Cancelled, SolverError
 from shardwise.hardware import Hardware
-from shardwise.replay.linear import OwnerCosts
+from shardwise.replay.linear import OwnerCosts, evened
 from shardwise.search.customary import customary
 from shardwise.search.elimination import near
-from shardwise.search.game import Game, Met, Outcome
-from shardwise.search.improve import SHARE, Improver, Pool
-from shardwise.search.search import Proof, Search, Subject, search_all
+from shardwise.search.game import Game, Outcome, Query
+from shardwise.search.improve import SHARE, Choices, Improver, Pool
+from shardwise.search.search import Charges, Draft, Proof, Search, Subject, mesh_of
 from shardwise.search.solution import Solution, sums_of
+from shardwise.search.watch import OutOfTime, Watch
+from shardwise.sharding.layout import Floats
 
-SUMS = 0.4
-"""The share of the search of sums in the progress of all."""
 IMPROVING = 0.7
 """Of one number of micro-batches: where improvement begins."""
 GOOD = 5e-3
@@ -42,13 +44,32 @@ CLOSE = 1.5e-2
 """Relative: where memory binds, an answer farther from the bound is sought along a frontier."""
 TRACKED = 1e-3
 """The error of that frontier."""
-MOST_FRONTIERS = 4
+COARSE = 1e-2
+"""The error of a frontier over all memories."""
+MOST_TRACKING_S = 20.0
+"""Seconds after which a frontier is taken as it is; its strategies are candidates only."""
+MOST_TRACKED = 120
+"""Points of that frontier that are replayed."""
 MOST_POINTS = 48
 """Points of a frontier, nearest to the limit, that are replayed."""
 FEW = 5
 """Points of which the median says how peaks compare with the memory that is priced."""
 NEAR = 0.01
 """Relative: targets of memory that are as good as one another."""
+ROUNDING = 1e-9
+"""Relative: how much two sums of the same times may differ."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried: queries of a game, frontiers near the limit, rounds of windows."""
+
+    queries: int
+    frontiers: int
+    rounds: int
+
+
+THOROUGH = Effort(queries=24, frontiers=4, rounds=24)
 
 
 def search_replayed(
@@ -60,168 +81,269 @@ def search_replayed(
 ) -> list[Search]:
     """Returns one search for each number of micro-batches, with its proof.
 
-    Their points are replayed strategies that none of the same search beats in peak and time.
-    Raises as `search` does.
+    Their points are replayed strategies that none of the same search beats in peak and time; one
+    that was found to be hopeless at once has none. Raises as `search` does.
     """
-    searches = search_all(subject, hardware, gpus, options, _first_share(progress), near_limit=True)
-    order = sorted(range(len(searches)), key=lambda i: _least_sum(searches[i]))
-    best_s = inf
-    for place, number in enumerate(order):
-        left_s = inf
-        if options.time_limit_s is not None:
-            left_s = options.time_limit_s - searches[number].solution.seconds
-        part = (_share(place, len(order)), _share(place + 1, len(order)))
-        searches[number] = _Count(searches[number], progress, left_s, part).search(best_s)
-        best_s = min(best_s, _best_s(searches[number]))
-    return searches
-
-
-def _first_share(progress: Progress) -> Progress:
-    return lambda stage, fraction: progress(stage, SUMS * fraction)
+    watch = Watch(progress, options.time_limit_s)
+    counts = drafted(subject, hardware, gpus, options, watch.part(0.0, 0.1))
+    best_s, first = inf, None
+    for place, count in enumerate(counts):
+        count.watch = watch.part(_share(place, len(counts)), _share(place + 1, len(counts)))
+        count.first = first
+        count.search_within(count.limit_bytes, best_s)
+        best_s = min(best_s, count.time_within(count.limit_bytes))
+        first = count.best_query or first
+    return answered(counts)
 
 
 def _share(done: int, of: int) -> float:
-    return SUMS + (1.0 - SUMS) * done / of
+    return 0.1 + 0.9 * done / of
 
 
-def _least_sum(search: Search) -> float:
-    point = search.fastest_within(search.limit_bytes)
-    return inf if point is None else float(search.time_s[point])
+def drafted(
+    subject: Subject, hardware: Hardware, gpus: int, options: Options, watch: Watch
+) -> list[Count]:
+    """Returns the searches of all numbers of micro-batches, that of the least computation first.
+
+    Raises as `search` does.
+    """
+    mesh = mesh_of(hardware, gpus)
+    numbers = options.counts(subject.graph.batch_size)
+    counts = []
+    for place, number in enumerate(numbers):
+        part = watch.part(place / len(numbers), (place + 1) / len(numbers))
+        draft = Draft.of(subject, hardware, mesh, options, part.report, number)
+        counts.append(Count(draft, part))
+    return sorted(counts, key=lambda count: count.least_s)
 
 
-def _best_s(search: Search) -> float:
-    return float(np.where(search.fits, search.replayed.time_s, inf).min(initial=inf))
+def answered(counts: list[Count]) -> list[Search]:
+    """Returns the searches, those with points first, each in the order of micro-batches."""
+    searches = [count.result() for count in counts]
+    return sorted(searches, key=lambda s: (len(s.time_s) == 0, s.micro_batches))
 
 
-class _OutOfTime(Exception):
-    """The time limit of the search has passed."""
+class Count:
+    """The search of one number of micro-batches, under one limit after another.
 
+    `watch` reports its progress, `first` is a query of another number to begin with.
+    """
 
-class _Count:
-    """The search of one number of micro-batches; `part` are its first and last share of it all."""
-
-    def __init__(
-        self, first: Search, progress: Progress, left_s: float, part: tuple[float, float]
-    ) -> None:
-        self._first = first
-        self._options = first.options
-        self._limit = first.limit_bytes
-        self._replayer = first.replayer
-        self._progress, self._part = progress, part
-        self._started = monotonic()
-        self._until = self._started + left_s
-        self._game = Game(first.replayer, first.options, self._within(0.0, IMPROVING))
-        self._pool = self._first_pool()
-
-    def search(self, cutoff_s: float) -> Search:
-        """Returns the search with replayed strategies and their proof.
-
-        Raises `Cancelled` when `progress` returns False before anything fits.
-        """
-        proof, status = Proof(0.0, ()), "within_epsilon"
-        try:
-            least_bytes, smallest = self._game.smallest(self._left_s)
-            self._add(Pool.of_met(smallest))
-            if least_bytes > self._limit:
-                return self._with(Proof(inf, ()), status)
-            outcome = self._game.play(
-                self._first_met(), self._limit, cutoff_s=cutoff_s, time_limit_s=self._left_s
-            )
-            self._add(Pool.of_met(outcome.met))
-            proof = Proof(outcome.bound_s, outcome.lines)
-            status = "within_epsilon" if outcome.ended else "budget"
-            if outcome.bound_s < min(cutoff_s, self._pool.time_within(self._limit)):
-                self._improve(outcome)
-            if outcome.bound_s < cutoff_s and not self._any_fits:
-                status = "budget"  # neither a strategy nor a proof that there is none
-        except (_OutOfTime, SolverError, TimeoutError):
-            status = "budget"
-        except Cancelled:
-            if not self._any_fits:
-                raise
-            status = "cancelled"
-        return self._with(proof, status)
+    def __init__(self, draft: Draft, watch: Watch) -> None:
+        self._draft = draft
+        self._options = draft.options
+        self.limit_bytes = draft.options.limit_for(draft.hardware.devices[0].memory_bytes)
+        self.watch = watch
+        self.seconds = watch.spent_s
+        self.first: Query | None = None
+        self.least_s = draft.groups.least_compute_s() * (1.0 - ROUNDING)
+        self._least_bytes = 0.0
+        self._game: Game | None = None
+        self._search: Search | None = None
+        self._pool: Pool | None = None
+        self._ratio = 1.0
+        self._charges: Charges | None = None
+        self.status = "within_epsilon"
 
     @property
-    def _any_fits(self) -> bool:
-        return bool(self._pool.fits(self._limit).any())
+    def best_query(self) -> Query | None:
+        """The query with the best bound within the limit."""
+        return None if self._game is None else self._game.best_query(self.limit_bytes)
+
+    @property
+    def proof(self) -> Proof:
+        """What is proven so far."""
+        lines = [] if self._game is None else [query.line for query in self._game.queries]
+        return Proof(self.least_s, self._least_bytes, tuple(lines))
+
+    def bound_s(self, limit_bytes: float) -> float:
+        """Returns the best bound on every step within a limit."""
+        return self.proof.bound_s(limit_bytes)
+
+    @property
+    def pool(self) -> Pool | None:
+        """The strategies that were replayed; None before there is any."""
+        return self._pool
+
+    def time_within(self, limit_bytes: float) -> float:
+        """Returns the time of the fastest strategy within a limit; infinite where none is."""
+        return inf if self._pool is None else self._pool.time_within(limit_bytes)
+
+    def search_within(self, limit_bytes: float, cutoff_s: float, effort: Effort = THOROUGH) -> None:
+        """Searches within a limit, until the bound is `cutoff_s` or nothing is gained.
+
+        An infinite limit leaves memory out of account. Raises `Cancelled` when `progress` returns
+        False before anything fits.
+        """
+        if self.least_s >= cutoff_s:
+            return
+        started = self.watch.spent_s
+        status = "budget"
+        try:
+            ended = self._played(limit_bytes, cutoff_s, effort)
+            fits = self.time_within(limit_bytes) < inf
+            hopeless = self.bound_s(limit_bytes) >= cutoff_s
+            # Otherwise there is neither a strategy nor a proof that there is none.
+            status = "within_epsilon" if ended and (fits or hopeless) else "budget"
+        except (OutOfTime, SolverError, TimeoutError):
+            pass
+        except Cancelled:
+            if not self.time_within(limit_bytes) < inf:
+                raise
+            status = "cancelled"
+        self.status = max(self.status, status, key=STATUSES.index)
+        self.seconds += self.watch.spent_s - started
+
+    def _played(self, limit_bytes: float, cutoff_s: float, effort: Effort) -> bool:
+        """Plays the game and improves its strategies; returns whether the game ended."""
+        game, pool = self._begun()
+        if not pool.fits(limit_bytes).any():
+            self.find_least()
+            if self._least_bytes > limit_bytes:
+                return True
+        pool = self._known
+        at = {int(pool.time_s.argmin()), int(pool.peak_bytes.argmin()), pool.best(limit_bytes)}
+        start = sorted(at)
+        met = game.met(pool.choices[start], pool.edge_choices[start])
+        outcome = game.play(
+            met,
+            limit_bytes,
+            cutoff_s=cutoff_s,
+            time_limit_s=self.watch.left_s,
+            most_queries=effort.queries,
+        )
+        self._charges = Charges(outcome.time, outcome.held)
+        self._add(Pool.of_met(outcome.met.take(np.arange(-outcome.new, 0))))
+        if outcome.bound_s < min(cutoff_s, self.time_within(limit_bytes)):
+            self._improve(outcome, limit_bytes, effort)
+        return outcome.ended
+
+    def _begun(self) -> tuple[Game, Pool]:
+        """Returns the game and the strategies so far, which begin with the first ones."""
+        if self._game is None:
+            search = self._search = self._draft.joined(self.watch.report)
+            self._game = Game(
+                search.replayer, self._options, self.watch.part(0.0, IMPROVING).report, self.first
+            )
+            sums = self._game.sums()
+            starts = customary(search.problem)
+            self._add(Improver(search.replayer, sums, self.limit_bytes).replayed(starts))
+        return self._game, self._known
+
+    def find_least(self) -> None:
+        """Adds the strategy that surely holds the least, and the bound on every peak.
+
+        Raises `Cancelled`, and `SolverError` where it is not found in time or memory.
+        """
+        if self._least_bytes == 0.0:
+            game, _ = self._begun()
+            self._least_bytes, smallest = game.smallest(self.watch.left_s)
+            self._add(Pool.of_met(smallest))
+
+    @property
+    def _known(self) -> Pool:
+        assert self._pool is not None
+        return self._pool
 
     def _add(self, pool: Pool) -> None:
-        self._pool = self._pool.joined(pool)
+        self._pool = pool if self._pool is None else self._pool.joined(pool)
 
-    def _first_pool(self) -> Pool:
-        """Returns the points of the sums, and what practitioners would try, replayed."""
-        solution, starts = self._first.solution, customary(self._replayer.problem)
-        plain = Improver(self._replayer, self._game.sums(), self._limit)
-        points = Pool.of(self._replayer, solution.choices, solution.edge_choices)
-        return points.joined(plain.replayed(starts))
-
-    def _first_met(self) -> Met:
-        """Returns the strategies from which the game is played.
-
-        These are the fastest, the fastest that fits and the one of least memory.
-        """
-        pool = self._pool
-        at = sorted(
-            {int(pool.time_s.argmin()), int(pool.peak_bytes.argmin()), pool.best(self._limit)}
-        )
-        return self._game.met(pool.choices[at], pool.edge_choices[at])
-
-    def _improve(self, outcome: Outcome) -> None:
+    def _improve(self, outcome: Outcome, limit_bytes: float, effort: Effort) -> None:
         """Adds strategies made of those that the game met."""
-        improver = Improver(self._replayer, outcome.charges, self._limit)
+        assert self._game is not None
+        improver = Improver(self._begun_search.replayer, outcome.charges, limit_bytes)
         self._add(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
         good_s = outcome.bound_s * (1.0 + GOOD)
         if outcome.held is not None and not self._game.is_wide:
-            self._search_near(outcome.time, outcome.held, outcome.bound_s * (1.0 + CLOSE))
+            close_s = outcome.bound_s * (1.0 + CLOSE)
+            for _ in range(effort.frontiers):
+                if self.time_within(limit_bytes) <= close_s:
+                    break
+                if not self._search_near(outcome.time, outcome.held, limit_bytes):
+                    break
         donors = outcome.met.choices[outcome.mix > SHARE]
-        if not self._any_fits:
-            smallest = np.argsort(self._pool.peak_bytes)[:FEW]
-            donors = np.concatenate([donors, self._pool.choices[smallest]])
-        for pool in improver.improve(self._pool, donors, good_s, self._improving):
+        if not self._known.fits(limit_bytes).any():
+            smallest = np.argsort(self._known.peak_bytes)[:FEW]
+            donors = np.concatenate([donors, self._known.choices[smallest]])
+        pools = improver.improve(self._known, donors, good_s, self._improving)
+        for pool in islice(pools, effort.rounds):
             self._pool = pool
 
-    def _search_near(self, time: OwnerCosts, held: OwnerCosts, close_s: float) -> None:
-        """Adds a frontier of charged time and priced memory near the limit.
+    def track(self) -> None:
+        """Adds a frontier over all memories of what the best query charges, or of the sums.
+
+        Raises `Cancelled` and `OutOfTime`.
+        """
+        game, _ = self._begun()
+        if game.is_wide:
+            return
+        solved = self._near(game.charged_time(), game.least_held(), None, epsilon=COARSE)
+        if solved is not None:
+            choices, edge_choices, _ = solved
+            some = np.unique(np.linspace(0, len(choices) - 1, MOST_TRACKED).astype(np.int64))
+            self._add(Pool.of(self._begun_search.replayer, choices[some], edge_choices[some]))
+
+    def _search_near(self, time: OwnerCosts, held: OwnerCosts, limit_bytes: float) -> bool:
+        """Adds a frontier of charged time and priced memory near the limit; returns whether another
+        one may bring more.
 
         Peaks are higher than the memory that is priced, so the next frontier is tracked where the
         peaks of this one should meet the limit.
         """
-        ratio = 1.0
-        for _ in range(MOST_FRONTIERS):
-            before = self._pool.time_within(self._limit)
-            if before <= close_s:
-                break
-            self._improving(0.0)
-            try:
-                choices, edge_choices, sums = near(
-                    self._replayer.problem,
-                    held,
-                    time,
-                    self._limit / ratio,
-                    epsilon=TRACKED,
-                    time_limit_s=self._left_s if isfinite(self._left_s) else None,
-                    memory_limit_bytes=self._options.search_memory_bytes,
-                    threads=self._options.threads,
-                    progress=self._within(IMPROVING, IMPROVING),
-                )
-            except _core.Cancelled:
-                raise Cancelled from None
-            except RuntimeError:
-                break  # over the solver's memory; other strategies are still to be tried
-            nearest = np.argsort(np.abs(sums * ratio / self._limit - 1.0))[:MOST_POINTS]
-            some = Pool.of(self._replayer, choices[nearest], edge_choices[nearest])
-            self._add(some)
-            few = float(np.median(some.peak_bytes[:FEW] / sums[nearest[:FEW]]))
-            if self._pool.time_within(self._limit) == before and abs(few / ratio - 1.0) < NEAR:
-                break
-            ratio = few
+        before = self.time_within(limit_bytes)
+        solved = self._near(time, held, limit_bytes / self._ratio, epsilon=TRACKED)
+        if solved is None:
+            return False
+        choices, edge_choices, sums = solved
+        nearest = np.argsort(np.abs(sums * self._ratio / limit_bytes - 1.0))[:MOST_POINTS]
+        replayer = self._begun_search.replayer
+        some = Pool.of(replayer, choices[nearest], edge_choices[nearest])
+        self._add(some)
+        few = float(np.median(some.peak_bytes[:FEW] / sums[nearest[:FEW]]))
+        moved = abs(few / self._ratio - 1.0) >= NEAR
+        self._ratio = few
+        return moved or self.time_within(limit_bytes) < before
 
-    def _with(self, proof: Proof, status: str) -> Search:
+    def _near(
+        self, time: OwnerCosts, held: OwnerCosts, target_bytes: float | None, epsilon: float
+    ) -> tuple[Choices, Choices, Floats] | None:
+        """Returns a frontier as `near` does; None where it is over the solver's memory."""
+        self._improving(0.0)
+        problem = self._begun_search.problem
+        try:
+            return near(
+                problem,
+                evened(problem, held),
+                evened(problem, time),
+                target_bytes,
+                epsilon=epsilon,
+                time_limit_s=min(self.watch.left_s, MOST_TRACKING_S),
+                memory_limit_bytes=self._options.search_memory_bytes,
+                threads=self._options.threads,
+                progress=self.watch.part(IMPROVING, IMPROVING).report,
+            )
+        except _core.Cancelled:
+            raise Cancelled from None
+        except RuntimeError:
+            return None  # other strategies are still to be tried
+
+    @property
+    def _begun_search(self) -> Search:
+        assert self._search is not None
+        return self._search
+
+    def _improving(self, fraction: float) -> None:
+        """Reports how far improvement is; raises where the search is to end."""
+        self.watch.part(IMPROVING, 1.0).go_on("improving", fraction)
+
+    def result(self) -> Search:
+        """Returns the search with its points and what is proven."""
+        if self._search is None or self._pool is None:
+            return replace(self._draft.alone(), proof=self.proof)
         kept = self._pool.unbeaten()
-        memory, time = sums_of(self._replayer.problem, kept.choices, kept.edge_choices)
-        best_s, bound_s = self._pool.time_within(self._limit), proof.bound_s
-        proven = bound_s > 0.0 and isfinite(best_s)
+        memory, time = sums_of(self._search.problem, kept.choices, kept.edge_choices)
+        best_s, bound_s = self.time_within(self.limit_bytes), self.bound_s(self.limit_bytes)
+        proven = 0.0 < bound_s < inf and isfinite(best_s)
         solution = Solution(
             memory,
             time,
@@ -230,28 +352,12 @@ class _Count:
             exact=False,
             epsilon=max(best_s / bound_s - 1.0, 0.0) if proven else inf,
             time_lower_bound_s=None,
-            status=status,
-            seconds=self._first.solution.seconds + monotonic() - self._started,
+            status=self.status,
+            seconds=self.seconds,
             method="replayed",
         )
-        return replace(self._first, solution=solution, proof=proof)
+        return replace(self._search, solution=solution, proof=self.proof, charges=self._charges)
 
-    @property
-    def _left_s(self) -> float:
-        return max(self._until - monotonic(), 1e-3)
 
-    def _within(self, start: float, end: float) -> Progress:
-        """Returns the progress of a stretch of this search as progress of the whole."""
-        first, last = self._part
-
-        def report(stage: str, fraction: float) -> bool:
-            share = start + fraction * (end - start)
-            return self._progress(stage, first + share * (last - first))
-
-        return report
-
-    def _improving(self, fraction: float) -> None:
-        """Reports how far improvement is; raises where the search is to end."""
-        go_on(self._within(IMPROVING, 1.0), "improving", fraction)
-        if monotonic() > self._until:
-            raise _OutOfTime
+STATUSES = ("exact", "within_epsilon", "heuristic", "budget", "cancelled")
+"""Ways in which a search ends, the worst last."""

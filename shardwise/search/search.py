@@ -6,19 +6,21 @@ import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
+from math import inf
 from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwise import _core
-from shardwise.cost.assemble import SearchProblem, assemble
+from shardwise.cost.assemble import Costed, SearchProblem, costed
 from shardwise.cost.options import TOFU, Options, Progress, quiet
 from shardwise.cost.shares import Shares
 from shardwise.errors import BadInput, Cancelled, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.replay.kit import Kits
+from shardwise.replay.linear import OwnerCosts
 from shardwise.replay.replay import Replayed, Replayer
 from shardwise.search.solution import Solution
 from shardwise.search.tofu import TofuSolution, tofu
@@ -80,18 +82,36 @@ class Line:
 
     def at(self, limit_bytes: float) -> float:
         """Returns the bound in seconds for a limit."""
-        return self.at_zero_s - self.price * limit_bytes
+        return self.at_zero_s - self.price * limit_bytes if self.price else self.at_zero_s
 
 
 @dataclass(frozen=True)
 class Proof:
-    """No strategy that fits takes less than `bound_s` when it is replayed (infinite: none fits).
+    """What is proven about every strategy's replayed step.
 
-    `lines` bound the replayed time within any memory.
+    None takes less than `least_s`, nor than one of the `lines` within a memory; none has a peak
+    below `least_bytes`.
     """
 
-    bound_s: float
-    lines: tuple[Line, ...]
+    least_s: float = 0.0
+    least_bytes: float = 0.0
+    lines: tuple[Line, ...] = ()
+
+    def bound_s(self, limit_bytes: float) -> float:
+        """Returns a bound on the time of every strategy within a limit (infinite: there is
+        none)."""
+        if self.least_bytes > limit_bytes:
+            return inf
+        return max((self.least_s, *(line.at(limit_bytes) for line in self.lines)))
+
+
+@dataclass(frozen=True)
+class Charges:
+    """What the best query of a game charged for time, in seconds, and the memory that it priced
+    (None: none)."""
+
+    time: OwnerCosts
+    held: OwnerCosts | None
 
 
 @dataclass(frozen=True)
@@ -108,6 +128,8 @@ class Search:
     """Returns the problem's replayer, built when it is first called."""
     proof: Proof | None = None
     """What is proven about replayed times, where they were searched."""
+    charges: Charges | None = None
+    """What stands for the replayed time in eliminations, where a game was played."""
 
     @property
     def micro_batches(self) -> int:
@@ -121,11 +143,13 @@ class Search:
     @cached_property
     def replayed(self) -> Replayed:
         """Peak memory and overlapped time of every point (`replay.py`)."""
+        if len(self.solution.choices) == 0:
+            return Replayed.of_none()
         return self.replayer.replay(self.solution.choices, self.solution.edge_choices)
 
     @property
     def ranking_s(self) -> NDArray[np.float64]:
-        """The time that ranks the points: the sum, or with `overlap` the replayed one."""
+        """The time that ranks the points: the replayed one, or the sum."""
         return self.replayed.time_s if self.options.overlap else self.time_s
 
     @property
@@ -181,6 +205,47 @@ class Search:
         return f"sha256:{digest.hexdigest()}"
 
 
+@dataclass(frozen=True)
+class Draft:
+    """A question with the costs of all groups, before the crossings between them and any answer."""
+
+    subject: Subject
+    hardware: Hardware
+    mesh: Mesh
+    options: Options
+    groups: Costed
+
+    @classmethod
+    def of(
+        cls,
+        subject: Subject,
+        hardware: Hardware,
+        mesh: Mesh,
+        options: Options,
+        progress: Progress,
+        micro_batches: int,
+    ) -> Draft:
+        """Returns the draft with `micro_batches` in a step; raises as `assemble`."""
+        variant = subject.variant(options, micro_batches)
+        groups = costed(variant, hardware, mesh, options, progress, micro_batches)
+        return cls(subject, hardware, mesh, options, groups)
+
+    def joined(self, progress: Progress) -> Search:
+        """Returns the search with all crossings, without points."""
+        return self._search(self.groups.joined(progress))
+
+    def alone(self) -> Search:
+        """Returns a search that was given up before it began."""
+        return self._search(self.groups.alone())
+
+    def _search(self, problem: SearchProblem) -> Search:
+        replayer_of = cache(partial(Replayer, problem, self.options.step, self.subject.kits))
+        nothing = Solution.empty(problem)
+        return Search(
+            self.subject, self.hardware, self.mesh, self.options, problem, nothing, replayer_of
+        )
+
+
 def search(
     subject: Subject,
     hardware: Hardware,
@@ -198,15 +263,11 @@ def search(
     devices, `BadInput` for a count below 1, `SolverError` when a limit is met and `Cancelled` when
     `progress` returns False before there is any answer.
     """
-    if gpus < 1:
-        raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number of at least 1")
-    try:
-        mesh = Mesh.build(hardware, gpus)
-    except TooFewDevices as reason:
-        raise Infeasible(str(reason)) from None
+    mesh = mesh_of(hardware, gpus)
     started = monotonic()
-    variant = subject.variant(options, micro_batches)
-    problem = assemble(variant, hardware, mesh, options, progress, micro_batches)
+    draft = Draft.of(subject, hardware, mesh, options, progress, micro_batches)
+    drafted = draft.joined(progress)
+    problem = drafted.problem
     if options.time_limit_s is not None:
         left = options.time_limit_s - (monotonic() - started)
         if left <= 0:
@@ -222,8 +283,17 @@ def search(
         raise Cancelled from None
     except (RuntimeError, TimeoutError) as error:
         raise SolverError(str(error)) from None
-    replayer_of = cache(partial(Replayer, problem, options.step, subject.kits))
-    return Search(subject, hardware, mesh, options, problem, solution, replayer_of)
+    return replace(drafted, options=options, solution=solution)
+
+
+def mesh_of(hardware: Hardware, gpus: int) -> Mesh:
+    """Returns the mesh of this many devices; raises `BadInput` and `Infeasible` as `search`."""
+    if gpus < 1:
+        raise BadInput(f"{gpus} GPUs", field="gpus", expected="a whole number of at least 1")
+    try:
+        return Mesh.build(hardware, gpus)
+    except TooFewDevices as reason:
+        raise Infeasible(str(reason)) from None
 
 
 def search_all(
@@ -239,7 +309,7 @@ def search_all(
 
     Raises as `search` does.
     """
-    counts = options.micro_batches
+    counts = options.counts(subject.graph.batch_size)
 
     def one_of(position: int) -> Progress:
         return lambda stage, fraction: progress(stage, (position + fraction) / len(counts))

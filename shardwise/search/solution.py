@@ -35,6 +35,22 @@ class Solution:
     statistics: dict[str, float] = field(default_factory=dict)
 
     @classmethod
+    def empty(cls, problem: SearchProblem) -> Solution:
+        """Returns no point of a problem, and no proof."""
+        return cls(
+            np.zeros(0),
+            np.zeros(0),
+            np.zeros((0, len(problem.costs)), dtype=np.uint32),
+            np.zeros((0, len(problem.edges)), dtype=np.uint32),
+            exact=False,
+            epsilon=float("inf"),
+            time_lower_bound_s=None,
+            status="within_epsilon",
+            seconds=0.0,
+            method="replayed",
+        )
+
+    @classmethod
     def of(cls, part: Part, solved: _core.Solution) -> Solution:
         """Returns what the solver found in a part of a problem."""
         return cls(

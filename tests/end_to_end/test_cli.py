@@ -125,8 +125,8 @@ def test_tofu_is_a_peer_of_one_point(tmp_path: Path) -> None:
     assert shardwise("solve", str(problem), "--method", "tofu").returncode == BAD
 
 
-def test_compare_answers_for_every_system(tmp_path: Path) -> None:
-    arguments = ("compare", *VGG, "--gpus", "4", "--proposals", "500")
+def test_compare_by_sums_answers_for_every_system(tmp_path: Path) -> None:
+    arguments = ("compare", *VGG, "--gpus", "4", "--proposals", "500", "--objective", "sum")
     document = one_document(shardwise(*arguments, "--seed", "7", "--json"))
     assert document["schema"] == "shardwise.compare/1"
     methods = {method["method"]: method for method in document["methods"]}
@@ -143,6 +143,20 @@ def test_compare_answers_for_every_system(tmp_path: Path) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+def test_compare_ranks_by_replayed_steps() -> None:
+    few = ("--proposals", "500", "--recompute", "never", "--micro-batches", "1,2")
+    arguments = ("compare", *VGG, "--gpus", "4", *few)
+    document = one_document(shardwise(*arguments, "--json"))
+    assert document["ranking"][0] == "shardwise"
+    done = shardwise(*arguments, "--quiet")
+    title, columns, first, *_ = done.stdout.splitlines()
+    assert "replayed step" in title + columns
+    assert "This system" in columns + first
+    for text in ("slower", "peak GiB", "FSDP", "Proven: no strategy", "data parallelism takes"):
+        assert text in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
@@ -153,7 +167,7 @@ def test_compare_answers_for_every_system(tmp_path: Path) -> None:
         (("--memory", "much"), ("memory", "expected a size", "got 'much'")),
         (("--gpus", "0"), ("--gpus",)),
         (("--pin", "split=batch"), ("pin", "no pins")),
-        (("--micro-batches", "1,2"), ("micro-batches", "one number")),
+        (("--micro-batches", "1,2", "--objective", "sum"), ("micro-batches", "one number")),
     ],
 )
 def test_compare_refuses_in_one_line(arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:

@@ -68,7 +68,7 @@ def drawn(draw: st.DrawFn, k: int) -> Graph:
 
 def tofu_of(graph: Graph, gpus: int) -> tuple[Subject, TofuSolution]:
     subject = Subject.of(graph)
-    result = search(subject, load_hardware("dgx-h100"), gpus, Options(method="tofu"))
+    result = search(subject, load_hardware("dgx-h100"), gpus, Options(overlap=False, method="tofu"))
     assert isinstance(result.solution, TofuSolution)
     return subject, result.solution
 

@@ -32,7 +32,7 @@ def llama() -> Graph:
 
 @pytest.fixture(scope="module")
 def vgg_search(vgg16: Graph) -> Search:
-    return search(Subject.of(vgg16), load_hardware("dgx-v100-16gb"), 4, Options())
+    return search(Subject.of(vgg16), load_hardware("dgx-v100-16gb"), 4, Options(overlap=False))
 
 
 def test_vgg16_splits_its_large_layers_and_its_batch(vgg16: Graph) -> None:
@@ -50,7 +50,7 @@ def test_vgg16_splits_its_large_layers_and_its_batch(vgg16: Graph) -> None:
 def test_one_device_costs_the_whole_model() -> None:
     """On one device: 16 bytes per float32 parameter with Adam, activations kept, no network."""
     graph = mlp()
-    result = search(Subject.of(graph), load_hardware("l4"), 1, Options())
+    result = search(Subject.of(graph), load_hardware("l4"), 1, Options(overlap=False))
     parameters = 2 * 32 * 128 * 16
     # x is kept by the first product; relu's output serves relu and the second product.
     activations = (8 * 32 + 8 * 128) * 4
@@ -65,7 +65,7 @@ def test_data_parallelism_is_priced_by_hand() -> None:
 
     graph = mlp()
     hardware = load_hardware("l4")
-    result = search(Subject.of(graph), hardware, 2, Options(zero=(0,)))
+    result = search(Subject.of(graph), hardware, 2, Options(overlap=False, zero=(0,)))
     problem = result.problem
     shape = Mesh.build(hardware, 2).group_shape((0,))
     for index, weight in ((0, "w1"), (2, "w2")):
@@ -115,7 +115,7 @@ def test_shards_of_every_configuration_cover_their_tensor(vgg_search: Search) ->
 
 
 def test_uneven_shards_are_priced_at_their_ceiling() -> None:
-    result = search(Subject.of(mlp(batch=8)), load_hardware("dgx-h100"), 3, Options())
+    result = search(Subject.of(mlp(batch=8)), load_hardware("dgx-h100"), 3, Options(overlap=False))
     cost = result.problem.costs[0]
     names = result.problem.patterns[0].group.variables
     row = next(k for k, a in enumerate(cost.assignment) if a[0] >= 0 and names[a[0]] == "batch")
@@ -170,7 +170,7 @@ def test_the_next_best_split_costs_what_it_says(vgg_search: Search) -> None:
 
 def test_a_method_that_gives_up_says_so(llama: Graph) -> None:
     with pytest.raises(SolverError, match="brute force"):
-        frontier(llama, load_hardware("dgx-h100"), 2, Options(method="brute-force"))
+        frontier(llama, load_hardware("dgx-h100"), 2, Options(overlap=False, method="brute-force"))
 
 
 def test_every_operator_is_in_the_plan(llama: Graph) -> None:
@@ -220,7 +220,9 @@ def test_llama_becomes_feasible_and_faster(llama: Graph) -> None:
     subject = Subject.of(llama)
     from shardwise.advise.curve import curve_point
 
-    points = {n: curve_point(subject, hardware, n, Options())[0] for n in (8, 24, 32, 48, 64)}
+    points = {
+        n: curve_point(subject, hardware, n, Options(overlap=False))[0] for n in (8, 24, 32, 48, 64)
+    }
     assert [points[n].feasible for n in (8, 24, 32, 48, 64)] == [False, False, True, True, True]
     times = [points[n].time_s or 0.0 for n in (32, 48, 64)]
     assert times == sorted(times, reverse=True)
@@ -266,7 +268,7 @@ def test_the_optimizer_is_in_the_memory() -> None:
     hardware = load_hardware("l4")
     least: dict[str, Any] = {}
     for optimizer in ("sgd", "momentum", "adam"):
-        document = frontier(mlp(), hardware, 1, Options(optimizer=optimizer))
+        document = frontier(mlp(), hardware, 1, Options(overlap=False, optimizer=optimizer))
         least[optimizer] = document["points"][0]["memory_bytes"]
     elements = 2 * 32 * 128
     assert least["momentum"] - least["sgd"] == 4 * elements
@@ -279,7 +281,7 @@ def test_the_optimizer_is_in_the_memory() -> None:
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
-        Options(**options)
+        Options(overlap=False, **options)
 
 
 def test_a_cancelled_search_stops(llama: Graph) -> None:

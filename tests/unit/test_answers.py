@@ -27,7 +27,7 @@ NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
 def test_answers_are_the_librarys_documents() -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware(V100)
     plan = shardwise.plan(VGG, V100, 4, zero=(0,))
-    planned = advise.plan(graph, hardware, 4, options=Options(zero=(0,)))
+    planned = advise.plan(graph, hardware, 4, options=Options(overlap=False, zero=(0,)))
     assert isinstance(plan, documents.Plan)
     assert _without_search(plan.document()) == _without_search(answers.document(planned))
     assert plan.explain().document() == answers.explain(plan.document())
@@ -78,7 +78,7 @@ def test_options_are_named_or_given_whole() -> None:
     with pytest.raises(BadInput, match="unknown option"):
         shardwise.frontier(VGG, V100, 2, colour="red")
     with pytest.raises(BadInput, match="exclude"):
-        shardwise.frontier(VGG, V100, 2, Options(), zero=(0,))
+        shardwise.frontier(VGG, V100, 2, Options(overlap=False), zero=(0,))
 
 
 def test_text_in_a_table_is_escaped() -> None:

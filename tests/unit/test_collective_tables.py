@@ -291,7 +291,9 @@ def test_measured_waiting_lengthens_replayed_steps_by_the_collectives_in_them(
 
     def replayed(waiting: Waiting | None) -> Replayed:
         hardware = replace(base, waiting=waiting)
-        return search(subject, hardware, 4, Options(), micro_batches=micro_batches).replayed
+        return search(
+            subject, hardware, 4, Options(overlap=False), micro_batches=micro_batches
+        ).replayed
 
     before, after = replayed(None), replayed(Waiting((0.001,), (wait,)))
     often = (after.time_s - before.time_s) / wait

@@ -29,8 +29,8 @@ from shardwise.peers.optcnn import optcnn
 from shardwise.peers.tofu import tofu
 from shardwise.search.search import Search
 
-SPLITS = Options(zero=(0,), recompute="never")
-EVERYTHING = Options(epsilon=0.0, zero=(0, 1, 2, 3), recompute="auto")
+SPLITS = Options(overlap=False, zero=(0,), recompute="never")
+EVERYTHING = Options(overlap=False, epsilon=0.0, zero=(0, 1, 2, 3), recompute="auto")
 
 
 def peers(result: Search) -> list[Answer]:
@@ -283,6 +283,7 @@ def test_the_document_has_every_system_on_one_model() -> None:
             assert memory == pytest.approx(point["memory_bytes"], abs=1)
             assert time == pytest.approx(point["time_s"])
             assert point["compute_s"] + point["communication_s"] == pytest.approx(time)
+            assert "replayed_time_s" not in point
             # Exact frontiers: in no more memory ours is no slower.
             assert point["our_time_s"] <= point["time_s"] * (1 + 1e-9)
         best = method["points"][method["best"]]
@@ -316,9 +317,9 @@ def test_a_peer_out_of_time_says_so() -> None:
 def test_what_a_comparison_cannot_have_is_refused() -> None:
     graph, machine = residual_block(), hardware(2)
     for options, field in (
-        (Options(method="tofu"), "method"),
-        (Options(pins=(parse_pin("split=batch"),)), "pin"),
-        (Options(micro_batches=(1, 2)), "micro-batches"),
+        (Options(overlap=False, method="tofu"), "method"),
+        (Options(overlap=False, pins=(parse_pin("split=batch"),)), "pin"),
+        (Options(overlap=False, micro_batches=(1, 2)), "micro-batches"),
     ):
         with pytest.raises(BadInput) as refused:
             compare(graph, machine, 2, options)

@@ -39,7 +39,7 @@ def layered() -> Graph:
 
 
 def searched(gpus: int = 2, hardware: Hardware = L4, micro_batches: int = 1, **kw: Any) -> Search:
-    options = Options(**{"epsilon": 0.0, "zero": (0,), **kw})
+    options = Options(overlap=False, **{"epsilon": 0.0, "zero": (0,), **kw})
     return search(Subject.of(layered()), hardware, gpus, options, micro_batches=micro_batches)
 
 
@@ -72,7 +72,7 @@ def test_backward_reads_what_it_needs() -> None:
     builder.both("add", ADD, "a", "b", "s", "")
     builder.relu("relu", "s", "r", "")
     graph = builder.graph()
-    problem = search(Subject.of(graph), L4, 1, Options()).problem
+    problem = search(Subject.of(graph), L4, 1, Options(overlap=False)).problem
     device = L4.devices[0]
     size = BATCH * WIDTH * 4.0
     for kind, passes in (("add", 3), ("relu", 3)):
@@ -372,7 +372,7 @@ def test_rules_that_leave_nothing(rules: list[str], message: str) -> None:
 
 def test_tofu_takes_no_rules() -> None:
     with pytest.raises(BadInput, match="takes no rules"):
-        Options(method="tofu", pins=(parse_pin("zero=1"),))
+        Options(overlap=False, method="tofu", pins=(parse_pin("zero=1"),))
 
 
 def test_operators_add_up_to_the_plan() -> None:
@@ -382,7 +382,9 @@ def test_operators_add_up_to_the_plan() -> None:
         load_hardware("dgx-a100-80gb"),
         8,
         objective="turning-point",
-        options=Options(recompute="auto", pins=(parse_pin("*.mlp.*:recompute=yes"),)),
+        options=Options(
+            overlap=False, recompute="auto", pins=(parse_pin("*.mlp.*:recompute=yes"),)
+        ),
     )
     predicted = document["predicted"]
     rows = [op for group in document["groups"] for op in group["operators"]]
@@ -407,18 +409,25 @@ def test_operators_add_up_to_the_plan() -> None:
 def test_the_best_number_of_micro_batches_is_found() -> None:
     """Of several counts each point says its own; none is worse than a count alone."""
     graph, hardware = read_graph(shipped_graph("gpt2")), load_hardware("dgx-a100-80gb")
-    several = frontier(graph, hardware, 8, Options(micro_batches=(1, 4)))
+    several = frontier(graph, hardware, 8, Options(overlap=False, micro_batches=(1, 4)))
     assert {point["micro_batches"] for point in several["points"]} == {1, 4}
     for count in (1, 4):
-        alone = frontier(graph, hardware, 8, Options(micro_batches=(count,)))
+        alone = frontier(graph, hardware, 8, Options(overlap=False, micro_batches=(count,)))
         for point in alone["points"]:
             fits = [p for p in several["points"] if p["memory_bytes"] <= point["memory_bytes"]]
             assert min(p["time_s"] for p in fits) <= point["time_s"] * (1 + 1e-9)
     tight = Options(
-        micro_batches=(1, 4), memory_limit_bytes=several["points"][0]["replayed_peak_bytes"]
+        overlap=False,
+        micro_batches=(1, 4),
+        memory_limit_bytes=several["points"][0]["replayed_peak_bytes"],
     )
     chosen = plan(graph, hardware, 8, options=tight)
     assert chosen["micro_batches"] == 4
-    assert plan(graph, hardware, 8, options=Options(micro_batches=(1, 4)))["micro_batches"] == 1
+    assert (
+        plan(graph, hardware, 8, options=Options(overlap=False, micro_batches=(1, 4)))[
+            "micro_batches"
+        ]
+        == 1
+    )
     points = curve(graph, hardware, 2, tight)["points"]
     assert [point["feasible"] for point in points] == [False, False]

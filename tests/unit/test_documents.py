@@ -43,11 +43,12 @@ def _quote() -> dict[str, Any]:
 MADE: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "a frontier": ("frontier", lambda: answers.frontier(vgg(), V100, 4)),
     "a frontier by Tofu": (
-        "frontier", lambda: answers.frontier(vgg(), V100, 2, Options(method="tofu")),
+        "frontier", lambda: answers.frontier(vgg(), V100, 2, Options(overlap=False, method="tofu")),
     ),
     "a curve": ("curve", lambda: answers.curve(vgg(), V100, 3)),
     "a curve on which nothing fits": (
-        "curve", lambda: answers.curve(vgg(), V100, 2, Options(memory_limit_bytes=1e6)),
+        "curve",
+        lambda: answers.curve(vgg(), V100, 2, Options(overlap=False, memory_limit_bytes=1e6)),
     ),
     "a curve beyond the hardware": ("curve", lambda: answers.curve(vgg(), ONE_NODE, 2)),
     "a plan": ("plan", a_plan),
@@ -62,6 +63,9 @@ MADE: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "a quote": ("quote", _quote),
     "a quote without steps": ("quote", lambda: answers.quote(vgg(), read_offers()[:1])),
     "a comparison": ("compare", lambda: answers.compare(vgg(), V100, 2)),
+    "a comparison by sums": (
+        "compare", lambda: answers.compare(vgg(), V100, 2, Options(overlap=False)),
+    ),
 }  # fmt: skip
 
 

@@ -257,7 +257,7 @@ def test_nearly_equal_levels_cost_nearly_the_same(
 
 
 def test_a_split_level_changes_no_answer() -> None:
-    graph, options = mlp(), Options(zero=(0, 1, 2, 3))
+    graph, options = mlp(), Options(overlap=False, zero=(0, 1, 2, 3))
     profile = replace(load_hardware("dgx-a100-80gb"), name="same")
     before = search(Subject.of(graph), profile, 16, options)
     for number, first in ((0, 4), (1, 8)):

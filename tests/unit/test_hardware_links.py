@@ -288,7 +288,7 @@ def test_hybrid_sharding_stays_inside_each_level() -> None:
         profile, levels=(replace(profile.levels[0], size=2), replace(profile.levels[1], size=2),
                          profile.levels[2]), devices=(replace(profile.devices[0], count=2),),
     )  # fmt: skip
-    problem = search(Subject.of(mlp()), profile, 8, Options(zero=(3,))).problem
+    problem = search(Subject.of(mlp()), profile, 8, Options(overlap=False, zero=(3,))).problem
     axes = problem.context.mesh.axes
     assert [axis.level for axis in axes] == ["between units", "across a unit", "inside a node"]
     pairs = zip(problem.patterns, problem.costs, strict=True)
@@ -314,7 +314,7 @@ def test_axes_merge_within_a_level_only() -> None:
 @pytest.mark.parametrize("word", ["inside", "across", "between"])
 def test_pins_name_levels(word: str) -> None:
     profile = load_hardware("h100-superpod")
-    options = Options(pins=(parse_pin(f"{word}=batch"),), max_configurations=60)
+    options = Options(overlap=False, pins=(parse_pin(f"{word}=batch"),), max_configurations=60)
     problem = search(Subject.of(mlp(batch=1024)), profile, 512, options).problem
     levels = [axis.level for axis in problem.context.mesh.axes]
     pinned = [level.startswith(word) for level in levels]

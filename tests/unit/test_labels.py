@@ -24,7 +24,7 @@ from shardwise.peers.megatron import megatron
 from shardwise.peers.spaces import problem_with, splits_only
 from shardwise.search.search import Search, Subject, search
 
-SEARCH = Options(epsilon=0.5, zero=(0,), recompute="never")
+SEARCH = Options(overlap=False, epsilon=0.5, zero=(0,), recompute="never")
 
 
 @pytest.fixture(scope="module")
@@ -212,13 +212,16 @@ def test_recomputation_by_layers(llama: Search) -> None:
 
 def test_micro_batches_are_counted() -> None:
     document = plan(
-        residual_block(), hardware(4), 4, options=Options(zero=(0,), micro_batches=(8,))
+        residual_block(),
+        hardware(4),
+        4,
+        options=Options(overlap=False, zero=(0,), micro_batches=(8,)),
     )
     assert document["predicted"]["label"].endswith(", 8 micro-batches")
 
 
 def test_every_point_has_the_label_of_its_plan() -> None:
-    options = Options(epsilon=0.1, recompute="auto", micro_batches=(1, 2))
+    options = Options(overlap=False, epsilon=0.1, recompute="auto", micro_batches=(1, 2))
     graph, machine = residual_block(), hardware(2)
     points = frontier(graph, machine, 4, options)["points"]
     assert points

@@ -67,7 +67,10 @@ def test_an_undescribed_operator_takes_time_and_is_named() -> None:
     document = frontier(small("custom.mystery.default"), load_hardware("l4"), 2)
     assert [op["kind"] for op in document["undescribed_operators"]] == ["custom.mystery.default"]
     result = search(
-        Subject.of(small("custom.mystery.default")), load_hardware("l4"), 2, Options(epsilon=0.0)
+        Subject.of(small("custom.mystery.default")),
+        load_hardware("l4"),
+        2,
+        Options(overlap=False, epsilon=0.0),
     )
     (index,) = (i for i, p in enumerate(result.problem.patterns) if p.group.name in ("last",))
     assert (result.problem.costs[index].compute_s > 0).all()
@@ -79,7 +82,7 @@ def test_every_cost_is_finite_and_work_takes_time(name: str) -> None:
         Subject.of(read_graph(shipped_graph(name))),
         load_hardware("dgx-a100-80gb"),
         8,
-        Options(recompute="auto"),
+        Options(overlap=False, recompute="auto"),
         near_limit=True,
     )
     for pattern, cost in zip(result.problem.patterns, result.problem.costs, strict=True):
@@ -153,11 +156,16 @@ def test_a_profile_has_no_such_figure(figure: str, value: str, tmp_path: Path) -
 @pytest.mark.parametrize("gpus", [2, 3, 4])
 def test_uneven_shards_cost_what_the_largest_costs(gpus: int) -> None:
     """Seven rows on n devices cost as much as n times the largest share, never a seventh less."""
-    result = search(Subject.of(small(batch=7)), load_hardware("l4"), gpus, Options(epsilon=0.0))
+    result = search(
+        Subject.of(small(batch=7)), load_hardware("l4"), gpus, Options(overlap=False, epsilon=0.0)
+    )
     context = result.problem.context
     rows = ceil(7 / gpus)
     even = search(
-        Subject.of(small(batch=rows * gpus)), load_hardware("l4"), gpus, Options(epsilon=0.0)
+        Subject.of(small(batch=rows * gpus)),
+        load_hardware("l4"),
+        gpus,
+        Options(overlap=False, epsilon=0.0),
     )
     for one, other in zip(result.problem.patterns, even.problem.patterns, strict=True):
         costs = []
@@ -179,7 +187,9 @@ def test_uneven_shards_cost_what_the_largest_costs(gpus: int) -> None:
 
 def test_a_split_with_an_empty_share_is_not_in_the_space() -> None:
     """Five rows on four devices would be 2, 2, 1 and none."""
-    result = search(Subject.of(small(batch=5)), load_hardware("l4"), 4, Options(epsilon=0.0))
+    result = search(
+        Subject.of(small(batch=5)), load_hardware("l4"), 4, Options(overlap=False, epsilon=0.0)
+    )
     for pattern, cost in zip(result.problem.patterns, result.problem.costs, strict=True):
         batch = pattern.group.variables.index("batch")
         assert not (cost.assignment == batch).all(axis=1).any()
@@ -207,7 +217,7 @@ def test_points_over_the_memory_are_marked() -> None:
     every = frontier(graph, hardware, 2)["points"]
     needs = sorted(point["replayed_peak_bytes"] or point["memory_bytes"] for point in every)
     limit = (needs[0] + needs[-1]) / 2
-    tight = frontier(graph, hardware, 2, Options(memory_limit_bytes=limit))
+    tight = frontier(graph, hardware, 2, Options(overlap=False, memory_limit_bytes=limit))
     marks = [point["feasible"] for point in tight["points"]]
     assert True in marks
     assert False in marks

@@ -14,10 +14,13 @@ from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 
 CASES = {
-    "one GPU": (1, Options(epsilon=0.1)),
-    "four": (4, Options(epsilon=0.1)),
-    "recomputed": (2, Options(epsilon=0.3, recompute="always", micro_batches=(1, 2))),
-    "tofu": (4, Options(method="tofu")),
+    "one GPU": (1, Options(overlap=False, epsilon=0.1)),
+    "four": (4, Options(overlap=False, epsilon=0.1)),
+    "recomputed": (
+        2,
+        Options(overlap=False, epsilon=0.3, recompute="always", micro_batches=(1, 2)),
+    ),
+    "tofu": (4, Options(overlap=False, method="tofu")),
 }
 
 
@@ -43,7 +46,7 @@ def test_the_parts_add_up(case: str) -> None:
 @pytest.mark.parametrize("where", [0, -1, None])
 def test_the_splits_are_those_of_the_points_plan(where: int | None) -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb")
-    options = Options(epsilon=0.1)
+    options = Options(overlap=False, epsilon=0.1)
     points = answers.frontier(graph, hardware, 4, options)["points"]
     point = points[len(points) // 2 if where is None else where]
     plan = answers.plan(graph, hardware, 4, point=point["plan_id"], options=options)
@@ -59,4 +62,6 @@ def test_the_splits_are_those_of_the_points_plan(where: int | None) -> None:
 def test_a_point_that_is_not_there() -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb")
     with pytest.raises(NotFound, match="has no point"):
-        answers.plan(graph, hardware, 2, point="sha256:0", options=Options(epsilon=0.3))
+        answers.plan(
+            graph, hardware, 2, point="sha256:0", options=Options(overlap=False, epsilon=0.3)
+        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,6 +12,8 @@ from msgspec.structs import replace
 
 pytest.importorskip("fastapi", reason="needs shardwise[service]")
 
+from harness.page.rendered import rendered
+from harness.replayed_frontier import replayed_curve, replayed_frontier
 from service.page import units
 from service.page.forms import options_of, question_body
 from service.page.views.answers import curve_context, frontier_context, quote_context
@@ -98,7 +102,7 @@ def test_rules_go_to_the_worker_and_come_back() -> None:
     again = options_from_document(document, 2)
     assert {str(pin) for pin in again.pins} == {str(pin) for pin in options.pins}
     assert (again.zero, again.epsilon, again.threads) == ((0, 3), 0.1, 2)
-    assert options_document(Options())["pins"] == []
+    assert options_document(Options(overlap=False))["pins"] == []
     with pytest.raises(BadInput) as caught:
         options_from_request({"pins": ["nonsense"]})
     assert caught.value.field == "options.pins"
@@ -121,9 +125,64 @@ def test_documents_of_older_releases_are_shown() -> None:
     assert quote_context({"offers": []})["columns"]["usd_total"] is False
 
 
+def test_a_frontier_of_replayed_steps_is_shown_on_their_axes() -> None:
+    result = msgspec.to_builtins(replayed_frontier())
+    context = frontier_context(result)
+    assert context["names"] == {
+        0: "least memory", 1: "turning point, fastest that fits", 2: "fastest of all"
+    }  # fmt: skip
+    data = context["data"]
+    assert [point[data["memory"]] / 2**30 for point in data["points"]] == [2, 3, 5]
+    assert [point[data["time"]] for point in data["points"]] == [1.0, 0.75, 0.5]
+    assert _table("frontier", result) == [
+        "Point|Peak of one GPU|Time of a step|Compute|Exposed communication|Gap|Fits",
+        "1|2.00 GiB|1.00 s|250 ms|750 ms|25.0 %|yes, least memory",
+        "2|3.00 GiB|750 ms|250 ms|500 ms|3.00 %|yes, turning point, fastest that fits",
+        "3|5.00 GiB|500 ms|250 ms|250 ms|–|no, fastest of all",
+    ]
+
+
+def test_a_frontier_of_sums_is_shown_on_theirs() -> None:
+    """Those of an earlier release may have overlap too."""
+    result = msgspec.to_builtins(replayed_frontier())
+    points = [{k: v for k, v in p.items() if k != "gap"} for p in reversed(result["points"])]
+    for overlap in ({}, {"overlap": False}, {"overlap": True}):
+        older = {k: v for k, v in result.items() if k != "overlap"} | overlap
+        older["points"] = points
+        context = frontier_context(older)
+        assert context["names"][0] == "least memory"
+        assert context["names"][2] == "fastest that fits, fastest of all"
+        assert _table("frontier", older)[:2] == [
+            "Point|Memory of one GPU|Time of a step|Compute|Communication|Replayed time|"
+            "Replayed peak|Fits",
+            "1|7.00 GiB|1.75 s|250 ms|1.50 s|500 ms|5.00 GiB|no, least memory",
+        ]
+
+
+def test_a_curve_of_replayed_steps_shows_their_times() -> None:
+    result = msgspec.to_builtins(replayed_curve())
+    for overlap, times in (
+        (True, ["1.00 s", "750 ms", "500 ms"]),
+        (False, ["1.25 s", "1.50 s", "1.75 s"]),
+    ):
+        _, *rows = _table("curve", {**result, "overlap": overlap})
+        assert [row.split("|")[2] for row in rows] == times
+    assert curve_context(result)["fastest"]["gpus"] == 3
+    assert curve_context({**result, "overlap": False})["fastest"]["gpus"] == 1
+    without = [{k: v for k, v in p.items() if k != "replayed_time_s"} for p in result["points"]]
+    assert curve_context({**result, "points": without})["time"] == "time_s"
+
+
+def _table(kind: str, result: dict[str, Any]) -> list[str]:
+    """Returns the rows of the page's table as `cell|cell`, without the last two columns."""
+    rows = re.findall(r"<tr>(.*?)</tr>", rendered(kind, result))
+    cells = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in rows]
+    return ["|".join(row[:-2]) for row in cells]
+
+
 def test_a_plan_without_zero_or_recompute_is_a_table() -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware("dgx-v100-16gb")
-    plan = advise.plan(graph, hardware, 8, options=Options(zero=(0,)))
+    plan = advise.plan(graph, hardware, 8, options=Options(overlap=False, zero=(0,)))
     axes = [MeshAxis("m0", 2, "between nodes"), MeshAxis("m1", 4, "inside a node")]
     group = replace(
         plan.groups[0], split={"m0": "batch", "m1": None}, zero=0, zero_axes=[], recompute=False

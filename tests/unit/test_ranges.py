@@ -74,7 +74,7 @@ def vgg16() -> Graph:
 
 
 def test_a_curve_has_them_beside_its_points(vgg16: Graph) -> None:
-    options = Options(memory_limit_bytes=6e9)
+    options = Options(overlap=False, memory_limit_bytes=6e9)
     document = curve(vgg16, load_hardware("p2.8xlarge*1"), 10, options)
     points = document["points"]
     counts = [n for of in document["does_not_fit"] for n in range(of["first"], of["last"] + 1)]
@@ -92,7 +92,7 @@ def test_a_curve_has_them_beside_its_points(vgg16: Graph) -> None:
 
 def test_an_offer_on_which_nothing_fits_has_its_counts(vgg16: Graph) -> None:
     offers = [o for o in read_offers() if o.instance_type == "p3.16xlarge" and not o.spot][:1]
-    options = Options(memory_limit_bytes=1e8)
+    options = Options(overlap=False, memory_limit_bytes=1e8)
     [row] = quote(vgg16, offers, max_instances=2, options=options)["not_offered"]
     [of] = row["does_not_fit"]
     assert (of["first"], of["last"], of["limit_bytes"]) == (8, 16, 100_000_000)

@@ -22,7 +22,7 @@ from shardwise.search.fitting import search_fitting
 from shardwise.search.search import Search, Subject, search
 
 WEIGHT = 32 * 128 * 4
-EVERYTHING = Options(zero=(0, 1, 2, 3), recompute="auto")
+EVERYTHING = Options(overlap=False, zero=(0, 1, 2, 3), recompute="auto")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def alone(graph: Graph, options: Options, gpus: int = 1) -> Search:
 )
 def test_a_step_by_hand(update: str, optimizer: str, most: int) -> None:
     """Weights with Adam's moments, and whatever exists besides them at the worst moment."""
-    options = Options(optimizer=optimizer, step=StepSettings(update=update))
+    options = Options(overlap=False, optimizer=optimizer, step=StepSettings(update=update))
     state = 2 if optimizer == "adam" else 0
     replayed = alone(mlp(), options).replayed
     assert replayed.peak_bytes.tolist() == [2 * (1 + state) * WEIGHT + most]
@@ -62,7 +62,11 @@ def test_a_step_by_hand(update: str, optimizer: str, most: int) -> None:
 def test_buffers_are_rounded_up_to_blocks() -> None:
     graph = mlp(batch=1)
     coarse, fine = (
-        float(alone(graph, Options(step=StepSettings(block_bytes=block))).replayed.peak_bytes[0])
+        float(
+            alone(
+                graph, Options(overlap=False, step=StepSettings(block_bytes=block))
+            ).replayed.peak_bytes[0]
+        )
         for block in (4096, 1)
     )
     # x and tensors of its shape are 128 bytes.
@@ -71,7 +75,7 @@ def test_buffers_are_rounded_up_to_blocks() -> None:
 
 
 def test_one_device_has_nothing_to_overlap() -> None:
-    one = alone(mlp(), Options())
+    one = alone(mlp(), Options(overlap=False))
     assert one.replayed.communication_s.tolist() == [0.0]
     assert one.replayed.time_s == pytest.approx(one.time_s, rel=1e-12)
 
@@ -80,10 +84,14 @@ def test_one_device_has_nothing_to_overlap() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        Options(zero=(0,)),
+        Options(overlap=False, zero=(0,)),
         EVERYTHING,
-        Options(zero=(3,), recompute="always", precision="bf16"),
-        Options(zero=(0,), pins=(parse_pin("partial=reduce_scatter"), parse_pin("reuse=before"))),
+        Options(overlap=False, zero=(3,), recompute="always", precision="bf16"),
+        Options(
+            overlap=False,
+            zero=(0,),
+            pins=(parse_pin("partial=reduce_scatter"), parse_pin("reuse=before")),
+        ),
     ],
 )
 @pytest.mark.parametrize("name", ["gpt2", "vgg16"])
@@ -142,7 +150,7 @@ def test_replaying_many_is_replaying_each(result: Search) -> None:
 def test_micro_batches_left_out_are_like_the_middle_one(
     gpt2: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = Options(zero=(0, 3), recompute="auto")
+    options = Options(overlap=False, zero=(0, 3), recompute="auto")
     result = search(Subject.of(gpt2), load_hardware("dgx-h100"), 8, options, micro_batches=8)
     choices, edges = result.solution.choices[::40], result.solution.edge_choices[::40]
     short = result.replayer.replay(choices, edges)
@@ -156,7 +164,9 @@ def test_micro_batches_left_out_are_like_the_middle_one(
 
 def _one(gpt2: Graph, *rules: str, zero: int = 0) -> Search:
     """GPT-2 data-parallel on 8 devices, with one strategy."""
-    options = Options(zero=(zero,), pins=tuple(map(parse_pin, ("inside=batch", *rules))))
+    options = Options(
+        overlap=False, zero=(zero,), pins=tuple(map(parse_pin, ("inside=batch", *rules)))
+    )
     result = search(Subject.of(gpt2), load_hardware("dgx-h100"), 8, options)
     assert len(result.time_s) == 1
     return result
@@ -182,7 +192,7 @@ def test_frontiers_say_what_fits_when_replayed(gpt2: Graph) -> None:
     free = frontier(gpt2, hardware, 8)
     peaks = [point["replayed_peak_bytes"] for point in free["points"]]
     limit = float(np.median(peaks))
-    document = frontier(gpt2, hardware, 8, Options(memory_limit_bytes=limit))
+    document = frontier(gpt2, hardware, 8, Options(overlap=False, memory_limit_bytes=limit))
     for point, peak in zip(document["points"], peaks, strict=True):
         assert point["replayed_peak_bytes"] == peak
         assert point["feasible"] == (peak <= limit)

@@ -32,7 +32,7 @@ def graph() -> Graph:
 
 @pytest.fixture(scope="module", params=["mini-time", "mini-memory"])
 def document(request: Any, graph: Graph) -> dict[str, Any]:
-    options = Options(recompute="auto")
+    options = Options(overlap=False, recompute="auto")
     hardware = load_hardware("dgx-a100-80gb")
     return plan(graph, hardware, 8, objective=request.param, options=options)
 

@@ -50,7 +50,7 @@ def test_an_mlp_by_hand() -> None:
 
 @pytest.mark.parametrize("batches", [1, 2, 4])
 def test_neither_recomputation_nor_micro_batches_are_model_flops(batches: int) -> None:
-    options = Options(recompute="always", micro_batches=(batches,))
+    options = Options(overlap=False, recompute="always", micro_batches=(batches,))
     machine = load_hardware("l4")
     predicted = plan(mlp(), machine, 1, options=options)["predicted"]
     peak = machine.devices[0].peak_flops_per_s["float32"]
@@ -60,7 +60,7 @@ def test_neither_recomputation_nor_micro_batches_are_model_flops(batches: int) -
 
 def test_the_peak_is_that_of_the_precision() -> None:
     machine = load_hardware("dgx-h100")
-    [found] = search_all(Subject.of(mlp()), machine, 1, Options(precision="bf16"))
+    [found] = search_all(Subject.of(mlp()), machine, 1, Options(overlap=False, precision="bf16"))
     context = found.problem.context
     flops = model_flops(found.subject.coarsened, found.subject.patterns, context.graph)
     assert flops == {"bfloat16": 3 * MLP_FORWARD}
@@ -103,7 +103,7 @@ def test_a_dtype_without_a_peak_runs_as_float32() -> None:
 
 
 def bound(graph: Graph, machine: str, gpus: int, **options: object) -> dict[str, object]:
-    document = plan(graph, load_hardware(machine), gpus, options=Options(**options))  # type: ignore[arg-type]
+    document = plan(graph, load_hardware(machine), gpus, options=Options(overlap=False, **options))  # type: ignore[arg-type]
     predicted: dict[str, object] = document["predicted"]
     return predicted
 
@@ -123,7 +123,9 @@ def test_slow_links_bound_data_parallelism(
     machine = load_hardware("dgx-v100-16gb").with_devices_per_node(per_node)
     slow = [replace(of, bandwidth_bytes_per_s=2e7) for of in machine.levels]
     machine = replace(machine, levels=tuple(slow))
-    options = Options(zero=(0,), pins=(parse_pin("split=batch"),), memory_limit_bytes=1e12)
+    options = Options(
+        overlap=False, zero=(0,), pins=(parse_pin("split=batch"),), memory_limit_bytes=1e12
+    )
     predicted = plan(vgg16, machine, nodes * per_node, options=options)["predicted"]
     exposed = predicted["exposed_communication_s"] / predicted["replayed_time_s"]
     assert exposed > 0.5
@@ -140,7 +142,7 @@ def over_a_slow_network() -> tuple[Graph, Hardware]:
 def test_more_memory_gains_what_is_said() -> None:
     graph, machine = over_a_slow_network()
     limit = 300e6
-    tight = Options(memory_limit_bytes=limit)
+    tight = Options(overlap=False, memory_limit_bytes=limit)
     searches = search_all(Subject.of(graph), machine, 4, tight)
     chosen = fastest(searches)
     assert chosen is not None
@@ -152,7 +154,7 @@ def test_more_memory_gains_what_is_said() -> None:
     assert said is not None
     more = limit + (int(said[1]) + 1) * 2**20
     assert chosen.peak_bytes <= limit < more
-    points = frontier(graph, machine, 4, Options(memory_limit_bytes=more))["points"]
+    points = frontier(graph, machine, 4, Options(overlap=False, memory_limit_bytes=more))["points"]
     gains = {
         point["label"]: 1 - point["time_s"] / chosen.time_s for point in points if point["feasible"]
     }
@@ -161,7 +163,7 @@ def test_more_memory_gains_what_is_said() -> None:
 
 def test_memory_bounds_the_fastest_that_fits_alone() -> None:
     graph, machine = over_a_slow_network()
-    points = frontier(graph, machine, 4, Options(memory_limit_bytes=300e6))["points"]
+    points = frontier(graph, machine, 4, Options(overlap=False, memory_limit_bytes=300e6))["points"]
     bounded = [p["plan_id"] for p in points if p["bound_by"] == "memory limit"]
     fitting = [p for p in points if p["feasible"]]
     least = min(p["time_s"] for p in fitting)
@@ -219,7 +221,7 @@ def test_random_strategies_of_a_transformer_add_up() -> None:
     """Statistics, moves and loading, and all of them again where forward runs again."""
     graph = read_graph(shipped_graph("gpt2"))
     machine = load_hardware("dgx-a100-80gb").with_devices_per_node(2)
-    options = Options(epsilon=1.0, zero=(0, 3), recompute="auto", time_limit_s=60)
+    options = Options(overlap=False, epsilon=1.0, zero=(0, 3), recompute="auto", time_limit_s=60)
     problem = search(Subject.of(graph), machine, 4, options).problem
     of = Levels(problem)
     random = np.random.default_rng(0)
@@ -260,7 +262,10 @@ def test_one_level_carries_everything(per_node: int, level: str) -> None:
 
 def test_a_search_near_the_limit_is_summarised_too(vgg16: Graph) -> None:
     searches = search_fitting(
-        Subject.of(vgg16), load_hardware("dgx-v100-16gb"), 4, Options(memory_limit_bytes=5.35e9)
+        Subject.of(vgg16),
+        load_hardware("dgx-v100-16gb"),
+        4,
+        Options(overlap=False, memory_limit_bytes=5.35e9),
     )
     chosen = fastest(searches)
     assert isinstance(chosen, Chosen)

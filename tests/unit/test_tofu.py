@@ -25,7 +25,7 @@ from shardwise.search.tofu.step import Workers, divide, partition
 from shardwise.sharding.coarsen import coarsen
 from shardwise.sharding.pattern import Patterns
 
-TOFU = Options(method="tofu")
+TOFU = Options(overlap=False, method="tofu")
 BATCH, OUT, IN = 0, 1, 2
 SCALE_BYTES = 2 * 4
 """The gradient of a scale of one element, all-reduced in two: there and back."""
@@ -224,7 +224,7 @@ def test_its_plan_adds_up(vgg16: Graph) -> None:
 
 
 def test_where_its_strategy_does_not_fit_that_is_the_reason(vgg16: Graph) -> None:
-    small = Options(method="tofu", memory_limit_bytes=1e9)
+    small = Options(overlap=False, method="tofu", memory_limit_bytes=1e9)
     with pytest.raises(Infeasible, match=r"Tofu's strategy needs 2\.\d GiB per GPU"):
         plan(vgg16, load_hardware("dgx-v100-16gb"), 8, options=small)
 

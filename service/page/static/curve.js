@@ -3,13 +3,14 @@
 (() => {
   const { data, colour, seconds, size } = Plots;
   const { points } = data;
+  const time = (i) => points[i][data.time];
   const place = document.getElementById("plot");
   const fits = points.map((_, i) => i).filter((i) => points[i].feasible);
   const not = points.map((_, i) => i).filter((i) => !points[i].feasible);
   const samples = points.some((point) => point.samples_per_s !== null && point.samples_per_s !== undefined);
   const gpus = (indices) => indices.map((i) => points[i].gpus);
   const words = (i) =>
-    `${points[i].gpus} GPUs<br>${seconds(points[i].time_s)} a step<br>${size(points[i].peak_bytes)} of one GPU`
+    `${points[i].gpus} GPUs<br>${seconds(time(i))} a step<br>${size(points[i].peak_bytes)} of one GPU`
     + (points[i].samples_per_s ? `<br>${points[i].samples_per_s.toPrecision(3)} samples a second` : "");
   const wrapped = (text) => text.replace(/(.{1,44})(\s|$)/g, "$1<br>");
   const figure = () => {
@@ -17,11 +18,11 @@
     const dots = { mode: "markers", x: gpus(fits), customdata: fits, hoverinfo: "text", text: fits.map(words) };
     const best = fits.filter((i) => points[i].best_time_s !== null && points[i].best_time_s !== undefined);
     // They have no time: they stand just above the axis, where a pointer can reach them.
-    const low = 0.04 * Math.max(...fits.map((i) => points[i].time_s), 0) || 0.04;
+    const low = 0.04 * Math.max(...fits.map(time), 0) || 0.04;
     const traces = [
       { x: gpus(best), y: best.map((i) => points[i].best_time_s), mode: "lines", name: "at most n GPUs",
         line: { shape: "hv", color: colour("accent"), width: 1.5 }, hoverinfo: "skip" },
-      { ...dots, y: fits.map((i) => points[i].time_s), name: "exactly n GPUs", marker },
+      { ...dots, y: fits.map(time), name: "exactly n GPUs", marker },
     ];
     if (not.length) {
       traces.push({

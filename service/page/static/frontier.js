@@ -2,19 +2,22 @@
 "use strict";
 (() => {
   const { data, colour, seconds, size, GIB } = Plots;
-  const { points } = data;
+  const { points, replayed } = data;
   const place = document.getElementById("plot");
   const details = document.getElementById("details");
   const slider = document.getElementById("at");
   let at = data.start;
 
-  const memory = points.map((point) => point.memory_bytes / GIB);
-  const time = points.map((point) => point.time_s);
+  // The axes: the replayed peak and time of a step, or the sums.
+  const bytes = points.map((point) => point[data.memory]);
+  const memory = bytes.map((value) => value / GIB);
+  const time = points.map((point) => point[data.time]);
+  const known = (value) => value !== null && value !== undefined;
   const only = (keep) => points.map((point, i) => (keep(point, i) ? i : -1)).filter((i) => i >= 0);
   const marks = (name, indices, marker) => ({
     x: indices.map((i) => memory[i]), y: indices.map((i) => time[i]), customdata: indices,
     mode: "markers", name, marker, hoverinfo: "text",
-    text: indices.map((i) => `point ${i + 1}<br>${size(points[i].memory_bytes)}<br>${seconds(time[i])}`),
+    text: indices.map((i) => `point ${i + 1}<br>${size(bytes[i])}<br>${seconds(time[i])}`),
   });
   const figure = () => {
     const fits = only((point) => point.feasible !== false);
@@ -29,13 +32,13 @@
     if (not.length) {
       traces.push(marks("does not fit", not, { color: colour("faint"), size: 7, symbol: "x-thin-open" }));
     }
-    const replayed = only((point) => point.replayed_time_s !== null && point.replayed_time_s !== undefined);
-    if (replayed.length) {
+    const others = replayed ? [] : only((point) => known(point.replayed_time_s));
+    if (others.length) {
       traces.push({
-        ...marks("replayed", replayed, { color: colour("p2"), size: 6, symbol: "diamond" }),
+        ...marks("replayed", others, { color: colour("p2"), size: 6, symbol: "diamond" }),
         visible: "legendonly",
-        x: replayed.map((i) => (points[i].replayed_peak_bytes ?? points[i].memory_bytes) / GIB),
-        y: replayed.map((i) => points[i].replayed_time_s),
+        x: others.map((i) => (points[i].replayed_peak_bytes ?? points[i].memory_bytes) / GIB),
+        y: others.map((i) => points[i].replayed_time_s),
       });
     }
     if (data.knee !== null) {
@@ -59,7 +62,7 @@
       traces,
       layout: {
         shapes,
-        xaxis: { title: { text: "memory of one GPU (GiB)" } },
+        xaxis: { title: { text: `${replayed ? "peak " : ""}memory of one GPU (GiB)` } },
         yaxis: { title: { text: "time of a step (s)" } },
       },
     };
@@ -82,7 +85,7 @@
     cell(first, "td", unit(whole), "n sum");
     cell(first, "td", "", "n");
     for (const [key, name] of parts) {
-      if (values[key] === undefined || values[key] === null) continue;
+      if (!known(values[key])) continue;
       const row = body.insertRow();
       cell(row, "th", name);
       cell(row, "td", unit(values[key]), "n");
@@ -96,31 +99,42 @@
     for (const line of lines) made.appendChild(document.createElement("li")).textContent = line;
     details.append(made);
   };
+  const say = (text) => { details.appendChild(document.createElement("p")).textContent = text; };
+  const ofReplay = (point) => {
+    table("Time of a step", point.replayed_time_s, [["compute_s", "Compute"], ["exposed_s", "Exposed communication"]],
+      point, seconds);
+    table("Communication, exposed or hidden", point.communication_s,
+      data.time_parts.filter(([key]) => key !== "compute_s"), point.time ?? {}, seconds);
+    table("Memory of one GPU, added up", point.memory_bytes, data.memory_parts, point.memory ?? {}, size);
+  };
+  const ofSums = (point) => {
+    table("Time of a step", point.time_s, data.time_parts,
+      point.time ?? { compute_s: point.compute_s, synchronisation_s: point.communication_s }, seconds);
+    table("Memory of one GPU", point.memory_bytes, data.memory_parts, point.memory ?? {}, size);
+    if (known(point.replayed_time_s)) {
+      const words = `Replayed: ${seconds(point.replayed_time_s)} a step with communication overlapped`;
+      say(point.replayed_peak_bytes ? `${words}, ${size(point.replayed_peak_bytes)} at the peak` : words);
+    }
+  };
   const show = (index) => {
     at = index;
     const point = points[index];
     slider.value = index;
     slider.setAttribute("aria-valuetext",
-      `point ${index + 1}: ${size(point.memory_bytes)}, ${seconds(point.time_s)}`);
+      `point ${index + 1}: ${size(bytes[index])}, ${seconds(time[index])}`);
     document.getElementById("number").textContent = index + 1;
     document.getElementById("chosen").value = index;
     details.replaceChildren();
-    if (point.label) {
-      details.appendChild(document.createElement("p")).textContent = point.label;
-    }
+    if (point.label) say(point.label);
     const words = [];
     if (data.names[index]) words.push(data.names[index]);
     words.push(point.feasible === false ? "does not fit the memory" : "fits the memory");
     if ((point.micro_batches ?? 1) > 1) words.push(`${point.micro_batches} micro-batches`);
-    details.appendChild(document.createElement("p")).textContent = words.join(", ");
-    table("Time of a step", point.time_s, data.time_parts,
-      point.time ?? { compute_s: point.compute_s, synchronisation_s: point.communication_s }, seconds);
-    table("Memory of one GPU", point.memory_bytes, data.memory_parts, point.memory ?? {}, size);
-    if (point.replayed_time_s !== null && point.replayed_time_s !== undefined) {
-      const words = `Replayed: ${seconds(point.replayed_time_s)} a step with communication overlapped`;
-      details.appendChild(document.createElement("p")).textContent =
-        point.replayed_peak_bytes ? `${words}, ${size(point.replayed_peak_bytes)} at the peak` : words;
-    }
+    say(words.join(", "));
+    if (replayed) say(`${size(bytes[index])} at the peak, ${seconds(time[index])} a step`);
+    if (known(point.gap)) say(`At most ${(100 * point.gap).toFixed(1)} % faster is possible with no more memory`);
+    if (replayed) ofReplay(point);
+    else ofSums(point);
     if (point.splits && point.splits.length) {
       details.appendChild(document.createElement("h3")).textContent = "Its plan";
       const lines = point.splits.map((split) => `${split.groups} × ${split.split}`);

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from service.page.views.plan_table import plan_context
 from shardwise import validation
 from shardwise.advise.ranges import range_counts, range_reason
 from shardwise.documents.curve import DoesNotFit
+from shardwise.documents.frontier import REPLAYED, SUMS, axes_of
 
 Prepare = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -27,12 +29,15 @@ TIME_PARTS = (
 
 def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
     """Returns the points in order, the data that scripts need, and the notable ones by name."""
-    points = result["points"]
-    knee = result.get("turning_point")
+    points, knee = result["points"], result.get("turning_point")
+    memory, time = _axes(result)
+    axes = {"replayed": (memory, time) == REPLAYED, "memory": memory, "time": time}
+    if axes["replayed"]:
+        points = [{**p, "exposed_s": max(p[time] - p["compute_s"], 0.0)} for p in points]
     fitting = [i for i, point in enumerate(points) if point.get("feasible", True)]
     outstanding = {"least memory": 0 if points else None, "turning point": knee}
     outstanding["fastest that fits"] = min(
-        fitting, key=lambda i: float(points[i]["time_s"]), default=None
+        fitting, key=lambda i: float(points[i][time]), default=None
     )
     outstanding["fastest of all"] = len(points) - 1 if points else None
     names: dict[int, list[str]] = {}
@@ -41,18 +46,20 @@ def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
             names.setdefault(index, []).append(name)
     start = knee if knee is not None else (fitting[-1] if fitting else 0)
     return {
+        **axes,
         "points": points,
         "names": {index: ", ".join(labels) for index, labels in names.items()},
         "start": start,
         "fitting": len(fitting),
         "shows": {
-            key: any(point.get(key) is not None for point in points)
-            for key in ("replayed_time_s", "replayed_peak_bytes")
+            key: key not in (memory, time) and any(point.get(key) is not None for point in points)
+            for key in (*REPLAYED, "gap")
         }
         | {"micro_batches": len({p.get("micro_batches", 1) for p in points} - {1}) > 0},
         "memory_parts": MEMORY_PARTS,
         "time_parts": TIME_PARTS,
         "data": {
+            **axes,
             "points": points,
             "knee": knee,
             "start": start,
@@ -64,18 +71,35 @@ def frontier_context(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _axes(result: dict[str, Any]) -> tuple[str, str]:
+    """Returns the members, memory and time, in which the points of a frontier are ordered.
+
+    Earlier versions ordered them by the sums with `overlap` too.
+    """
+    memory, time = axes = axes_of(bool(result.get("overlap")))
+    costs = [(point.get(memory), point.get(time)) for point in result["points"]]
+    if any(None in cost for cost in costs):
+        return SUMS
+    ordered = all(less[0] <= more[0] and less[1] >= more[1] for less, more in pairwise(costs))
+    return axes if ordered else SUMS
+
+
 def curve_context(result: dict[str, Any]) -> dict[str, Any]:
     """Returns the points, and the counts worth mentioning."""
     points = result["points"]
     fitting = [point for point in points if point["feasible"]]
+    _, time = axes_of(bool(result.get("overlap")))
+    if any(point.get(time) is None for point in fitting):  # a curve of an earlier version
+        _, time = SUMS
     return {
         "points": points,
         "rows": _curve_rows(result),
+        "time": time,
         "fewest": fitting[0] if fitting else None,
-        "fastest": min(fitting, key=lambda point: float(point["time_s"])) if fitting else None,
+        "fastest": min(fitting, key=lambda point: float(point[time])) if fitting else None,
         "infeasible": [point for point in points if not point["feasible"]],
         "samples": any(point.get("samples_per_s") is not None for point in points),
-        "data": {"points": points},
+        "data": {"points": points, "time": time},
     }
 
 

@@ -38,6 +38,7 @@ def plan_context(result: dict[str, Any]) -> dict[str, Any]:
         "has_recompute": any(group.recompute for group in groups),
         "text": explained.text,
         "edges": explained.edges,
+        "neighbours": explained.neighbours or [],
         "memory": _parts(
             totals.memory_bytes,
             ("Parameters, gradients, optimizer state", totals.parameter_bytes),

@@ -107,12 +107,12 @@ def _of_all(
         mesh = Mesh.build(hardware, gpus)
     except TooFewDevices as reason:
         raise Infeasible(str(reason)) from None
-    for count in options.micro_batches:
+    for count in options.counts(subject.graph.batch_size):
         variant = subject.variant(options, count)
-        context, patterns, costs = costed(variant, hardware, mesh, options, progress, count)
-        everything = [range(len(cost.time_s)) for cost in costs]
+        groups = costed(variant, hardware, mesh, options, progress, count)
+        everything = [range(len(cost.time_s)) for cost in groups.costs]
         weights = [dict.fromkeys(rows, 1.0 / len(rows)) for rows in everything]
-        _of_choices(needed, context, patterns, costs, weights)
+        _of_choices(needed, groups.context, groups.patterns, groups.costs, weights)
 
 
 def _of_frontier(

@@ -26,7 +26,7 @@ RESNET = "zoo:wide-resnet-50:width=1,image=64"
 
 def _search(graph: Graph, gpus: int, *, join: bool) -> Search:
     subject = Subject.of(graph, join=join)
-    result = search(subject, load_hardware("dgx-h100"), gpus, Options(epsilon=0.0))
+    result = search(subject, load_hardware("dgx-h100"), gpus, Options(overlap=False, epsilon=0.0))
     assert result.solution.exact
     return result
 

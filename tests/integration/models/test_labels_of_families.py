@@ -37,7 +37,7 @@ SOURCES = {
 def family(request: pytest.FixtureRequest) -> tuple[str, Search]:
     source, batch, length = SOURCES[request.param]
     graph = capture(source, batch=batch, seq=length)
-    options = Options(epsilon=0.5, zero=(0,))
+    options = Options(overlap=False, epsilon=0.5, zero=(0,))
     return request.param, search(Subject.of(graph), load_hardware("dgx-a100-80gb"), 4, options)
 
 

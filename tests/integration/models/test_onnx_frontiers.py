@@ -94,7 +94,7 @@ def test_an_exported_file_has_the_frontier_of_its_model(case: str, tmp_path: Pat
     subjects = [Subject.of(graph) for graph in (exported, captured)]
     assert len(subjects[0].coarsened.groups) == len(subjects[1].coarsened.groups)
     for gpus in GPUS:
-        searches = [search(subject, hardware, gpus, Options()) for subject in subjects]
+        searches = [search(subject, hardware, gpus, Options(overlap=False)) for subject in subjects]
         assert gap(*searches) <= TOLERANCE, f"{gpus} GPUs"
 
 
@@ -102,7 +102,7 @@ def test_an_exported_file_has_the_frontier_of_its_model(case: str, tmp_path: Pat
 def test_the_gap_sees_a_point_that_is_missing(tmp_path: Path) -> None:
     exported, _ = both("mlp", tmp_path)
     hardware = load_hardware("dgx-v100-16gb")
-    one, other = (search(Subject.of(exported), hardware, n, Options()) for n in (4, 8))
+    one, other = (search(Subject.of(exported), hardware, n, Options(overlap=False)) for n in (4, 8))
     assert gap(one, one) == 0.0
     assert gap(one, other) > TOLERANCE
 
@@ -151,7 +151,7 @@ def test_files_of_the_older_exporter(model: str, tmp_path: Path) -> None:
             Subject.of(capture(s)) for s in (str(path), f"harness.models.onnx_models:{model}")
         ]
     hardware = load_hardware("dgx-v100-16gb")
-    searches = [search(subject, hardware, 4, Options()) for subject in subjects]
+    searches = [search(subject, hardware, 4, Options(overlap=False)) for subject in subjects]
     assert subjects[0].graph.parameter_count == subjects[1].graph.parameter_count
     assert gap(*searches) <= TOLERANCE
 

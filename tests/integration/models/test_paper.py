@@ -16,7 +16,7 @@ from shardwise.hardware import load_hardware
 from shardwise.search.search import Search, Subject, search
 from shardwise.search.turning_point import turning_point
 
-PAPER = Options(zero=(0,))
+PAPER = Options(overlap=False, zero=(0,))
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,9 @@ def test_options_are_sent_by_name() -> None:
     from shardwise.cost.pins import parse_pin
     from shardwise.cost.step_settings import StepSettings
 
-    assert options_document(Options()) == {}
+    assert options_document(Options(overlap=False)) == {}
     options = Options(
+        overlap=False,
         zero=(0, 1),
         pins=(parse_pin("zero=3"), parse_pin("a:split!=batch")),
         step=StepSettings(update="fused"),
@@ -37,7 +38,7 @@ def test_options_are_sent_by_name() -> None:
     assert ("zero", "0,1") in query and ("overlap", "true") in query
     assert [value for name, value in query if name == "pins"] == document["pins"]
     with pytest.raises(BadInput, match="threads"):
-        options_document(Options(threads=2))
+        options_document(Options(overlap=False, threads=2))
 
 
 def test_offers_read_back_as_they_were() -> None:

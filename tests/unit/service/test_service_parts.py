@@ -94,7 +94,7 @@ def test_new_options_pass_through() -> None:
     """By field name: an option that is added to the library exists over HTTP too."""
     assert set(NAMES) == {f.name for f in dataclasses.fields(Options)} - {"threads"}
     options = options_from_request({"epsilon": 0.5, "optimizer": "sgd"})
-    assert options == Options(epsilon=0.5, optimizer="sgd")
+    assert options == Options(overlap=False, epsilon=0.5, optimizer="sgd")
     back = options_from_document(options_document(options), threads=3)
     assert back == dataclasses.replace(options, threads=3)
 
@@ -108,7 +108,9 @@ def test_rules_and_lists_over_http() -> None:
     assert options_from_document(document, threads=0) == asked
     query = {"pins": rules, "zero": ["0,3"], "epsilon": ["9", "0.5"], "overlap": ["true"]}
     options = options_from_query(query)
-    assert options == Options(zero=(0, 3), pins=asked.pins, epsilon=0.5, overlap=True)
+    assert options == Options(
+        overlap=False, zero=(0, 3), pins=asked.pins, epsilon=0.5, overlap=True
+    )
     for wrong in ({"pins": ["x"]}, {"pins": "x=1"}, {"pins": [1]}):
         with pytest.raises(BadInput) as refused:
             options_from_request(wrong)

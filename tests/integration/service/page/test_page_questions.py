@@ -9,10 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
 from harness.page.page_steps import HARDWARE, answered, ask, drawn, plotted
+from harness.page.rendered import rendered
+from harness.replayed_frontier import replayed_frontier
 from harness.service.service_harness import Service
+
+HTML = "text/html; charset=utf-8"
 
 
 def test_from_an_upload_to_a_points_plan(page: Page, tiny_graph: Path, service: Service) -> None:
@@ -54,6 +59,41 @@ def test_from_an_upload_to_a_points_plan(page: Page, tiny_graph: Path, service: 
     for group in plan["groups"]:
         expect(table).to_contain_text(group["name"])
     assert page.locator("svg.weave rect").count() == len(plan["groups"]) * len(plan["mesh"]["axes"])
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_frontier_is_plotted_on_the_axes_of_its_order(page: Page, overlap: bool) -> None:
+    document = replayed_frontier()
+    if not overlap:
+        document = replace(document, overlap=False, points=document.points[::-1])
+    body = rendered("frontier", document)
+    page.route("**/jobs/frontier_0", lambda route: route.fulfill(body=body, content_type=HTML))
+    page.goto("/jobs/frontier_0")
+    drawn(page)
+    x, y, title = page.evaluate(
+        """() => {
+            const place = document.getElementById("plot");
+            const { x, y } = place.data[0];
+            return [x, y, place.layout.xaxis.title.text];
+        }"""
+    )
+    details = page.locator("#details")
+    expect(details).to_contain_text("turning point")
+    if overlap:
+        assert (x, y) == ([2, 3, 5], [1.0, 0.75, 0.5])
+        assert title == "peak memory of one GPU (GiB)"
+        for words in (
+            "3.00 GiB at the peak, 750 ms",
+            "Exposed communication500 ms",
+            "3.0 % faster",
+        ):
+            expect(details).to_contain_text(words)
+        assert page.evaluate("document.getElementById('plot').layout.shapes[0].x0") == 4
+    else:
+        assert (x, y) == ([7, 8, 9], [1.75, 1.5, 1.25])
+        assert title == "memory of one GPU (GiB)"
+        for words in ("Together1.50 s", "Replayed: 750 ms", "3.00 GiB at the peak"):
+            expect(details).to_contain_text(words)
 
 
 @pytest.mark.full

@@ -1,0 +1,274 @@
+"""The fastest strategies of some configurations alone, by a few eliminations and replays.
+
+These are what an answer's neighbours are compared by (`advise/neighbours.py`). The first strategy
+is the cheapest under what the game charged for time; where it does not fit, the next has memory at
+a price. Each query moves half of the weight to the longest path of the strategy before. Then
+stretches of one strategy are put into another. All are replayed: the fastest is a good one, not
+proven to be the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise import _core
+from shardwise.cost.part import Masks
+from shardwise.errors import Cancelled, SolverError
+from shardwise.replay.bound import StepBound
+from shardwise.replay.linear import LinearStep, OwnerCosts, priced
+from shardwise.replay.moments import Moments
+from shardwise.search.elimination import cheapest
+from shardwise.search.improve import Choices, Improver, Pool
+from shardwise.search.search import Search
+from shardwise.search.solution import Solution, sums_of
+from shardwise.search.watch import Watch
+from shardwise.sharding.layout import Floats
+
+MOST_COUNTS = 3
+"""Numbers of micro-batches that are tried."""
+PRICES = (0.01, 0.1, 10.0)
+"""Prices of memory until something fits: what all of the limit costs, in steps."""
+FINEST = 16
+"""The shortest stretch is this part of all segments."""
+STAGE = "neighbours"
+
+Allowed = Callable[[Search], Masks | None]
+"""Returns the configurations that are allowed in a search; None where there are none."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A strategy of a search, choices (groups,) and (edges,), and its replayed step."""
+
+    search: Search
+    choices: Choices
+    edge_choices: Choices
+    peak_bytes: float
+    time_s: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the replayed step fits the memory limit."""
+        return self.peak_bytes <= self.search.limit_bytes
+
+
+def fastest_allowed(
+    searches: Sequence[Search], first: Search, allowed: Allowed, watch: Watch
+) -> Candidate | None:
+    """Returns the fastest strategy found that fits; where none does, the one of the least peak.
+
+    `first` is tried first, then the searches that may hold a faster one. None where no search
+    allows any. Raises `Cancelled`, `OutOfTime`, and `SolverError` where an elimination does not end
+    in time or memory.
+    """
+    tried: list[_Within] = []
+    for search in _in_order(searches, first):
+        if _bound_s(search) >= min((one.time_s for one in tried), default=inf):
+            continue
+        masks = allowed(search)
+        if masks is not None:
+            tried.append(_Within(search, masks, watch))
+            tried[-1].ask()
+    for one in sorted(tried, key=lambda one: one.rank):
+        if max(one.fastest_s, _bound_s(one.search)) < min(other.time_s for other in tried):
+            one.make_fit()
+    best = min(tried, key=lambda one: one.rank, default=None)
+    if best is None:
+        return None
+    best.refine()
+    return best.best
+
+
+def joined(search: Search, strategy: Candidate) -> Search:
+    """Returns the search with one more strategy among its points."""
+    solution = search.solution
+    assert isinstance(solution, Solution) and search.proof is not None
+    replayed = search.replayed
+    points = Pool(solution.choices, solution.edge_choices, replayed.peak_bytes, replayed.time_s)
+    kept = points.joined(_pool_of(strategy)).unbeaten()
+    memory, time = sums_of(search.problem, kept.choices, kept.edge_choices)
+    best_s, bound_s = kept.time_within(search.limit_bytes), _bound_s(search)
+    return replace(
+        search,
+        solution=replace(
+            solution,
+            memory_bytes=memory,
+            time_s=time,
+            choices=kept.choices,
+            edge_choices=kept.edge_choices,
+            epsilon=max(best_s / bound_s - 1.0, 0.0) if 0.0 < bound_s < inf else inf,
+        ),
+    )
+
+
+def _pool_of(strategy: Candidate) -> Pool:
+    return Pool(
+        strategy.choices[None, :],
+        strategy.edge_choices[None, :],
+        np.array([strategy.peak_bytes]),
+        np.array([strategy.time_s]),
+    )
+
+
+def _in_order(searches: Sequence[Search], first: Search) -> list[Search]:
+    """Returns the first search, those of the least bounds, and that of the most micro-batches."""
+    others = sorted((s for s in searches if s.charges and s is not first), key=_bound_s)
+    if len(others) >= MOST_COUNTS:
+        most = max(others, key=lambda search: search.micro_batches)
+        others = [search for search in others if search is not most]
+        others[MOST_COUNTS - 2 :] = [most]
+    return others if first.charges is None else [first, *others]
+
+
+def _bound_s(search: Search) -> float:
+    """Returns what no strategy that fits is faster than."""
+    return 0.0 if search.proof is None else search.proof.bound_s(search.limit_bytes)
+
+
+class _Within:
+    """The strategies of one search within some configurations."""
+
+    def __init__(self, search: Search, masks: Masks, watch: Watch) -> None:
+        assert search.charges is not None
+        self.search = search
+        self._masks = masks
+        self._watch = watch
+        self._bound = StepBound(search.replayer)
+        self._linear = LinearStep(search.replayer)
+        self._charges = self._time = search.charges.time
+        self._last: Floats | None = None
+        self._pool = self._known()
+
+    @property
+    def time_s(self) -> float:
+        """The time of the fastest that fits; infinite where none does."""
+        return self._pool.time_within(self.search.limit_bytes)
+
+    @property
+    def fastest_s(self) -> float:
+        """The time of the fastest, whether it fits or not."""
+        return float(self._pool.time_s.min())
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """By how much the best exceeds the limit, then its time."""
+        return self._pool.rank(self.search.limit_bytes)
+
+    @property
+    def best(self) -> Candidate:
+        """The fastest that fits; where none does, the one of the least peak."""
+        pool, at = self._pool, self._pool.best(self.search.limit_bytes)
+        return Candidate(
+            self.search,
+            pool.choices[at],
+            pool.edge_choices[at],
+            float(pool.peak_bytes[at]),
+            float(pool.time_s[at]),
+        )
+
+    def ask(self, price: float = 0.0) -> None:
+        """Adds the cheapest strategy, with memory at a price (seconds per byte)."""
+        self._watch.go_on(STAGE, 1.0)
+        replayer, options = self.search.replayer, self.search.options
+        if self._last is not None and price == 0.0:
+            path = self._linear.weighted(self._bound.longest(self._last).weights[0])
+            self._time = priced([(0.5, self._time), (0.5, path)])
+        self._charges = self._time
+        if price > 0.0:
+            self._charges = priced([(1.0, self._time), (price, self._held)])
+        try:
+            found = cheapest(
+                self.search.problem,
+                self._charges,
+                allowed=self._masks,
+                time_limit_s=self._watch.left_s if isfinite(self._watch.left_s) else None,
+                memory_limit_bytes=options.search_memory_bytes,
+                threads=options.threads,
+                progress=lambda _, __: self._watch.report(STAGE, 1.0),
+            )
+        except _core.Cancelled:
+            raise Cancelled from None
+        except (RuntimeError, TimeoutError) as error:
+            raise SolverError(str(error)) from None
+        choices, edge_choices = found.choices[None, :], found.edge_choices[None, :]
+        values = replayer.values(choices, edge_choices)
+        replayed = replayer.replay_values(*values)
+        self._last = values[0]
+        self._add(Pool(choices, edge_choices, replayed.peak_bytes, replayed.time_s))
+
+    def make_fit(self) -> None:
+        """Adds strategies of less memory, where the fastest does not fit."""
+        fastest_s = self.fastest_s
+        for price in PRICES:
+            self.ask(price * fastest_s / self.search.limit_bytes)
+            if isfinite(self.time_s):
+                break
+        if isfinite(self.time_s):
+            self._mix()
+
+    def refine(self) -> None:
+        """Adds strategies near the fastest, where it fits."""
+        if self.fastest_s == self.time_s:
+            self.ask()
+            self._mix()
+
+    def _mix(self) -> None:
+        """Adds the best with stretches of the fastest ones, and where one of those does not fit,
+        that one with stretches of the best."""
+        pool, limit = self._pool, self.search.limit_bytes
+        best = pool.choices[pool.best(limit)]
+        made: list[Choices] = []
+        for number in np.argsort(pool.time_s)[:2].tolist():
+            other = pool.choices[number]
+            made += self._stretches(best, other)
+            if pool.peak_bytes[number] > limit:
+                made += self._stretches(other, best)
+        if made:
+            improver = Improver(self.search.replayer, self._charges, limit)
+            self._add(improver.replayed(np.unique(np.stack(made), axis=0)))
+
+    def _add(self, pool: Pool) -> None:
+        self._pool = self._pool.joined(pool)
+
+    def _stretches(self, best: Choices, donor: Choices) -> Iterator[Choices]:
+        """Yields a strategy with stretches of segments as in another."""
+        segment, count = self._segments
+        length = -(-count // 2)
+        while length * FINEST >= count and length >= 1:
+            for start in range(0, count, max(length // 2, 1)):
+                inside = (segment >= start) & (segment < start + length)
+                if (inside & (best != donor)).any():
+                    yield np.where(inside, donor, best)
+            length //= 2
+
+    @cached_property
+    def _segments(self) -> tuple[NDArray[np.int64], int]:
+        """The segment of each group, and how many there are."""
+        names, segment = np.unique(self.search.problem.context.segments, return_inverse=True)
+        return segment, len(names)
+
+    @cached_property
+    def _held(self) -> OwnerCosts:
+        """The memory that is priced."""
+        charges, replayer = self.search.charges, self.search.replayer
+        assert charges is not None
+        return charges.held or Moments(replayer).held(replayer.last_backward)
+
+    def _known(self) -> Pool:
+        """Returns the points of the search that are allowed."""
+        solution, replayed = self.search.solution, self.search.replayed
+        allowed = np.ones(len(solution.choices), dtype=bool)
+        for g, mask in enumerate(self._masks):
+            allowed &= mask[solution.choices[:, g]]
+        return Pool(
+            solution.choices[allowed],
+            solution.edge_choices[allowed],
+            replayed.peak_bytes[allowed],
+            replayed.time_s[allowed],
+        )

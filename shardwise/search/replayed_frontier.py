@@ -1,0 +1,100 @@
+"""The frontier of replayed peak and replayed time, with a proven error.
+
+Of each number of micro-batches that may have points, the fastest strategy of all memories is
+sought as in `replayed.py`, and that of the least memory; between them a frontier is tracked of what
+the game charges for time, and of memory that is surely held. Games under some memory limits between
+the ends then add bounds, which are lines over memory, and strategies. All are replayed, and those
+are kept that none beats in peak and time.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+
+from shardwise.cost.options import Options, Progress, quiet
+from shardwise.errors import Cancelled, SolverError
+from shardwise.hardware import Hardware
+from shardwise.search.gaps import unbeaten
+from shardwise.search.replayed import Count, Effort, answered, drafted
+from shardwise.search.search import Search, Subject
+from shardwise.search.watch import OutOfTime, Watch
+
+LIMITS = 8
+"""Limits under which games are played, between the ends of the frontier."""
+MOST_PLAYS = 2
+"""Numbers of micro-batches that are played under one limit."""
+FREE = Effort(queries=12, frontiers=0, rounds=6)
+QUICK = Effort(queries=6, frontiers=0, rounds=3)
+DRAFTS, ENDS = 0.1, 0.5
+"""Shares of the search when all is costed, and when both ends of the frontier are known."""
+
+
+def search_replayed_frontier(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int,
+    options: Options,
+    progress: Progress = quiet,
+) -> list[Search]:
+    """Returns one search for each number of micro-batches, with its proof.
+
+    The unbeaten points of all of them are the frontier. Raises as `search` does.
+    """
+    watch = Watch(progress, options.time_limit_s)
+    counts = drafted(subject, hardware, gpus, options, watch.part(0.0, DRAFTS))
+    try:
+        _find_ends(counts, watch.part(DRAFTS, ENDS))
+        _narrow(counts, options.epsilon, watch.part(ENDS, 1.0))
+    except OutOfTime:
+        _end(counts, "budget")
+    except Cancelled:
+        if not any(count.pool for count in counts):
+            raise
+        _end(counts, "cancelled")
+    return answered(counts)
+
+
+def _end(counts: list[Count], status: str) -> None:
+    for count in counts:
+        count.status = status
+
+
+def _find_ends(counts: list[Count], watch: Watch) -> None:
+    """Finds the fastest strategy of all memories, and the least memory of each number."""
+    best_s, first = inf, None
+    for place, count in enumerate(counts):
+        count.watch = watch.part(place / len(counts), (place + 1) / len(counts))
+        count.watch.go_on("bounding", 0.0)
+        count.first = first
+        count.search_within(inf, best_s, FREE)
+        best_s = min(best_s, count.time_within(inf))
+        first = count.best_query or first
+        try:
+            count.find_least()
+            least_bytes = count.proof.least_bytes
+            others_s = min(
+                (other.time_within(least_bytes) for other in counts[:place]), default=inf
+            )
+            if count.least_s < others_s:
+                count.track()
+        except SolverError:
+            count.status = "budget"
+
+
+def _narrow(counts: list[Count], epsilon: float, watch: Watch) -> None:
+    """Plays under limits between the ends, each with the numbers that may be faster within it."""
+    known = [count.pool for count in counts if count.pool is not None]
+    peaks = np.concatenate([pool.peak_bytes for pool in known])
+    times = np.concatenate([pool.time_s for pool in known])
+    kept = unbeaten(peaks, times)
+    limits = np.geomspace(peaks[kept[-1]], peaks[kept[0]], LIMITS + 2)[1:-1].tolist()
+    for place, limit in enumerate(limits):
+        part = watch.part(place / LIMITS, (place + 1) / LIMITS)
+        order = sorted(counts, key=lambda count: count.bound_s(limit))
+        for turn, count in enumerate(order[:MOST_PLAYS]):
+            count.watch = part.part(turn / MOST_PLAYS, (turn + 1) / MOST_PLAYS)
+            count.watch.go_on("bounding", 0.0)
+            best_s = min(other.time_within(limit) for other in counts)
+            count.search_within(limit, best_s / (1.0 + 0.5 * epsilon), QUICK)
