@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardwise.execute.master_weights import MasterWeights as MasterWeights
     from shardwise.execute.parallel import parallelize as parallelize
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["BadInput", "CaptureError", "ShardwiseError", "__version__"]
 

@@ -19,6 +19,7 @@ import msgspec
 from shardwise import advise, documents
 from shardwise.capture.shipped import load_graph
 from shardwise.cost.options import Options, Progress
+from shardwise.documents.quote import step_s
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.hardware import Hardware, Offer, load_hardware, read_offers
@@ -133,7 +134,7 @@ class Quote(documents.Quote, frozen=True):
                 offer.gpus,
                 offer.region,
                 f"{offer.usd_per_hour:.2f}",
-                f"{offer.time_s:.3g}",
+                f"{step_s(offer, self.overlap):.3g}",
             )
             for offer in self.offers
         ]

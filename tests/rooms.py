@@ -15,10 +15,10 @@ TESTS = Path(__file__).parent
 ROOMS: dict[str, tuple[str, ...]] = {
     "advise": (
         "golden/*", "integration/models/test_labels_of_families.py",
-        "unit/test_advice.py", "unit/test_allocation.py", "unit/test_answers.py",
-        "unit/test_cluster.py", "unit/test_labels.py", "unit/test_neighbours.py",
-        "unit/test_outline.py", "unit/test_ranges.py", "unit/test_strategy_document.py",
-        "unit/test_summary.py",
+        "unit/test_advice.py", "unit/test_advice_tables.py", "unit/test_allocation.py",
+        "unit/test_answers.py", "unit/test_cluster.py", "unit/test_labels.py",
+        "unit/test_neighbours.py", "unit/test_outline.py", "unit/test_ranges.py",
+        "unit/test_strategy_document.py", "unit/test_summary.py",
     ),
     "agent": (
         "integration/agent/*", "unit/agent/*", "unit/test_child_process.py", "unit/test_logs.py",
@@ -32,7 +32,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "integration/models/test_models_table.py", "integration/models/test_onnx_frontiers.py",
         "integration/models/test_capture_*", "unit/test_capture_*",
     ),
-    "cli": ("end_to_end/test_cli.py", "unit/test_imports.py", "unit/test_sizes.py"),
+    "cli": (
+        "end_to_end/test_cli.py", "unit/test_advice_tables.py", "unit/test_imports.py",
+        "unit/test_options.py", "unit/test_sizes.py",
+    ),
     "client": (
         "integration/service/test_client.py", "integration/service/test_launch_client.py",
         "unit/client/*",
@@ -40,8 +43,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "cost": (
         "unit/test_collective_tables.py", "unit/test_configurations.py",
         "unit/test_fast_convolution.py", "unit/test_never.py", "unit/test_operator_times.py",
-        "unit/test_packing.py", "unit/test_reschedule.py", "unit/test_shares.py",
-        "unit/test_space.py", "unit/test_staging.py",
+        "unit/test_options.py", "unit/test_packing.py", "unit/test_reschedule.py",
+        "unit/test_shares.py", "unit/test_space.py", "unit/test_staging.py",
     ),
     "deploy": ("integration/deploy/*", "integration/schedulers/test_samples.py"),
     "docs": (

@@ -52,9 +52,10 @@ def best(document: dict[str, Any], efficiency: float) -> dict[str, Any]:
     points = [p for p in document["points"] if p["feasible"] and p["gpus"] % p["nodes"] == 0]
     if not points:
         sys.exit(f"patch_trainjob: nothing fits: {document['points'][-1].get('reason')}")
-    most = max(1 / (p["time_s"] * p["gpus"]) for p in points)
-    good = [p for p in points if 1 / (p["time_s"] * p["gpus"]) >= efficiency * most]
-    return min(good, key=lambda p: (p["time_s"], p["gpus"]))
+    step = "replayed_time_s" if document.get("overlap") else "time_s"
+    most = max(1 / (p[step] * p["gpus"]) for p in points)
+    good = [p for p in points if 1 / (p[step] * p["gpus"]) >= efficiency * most]
+    return min(good, key=lambda p: (p[step], p["gpus"]))
 
 
 def patched(job: dict[str, Any], point: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ A count on which nothing fits has no series: no number could represent it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,12 +28,16 @@ from prometheus_client.registry import Collector
 from sqlalchemy.orm import Session
 
 from service.store.results import result_of
+from shardwise.documents.frontier import axes_of
 from shardwise.hardware import Hardware, Offer, on_demand_usd_per_hour, read_offers
 from shardwise.hardware.bandwidth import bus_bandwidth
 from shardwise.search.turning_point import turning_point
 
+STEP = "step_s"
+"""The time that ranks a curve's points, among their members."""
+
 CURVES = (
-    ("iteration_time_seconds", "time_s", "The shortest step on this number of GPUs."),
+    ("iteration_time_seconds", STEP, "The shortest step on this number of GPUs."),
     ("samples_per_second", "samples_per_s", "Throughput on this number of GPUs."),
     ("peak_memory_bytes", "peak_bytes", "Replayed peak memory of one GPU."),
 )
@@ -57,11 +61,17 @@ def watched_metrics(session: Session, tenant: str, watches: Iterable[Watched]) -
     for watch in watches:
         stored = result_of(session, tenant, watch.content_id)
         curve = msgspec.json.decode(stored.content) if stored is not None else {}
-        metrics.append((watch, [p for p in curve.get("points", ()) if p["feasible"]]))
+        metrics.append((watch, points_of(curve)))
     registry = CollectorRegistry()
     registry.register(_Curves(metrics))
     text: bytes = generate_latest(registry)
     return text
+
+
+def points_of(curve: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the counts that fit, each with the time that ranks them."""
+    _, time = axes_of(bool(curve.get("overlap")))
+    return [{**p, STEP: p[time]} for p in curve.get("points", ()) if p["feasible"]]
 
 
 class _Curves(Collector):
@@ -151,8 +161,8 @@ def knee_of(points: list[dict[str, Any]]) -> int | None:
     """
     kept: list[tuple[int, float]] = []
     for point in points:
-        if not kept or point["time_s"] < kept[-1][1]:
-            kept.append((point["gpus"], point["time_s"]))
+        if not kept or point[STEP] < kept[-1][1]:
+            kept.append((point["gpus"], point[STEP]))
     counts = np.array([float(gpus) for gpus, _ in kept])
     at = turning_point(counts, np.array([time for _, time in kept]))
     return None if at is None else kept[at][0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -21,6 +20,8 @@ from shardwise import documents
 from shardwise.advise import AllocationJob, allocate, job_from_curve
 from shardwise.advise.allocation import CurvePoint
 from shardwise.documents import CurveRequest
+from shardwise.documents.frontier import axes_of
+from shardwise.documents.questions import SearchOptions
 from shardwise.errors import BadInput
 from shardwise.validation import convert
 
@@ -38,12 +39,27 @@ class PointRequest(msgspec.Struct):
     feasible: bool = True
     time_s: float | None = None
     samples_per_s: float | None = None
+    replayed_time_s: float | None = None
 
 
 class CurveGiven(msgspec.Struct):
-    """A curve in the request: `shardwise.curve/1`, or its points alone."""
+    """A curve in the request: `shardwise.curve/1`, or its points alone.
+
+    With `overlap` a step takes the `replayed_time_s` of its points, else their `time_s`.
+    """
 
     points: list[PointRequest]
+    overlap: bool = False
+
+    @property
+    def time(self) -> str:
+        """The member of a point that says how long a step takes."""
+        return axes_of(self.overlap)[1]
+
+    def counts(self) -> tuple[CurvePoint, ...]:
+        """Returns the counts that fit, once their numbers are checked."""
+        steps = [(p, getattr(p, self.time)) for p in self.points if p.feasible]
+        return tuple(CurvePoint(p.gpus, s, p.samples_per_s or 1.0 / s) for p, s in steps)
 
 
 class JobRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,7 +69,7 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True):
     curve: CurveGiven | None = None
     graph: str | None = None
     hardware: str | None = None
-    options: dict[str, Any] = {}
+    options: SearchOptions = {}
     weight: float = 1.0
     steps: int | None = None
     deadline_s: float | None = None
@@ -100,18 +116,22 @@ def _check_job(job: JobRequest, at: str) -> None:
         raise BadInput(f"{job.steps}", field=f"{at}.steps", expected="1 to 10^12")
     if job.deadline_s is not None and not 0 < job.deadline_s <= 1e12:
         raise BadInput(f"{job.deadline_s}", field=f"{at}.deadline_s", expected="above 0, to 1e12")
-    points = job.curve.points if job.curve else []
-    if len(points) > MAX_POINTS:
+    if job.curve is not None:
+        _check_curve(job.curve, f"{at}.curve")
+
+
+def _check_curve(curve: CurveGiven, at: str) -> None:
+    if len(curve.points) > MAX_POINTS:
         raise BadInput(
-            f"{len(points)}", field=f"{at}.curve.points", expected=f"at most {MAX_POINTS}"
+            f"{len(curve.points)}", field=f"{at}.points", expected=f"at most {MAX_POINTS}"
         )
-    for p, point in enumerate(points):
-        where = f"{at}.curve.points[{p}]"
+    for p, point in enumerate(curve.points):
+        where = f"{at}.points[{p}]"
         if not 1 <= point.gpus <= 10**6:
             raise BadInput(f"{point.gpus}", field=f"{where}.gpus", expected="1 to 1000000")
         if not point.feasible:
             continue
-        for name in ("time_s", "samples_per_s"):
+        for name in (curve.time, "samples_per_s"):
             number = getattr(point, name)
             if number is None and name == "samples_per_s":
                 continue
@@ -125,11 +145,7 @@ def gather(context: RequestContext, ask: AllocationRequest, *, keep: bool) -> Ga
     for i, job in enumerate(ask.jobs):
         name = job.name or f"job {i + 1}"
         if job.curve is not None:
-            points = tuple(
-                CurvePoint(p.gpus, p.time_s, p.samples_per_s or 1.0 / p.time_s)
-                for p in job.curve.points
-                if p.feasible and p.time_s is not None
-            )
+            points = job.curve.counts()
             gathered.jobs.append(AllocationJob(name, points, job.weight, job.steps, job.deadline_s))
             continue
         question = _question(context, job, ask.gpus, f"jobs[{i}]", keep=keep)

@@ -23,6 +23,7 @@ from service.questions.skypilot_task import (
 from service.store.hardware import find_hardware
 from service.store.results import result_of
 from shardwise.documents import CurveRequest, QuoteRequest
+from shardwise.documents.frontier import axes_of
 from shardwise.errors import ShardwiseError
 from shardwise.schedulers.counts import Count, Counts
 from shardwise.schedulers.skypilot import SOLD
@@ -116,9 +117,10 @@ def _chosen(ask: Asked, document: dict[str, Any]) -> str:
         counts = Counts.of(document).on_nodes_of(SOLD)
         return changed(ask, counts.gpu_type, counts.best(ask.efficiency))
     most = ask.max_gpus or float("inf")
+    _, time = axes_of(bool(document.get("overlap")))
     for offer in document["offers"]:
         if offer["gpus"] <= most and offer.get("meets_deadline", True):
-            count = Count(offer["gpus"], offer["instances"], offer["time_s"])
+            count = Count(offer["gpus"], offer["instances"], offer[time])
             return changed(ask, offer["gpu_kind"], count, spot=offer["spot"])
     first = next((row["reason"] for row in document["not_offered"]), "every offer is too late")
     raise Problem("rejected", f"{document['graph_name']}: no offer is suitable: {first}")

@@ -33,6 +33,7 @@ from service.store.watches import (
     watches_of,
 )
 from shardwise.documents import CurveRequest
+from shardwise.documents.questions import SearchOptions
 from shardwise.errors import BadInput
 from shardwise.validation import convert
 
@@ -50,7 +51,7 @@ class WatchRequest(msgspec.Struct, forbid_unknown_fields=True):
     graph: str
     hardware: str
     max_gpus: int
-    options: dict[str, Any] = {}
+    options: SearchOptions = {}
 
 
 def parse_watch(context: RequestContext) -> WatchRequest:

@@ -252,6 +252,14 @@ _CURVE_FORMS = {
     },
     SHELL: {"schema": TEXT_TYPE},
 }
+_NUMBERS = "Whole numbers separated by commas"
+_OPTIONS = {
+    "overlap": "`true`: the time of the replayed step is searched; `false`: the sum of times.",
+    "recompute": "`never`, `auto` or `always`. Left out, it is `auto`; by sums `never`.",
+    "micro_batches": ". Left out, they are all divisors of the batch; by sums 1.",
+}
+"""What the reference says about options in a query, where a name is not enough."""
+
 get_curve = route(
     {
         200: ("The curve, with its ETag, in the form that was asked for", _CURVE_FORMS),
@@ -288,12 +296,12 @@ get_curve = route(
             "For a scheduler's format: its name of the GPU.",
         ),
         *(
-            query(name, TEXT_TYPE, "An option of the search.")
+            query(name, TEXT_TYPE, _OPTIONS.get(name, "An option of the search."))
             for name in NAMES
             if name not in (*NUMBERS, PINS, STEP)
         ),
         query(STEP, TEXT_TYPE, "The option `step` as a JSON object."),
-        *(query(name, TEXT_TYPE, "Whole numbers separated by commas.") for name in NUMBERS),
+        *(query(name, TEXT_TYPE, _NUMBERS + _OPTIONS.get(name, ".")) for name in NUMBERS),
         query(
             PINS,
             {"type": "array", "items": TEXT_TYPE},

@@ -1,12 +1,14 @@
 """Estimates the cost of a question, in seconds of solving, before any of it is computed.
 
-    solve    = START + Σ over searches
+    solve    = START + Σ over searches · recomputation · counts
     search   = FIXED + PER_OPERATOR · operators + PER_ASSIGNMENT · assignments
 
 `assignments` is how many splits a group of operators has on the mesh: it follows from the factors
-of the number of GPUs, and is why 16 GPUs cost more than 13. The terms were fitted to the shipped
-graphs on one core of 2024; the rest, how hard a graph is and how fast a host, is corrected by the
-times of past jobs (service/store/estimates.py).
+of the number of GPUs, and is why 16 GPUs cost more than 13. `recomputation` is a factor where every
+group may recompute, `counts` the numbers of micro-batches that are searched to their end. The terms
+were fitted to the shipped graphs on one core of 2024, those of replayed times in 2026; the rest,
+how hard a graph is and how fast a host, is corrected by the times of past jobs
+(service/store/estimates.py).
 """
 
 from __future__ import annotations
@@ -16,20 +18,35 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from service.questions.search_options import PINS, options_from_document
+from shardwise.advise import Options
+from shardwise.cost.options import AUTO
 from shardwise.cost.space import assignments_of_group
 from shardwise.hardware import Mesh, hardware_from_document
 
 START_S = 0.8
 """A child's start: Python, NumPy, the graph."""
 
-NEAR = (0.3, 4e-4, 3e-3)
-"""FIXED, PER_OPERATOR, PER_ASSIGNMENT of a search near the memory limit, mostly replay."""
+Terms = tuple[float, float, float]
+"""FIXED, PER_OPERATOR, PER_ASSIGNMENT."""
 
-WHOLE = (0.1, 1e-4, 6e-3)
-"""The same of a search of the whole frontier."""
+NEAR: Terms = (0.3, 4e-4, 3e-3)
+"""A search of sums near the memory limit, mostly replay."""
+
+WHOLE: Terms = (0.1, 1e-4, 6e-3)
+"""A search of sums for the whole frontier."""
+
+NEAR_REPLAYED: Terms = (0.0, 1e-3, 6e-3)
+"""A search of replayed times near the memory limit."""
+
+WHOLE_REPLAYED: Terms = (0.1, 2e-3, 4e-2)
+"""A search of replayed times for the whole frontier: one for each of many limits."""
 
 VARIABLES = {True: 7, False: 4}
 """Splittable variables of a group, in a graph with convolutions and in others."""
+
+BATCH_SIZE = "batch_size"
+"""Member of a graph's summary: the samples of a step, null if nothing is one."""
 
 MOST_DIMS = "most_dims"
 """Member of a graph's summary: the most dimensions of a parameter."""
@@ -40,8 +57,9 @@ CONVOLUTION_DIMS = 4
 RECOMPUTATION = 1.6
 """Factor on the time of a search in which every group may recompute."""
 
-COUNTS = 3
-"""Numbers of micro-batches that are searched of those that a batch has; others are given up."""
+COUNTS_REPLAYED = {True: 2, False: 3}
+"""Numbers of micro-batches whose replayed times are searched to the end, at most; others are given
+up. The first is near the memory limit."""
 
 SAMPLES = 24
 """Counts of a curve that are estimated; the others are like their neighbours."""
@@ -49,29 +67,38 @@ SAMPLES = 24
 
 def seconds_of(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
     """Returns the seconds that a question takes, from its document and its graph's summary."""
+    options = options_from_document({**question["options"], PINS: []}, threads=1)
+    near = _near(question)
+    terms = _TERMS[options.replays, near]
     if question["kind"] == "quote":
-        searches = _of_offers(question, graph)
+        searches = _of_offers(question, graph, terms)
     elif question["kind"] == "curve":
-        searches = _of_counts(question, graph)
+        searches = _of_counts(question, graph, terms)
     else:
-        searches = _of_count(question, graph, question["gpus"], _terms_of(question))
-    return START_S + searches * _factor(question["options"])
+        searches = _of_count(question, graph, question["gpus"], terms)
+    return START_S + searches * _factor(options, graph.get(BATCH_SIZE), near)
 
 
-def _terms_of(question: Mapping[str, Any]) -> tuple[float, float, float]:
-    near = question["kind"] != "frontier" and question.get("objective") in (
-        None,
-        "mini-time",
-        "mini-cost",
-    )
-    return NEAR if near else WHOLE
+_TERMS = {
+    (False, True): NEAR,
+    (False, False): WHOLE,
+    (True, True): NEAR_REPLAYED,
+    (True, False): WHOLE_REPLAYED,
+}
+"""By whether replayed times are searched, and whether near the memory limit."""
+
+
+def _near(question: Mapping[str, Any]) -> bool:
+    """Returns whether the search is near the memory limit, not of the whole frontier."""
+    objective = question.get("objective")
+    return question["kind"] != "frontier" and objective in (None, "mini-time", "mini-cost")
 
 
 def _of_count(
     question: Mapping[str, Any],
     graph: Mapping[str, Any],
     gpus: int,
-    terms: tuple[float, float, float],
+    terms: Terms,
 ) -> float:
     """Returns the seconds of one search on `gpus` GPUs; 0 on more than the hardware has."""
     per_node, nodes = _node(question)
@@ -84,7 +111,7 @@ def _of_count(
     return fixed + per_operator * int(graph.get("operators", 0)) + per_assignment * count
 
 
-def _of_counts(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
+def _of_counts(question: Mapping[str, Any], graph: Mapping[str, Any], terms: Terms) -> float:
     """Returns the seconds of a curve: one search for each count that the hardware has."""
     per_node, nodes = _node(question)
     counts = range(1, min(question["max_gpus"], per_node * nodes) + 1)
@@ -92,11 +119,11 @@ def _of_counts(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
         return 0.0
     # The step is odd: an even one would leave out all even counts, or all odd ones.
     some = counts[:: (len(counts) // SAMPLES) | 1]
-    mean = sum(_of_count(question, graph, gpus, NEAR) for gpus in some) / len(some)
+    mean = sum(_of_count(question, graph, gpus, terms) for gpus in some) / len(some)
     return mean * len(counts)
 
 
-def _of_offers(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
+def _of_offers(question: Mapping[str, Any], graph: Mapping[str, Any], terms: Terms) -> float:
     """Returns the seconds of a quote: one search for each of the instance counts 1, 2, 4 of a
     profile."""
     offers = {}
@@ -107,16 +134,16 @@ def _of_offers(question: Mapping[str, Any], graph: Mapping[str, Any]) -> float:
         alone = {**question, "hardware": {"devices": [{"count": per_node}]}}
         counts = [n for n in (1, 2, 4) if n <= question["max_instances"]]
         offers[offer["hardware"], per_node] = sum(
-            _of_count(alone, graph, n * per_node, NEAR) for n in counts
+            _of_count(alone, graph, n * per_node, terms) for n in counts
         )
     return sum(offers.values())
 
 
-def _factor(options: Mapping[str, Any]) -> float:
-    replays = options.get("overlap", True) and options.get("method") != "tofu"
-    recompute = options.get("recompute") or ("auto" if replays else "never")
-    counts = len(options.get("micro_batches") or ()) or (COUNTS if replays else 1)
-    return (RECOMPUTATION if recompute == "auto" else 1.0) * counts
+def _factor(options: Options, batch: int | None, near: bool) -> float:
+    counts = len(options.counts(batch))
+    if options.replays:
+        counts = min(counts, COUNTS_REPLAYED[near])
+    return (RECOMPUTATION if options.recomputation == AUTO else 1.0) * counts
 
 
 def _node(question: Mapping[str, Any]) -> tuple[int, int]:

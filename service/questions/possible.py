@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from service.questions.cost_model import BATCH_SIZE
 from service.questions.graph_digest import Digests
 from service.questions.question import Question
 from service.questions.search_options import of_request
@@ -16,8 +17,6 @@ from shardwise.cost.space import SearchMesh
 from shardwise.errors import BadInput
 from shardwise.hardware import Mesh, TooFewDevices, hardware_from_document
 from shardwise.sharding.micro_batches import require_divisor
-
-BATCH_SIZE = "batch_size"
 
 
 def require_possible(digests: Digests, question: Question, summary: Mapping[str, Any]) -> None:

@@ -33,6 +33,7 @@ from msgspec import UNSET
 from numpy.typing import NDArray
 
 from shardwise.documents import Curve
+from shardwise.documents.frontier import axes_of
 from shardwise.documents.jobs import AllocatedJob, Allocation
 from shardwise.errors import BadInput
 
@@ -78,12 +79,13 @@ def job_from_curve(
     steps: int | None = None,
     deadline_s: float | None = None,
 ) -> AllocationJob:
-    """Returns a job from its curve; a model of unknown batch counts steps."""
-    points = tuple(
-        CurvePoint(p.gpus, p.time_s, p.samples_per_s or 1.0 / p.time_s)
-        for p in curve.points
-        if p.time_s is not None
-    )
+    """Returns a job from its curve, by the time that ranks its points.
+
+    Without a batch size its samples are steps.
+    """
+    _, time = axes_of(curve.overlap is True)
+    known = [(p, getattr(p, time)) for p in curve.points if p.feasible]
+    points = tuple(CurvePoint(p.gpus, s, p.samples_per_s or 1.0 / s) for p, s in known)
     return AllocationJob(name, points, weight, steps, deadline_s)
 
 

@@ -199,18 +199,9 @@ def _text(
     predicted = plan.predicted
     lines = [
         *_first_words(predicted),
-        f"{plan.graph_name} on {plan.gpus} GPUs of {plan.hardware}: "
-        f"{totals.time_s:.4g} s a step, of which {totals.compute_s:.4g} s compute, "
-        f"{totals.synchronisation_s:.4g} s synchronisation, "
-        f"{totals.rescheduling_s:.4g} s re-scheduling.",
+        *(_of_replayed if plan.overlap else _of_sums)(plan, totals),
         f"Compute time: {shares_text(predicted.compute_shares)}.",
-        f"Replayed, the step peaks at {predicted.peak_bytes / 2**30:.4g} GiB and takes "
-        f"{predicted.replayed_time_s:.4g} s, "
-        f"{predicted.exposed_communication_s:.4g} s of it waiting for communication.",
     ]
-    if plan.overlap and predicted.gap is not None:
-        saved = 1.0 - 1.0 / (1.0 + predicted.gap)
-        lines.append(f"Proven: no strategy that fits saves more than {saved:.1%} of that.")
     if groups:
         slowest = max(groups, key=_time_s)
         others = f" and {slowest.repeats - 1} groups like it" if slowest.repeats > 1 else ""
@@ -225,6 +216,41 @@ def _text(
             f"(×{worst.repeats}): {worst.repeats * worst.time_s:.4g} s."
         )
     return lines
+
+
+def _of_replayed(plan: Plan, totals: Totals) -> list[str]:
+    """Returns the step of a plan of which the replayed time was searched."""
+    predicted = plan.predicted
+    lines = [
+        f"{plan.graph_name} on {plan.gpus} GPUs of {plan.hardware}: "
+        f"{predicted.replayed_time_s:.4g} s a step, "
+        f"{predicted.exposed_communication_s:.4g} s of it waiting for communication; "
+        f"peak {predicted.peak_bytes / 2**30:.4g} GiB."
+    ]
+    if predicted.gap is not None:
+        saved = 1.0 - 1.0 / (1.0 + predicted.gap)
+        lines.append(f"Proven: no strategy that fits saves more than {saved:.1%} of that.")
+    lines.append(f"With nothing overlapped, {_parts(totals)}.")
+    return lines
+
+
+def _of_sums(plan: Plan, totals: Totals) -> list[str]:
+    """Returns the step of a plan of which the sum was searched."""
+    predicted = plan.predicted
+    return [
+        f"{plan.graph_name} on {plan.gpus} GPUs of {plan.hardware}: {_parts(totals)}.",
+        f"Replayed, the step peaks at {predicted.peak_bytes / 2**30:.4g} GiB and takes "
+        f"{predicted.replayed_time_s:.4g} s, "
+        f"{predicted.exposed_communication_s:.4g} s of it waiting for communication.",
+    ]
+
+
+def _parts(totals: Totals) -> str:
+    return (
+        f"{totals.time_s:.4g} s a step, of which {totals.compute_s:.4g} s compute, "
+        f"{totals.synchronisation_s:.4g} s synchronisation, "
+        f"{totals.rescheduling_s:.4g} s re-scheduling"
+    )
 
 
 def _neighbours(plan: Plan) -> list[ExplainedNeighbour] | UnsetType:

@@ -16,7 +16,7 @@ from shardwise.advise.curve import curve_point, limit_bytes, ranking_time
 from shardwise.advise.ranges import range_text, ranges_that_do_not_fit
 from shardwise.cost.options import Options, Progress, go_on, quiet
 from shardwise.documents.curve import CurvePoint, DoesNotFit
-from shardwise.documents.quote import NotOffered, OfferRow, Quote
+from shardwise.documents.quote import NotOffered, OfferRow, Quote, step_s
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Offer, stale
 from shardwise.search.search import Subject
@@ -73,7 +73,7 @@ def quote(
             if _price(row) > budget_usd
         ]
         rows = [row for row in rows if _price(row) <= budget_usd]
-    rows.sort(key=_rank)
+    rows.sort(key=lambda row: _rank(row, options.overlap))
     return Quote(
         graph=graph_id(graph),
         graph_name=graph.name,
@@ -85,6 +85,7 @@ def quote(
         not_offered=left_out,
         minimum_gpus=min((row.gpus for row in rows), default=None),
         stale=any(row.stale for row in rows),
+        overlap=options.overlap,
     )
 
 
@@ -141,12 +142,12 @@ def _not_offered(
 
 
 def _row(offer: Offer, instances: int, point: CurvePoint, terms: _Terms) -> OfferRow:
-    step_s = ranking_time(point, terms.options)
-    assert step_s is not None, "only counts that fit are offered"
+    ranked_s = ranking_time(point, terms.options)
+    assert ranked_s is not None, "only counts that fit are offered"
     assert point.time_s is not None and point.replayed_time_s is not None
     assert point.peak_bytes is not None and point.plan_id is not None
     per_hour = offer.usd_per_hour * instances
-    total_s = UNSET if terms.steps is None else step_s * terms.steps
+    total_s = UNSET if terms.steps is None else ranked_s * terms.steps
     return OfferRow(
         provider=offer.provider,
         instance_type=offer.instance_type,
@@ -168,7 +169,7 @@ def _row(offer: Offer, instances: int, point: CurvePoint, terms: _Terms) -> Offe
         confidence=point.confidence,
         usd_per_million_samples=UNSET
         if terms.batch_size is None
-        else per_hour / 3600 * step_s / terms.batch_size * 1e6,
+        else per_hour / 3600 * ranked_s / terms.batch_size * 1e6,
         total_s=total_s,
         usd_total=UNSET if total_s is UNSET else per_hour / 3600 * total_s,
         meets_deadline=UNSET
@@ -181,8 +182,8 @@ def _price(row: OfferRow) -> float:
     return row.usd_per_hour if row.usd_total is UNSET else row.usd_total
 
 
-def _rank(row: OfferRow) -> tuple[bool, float, float]:
+def _rank(row: OfferRow, overlap: bool) -> tuple[bool, float, float]:
     price = row.usd_per_hour
     for better in (row.usd_per_million_samples, row.usd_total):
         price = price if better is UNSET else better
-    return (row.meets_deadline is False, price, row.time_s)
+    return (row.meets_deadline is False, price, step_s(row, overlap))

@@ -201,7 +201,7 @@ def curve(
         sys.stdout.write(export(document, form, efficiency=efficiency, gpu_type=gpu_type))
     else:
         warn(document.warnings)
-        curve_table(document, search["recompute"])
+        curve_table(document, options.recomputation)
     if not any(point.feasible for point in document.points):
         raise click.exceptions.Exit(1)
 
@@ -401,7 +401,7 @@ def quote(
     if as_json:
         emit(document)
     else:
-        quote_table(document, search["recompute"])
+        quote_table(document, options.recomputation)
     if not document.offers:
         raise click.exceptions.Exit(1)
 

@@ -11,10 +11,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardwise.cli.output import counted, gib, note, say, seconds, table
+from shardwise.cost.options import NEVER
 from shardwise.cost.shares import SOURCES, shares_text
 from shardwise.documents import Curve, CurvePoint, FrontierPoint, Quote
 from shardwise.documents.curve import DoesNotFit
-from shardwise.documents.quote import OfferRow
+from shardwise.documents.quote import OfferRow, step_s
 
 MOST_OFFERS = 24
 
@@ -22,7 +23,7 @@ MOST_OFFERS = 24
 def curve_table(document: Curve, recompute: str) -> None:
     """Prints the counts that do not fit as ranges, and a row for each of the others.
 
-    `recompute` is the option that was asked with.
+    `recompute` says whether forward might run again in backward.
     """
     fitting = [point for point in document.points if point.feasible]
     times = ("step",) if document.overlap else ("time", "overlapped")
@@ -66,7 +67,7 @@ def ranges_table(ranges: Sequence[DoesNotFit], recompute: str) -> None:
 
 
 def _recompute_hint(ranges: Sequence[DoesNotFit], recompute: str) -> None:
-    if recompute == "never" and any(run.least_bytes is not None for run in ranges):
+    if recompute == NEVER and any(run.least_bytes is not None for run in ranges):
         say("Running forward again in backward keeps less: --recompute auto.")
 
 
@@ -104,7 +105,7 @@ def _flat(point: dict[str, Any]) -> dict[str, Any]:
 def quote_table(document: Quote, recompute: str) -> None:
     """Prints the offers, and what is not offered and why.
 
-    `recompute` is the option that was asked with.
+    `recompute` says whether forward might run again in backward.
     """
     if document.minimum_gpus is not None:
         fewest = counted(document.minimum_gpus, "GPU")
@@ -118,7 +119,7 @@ def quote_table(document: Quote, recompute: str) -> None:
             f"{row.gpus} {row.gpu_kind}",
             row.region,
             f"{row.usd_per_hour:.2f}",
-            seconds(row.time_s),
+            seconds(step_s(row, document.overlap)),
             _money(row),
         )
         for row in document.offers[:MOST_OFFERS]

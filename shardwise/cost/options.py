@@ -128,7 +128,7 @@ class Options:
                 f"got ZeRO stages {list(self.zero)}", field="zero", expected="some of 0, 1, 2, 3"
             )
         for name, value, known in (
-            ("recompute", self.recompute or NEVER, RECOMPUTE),
+            ("recompute", self.recomputation, RECOMPUTE),
             ("precision", self.precision, tuple(PRECISIONS)),
         ):
             if value not in known:
@@ -158,7 +158,9 @@ class Options:
     @property
     def recomputation(self) -> str:
         """Whether forward may be run again in backward: one of `RECOMPUTE`."""
-        return self.recompute or (AUTO if self.replays else NEVER)
+        if self.recompute is not None:
+            return self.recompute
+        return AUTO if self.replays else NEVER
 
     def counts(self, batch: int | None) -> tuple[int, ...]:
         """Returns the numbers of micro-batches to try for a batch (None: nothing is a sample)."""

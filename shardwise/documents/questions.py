@@ -7,10 +7,21 @@ is an id or `shipped:NAME`, `hardware` an id or a built-in name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import fields
+
+SearchOptions = Annotated[
+    dict[str, Any],
+    msgspec.Meta(
+        description="Fields of `shardwise.advise.Options` by name. Left out, the time of the "
+        "replayed step is searched (`overlap`), with recomputation where it pays (`recompute`: "
+        "null) and every divisor of the batch as number of micro-batches (`micro_batches`: []); "
+        "with `overlap` false those two defaults are `never` and [1]."
+    ),
+]
+"""The options of a search, as requests have them."""
 
 
 class FrontierRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -19,7 +30,7 @@ class FrontierRequest(msgspec.Struct, forbid_unknown_fields=True):
     graph: str
     hardware: str
     gpus: int
-    options: dict[str, Any] = {}
+    options: SearchOptions = {}
     priority: int = 0
 
 
@@ -29,7 +40,7 @@ class CurveRequest(msgspec.Struct, forbid_unknown_fields=True):
     graph: str
     hardware: str
     max_gpus: int
-    options: dict[str, Any] = {}
+    options: SearchOptions = {}
     priority: int = 0
 
 
@@ -41,7 +52,7 @@ class PlanRequest(msgspec.Struct, forbid_unknown_fields=True):
     gpus: int
     objective: str = "mini-time"
     point: str | None = None
-    options: dict[str, Any] = {}
+    options: SearchOptions = {}
     priority: int = 0
 
 
@@ -54,7 +65,7 @@ class QuoteRequest(msgspec.Struct, forbid_unknown_fields=True):
     deadline_s: float | None = None
     budget_usd: float | None = None
     max_instances: int = 16
-    options: dict[str, Any] = {}
+    options: SearchOptions = {}
     priority: int = 0
 
 

@@ -50,7 +50,10 @@ class NotOffered(msgspec.Struct, frozen=True):
 
 
 class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quote/1"):
-    """Offers ranked by price; `minimum_gpus` is the fewest GPUs of any, null without an offer."""
+    """Offers ranked by price; `minimum_gpus` is the fewest GPUs of any, null without an offer.
+
+    Prices and deadlines go by `replayed_time_s` with `overlap`, else by `time_s`.
+    """
 
     graph: str
     graph_name: str
@@ -62,3 +65,9 @@ class Quote(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.quot
     not_offered: list[NotOffered]
     minimum_gpus: int | None
     stale: bool
+    overlap: bool = False
+
+
+def step_s(row: OfferRow, overlap: bool) -> float:
+    """Returns how long a step takes on an offer: replayed with `overlap`, else the sum."""
+    return row.replayed_time_s if overlap else row.time_s

@@ -12,7 +12,7 @@ programme, which alone jumps between corners.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import inf, isfinite
 from time import monotonic
@@ -88,8 +88,7 @@ class Outcome:
 
     `charges` is what the best query minimised, `held` the memory that it priced; `met` are the
     strategies, `mix` (S,) their shares in the mean strategy, the last `new` of them those that this
-    game met. `time` is what the best query charged for time alone. `ended` says that the game
-    reached its tolerance or cut-off.
+    game met. `time` is what the best query charged for time alone.
     """
 
     bound_s: float
@@ -99,7 +98,6 @@ class Outcome:
     met: Met
     mix: Floats
     new: int
-    ended: bool
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ class Game:
     """The games of one search problem, under one limit after another.
 
     `progress` returns False to end a game. Strategies, paths and queries stay from one game to the
-    next. `first` is a query of another number of micro-batches to begin with.
+    next.
     """
 
     def __init__(
@@ -128,7 +126,6 @@ class Game:
         replayer: Replayer,
         options: Options,
         progress: Progress,
-        first: Query | None = None,
     ) -> None:
         self.replayer = replayer
         self._options = options
@@ -139,8 +136,8 @@ class Game:
         self._bound = StepBound(replayer)
         self._linear = LinearStep(replayer)
         self._moments = Moments(replayer)
-        self._first = first if first is not None and first.program is replayer.tape else None
         self._tasks: list[int] = []
+        self._asked: Met | None = None
         self._board: _Board | None = None
         self.queries: list[Query] = []
 
@@ -187,7 +184,7 @@ class Game:
 
     def charged_time(self) -> OwnerCosts:
         """Returns the time that the best query without a limit charges, else the sum."""
-        query = self.best_query(inf) or self._first
+        query = self.best_query(inf)
         if query is None:
             return self.sums()
         return self._linear.weighted(self._bound.weights(query.once, query.again))
@@ -214,6 +211,18 @@ class Game:
         some = (query for query in self.queries if not (free and query.line.price))
         return max(some, key=lambda query: query.line.at(limit_bytes), default=None)
 
+    def try_first(self, first: Query | None, time_limit_s: float = inf) -> bool:
+        """Asks the query of another number of micro-batches, if there is one and it is the first.
+
+        Returns whether it was asked: it is not where the step is another program. Raises as
+        `cheapest`.
+        """
+        if first is None or self.queries or first.program is not self.replayer.tape:
+            return False
+        self._add_moments(first.prices)
+        self._asked = self._ask(first.once, first.again, first.prices, time_limit_s)
+        return True
+
     def play(
         self,
         met: Met,
@@ -233,24 +242,19 @@ class Game:
         started = monotonic()
         board = self._joined(met)
         bounds: list[float] = []
-        ended = False
-        while not ended and len(bounds) < most_queries and monotonic() - started < time_limit_s:
+        while len(bounds) < most_queries and monotonic() - started < time_limit_s:
             self._fraction = len(bounds) / most_queries
             go_on(self._progress, BOUNDING, self._fraction)
             best = self.best_query(limit_bytes)
-            if best is None and self._first is not None:
-                once, again, prices = self._first.once, self._first.again, self._first.prices
-            else:
-                board.drop_unneeded()
+            board.drop_unneeded()
+            now = self._equilibrium(board, limit_bytes)
+            if not self._tasks and now.strategies @ board.met.peak_bytes > limit_bytes:
+                self._add_moment(board, self._moments.last_backward)
                 now = self._equilibrium(board, limit_bytes)
-                if not self._tasks and now.strategies @ board.met.peak_bytes > limit_bytes:
-                    self._add_moment(board, self._moments.last_backward)
-                    now = self._equilibrium(board, limit_bytes)
-                reached = best.line.at(limit_bytes) if best is not None else 0.0
-                if now.value_s <= (1.0 + tolerance) * reached or reached >= cutoff_s:
-                    ended = True
-                    break
-                once, again, prices = self._halfway(board, now, best)
+            reached = best.line.at(limit_bytes) if best is not None else 0.0
+            if now.value_s <= (1.0 + tolerance) * reached or reached >= cutoff_s:
+                break
+            once, again, prices = self._halfway(board, now, best)
             try:
                 left_s = time_limit_s - (monotonic() - started)
                 one = self._ask(once, again, prices, left_s)
@@ -260,14 +264,15 @@ class Game:
                 break
             board.add_strategy(one, self._bound.longest(one.durations_s))
             bounds.append(self.bound_s(limit_bytes))
-            ended = bounds[-1] >= cutoff_s
+            if bounds[-1] >= cutoff_s:
+                break
             if len(bounds) > PATIENCE and bounds[-1] < bounds[-1 - PATIENCE] * (1.0 + tolerance):
                 break
             self._watch(board, one, limit_bytes)
         best = self.best_query(limit_bytes)
         if best is None:
             raise SolverError("the time limit passed before there was any bound")
-        return self._outcome(board, best, limit_bytes, len(bounds), ended)
+        return self._outcome(board, best, limit_bytes, len(bounds))
 
     def _ask(
         self, once: Floats, again: Floats, prices: Mapping[int, float], time_limit_s: float
@@ -287,6 +292,8 @@ class Game:
     def _joined(self, met: Met) -> _Board:
         """Returns the strategies so far and these; where there was no path, with theirs."""
         if self._board is None:
+            if self._asked is not None:
+                met = self._asked.joined(met)
             self._board = _Board(self, met)
             self._board.add_paths(self._bound.longest(met.durations_s))
         else:
@@ -344,9 +351,11 @@ class Game:
         self._tasks.append(task)
         board.add_moment(task)
 
-    def _outcome(
-        self, board: _Board, best: Query, limit_bytes: float, new: int, ended: bool
-    ) -> Outcome:
+    def _add_moments(self, tasks: Iterable[int]) -> None:
+        """Adds moments before there is a board."""
+        self._tasks += [task for task in tasks if task not in self._tasks]
+
+    def _outcome(self, board: _Board, best: Query, limit_bytes: float, new: int) -> Outcome:
         time = self._linear.weighted(self._bound.weights(best.once, best.again))
         rows = self._rows(best.prices)
         total = sum(price for price, _ in rows)
@@ -360,7 +369,6 @@ class Game:
             board.met,
             mix,
             new,
-            ended,
         )
 
 
@@ -373,7 +381,7 @@ class _Board:
         self.mix = self.path_mix = np.zeros(0)
         self._paths: list[tuple[Floats, Floats, Floats]] = []
         self.times_s = np.zeros((len(met.time_s), 0))
-        self.held_bytes = np.zeros((len(met.time_s), 0))
+        self.held_bytes = self._held(game.moments, met)
 
     def add_paths(self, paths: Paths) -> None:
         """Adds paths."""

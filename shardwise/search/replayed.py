@@ -1,13 +1,14 @@
 """The search for the shortest *replayed* time under the memory limit, with a proven gap.
 
-For each number of micro-batches, that of the least computation first:
+For each number of micro-batches, that of the least computation first; a number of which nothing
+fits that practitioners would try waits for the others, one whose computation alone is no shorter
+than the best answer so far is given up:
 
-1. what no strategy can undercut is compared with the best answer so far: if it is no less, the
-   number is done;
-2. what practitioners would try, and the least sum, give the first strategies;
-3. a game (`game.py`) bounds the replayed time of every strategy that fits, and meets fast ones; it
+1. the weights of another number give a bound, if the step is the same program; where nothing fits
+   yet, the least memory that is surely held may prove that nothing does;
+2. a game (`game.py`) bounds the replayed time of every strategy that fits, and meets fast ones; it
    ends early where the bound exceeds the best answer so far;
-4. mixes of the strategies met, a frontier of what the game charges near the limit where memory
+3. mixes of the strategies met, a frontier of what the game charges near the limit where memory
    binds, and windows of one strategy in another (`improve.py`) are replayed.
 
 The answer is the fastest that fits of all that was replayed; it is proven against the least bound
@@ -36,17 +37,19 @@ from shardwise.search.solution import Solution, sums_of
 from shardwise.search.watch import OutOfTime, Watch
 from shardwise.sharding.layout import Floats
 
+DRAFTED = 0.1
+"""The share of a search when all is costed."""
 IMPROVING = 0.7
 """Of one number of micro-batches: where improvement begins."""
-GOOD = 5e-3
+GOOD = 2.5e-3
 """Relative: an answer this near the bound is not improved any further."""
 CLOSE = 1.5e-2
 """Relative: where memory binds, an answer farther from the bound is sought along a frontier."""
-TRACKED = 1e-3
+TRACKED = 5e-3
 """The error of that frontier."""
 COARSE = 1e-2
 """The error of a frontier over all memories."""
-MOST_TRACKING_S = 20.0
+MOST_TRACKING_S = 5.0
 """Seconds after which a frontier is taken as it is; its strategies are candidates only."""
 MOST_TRACKED = 120
 """Points of that frontier that are replayed."""
@@ -85,19 +88,39 @@ def search_replayed(
     that was found to be hopeless at once has none. Raises as `search` does.
     """
     watch = Watch(progress, options.time_limit_s)
-    counts = drafted(subject, hardware, gpus, options, watch.part(0.0, 0.1))
-    best_s, first = inf, None
+    counts = drafted(subject, hardware, gpus, options, watch.part(0.0, DRAFTED))
+    best = _Best()
+    waiting: list[Count] = []
     for place, count in enumerate(counts):
         count.watch = watch.part(_share(place, len(counts)), _share(place + 1, len(counts)))
-        count.first = first
-        count.search_within(count.limit_bytes, best_s)
-        best_s = min(best_s, count.time_within(count.limit_bytes))
-        first = count.best_query or first
+        if count.least_s < best.time_s:
+            count.begin()
+            if best.time_s == count.time_within(count.limit_bytes) == inf:
+                waiting.append(count)
+            else:
+                best.improve(count)
+    for count in waiting:
+        best.improve(count)
     return answered(counts)
 
 
 def _share(done: int, of: int) -> float:
-    return 0.1 + 0.9 * done / of
+    return DRAFTED + (1.0 - DRAFTED) * done / of
+
+
+class _Best:
+    """The time of the best answer so far, and the best query of the last number that was played."""
+
+    def __init__(self) -> None:
+        self.time_s = inf
+        self._query: Query | None = None
+
+    def improve(self, count: Count) -> None:
+        """Searches with another number of micro-batches."""
+        count.first = self._query
+        count.search_within(count.limit_bytes, self.time_s)
+        self.time_s = min(self.time_s, count.time_within(count.limit_bytes))
+        self._query = count.best_query or self._query
 
 
 def drafted(
@@ -142,6 +165,7 @@ class Count:
         self._search: Search | None = None
         self._pool: Pool | None = None
         self._ratio = 1.0
+        self._has_customary = False
         self._charges: Charges | None = None
         self.status = "within_epsilon"
 
@@ -180,11 +204,11 @@ class Count:
         started = self.watch.spent_s
         status = "budget"
         try:
-            ended = self._played(limit_bytes, cutoff_s, effort)
+            self._play(limit_bytes, cutoff_s, effort)
             fits = self.time_within(limit_bytes) < inf
             hopeless = self.bound_s(limit_bytes) >= cutoff_s
             # Otherwise there is neither a strategy nor a proof that there is none.
-            status = "within_epsilon" if ended and (fits or hopeless) else "budget"
+            status = "within_epsilon" if fits or hopeless else "budget"
         except (OutOfTime, SolverError, TimeoutError):
             pass
         except Cancelled:
@@ -194,13 +218,15 @@ class Count:
         self.status = max(self.status, status, key=STATUSES.index)
         self.seconds += self.watch.spent_s - started
 
-    def _played(self, limit_bytes: float, cutoff_s: float, effort: Effort) -> bool:
-        """Plays the game and improves its strategies; returns whether the game ended."""
-        game, pool = self._begun()
-        if not pool.fits(limit_bytes).any():
+    def _play(self, limit_bytes: float, cutoff_s: float, effort: Effort) -> None:
+        """Plays the game and improves its strategies."""
+        game = self._begun_game
+        if game.try_first(self.first, self.watch.left_s) and self.bound_s(limit_bytes) >= cutoff_s:
+            return
+        if not self._first_pool().fits(limit_bytes).any():
             self.find_least()
             if self._least_bytes > limit_bytes:
-                return True
+                return
         pool = self._known
         at = {int(pool.time_s.argmin()), int(pool.peak_bytes.argmin()), pool.best(limit_bytes)}
         start = sorted(at)
@@ -216,19 +242,32 @@ class Count:
         self._add(Pool.of_met(outcome.met.take(np.arange(-outcome.new, 0))))
         if outcome.bound_s < min(cutoff_s, self.time_within(limit_bytes)):
             self._improve(outcome, limit_bytes, effort)
-        return outcome.ended
 
-    def _begun(self) -> tuple[Game, Pool]:
-        """Returns the game and the strategies so far, which begin with the first ones."""
+    @property
+    def _begun_game(self) -> Game:
+        """The game, which begins when it is first asked for."""
         if self._game is None:
             search = self._search = self._draft.joined(self.watch.report)
-            self._game = Game(
-                search.replayer, self._options, self.watch.part(0.0, IMPROVING).report, self.first
-            )
-            sums = self._game.sums()
+            self._game = Game(search.replayer, self._options, self._bounding)
+        return self._game
+
+    def _bounding(self, stage: str, fraction: float) -> bool:
+        return self.watch.part(0.0, IMPROVING).report(stage, fraction)
+
+    def begin(self) -> None:
+        """Replays what practitioners would try."""
+        started = self.watch.spent_s
+        self._first_pool()
+        self.seconds += self.watch.spent_s - started
+
+    def _first_pool(self) -> Pool:
+        """Returns the strategies so far, among them what practitioners would try."""
+        if not self._has_customary:
+            game, search = self._begun_game, self._begun_search
             starts = customary(search.problem)
-            self._add(Improver(search.replayer, sums, self.limit_bytes).replayed(starts))
-        return self._game, self._known
+            self._add(Improver(search.replayer, game.sums(), self.limit_bytes).replayed(starts))
+            self._has_customary = True
+        return self._known
 
     def find_least(self) -> None:
         """Adds the strategy that surely holds the least, and the bound on every peak.
@@ -236,8 +275,7 @@ class Count:
         Raises `Cancelled`, and `SolverError` where it is not found in time or memory.
         """
         if self._least_bytes == 0.0:
-            game, _ = self._begun()
-            self._least_bytes, smallest = game.smallest(self.watch.left_s)
+            self._least_bytes, smallest = self._begun_game.smallest(self.watch.left_s)
             self._add(Pool.of_met(smallest))
 
     @property
@@ -254,12 +292,14 @@ class Count:
         improver = Improver(self._begun_search.replayer, outcome.charges, limit_bytes)
         self._add(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
         good_s = outcome.bound_s * (1.0 + GOOD)
-        if outcome.held is not None and not self._game.is_wide:
+        binds = self._known.time_s.min() < self.time_within(limit_bytes)
+        if binds and not self._game.is_wide:
+            held = outcome.held or self._game.least_held()
             close_s = outcome.bound_s * (1.0 + CLOSE)
             for _ in range(effort.frontiers):
                 if self.time_within(limit_bytes) <= close_s:
                     break
-                if not self._search_near(outcome.time, outcome.held, limit_bytes):
+                if not self._search_near(outcome.time, held, limit_bytes):
                     break
         donors = outcome.met.choices[outcome.mix > SHARE]
         if not self._known.fits(limit_bytes).any():
@@ -274,7 +314,8 @@ class Count:
 
         Raises `Cancelled` and `OutOfTime`.
         """
-        game, _ = self._begun()
+        game = self._begun_game
+        self._first_pool()
         if game.is_wide:
             return
         solved = self._near(game.charged_time(), game.least_held(), None, epsilon=COARSE)

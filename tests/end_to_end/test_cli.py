@@ -65,6 +65,9 @@ def refused(done: subprocess.CompletedProcess[str], *parts: str, code: int = BAD
 
 
 VGG = ("shipped:vgg16", "--hardware", "dgx-v100-16gb")
+FEW = ("--micro-batches", "1", "--zero", "0,1")
+"""For a quick search by replayed times."""
+SUM = ("--objective", "sum")
 PROBLEM = {
     "schema": "shardwise.problem/1",
     "operators": [
@@ -93,14 +96,21 @@ PROBLEM = {
 }
 
 
-def test_frontier_json_and_table() -> None:
-    document = one_document(shardwise("frontier", *VGG, "--gpus", "2", "--json"))
+@pytest.mark.parametrize(
+    ("objective", "memory", "time"),
+    [(FEW, "replayed_peak_bytes", "replayed_time_s"), (SUM, "memory_bytes", "time_s")],
+)
+def test_frontier_json_and_table(objective: tuple[str, ...], memory: str, time: str) -> None:
+    arguments = ("frontier", *VGG, "--gpus", "2", *objective)
+    document = one_document(shardwise(*arguments, "--json"))
     for key in ("graph", "hardware", "gpus", "turning_point", "provenance", "certificate"):
         assert key in document
     for point in document["points"]:
         assert point["compute_s"] + point["communication_s"] == pytest.approx(point["time_s"])
         assert point["plan_id"].startswith("sha256:")
-    done = shardwise("frontier", *VGG, "--gpus", "2", "--quiet")
+    ends = document["points"][0], document["points"][-1]
+    assert ends[0][memory] < ends[1][memory] and ends[0][time] > ends[1][time]
+    done = shardwise(*arguments, "--quiet")
     assert done.returncode == 0
     assert "turning point" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -195,7 +205,7 @@ def test_plan_file_and_explain(tmp_path: Path) -> None:
 
 
 def test_curve_formats() -> None:
-    arguments = ("curve", *VGG, "--max-gpus", "3")
+    arguments = ("curve", *VGG, "--max-gpus", "3", *FEW)
     document = one_document(shardwise(*arguments, "--json"))
     assert [p["gpus"] for p in document["points"]] == [1, 2, 3]
     table = shardwise(*arguments, "--format", "csv")
@@ -244,9 +254,9 @@ def test_inspect_and_lists() -> None:
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".html"])
 def test_plots(tmp_path: Path, suffix: str) -> None:
     frontier, curve = tmp_path / f"f{suffix}", tmp_path / f"c{suffix}"
-    done = shardwise("frontier", *VGG, "--gpus", "2", "--plot", str(frontier), "--quiet")
+    done = shardwise("frontier", *VGG, "--gpus", "2", *FEW, "--plot", str(frontier), "--quiet")
     assert done.returncode == 0, done.stderr
-    done = shardwise("curve", *VGG, "--max-gpus", "2", "--plot", str(curve), "--quiet")
+    done = shardwise("curve", *VGG, "--max-gpus", "2", *FEW, "--plot", str(curve), "--quiet")
     assert done.returncode == 0, done.stderr
     starts = {".png": b"\x89PNG", ".svg": b"<?xml", ".html": b"<!doctype html>"}
     for picture in (frontier, curve):
@@ -266,7 +276,7 @@ def test_infeasible_is_exit_code_one() -> None:
         "GiB per GPU",
         code=INFEASIBLE,
     )
-    done = shardwise("curve", *VGG, "--max-gpus", "1", *tight, "--quiet")
+    done = shardwise("curve", *VGG, "--max-gpus", "1", *FEW, *tight, "--quiet")
     assert done.returncode == INFEASIBLE
     assert "1 GPU: does not fit; needs" in done.stdout
 

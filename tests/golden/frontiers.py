@@ -1,4 +1,4 @@
-"""Golden frontiers: run this file to rewrite them, then review the difference.
+"""Golden frontiers of sums: run this file to rewrite them, then review the difference.
 
 python tests/golden/frontiers.py
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.answers import frontier
+from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
@@ -30,7 +31,8 @@ def path(case: tuple[str, str, int]) -> Path:
 def compute(case: tuple[str, str, int]) -> dict[str, Any]:
     """The ends, the turning point and evenly spread points of a frontier."""
     model, hardware, gpus = case
-    document = frontier(read_graph(shipped_graph(model)), load_hardware(hardware), gpus)
+    graph, machine = read_graph(shipped_graph(model)), load_hardware(hardware)
+    document = frontier(graph, machine, gpus, Options(overlap=False))
     points = document["points"]
     count = min(ROWS, len(points))
     spread = {round(i * (len(points) - 1) / max(count - 1, 1)) for i in range(count)}

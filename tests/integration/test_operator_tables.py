@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from harness.answers import explain, plan
+from harness.strategies import problem_of
 from harness.tiers import some
 from shardwise.advise import Options
 from shardwise.capture import capture
@@ -34,7 +35,9 @@ from shardwise.measure.operators.local_call import local_attributes
 from shardwise.measure.operators.measuring import _measure
 from shardwise.measure.operators.siblings import SiblingLost, Siblings
 from shardwise.measure.operators.tables import merged, tables_of
-from shardwise.search.search import Subject, search
+from shardwise.search.chosen import merge_frontiers
+from shardwise.search.fitting import search_frontier
+from shardwise.search.search import Subject
 
 pytestmark = pytest.mark.torch
 
@@ -42,6 +45,7 @@ MLP = "zoo:mlp:layers=2,inputs=32,hidden=32"
 GPT = "hf:GPT2Config:n_layer=2,n_embd=32,n_head=4,vocab_size=64"
 LSTM = "zoo:lstm:layers=1,hidden=16,inputs=8,vocab=32,steps=3"
 DLRM = "zoo:dlrm:rows=64,columns=8,tables=2,hidden=16"
+ONE_BATCH = Options(micro_batches=(1,))
 QUICK = Effort(time_limit_s=60.0, threads=1, flushed=False, own_time=True)
 
 
@@ -88,22 +92,27 @@ def test_every_call_that_plans_make_is_needed(source: str) -> None:
     assert document["predicted"]["compute_shares"]["measured"] > 0.5
 
 
+@pytest.mark.parametrize("options", [Options(), Options(overlap=False)])
 @pytest.mark.parametrize("source", some([MLP, GPT, LSTM], lambda source: source == MLP))
-def test_the_frontier_needs_some_of_all_calls(source: str) -> None:
+def test_the_frontier_needs_some_of_all_calls(source: str, options: Options) -> None:
     """Every point of the frontier is priced from the calls of its plans alone."""
-    hardware = profile()
-    few = needed_operators(graph(source), hardware, 4)
-    everything = needed_operators(graph(source), hardware, 4, of="all")
+    hardware, subject = profile(), Subject.of(graph(source))
+    few = needed_operators(graph(source), hardware, 4, options)
+    everything = needed_operators(graph(source), hardware, 4, options, of="all")
     assert set(few) < set(everything)
     priced = invented(few, hardware)
-    result = search(Subject.of(graph(source)), hardware, 4, Options(overlap=False))
-    problem = search(Subject.of(graph(source)), priced, 4, Options(overlap=False)).problem
-    for point in range(len(result.time_s)):
+    points = merge_frontiers(search_frontier(subject, hardware, 4, options))
+    problems = {
+        count: problem_of(graph(source), priced, 4, options, count)
+        for count in {chosen.search.micro_batches for chosen in points}
+    }
+    for chosen in points:
+        problem = problems[chosen.search.micro_batches]
         for pattern, mine, theirs, choice in zip(
             problem.patterns,
             problem.costs,
-            result.problem.costs,
-            result.solution.choices[point],
+            chosen.search.problem.costs,
+            chosen.search.solution.choices[chosen.point],
             strict=True,
         ):
             row = (mine.assignment == theirs.assignment[choice]).all(axis=1)
@@ -123,7 +132,7 @@ def test_calls_of_repeated_layers_are_needed_once() -> None:
 
 
 def test_views_need_no_calls_and_strides_are_part_of_a_call() -> None:
-    items = needed_operators(graph(GPT), profile(), 2, of="all")
+    items = needed_operators(graph(GPT), profile(), 2, ONE_BATCH, of="all")
     kinds = {item.family.kind for item in items}
     assert not any(".view" in kind or ".transpose" in kind for kind in kinds)
     (attention,) = {item.family.strides for item in items if "attention" in item.family.kind}
@@ -171,7 +180,7 @@ def test_all_calls_of_split_models_can_be_made(source: str) -> None:
 
     Repetitions are few: that the calls are made is what counts.
     """
-    items = needed_operators(graph(source), profile(), 2, of="all")
+    items = needed_operators(graph(source), profile(), 2, ONE_BATCH, of="all")
     measured = measure_operators(items, replace(QUICK, time_limit_s=300.0))
     assert measured.refused == ()
     assert sum(len(table.times_s) for table in measured.tables) == len(items)

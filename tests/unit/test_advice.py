@@ -19,6 +19,8 @@ from shardwise.hardware import Mesh, load_hardware, read_offers
 from shardwise.search.search import Search, Subject, search
 from shardwise.sharding.layout import local_elements
 
+SUMS = Options(overlap=False)
+
 
 @pytest.fixture(scope="module")
 def vgg16() -> Graph:
@@ -32,12 +34,15 @@ def llama() -> Graph:
 
 @pytest.fixture(scope="module")
 def vgg_search(vgg16: Graph) -> Search:
-    return search(Subject.of(vgg16), load_hardware("dgx-v100-16gb"), 4, Options(overlap=False))
+    return search(Subject.of(vgg16), load_hardware("dgx-v100-16gb"), 4, SUMS)
 
 
-def test_vgg16_splits_its_large_layers_and_its_batch(vgg16: Graph) -> None:
+@pytest.mark.parametrize(("gpus", "options"), [(16, SUMS), (8, Options(micro_batches=(1,)))])
+def test_vgg16_splits_its_large_layers_and_its_batch(
+    vgg16: Graph, gpus: int, options: Options
+) -> None:
     """OptCNN's and one-weird-trick's finding, on TensorOpt's cluster."""
-    document = plan(vgg16, load_hardware("dgx-v100-16gb"), 16)
+    document = plan(vgg16, load_hardware("dgx-v100-16gb"), gpus, options=options)
     split = {g["operators"][0]["name"]: g["split"] for g in document["groups"]}
     heavy = [name for name in split if name.endswith("conv2d")][:8]
     for name in heavy:
@@ -50,7 +55,7 @@ def test_vgg16_splits_its_large_layers_and_its_batch(vgg16: Graph) -> None:
 def test_one_device_costs_the_whole_model() -> None:
     """On one device: 16 bytes per float32 parameter with Adam, activations kept, no network."""
     graph = mlp()
-    result = search(Subject.of(graph), load_hardware("l4"), 1, Options(overlap=False))
+    result = search(Subject.of(graph), load_hardware("l4"), 1, SUMS)
     parameters = 2 * 32 * 128 * 16
     # x is kept by the first product; relu's output serves relu and the second product.
     activations = (8 * 32 + 8 * 128) * 4
@@ -115,7 +120,7 @@ def test_shards_of_every_configuration_cover_their_tensor(vgg_search: Search) ->
 
 
 def test_uneven_shards_are_priced_at_their_ceiling() -> None:
-    result = search(Subject.of(mlp(batch=8)), load_hardware("dgx-h100"), 3, Options(overlap=False))
+    result = search(Subject.of(mlp(batch=8)), load_hardware("dgx-h100"), 3, SUMS)
     cost = result.problem.costs[0]
     names = result.problem.patterns[0].group.variables
     row = next(k for k, a in enumerate(cost.assignment) if a[0] >= 0 and names[a[0]] == "batch")
@@ -123,8 +128,10 @@ def test_uneven_shards_are_priced_at_their_ceiling() -> None:
     assert cost.activation_bytes[row] == 3 * 32 * 4
 
 
-def test_a_plan_adds_up(vgg16: Graph) -> None:
-    document = plan(vgg16, load_hardware("dgx-v100-16gb"), 8, objective="turning-point")
+@pytest.mark.parametrize("options", [SUMS, Options(micro_batches=(2,))])
+def test_a_plan_adds_up(vgg16: Graph, options: Options) -> None:
+    machine = load_hardware("dgx-v100-16gb")
+    document = plan(vgg16, machine, 8, objective="turning-point", options=options)
     explanation = explain(document)
     totals, predicted = explanation["totals"], document["predicted"]
     assert totals["memory_bytes"] == pytest.approx(predicted["memory_bytes"], rel=1e-9)
@@ -133,7 +140,7 @@ def test_a_plan_adds_up(vgg16: Graph) -> None:
     for edge in document["edges"]:
         # What is executed is what was priced: a rebuilt copy pays its path once more.
         steps = sum(s["time_s"] for s in [*edge["forward"], *edge["backward"]])
-        steps *= len(edge["tensors"])
+        steps *= len(edge["tensors"]) * document["micro_batches"]
         if edge["kept"] in ("one", "both") or not edge["forward"]:
             assert edge["time_s"] == pytest.approx(steps)
         else:
@@ -174,7 +181,7 @@ def test_a_method_that_gives_up_says_so(llama: Graph) -> None:
 
 
 def test_every_operator_is_in_the_plan(llama: Graph) -> None:
-    document = plan(llama, load_hardware("dgx-h100"), 64)
+    document = plan(llama, load_hardware("dgx-h100"), 64, options=SUMS)
     planned = {op["name"] for g in document["groups"] for op in g["operators"]}
     replicated = {op["name"] for op in document["replicated_operators"]}
     assert planned | replicated == {op.name for op in llama.operators}
@@ -182,37 +189,56 @@ def test_every_operator_is_in_the_plan(llama: Graph) -> None:
     assert document["predicted"]["gap"] <= 0.01 + 1e-9
 
 
-def test_objectives_order_as_they_should(vgg16: Graph) -> None:
+@pytest.mark.parametrize(
+    ("options", "time", "memory"),
+    [
+        (SUMS, "time_s", "memory_bytes"),
+        (Options(micro_batches=(1, 2)), "replayed_time_s", "peak_bytes"),
+    ],
+)
+def test_objectives_order_as_they_should(
+    vgg16: Graph, options: Options, time: str, memory: str
+) -> None:
     hardware = load_hardware("dgx-v100-16gb")
     by = {
-        objective: plan(vgg16, hardware, 4, objective=objective)["predicted"]
+        objective: plan(vgg16, hardware, 4, objective=objective, options=options)["predicted"]
         for objective in ("mini-time", "turning-point", "mini-memory")
     }
-    assert by["mini-time"]["time_s"] <= by["turning-point"]["time_s"]
-    assert by["turning-point"]["time_s"] <= by["mini-memory"]["time_s"]
-    assert by["mini-memory"]["memory_bytes"] <= by["turning-point"]["memory_bytes"]
+    assert by["mini-time"][time] <= by["turning-point"][time]
+    assert by["turning-point"][time] <= by["mini-memory"][time]
+    assert by["mini-memory"][memory] <= by["turning-point"][memory]
 
 
 def test_what_does_not_fit_says_why(llama: Graph) -> None:
-    with pytest.raises(Infeasible, match=r"needs .* GiB per GPU"):
-        plan(llama, load_hardware("dgx-h100"), 8)
+    once = Options(recompute="never", micro_batches=(1,))
+    for options in (SUMS, once):
+        with pytest.raises(Infeasible, match=r"needs .* GiB per GPU.* \(running forward again"):
+            plan(llama, load_hardware("dgx-h100"), 8, options=options)
+    with pytest.raises(Infeasible, match=r"needs .* GiB per GPU.* limit is \d+\.\d GiB$"):
+        plan(llama, load_hardware("dgx-h100"), 1, options=Options(micro_batches=(64,)))
     with pytest.raises(Infeasible, match="has 8 devices"):
         plan(llama, load_hardware("dgx-h100*1"), 9)
 
 
-def test_a_curve_has_a_point_or_a_reason_for_every_count(vgg16: Graph) -> None:
-    document = curve(vgg16, load_hardware("p2.8xlarge*1"), 9)
+@pytest.mark.parametrize(
+    ("options", "time"), [(SUMS, "time_s"), (Options(micro_batches=(1,)), "replayed_time_s")]
+)
+def test_a_curve_has_a_point_or_a_reason_for_every_count(
+    vgg16: Graph, options: Options, time: str
+) -> None:
+    document = curve(vgg16, load_hardware("p2.8xlarge*1"), 9, options)
     points = document["points"]
     assert [p["gpus"] for p in points] == list(range(1, 10))
     for point in points:
         assert point["feasible"] == (point["time_s"] is not None)
+        assert point["feasible"] == (point["replayed_time_s"] is not None)
         assert point["feasible"] or point["reason"]
     assert "has 8 devices" in points[-1]["reason"]
     best = [p["best_time_s"] for p in points if p["best_time_s"] is not None]
     assert all(a >= b for a, b in itertools.pairwise(best))
     eight, four = points[7], points[3]
     assert eight["feasible"]
-    assert not four["feasible"] or eight["time_s"] < four["time_s"]
+    assert not four["feasible"] or eight[time] < four[time]
 
 
 def test_llama_becomes_feasible_and_faster(llama: Graph) -> None:
@@ -220,9 +246,7 @@ def test_llama_becomes_feasible_and_faster(llama: Graph) -> None:
     subject = Subject.of(llama)
     from shardwise.advise.curve import curve_point
 
-    points = {
-        n: curve_point(subject, hardware, n, Options(overlap=False))[0] for n in (8, 24, 32, 48, 64)
-    }
+    points = {n: curve_point(subject, hardware, n, SUMS)[0] for n in (8, 24, 32, 48, 64)}
     assert [points[n].feasible for n in (8, 24, 32, 48, 64)] == [False, False, True, True, True]
     times = [points[n].time_s or 0.0 for n in (32, 48, 64)]
     assert times == sorted(times, reverse=True)
@@ -230,18 +254,22 @@ def test_llama_becomes_feasible_and_faster(llama: Graph) -> None:
     assert times[0] - times[1] > times[1] - times[2]
 
 
-def test_a_quote_ranks_by_price(vgg16: Graph) -> None:
+@pytest.mark.parametrize(
+    ("options", "time"), [(SUMS, "time_s"), (Options(micro_batches=(1,)), "replayed_time_s")]
+)
+def test_a_quote_ranks_by_price(vgg16: Graph, options: Options, time: str) -> None:
     offers = [o for o in read_offers() if o.gpu_kind in ("V100", "L4") and not o.spot]
-    document = quote(vgg16, offers, steps=1000, deadline_s=1e6, max_instances=1)
+    limits: dict[str, Any] = {"max_instances": 1, "options": options}
+    document = quote(vgg16, offers, steps=1000, deadline_s=1e6, **limits)
     prices = [row["usd_total"] for row in document["offers"]]
     assert prices
     assert prices == sorted(prices)
     for row in document["offers"]:
-        expected = row["usd_per_hour"] * row["time_s"] * 1000 / 3600
+        expected = row["usd_per_hour"] * row[time] * 1000 / 3600
         assert row["usd_total"] == pytest.approx(expected)
         assert row["meets_deadline"]
         assert row["price_source"]
-    cheap = quote(vgg16, offers, steps=1000, budget_usd=min(prices) / 2, max_instances=1)
+    cheap = quote(vgg16, offers, steps=1000, budget_usd=min(prices) / 2, **limits)
     assert cheap["offers"] == []
     assert "over the budget" in cheap["not_offered"][0]["reason"]
 
@@ -281,7 +309,7 @@ def test_the_optimizer_is_in_the_memory() -> None:
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
-        Options(overlap=False, **options)
+        Options(**options)
 
 
 def test_a_cancelled_search_stops(llama: Graph) -> None:

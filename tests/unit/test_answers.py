@@ -21,20 +21,24 @@ from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 
 VGG, V100 = "shipped:vgg16", "dgx-v100-16gb"
+FEW = Options(micro_batches=(1,))
+"""By replayed times, of few strategies."""
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
 
 
 def test_answers_are_the_librarys_documents() -> None:
     graph, hardware = read_graph(shipped_graph("vgg16")), load_hardware(V100)
-    plan = shardwise.plan(VGG, V100, 4, zero=(0,))
-    planned = advise.plan(graph, hardware, 4, options=Options(overlap=False, zero=(0,)))
+    plan = shardwise.plan(VGG, V100, 4, zero=(0,), micro_batches=(1, 2))
+    options = Options(zero=(0,), micro_batches=(1, 2))
+    planned = advise.plan(graph, hardware, 4, options=options)
     assert isinstance(plan, documents.Plan)
     assert _without_search(plan.document()) == _without_search(answers.document(planned))
     assert plan.explain().document() == answers.explain(plan.document())
     assert shardwise.explain(planned).totals == plan.explain().totals
-    curve = shardwise.curve(graph, hardware, 2)
+    curve = shardwise.curve(graph, hardware, 2, overlap=False)
     assert [point.gpus for point in curve.points] == [1, 2]
-    quote = shardwise.quote(VGG, steps=10, max_instances=1)
+    assert not curve.overlap
+    quote = shardwise.quote(VGG, steps=10, max_instances=1, overlap=False)
     assert quote.offers[0].usd_total == min(offer.usd_total for offer in quote.offers)
 
 
@@ -43,17 +47,17 @@ def _without_search(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_notebook_shows_pictures_and_tables() -> None:
-    frontier = shardwise.frontier(VGG, V100, 2)
+    frontier = shardwise.frontier(VGG, V100, 2, FEW)
     assert frontier._repr_html_().startswith("<svg")
-    assert shardwise.curve(VGG, V100, 2)._repr_html_().startswith("<svg")
-    plan = shardwise.plan(VGG, V100, 2)
+    assert shardwise.curve(VGG, V100, 2, FEW)._repr_html_().startswith("<svg")
+    plan = shardwise.plan(VGG, V100, 2, options=FEW)
     shown = plan._repr_html_()
     assert shown.count("<tr>") == 1 + min(len(plan.explain().groups), MOST_ROWS)
-    assert "<table>" in shardwise.quote(VGG, max_instances=1)._repr_html_()
+    assert "<table>" in shardwise.quote(VGG, max_instances=1, overlap=False)._repr_html_()
 
 
 def test_pictures_are_written_where_their_ending_says(tmp_path: Path) -> None:
-    frontier = shardwise.frontier(VGG, V100, 2)
+    frontier = shardwise.frontier(VGG, V100, 2, FEW)
     for name, start in (("f.svg", b"<?xml"), ("f.png", b"\x89PNG"), ("f.html", b"<!doctype html>")):
         frontier.plot(tmp_path / name)
         assert (tmp_path / name).read_bytes().lower().startswith(start.lower())
@@ -63,11 +67,11 @@ def test_pictures_are_written_where_their_ending_says(tmp_path: Path) -> None:
 
 def test_rows_as_pandas_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pandas")
-    frontier = shardwise.frontier(VGG, V100, 2)
+    frontier = shardwise.frontier(VGG, V100, 2, FEW)
     frame = frontier.to_pandas()
     assert len(frame) == len(frontier.points)
     assert list(frame["time_s"]) == [point.time_s for point in frontier.points]
-    plan = shardwise.plan(VGG, V100, 2)
+    plan = shardwise.plan(VGG, V100, 2, options=FEW)
     assert set(plan.to_pandas()["name"]) <= set(plan.order)
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(BadInput, match="pip install pandas"):
@@ -78,11 +82,11 @@ def test_options_are_named_or_given_whole() -> None:
     with pytest.raises(BadInput, match="unknown option"):
         shardwise.frontier(VGG, V100, 2, colour="red")
     with pytest.raises(BadInput, match="exclude"):
-        shardwise.frontier(VGG, V100, 2, Options(overlap=False), zero=(0,))
+        shardwise.frontier(VGG, V100, 2, FEW, zero=(0,))
 
 
 def test_text_in_a_table_is_escaped() -> None:
-    plan = shardwise.plan(VGG, V100, 2)
+    plan = shardwise.plan(VGG, V100, 2, options=FEW)
     wild = msgspec.structs.replace(plan, graph_name="<script>")
     assert isinstance(wild, Plan) and isinstance(wild.explain(), Explanation)
     assert "<script>" not in wild._repr_html_()

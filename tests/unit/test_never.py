@@ -211,13 +211,17 @@ def test_every_plan_is_on_as_many_devices_as_asked() -> None:
 # A point on the frontier that is over the device memory without being marked infeasible.
 
 
-def test_points_over_the_memory_are_marked() -> None:
+@pytest.mark.parametrize(
+    "options",
+    [Options(overlap=False), Options(zero=(0, 1), recompute="never", micro_batches=(1,))],
+)
+def test_points_over_the_memory_are_marked(options: Options) -> None:
     hardware = load_hardware("l4")
     graph = read_graph(shipped_graph("gpt2"))
-    every = frontier(graph, hardware, 2)["points"]
+    every = frontier(graph, hardware, 2, options)["points"]
     needs = sorted(point["replayed_peak_bytes"] or point["memory_bytes"] for point in every)
     limit = (needs[0] + needs[-1]) / 2
-    tight = frontier(graph, hardware, 2, Options(overlap=False, memory_limit_bytes=limit))
+    tight = frontier(graph, hardware, 2, replace(options, memory_limit_bytes=limit))
     marks = [point["feasible"] for point in tight["points"]]
     assert True in marks
     assert False in marks
@@ -225,4 +229,4 @@ def test_points_over_the_memory_are_marked() -> None:
         needed = point["replayed_peak_bytes"] or point["memory_bytes"]
         assert point["feasible"] == (needed <= limit)
     roomy = replace(hardware, devices=(replace(hardware.devices[0], memory_bytes=1e15),))
-    assert all(point["feasible"] for point in frontier(graph, roomy, 2)["points"])
+    assert all(point["feasible"] for point in frontier(graph, roomy, 2, options)["points"])

@@ -128,7 +128,6 @@ def against_all(seed: int) -> tuple[float, float, float]:
     options = Options(
         zero=(0, 3) if draw.random() < 0.5 else (0, 1, 2, 3),
         recompute="auto" if draw.random() < 0.5 else "never",
-        overlap=True,
     )
     micro_batches = int(draw.choice([1, 2, 4]))
     problem = problem_of(graph, machine, 2, options, micro_batches)
@@ -142,7 +141,7 @@ def against_all(seed: int) -> tuple[float, float, float]:
     (search,) = search_replayed(Subject.of(graph), machine, 2, options)
     assert search.proof is not None
     answer = float(search.replayed.time_s[search.fits].min(initial=inf))
-    return search.proof.bound_s, answer, best
+    return search.proof.bound_s(limit), answer, best
 
 
 def check(seeds: range) -> None:
@@ -153,7 +152,8 @@ def check(seeds: range) -> None:
     assert np.isinf(answer).tolist() == np.isinf(best).tolist()
     some = np.isfinite(best)
     assert np.mean(answer[some] <= best[some] * (1 + ROUNDING)) > 0.9
-    assert (answer[some] <= best[some] * 1.05).all()
+    assert np.mean(answer[some] <= best[some] * 1.05) > 0.99
+    assert (answer[some] <= best[some] * 1.15).all()
     assert np.median(best[some] / bound[some]) < 1.02
 
 
@@ -168,8 +168,9 @@ def test_answers_against_all_strategies_of_many_small_problems() -> None:
 
 def test_plans_and_curves_by_replayed_time_say_their_gap() -> None:
     graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
-    sums = plan(graph, machine, 4, options=Options())
-    replayed = plan(graph, machine, 4, options=Options(overlap=True))
+    sums = plan(graph, machine, 4, options=Options(overlap=False))
+    options = Options(micro_batches=(1,))
+    replayed = plan(graph, machine, 4, options=options)
     predicted = replayed["predicted"]
     assert predicted["replayed_time_s"] < sums["predicted"]["replayed_time_s"]
     assert 0.0 <= predicted["gap"] < 0.02
@@ -177,14 +178,14 @@ def test_plans_and_curves_by_replayed_time_say_their_gap() -> None:
     assert certificate["epsilon"] == predicted["gap"] and not certificate["exact"]
     bound = certificate["time_lower_bound_s"]
     assert predicted["replayed_time_s"] == pytest.approx(bound * (1 + predicted["gap"]))
-    points = curve(graph, machine, 4, options=Options(overlap=True))["points"]
+    points = curve(graph, machine, 4, options=options)["points"]
     assert points[-1]["replayed_time_s"] == predicted["replayed_time_s"]
     assert [point["gap"] < 0.02 for point in points] == [True] * 4
 
 
 def test_the_same_question_has_the_same_answer() -> None:
     graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
-    options = Options(recompute="auto", overlap=True, memory_limit_bytes=12 * 2**30)
+    options = Options(micro_batches=(1, 2), memory_limit_bytes=12 * 2**30)
     one, two = (search_replayed(Subject.of(graph), machine, 4, options)[0] for _ in range(2))
     assert one.proof == two.proof
     assert one.solution.choices.tolist() == two.solution.choices.tolist()
@@ -192,12 +193,32 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 
 def test_that_nothing_fits_is_proven() -> None:
-    options = Options(overlap=True, memory_limit_bytes=2**29)
+    options = Options(memory_limit_bytes=2**29)
     graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
-    (search,) = search_replayed(Subject.of(graph), machine, 2, options)
-    assert search.proof is not None
-    assert search.proof.bound_s == inf
-    assert not search.fits.any()
+    searches = search_replayed(Subject.of(graph), machine, 2, options)
+    assert len(searches) == len(options.counts(graph.batch_size)) > 1
+    for search in searches:
+        assert search.proof is not None
+        assert search.proof.bound_s(options.limit_for(0.0)) == inf
+        assert search.proof.bound_s(search.proof.least_bytes) < inf
+        assert not search.fits.any()
+
+
+def test_numbers_of_micro_batches_are_given_up_only_where_they_are_no_faster() -> None:
+    graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
+    options = Options(memory_limit_bytes=12 * 2**30)
+    searches = search_replayed(Subject.of(graph), machine, 4, options)
+    counts = options.counts(graph.batch_size)
+    assert sorted(search.micro_batches for search in searches) == list(counts)
+    best_s = min(float(s.replayed.time_s[s.fits].min(initial=inf)) for s in searches)
+    empty = [search for search in searches if len(search.time_s) == 0]
+    assert searches[len(searches) - len(empty) :] == empty and 0 < len(empty) < len(searches)
+    for search in empty:
+        assert search.proof is not None and search.proof.bound_s(search.limit_bytes) >= best_s
+        assert len(search.replayed.time_s) == 0 and not search.fits.any()
+    alone = replace(options, micro_batches=(empty[0].micro_batches,))
+    (other,) = search_replayed(Subject.of(graph), machine, 4, alone)
+    assert best_s <= float(other.replayed.time_s[other.fits].min(initial=inf))
 
 
 @pytest.mark.full
@@ -205,12 +226,12 @@ def test_what_may_be_chosen_never_makes_the_answer_slower() -> None:
     """Each wider space, more memory and a faster link is at least as fast, but for the gap."""
     graph = read_graph(shipped_graph("gpt2"))
     machine = load_hardware("dgx-a100-80gb").with_devices_per_node(2)
-    plain = Options(zero=(0,), overlap=True, memory_limit_bytes=16 * 2**30)
+    plain = Options(zero=(0,), recompute="never", micro_batches=(1,), memory_limit_bytes=20 * 2**30)
     wider = (
         replace(plain, zero=(0, 1, 2, 3)),
         replace(plain, zero=(0, 1, 2, 3), recompute="auto"),
         replace(plain, micro_batches=(1, 2)),
-        replace(plain, memory_limit_bytes=32 * 2**30),
+        replace(plain, memory_limit_bytes=40 * 2**30),
     )
 
     def best(options: Options, on: Hardware) -> float:

@@ -127,8 +127,10 @@ def _curve_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
 def quote_context(result: dict[str, Any]) -> dict[str, Any]:
     """Returns the offers, and which columns they have."""
     offers = result["offers"]
+    _, time = axes_of(bool(result.get("overlap")))
     return {
         "offers": offers,
+        "time": time,
         "not_offered": _same_reasons(result.get("not_offered", [])),
         "columns": {
             name: any(row.get(name) is not None for row in offers)

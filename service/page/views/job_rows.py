@@ -70,7 +70,7 @@ def form_address(job: dict[str, Any]) -> str:
         elif isinstance(value, list):
             values[name] = ",".join(str(item) for item in value)
         elif isinstance(value, bool):
-            values[name] = "true" if value else ""
+            values[name] = "true" if value else "false"
         elif value is not None and not isinstance(value, dict):
             values[name] = f"{value:.0f}" if name.endswith("_bytes") else value
-    return "/?" + urlencode({name: value for name, value in values.items() if value})
+    return "/?" + urlencode({k: value for k, value in values.items() if value not in (None, "")})

@@ -22,7 +22,8 @@ from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.hardware.operator_tables import OperatorFamily, Shapes
 from shardwise.measure.operators.local_call import local_attributes
 from shardwise.search.chosen import merge_frontiers
-from shardwise.search.search import Infeasible, Subject, search_all
+from shardwise.search.fitting import search_frontier
+from shardwise.search.search import Infeasible, Subject
 from shardwise.sharding.pattern import GroupPattern
 
 Of = Literal["frontier", "all"]
@@ -123,7 +124,7 @@ def _of_frontier(
     options: Options,
     progress: Progress,
 ) -> None:
-    points = merge_frontiers(search_all(subject, hardware, gpus, options, progress))
+    points = merge_frontiers(search_frontier(subject, hardware, gpus, options, progress))
     by_search = defaultdict(list)
     for chosen in points:
         by_search[id(chosen.search)].append(chosen)

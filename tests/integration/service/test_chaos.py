@@ -29,6 +29,7 @@ from harness.service.service_harness import (
 )
 from harness.service.steps import mlp
 from service.store.tables import Job, OwnedGraph, Result
+from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import canonical_json, read_graph
 from shardwise.hardware import load_hardware
@@ -70,11 +71,12 @@ def shaken(
 @pytest.fixture(scope="module")
 def right_answer() -> list[dict[str, Any]]:
     graph = read_graph(shipped_graph("gpt2"))
-    return list(curve(graph, load_hardware("dgx-h100"), MOST)["points"])
+    return list(curve(graph, load_hardware("dgx-h100"), MOST, Options(overlap=False))["points"])
 
 
 def long_question(gpus: int) -> dict[str, Any]:
-    return {"graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": gpus}
+    options = {"overlap": False}
+    return {"graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": gpus, "options": options}
 
 
 def in_mid_solve(system: System, gpus: int) -> str:

@@ -30,11 +30,7 @@ from shardwise.graph import Graph, graph_document, graph_id, read_graph, write_g
 from shardwise.hardware import hardware_document, load_hardware, parse_offers
 
 OPTIONS = Options(
-    overlap=False,
-    epsilon=0.02,
-    zero=(0, 1),
-    micro_batches=(1, 2),
-    pins=(parse_pin("partial!=reduce_scatter"),),
+    epsilon=0.02, zero=(0, 1), micro_batches=(1, 2), pins=(parse_pin("partial!=reduce_scatter"),)
 )
 OFFERS = (
     "InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region,PriceAsOf\n"
@@ -203,16 +199,12 @@ def test_jobs_are_submitted_watched_and_cancelled(keyed: Keyed) -> None:
 def test_errors_are_typed(keyed: Keyed) -> None:
     with keyed.client() as client:
         with pytest.raises(advise.Infeasible, match="GiB"):
-            client.plan(
-                graph(), HARDWARE, 1, options=Options(overlap=False, memory_limit_bytes=1000.0)
-            )
+            client.plan(graph(), HARDWARE, 1, options=Options(memory_limit_bytes=1000.0))
         with pytest.raises(Refused) as caught:
             client.frontier(graph(), HARDWARE, 10**6)
         assert caught.value.field == "gpus"
         with pytest.raises(BadInput, match="matches no operator"):
-            client.plan(
-                graph(), HARDWARE, 2, options=Options(overlap=False, pins=(parse_pin("no:zero=1"),))
-            )
+            client.plan(graph(), HARDWARE, 2, options=Options(pins=(parse_pin("no:zero=1"),)))
     with pytest.raises(Denied), keyed.client(key=None) as client:
         list(client.graphs())
 
@@ -231,9 +223,9 @@ def command(capfd: Any, *arguments: str) -> tuple[int, str, str]:
 
 VGG = ("shipped:vgg16", "--hardware", HARDWARE)
 COMMANDS: list[tuple[str, ...]] = [
-    ("frontier", *VGG, "--gpus", "2", "--zero", "0"),
+    ("frontier", *VGG, "--gpus", "2", "--zero", "0", "--objective", "sum"),
     ("curve", *VGG, "--max-gpus", "2"),
-    ("plan", *VGG, "--gpus", "2", "--objective", "turning-point", "--overlap"),
+    ("plan", *VGG, "--gpus", "2", "--objective", "turning-point", "--micro-batches", "1"),
     ("quote", "shipped:vgg16", "--offers", "my.csv", "--steps", "10", "--max-instances", "1"),
 ]
 

@@ -85,7 +85,7 @@ def test_a_frontier_is_the_librarys(system: System) -> None:
     location = answer.headers["Location"]
     job = system.service.ended(location)
     assert job["state"] == "done"
-    expected = frontier(graph, load_hardware(HARDWARE), 4, Options(overlap=False))
+    expected = frontier(graph, load_hardware(HARDWARE), 4)
     assert comparable(job["result"]) == comparable(expected)
     known = system.client.post("/v1/frontiers", json=question)
     assert known.status_code == 200
@@ -97,7 +97,10 @@ def test_a_frontier_is_the_librarys(system: System) -> None:
 
 
 def test_events_tell_of_progress_and_end(system: System) -> None:
-    body = {"graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 10}
+    body = {
+        "graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 10,
+        "options": {"overlap": False},
+    }  # fmt: skip
     answer = system.client.post("/v1/curves", json=body)
     assert answer.status_code == 202
     events = system.service.events(answer.headers["Location"])
@@ -116,7 +119,7 @@ def test_a_curve_by_query(system: System) -> None:
     answer = system.client.get("/v1/curves", params=query)
     assert answer.status_code == 202
     assert system.service.ended(answer.headers["Location"])["state"] == "done"
-    expected = curve(graph, load_hardware(HARDWARE), 4, Options(overlap=False, epsilon=0.02))
+    expected = curve(graph, load_hardware(HARDWARE), 4, Options(epsilon=0.02))
     for _ in range(2):  # from the store, then from memory
         known = system.client.get("/v1/curves", params=query)
         assert known.status_code == 200

@@ -19,11 +19,14 @@ from harness.service.service_harness import (
     wait_until,
 )
 from service.store import keys
+from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 
-LONG = {"graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 12}
+LONG = {
+    "graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 12, "options": {"overlap": False}
+}  # fmt: skip
 """Some seconds of work, in steps that tell of progress."""
 
 FOREVER = {"graph": "shipped:llama-8b", "hardware": "dgx-h100", "max_gpus": 1000}
@@ -49,8 +52,8 @@ def running(system: System, location: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def right_answer() -> list[dict[str, Any]]:
     graph = read_graph(shipped_graph("gpt2"))
-    points = curve(graph, load_hardware("dgx-h100"), LONG["max_gpus"])["points"]
-    return list(points)
+    answer = curve(graph, load_hardware("dgx-h100"), 12, Options(overlap=False))
+    return list(answer["points"])
 
 
 def test_a_worker_killed_in_mid_solve(own_system: System, right_answer: Any) -> None:

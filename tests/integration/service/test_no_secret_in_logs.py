@@ -34,7 +34,9 @@ from service.store.database import Database
 from service.store.tables import Audit, Job
 
 LOADED_S = 240.0
-LONG = {"graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 10}
+LONG = {
+    "graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 10, "options": {"overlap": False}
+}  # fmt: skip
 
 
 def with_password(url: str, user: str, password: str) -> str:

@@ -107,9 +107,9 @@ def test_the_client_passes_its_priority_on(service: Service) -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], Options]] = [
-    ("micro_batches", {"micro_batches": [1, 7]}, Options(overlap=False, micro_batches=(1, 7))),
+    ("micro_batches", {"micro_batches": [1, 7]}, Options(micro_batches=(1, 7))),
     *[
-        ("pins", {"pins": [rule]}, Options(overlap=False, pins=(parse_pin(rule),)))
+        ("pins", {"pins": [rule]}, Options(pins=(parse_pin(rule),)))
         for rule in ("nosuchoperator*:split=none", "*:split=nosuchvariable", "*:nosuchaxis=batch")
     ],
 ]

@@ -36,7 +36,9 @@ ADDS = """
 CHANGES = """
     op.execute("UPDATE schema_floor SET revision = '9002'")
 """
-LONG = {"graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 12}
+LONG = {
+    "graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 12, "options": {"overlap": False}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

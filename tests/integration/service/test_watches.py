@@ -11,7 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from harness.service.service_harness import Service, wait_until
 from shardwise.hardware import read_offers
 
-CURVE = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 4}
+OF_CURVE = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "max_gpus": 4}
+CURVE = {**OF_CURVE, "options": {"micro_batches": [1]}}
+QUERY = {**OF_CURVE, "micro_batches": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +42,9 @@ def test_a_watched_curve_becomes_series(service: Service) -> None:
     samples: dict[str, Any] = wait_until(
         lambda: now if name in (now := series(service)) else None, "the curve is computed"
     )
-    curve = service.client.get("/v1/curves", params=CURVE).json()
+    curve = service.client.get("/v1/curves", params=QUERY).json()
     feasible = [p for p in curve["points"] if p["feasible"]]
-    assert samples[name] == {(str(p["gpus"]), "vgg"): p["time_s"] for p in feasible}
+    assert samples[name] == {(str(p["gpus"]), "vgg"): p["replayed_time_s"] for p in feasible}
     assert samples["shardwise_watch_peak_memory_bytes"][("4", "vgg")] == feasible[-1]["peak_bytes"]
     assert samples["shardwise_watch_info"] == {("vgg16", "dgx-v100-16gb", "vgg"): 1}
     usd = samples["shardwise_watch_usd_per_million_samples"]

@@ -22,23 +22,27 @@ def test_options_are_sent_by_name() -> None:
     from shardwise.cost.pins import parse_pin
     from shardwise.cost.step_settings import StepSettings
 
-    assert options_document(Options(overlap=False)) == {}
+    assert options_document(Options()) == {}, "no recompute and no micro-batches: the service's own"
+    assert options_query(Options()) == []
     options = Options(
-        overlap=False,
         zero=(0, 1),
         pins=(parse_pin("zero=3"), parse_pin("a:split!=batch")),
         step=StepSettings(update="fused"),
-        overlap=True,
+        overlap=False,
         recompute="auto",
+        micro_batches=(1, 2),
     )
     document = options_document(options)
     assert document["pins"] == ["*:zero=3", "a:split!=batch"]
     assert document["step"]["update"] == "fused"
+    assert (document["overlap"], document["recompute"]) == (False, "auto")
+    assert (document["zero"], document["micro_batches"]) == ([0, 1], [1, 2])
     query = options_query(options)
-    assert ("zero", "0,1") in query and ("overlap", "true") in query
+    assert {("zero", "0,1"), ("overlap", "false"), ("micro_batches", "1,2")} <= set(query)
+    assert ("recompute", "auto") in query
     assert [value for name, value in query if name == "pins"] == document["pins"]
     with pytest.raises(BadInput, match="threads"):
-        options_document(Options(overlap=False, threads=2))
+        options_document(Options(threads=2))
 
 
 def test_offers_read_back_as_they_were() -> None:

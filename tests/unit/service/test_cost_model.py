@@ -2,21 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from service.questions.cost_model import START_S, seconds_of
+from service.questions.upload import upload_of
+from shardwise.capture.shipped import load_graph
 from shardwise.hardware import hardware_document, load_hardware
 
-GRAPH = {"operators": 100}
+GRAPH = {"operators": 100, "batch_size": 64}
+SUMS = {"overlap": False}
+ONE = {"micro_batches": [1]}
+
+MEASURED_S = [
+    ("vgg16", 4, {}, 1.7, 4.4),
+    ("vgg16", 4, ONE, 1.2, 1.8),
+    ("vgg16", 4, SUMS, 0.9, 0.9),
+    ("gpt2", 8, {}, 2.0, 13.5),
+    ("gpt2", 8, ONE, 1.6, 4.3),
+    ("gpt2", 8, SUMS, 0.9, 1.0),
+    ("gpt2", 16, {}, 4.9, 38.0),
+    ("transformer", 8, {}, 4.5, 18.5),
+    ("llama-8b", 64, {}, 12.3, 77.6),
+    ("llama-8b", 64, ONE, 8.7, 25.7),
+    ("llama-8b", 64, SUMS, 2.2, 2.2),
+]
+"""Processor seconds of `plan` and `frontier` on so many GPUs of dgx-h100, 2026, one core."""
 
 
-def question(hardware: Any, gpus: int) -> dict[str, Any]:
-    return {
-        "kind": "plan", "hardware": hardware_document(hardware), "gpus": gpus, "options": {},
-    }  # fmt: skip
+def question(
+    hardware: Any, gpus: int, kind: str = "plan", options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    document = hardware_document(hardware)
+    return {"kind": kind, "hardware": document, "gpus": gpus, "options": {**(options or {})}}
+
+
+@pytest.mark.parametrize(("graph", "gpus", "options", "plan_s", "frontier_s"), MEASURED_S)
+def test_estimates_are_near_what_was_measured(
+    graph: str, gpus: int, options: dict[str, Any], plan_s: float, frontier_s: float
+) -> None:
+    summary = upload_of(load_graph(f"shipped:{graph}")).summary
+    for kind, took_s in (("plan", plan_s), ("frontier", frontier_s)):
+        asked = question(load_hardware("dgx-h100"), gpus, kind, options)
+        assert took_s / 2.5 < seconds_of(asked, summary) < 2.5 * took_s, kind
+
+
+def test_what_makes_a_search_longer() -> None:
+    """By options, on 8 GPUs."""
+
+    def cost_s(kind: str = "plan", batch: int | None = 64, **options: Any) -> float:
+        asked = question(load_hardware("dgx-h100"), 8, kind, options)
+        return seconds_of(asked, {**GRAPH, "batch_size": batch})
+
+    assert cost_s(overlap=False) < cost_s() < cost_s("frontier")
+    assert cost_s(recompute="never") < cost_s() == cost_s(recompute="auto", micro_batches=[])
+    assert cost_s(micro_batches=[1]) < cost_s() == cost_s(micro_batches=[1, 2, 4, 8, 16, 32, 64])
+    assert cost_s(batch=1) == cost_s(batch=None) == cost_s(micro_batches=[1])
+    sums = [cost_s(overlap=False, micro_batches=[*range(1, n)]) for n in (2, 3, 4)]
+    assert sums == sorted(set(sums)), "sums search each number of micro-batches to the end"
+    assert cost_s(method="tofu") == cost_s(overlap=False), "Tofu's recursion knows only sums"
 
 
 @pytest.mark.parametrize("name", ["gb200-nvl72", "h100-superpod", "tpu-v5p", "dgx-h100"])

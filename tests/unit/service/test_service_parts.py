@@ -94,9 +94,30 @@ def test_new_options_pass_through() -> None:
     """By field name: an option that is added to the library exists over HTTP too."""
     assert set(NAMES) == {f.name for f in dataclasses.fields(Options)} - {"threads"}
     options = options_from_request({"epsilon": 0.5, "optimizer": "sgd"})
-    assert options == Options(overlap=False, epsilon=0.5, optimizer="sgd")
+    assert options == Options(epsilon=0.5, optimizer="sgd")
     back = options_from_document(options_document(options), threads=3)
     assert back == dataclasses.replace(options, threads=3)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"overlap": False},
+        {"recompute": "never"},
+        {"recompute": None},
+        {"micro_batches": [1, 4]},
+        {"micro_batches": []},
+        {"overlap": False, "recompute": "auto", "micro_batches": [2]},
+    ],
+)
+def test_what_a_search_may_choose_travels_through_a_job(given: dict[str, Any]) -> None:
+    """Left out, recomputation and micro-batches stay open: the search knows the batch."""
+    options = options_from_request(given)
+    expected = Options(**{**given, "micro_batches": tuple(given.get("micro_batches", ()))})
+    assert options == expected
+    stored = json.loads(json.dumps(options_document(options)))
+    assert options_from_document(stored, threads=0) == expected
 
 
 def test_rules_and_lists_over_http() -> None:
@@ -106,11 +127,9 @@ def test_rules_and_lists_over_http() -> None:
     assert [str(pin) for pin in asked.pins] == ["layers.*:zero=1,3", "*:m0!=batch"]
     document = json.loads(json.dumps(options_document(asked)))
     assert options_from_document(document, threads=0) == asked
-    query = {"pins": rules, "zero": ["0,3"], "epsilon": ["9", "0.5"], "overlap": ["true"]}
+    query = {"pins": rules, "zero": ["0,3"], "epsilon": ["9", "0.5"], "overlap": ["false"]}
     options = options_from_query(query)
-    assert options == Options(
-        overlap=False, zero=(0, 3), pins=asked.pins, epsilon=0.5, overlap=True
-    )
+    assert options == Options(zero=(0, 3), pins=asked.pins, epsilon=0.5, overlap=False)
     for wrong in ({"pins": ["x"]}, {"pins": "x=1"}, {"pins": [1]}):
         with pytest.raises(BadInput) as refused:
             options_from_request(wrong)
