@@ -10,14 +10,14 @@ say() { printf '\n== %s\n' "$*"; }
 say "the model: Llama 8B, bf16, batch 64, sequence 4096, captured from its transformers config"
 shardwise inspect shipped:llama-8b
 
-say "how fast with n GPUs: the curve, to 32 H100"
-shardwise curve shipped:llama-8b --hardware dgx-h100 --max-gpus 32 --plot "$out/curve.png" --quiet
+say "how fast with n GPUs: the curve, to 12 H100"
+shardwise curve shipped:llama-8b --hardware dgx-h100 --max-gpus 12 --plot "$out/curve.png" --quiet
 
 say "how few GPUs, at what price: 1,000 steps"
 shardwise quote shipped:llama-8b --steps 1000 --max-instances 8 --quiet
 
-say "everything that is not beaten: the frontier on 64 H100"
-shardwise frontier shipped:llama-8b --hardware dgx-h100 --gpus 64 --quiet \
+say "everything that is not beaten: the frontier on 8 H100"
+shardwise frontier shipped:llama-8b --hardware dgx-h100 --gpus 8 --quiet \
     --plot "$out/frontier.png"
 shardwise frontier shipped:vgg16 --hardware dgx-v100-16gb --gpus 16 --quiet \
     --plot "$out/vgg16.html" >/dev/null

@@ -20,7 +20,7 @@ from shardwise.sharding.layout import Floats
 
 BATCH = 96
 """Candidates that are replayed at a time."""
-BATCHES = 2
+BATCHES = 4
 """Batches that are tried before a strategy counts as no more improvable."""
 MOST_ROUNDS = 24
 SWAPS = 24

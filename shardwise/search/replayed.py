@@ -208,7 +208,8 @@ class Count:
             fits = self.time_within(limit_bytes) < inf
             hopeless = self.bound_s(limit_bytes) >= cutoff_s
             # Otherwise there is neither a strategy nor a proof that there is none.
-            status = "within_epsilon" if fits or hopeless else "budget"
+            open_end = limit_bytes == self.limit_bytes and not (fits or hopeless)
+            status = "budget" if open_end else "within_epsilon"
         except (OutOfTime, SolverError, TimeoutError):
             pass
         except Cancelled:

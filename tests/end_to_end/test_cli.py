@@ -432,9 +432,8 @@ def test_a_captured_model_goes_all_the_way(tmp_path: Path) -> None:
     source = "hf:BertConfig:num_hidden_layers=2,hidden_size=256,num_attention_heads=4"
     done = shardwise("capture", source, "--batch", "32", "--seq", "128", "-o", str(output))
     assert done.returncode == 0, done.stderr
-    document = one_document(
-        shardwise("frontier", str(output), "--hardware", "dgx-a100-80gb", "--gpus", "4", "--json")
-    )
+    machine = ("--hardware", "dgx-a100-80gb", "--gpus", "4")
+    document = one_document(shardwise("frontier", str(output), *machine, *FEW, "--json"))
     assert document["undescribed_operators"] == []
     assert document["certificate"]["status"] in ("exact", "within_epsilon")
     assert len(document["points"]) > 3
