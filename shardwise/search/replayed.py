@@ -25,7 +25,7 @@ import numpy as np
 
 from shardwise import _core
 from shardwise.cost.options import Options, Progress, quiet
-from shardwise.errors import Cancelled, SolverError
+from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.hardware import Hardware
 from shardwise.replay.linear import OwnerCosts, evened
 from shardwise.search.customary import customary
@@ -135,7 +135,13 @@ def drafted(
     counts = []
     for place, number in enumerate(numbers):
         part = watch.part(place / len(numbers), (place + 1) / len(numbers))
-        draft = Draft.of(subject, hardware, mesh, options, part.report, number)
+        try:
+            draft = Draft.of(subject, hardware, mesh, options, part.report, number)
+        except BadInput:
+            # A rule may ask for more samples than a small micro-batch has.
+            if number in (numbers[0], *options.micro_batches):
+                raise
+            continue
         counts.append(Count(draft, part))
     return sorted(counts, key=lambda count: count.least_s)
 

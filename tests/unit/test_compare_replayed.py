@@ -298,8 +298,12 @@ def test_it_is_what_its_schema_says(document: Any) -> None:
 
 
 def test_the_table_shows_steps_and_peaks(
-    document: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    document: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "160")  # no cell wraps
     _tables(document)
     lines = capsys.readouterr().out.splitlines()
     systems = [line for line in lines if line.split("  ")[0] in {m.title for m in document.methods}]

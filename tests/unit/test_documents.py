@@ -42,6 +42,9 @@ def _quote() -> dict[str, Any]:
 
 MADE: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "a frontier": ("frontier", lambda: answers.frontier(vgg(), V100, 4)),
+    "a frontier of sums": (
+        "frontier", lambda: answers.frontier(vgg(), V100, 4, Options(overlap=False)),
+    ),
     "a frontier by Tofu": (
         "frontier", lambda: answers.frontier(vgg(), V100, 2, Options(overlap=False, method="tofu")),
     ),
@@ -61,7 +64,12 @@ MADE: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     ),
     "an explanation": ("explanation", lambda: answers.explain(a_plan())),
     "a quote": ("quote", _quote),
-    "a quote without steps": ("quote", lambda: answers.quote(vgg(), read_offers()[:1])),
+    "a quote without steps": (
+        "quote",
+        lambda: answers.quote(
+            vgg(), read_offers()[:1], max_instances=2, options=Options(micro_batches=(1,))
+        ),
+    ),
     "a comparison": ("compare", lambda: answers.compare(vgg(), V100, 2)),
     "a comparison by sums": (
         "compare", lambda: answers.compare(vgg(), V100, 2, Options(overlap=False)),

@@ -17,6 +17,8 @@ from harness.strategies import problem_of, random_strategies
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.pins import parse_pin
+from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import Hardware, load_hardware
 from shardwise.replay.bound import StepBound
@@ -243,3 +245,14 @@ def test_what_may_be_chosen_never_makes_the_answer_slower() -> None:
     assert all(best(options, machine) <= first * 1.01 for options in wider)
     faster = machine.with_network(2 * machine.levels[-1].bandwidth_bytes_per_s)
     assert best(plain, faster) <= first * 1.01
+
+
+def test_rules_leave_out_numbers_of_micro_batches_that_are_not_named() -> None:
+    """A rule that splits the batch needs as many samples; only named numbers are then an error."""
+    graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
+    options = Options(pins=(parse_pin("inside=batch"),), zero=(3,), recompute="never")
+    searches = search_replayed(Subject.of(graph), machine, 4, options)
+    assert [s.micro_batches for s in searches if s.micro_batches > 16] == []
+    assert min(s.micro_batches for s in searches) == 1
+    with pytest.raises(BadInput, match="leaves no configuration"):
+        search_replayed(Subject.of(graph), machine, 4, replace(options, micro_batches=(1, 32)))
