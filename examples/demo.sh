@@ -14,7 +14,7 @@ say "how fast with n GPUs: the curve, to 12 H100"
 shardwise curve shipped:llama-8b --hardware dgx-h100 --max-gpus 12 --plot "$out/curve.png" --quiet
 
 say "how few GPUs, at what price: 1,000 steps"
-shardwise quote shipped:llama-8b --steps 1000 --max-instances 8 --quiet
+shardwise quote shipped:llama-8b --steps 1000 --max-instances 1 --quiet
 
 say "everything that is not beaten: the frontier on 8 H100"
 shardwise frontier shipped:llama-8b --hardware dgx-h100 --gpus 8 --quiet \

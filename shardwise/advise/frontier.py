@@ -206,20 +206,28 @@ def frontier_certificate(searches: Sequence[Search], points: Sequence[Chosen]) -
     if not points:
         return replace(said, epsilon=None)
     epsilon = float(Gaps.between(proofs, *axes(points)).epsilon.max())
-    return replace(said, epsilon=epsilon if isfinite(epsilon) else None)
+    status = _status(searches, epsilon)
+    return replace(said, epsilon=epsilon if isfinite(epsilon) else None, status=status)
 
 
 def _replayed_certificate(searches: Sequence[Search]) -> Certificate:
-    status = max((s.solution.status for s in searches), key=_STATUSES.index)
     bound = min(s.proof.bound_s(s.limit_bytes) for s in searches if s.proof is not None)
     best = fastest(searches)
     gap = None if best is None else time_gap(searches, best)
     return Certificate(
         exact=False,
         epsilon=gap,
-        status=status,
+        status=_status(searches, gap),
         time_lower_bound_s=bound if 0.0 < bound < inf else UNSET,
     )
+
+
+def _status(searches: Sequence[Search], epsilon: float | None) -> str:
+    """Returns the worst way in which a search ended; `budget` where more is left than was asked."""
+    status = max((s.solution.status for s in searches), key=_STATUSES.index)
+    if status == "within_epsilon" and (epsilon or 0.0) > searches[0].options.epsilon:
+        return "budget"
+    return status
 
 
 _STATUSES = ("exact", "within_epsilon", "heuristic", "budget", "cancelled")

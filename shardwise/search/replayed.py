@@ -32,7 +32,15 @@ from shardwise.search.customary import customary
 from shardwise.search.elimination import near
 from shardwise.search.game import Game, Outcome, Query
 from shardwise.search.improve import SHARE, Choices, Improver, Pool
-from shardwise.search.search import Charges, Draft, Proof, Search, Subject, mesh_of
+from shardwise.search.search import (
+    Charges,
+    Draft,
+    Proof,
+    Search,
+    Subject,
+    mesh_of,
+    search_near,
+)
 from shardwise.search.solution import Solution, sums_of
 from shardwise.search.watch import OutOfTime, Watch
 from shardwise.sharding.layout import Floats
@@ -309,6 +317,20 @@ class Count:
                 if not self._search_near(outcome.time, held, limit_bytes):
                     break
         donors = outcome.met.choices[outcome.mix > SHARE]
+        self._replace_parts(improver, donors, limit_bytes, good_s, effort)
+        if binds and self.time_within(limit_bytes) > outcome.bound_s * (1.0 + CLOSE):
+            self._search_sums(limit_bytes)
+            self._replace_parts(improver, donors, limit_bytes, good_s, effort)
+
+    def _replace_parts(
+        self,
+        improver: Improver,
+        donors: Choices,
+        limit_bytes: float,
+        good_s: float,
+        effort: Effort,
+    ) -> None:
+        """Improves the best strategy by parts of others."""
         if not self._known.fits(limit_bytes).any():
             smallest = np.argsort(self._known.peak_bytes)[:FEW]
             donors = np.concatenate([donors, self._known.choices[smallest]])
@@ -330,6 +352,16 @@ class Count:
             choices, edge_choices, _ = solved
             some = np.unique(np.linspace(0, len(choices) - 1, MOST_TRACKED).astype(np.int64))
             self._add(Pool.of(self._begun_search.replayer, choices[some], edge_choices[some]))
+
+    def _search_sums(self, limit_bytes: float) -> None:
+        """Adds the frontier of sums near the limit, which other weights of time lead elsewhere."""
+        self._improving(0.0)
+        left_s = min(self.watch.left_s, MOST_TRACKING_S)
+        try:
+            sums = search_near(self._begun_search, limit_bytes, left_s, self._bounding).solution
+        except SolverError:
+            return  # other strategies are still to be tried
+        self._add(Pool.of(self._begun_search.replayer, sums.choices, sums.edge_choices))
 
     def _search_near(self, time: OwnerCosts, held: OwnerCosts, limit_bytes: float) -> bool:
         """Adds a frontier of charged time and priced memory near the limit; returns whether another

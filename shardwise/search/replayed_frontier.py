@@ -86,6 +86,8 @@ def _find_ends(counts: list[Count], watch: Watch) -> None:
 def _narrow(counts: list[Count], epsilon: float, watch: Watch) -> None:
     """Plays under limits between the ends, each with the numbers that may be faster within it."""
     known = [count.pool for count in counts if count.pool is not None]
+    if not known:
+        return
     peaks = np.concatenate([pool.peak_bytes for pool in known])
     times = np.concatenate([pool.time_s for pool in known])
     kept = unbeaten(peaks, times)

@@ -67,7 +67,7 @@ MADE: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "a quote without steps": (
         "quote",
         lambda: answers.quote(
-            vgg(), read_offers()[:1], max_instances=2, options=Options(micro_batches=(1,))
+            vgg(), read_offers()[:1], max_instances=1, options=Options(micro_batches=(1,))
         ),
     ),
     "a comparison": ("compare", lambda: answers.compare(vgg(), V100, 2)),

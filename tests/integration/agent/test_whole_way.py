@@ -42,7 +42,8 @@ def graph(cluster: Cluster) -> str:
 
 
 def plan(cluster: Cluster, graph_id: str, hardware: str) -> dict[str, Any]:
-    body = {"graph": graph_id, "hardware": hardware, "gpus": 2, "options": {"pins": ["zero=0"]}}
+    options = {"pins": ["zero=0"], "micro_batches": [1]}  # the graph alone is one batch
+    body = {"graph": graph_id, "hardware": hardware, "gpus": 2, "options": options}
     accepted = cluster.http.post("/v1/plans", json=body).json()
 
     def ended() -> dict[str, Any] | None:

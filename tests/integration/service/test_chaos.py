@@ -146,7 +146,7 @@ def test_the_service_killed_in_mid_request(shaken: System) -> None:
     number = 24
     bodies = [
         {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": 1, "options":
-         {"epsilon": 0.05 + n / 1000}}
+         {"overlap": False, "epsilon": 0.05 + n / 1000}}
         for n in range(number)
     ]  # fmt: skip
     answered: dict[int, str] = {}
@@ -245,7 +245,10 @@ def test_a_full_disk_under_sqlite(small_disk: Path, tmp_path: Path) -> None:
     assert "full" in refused.json()["detail"]
     assert system.client.get("/healthz").status_code == 200
     filler.unlink()
-    question = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": 2}
+    question = {
+        "graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": 2,
+        "options": {"micro_batches": [1]},
+    }  # fmt: skip
     until = time.monotonic() + 30
     while (answer := system.client.post("/v1/frontiers", json=question)).status_code == 503:
         assert time.monotonic() < until, answer.text

@@ -29,6 +29,10 @@ LONG = {
 }  # fmt: skip
 """Some seconds of work, in steps that tell of progress."""
 
+LARGE = {"graph": "shipped:llama-8b", "hardware": "dgx-h100", "gpus": 64}
+SMALL = {
+    "graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "options": {"overlap": False}
+}  # fmt: skip
 FOREVER = {"graph": "shipped:llama-8b", "hardware": "dgx-h100", "max_gpus": 1000}
 
 
@@ -162,7 +166,7 @@ def test_time_and_memory_of_a_solve_are_bounded(own_system: System) -> None:
     assert job["error"]["type"].endswith("time-limit")
     set_limit(own_system, "solve_time_s")
     set_limit(own_system, "solve_memory_bytes", 64 * 2.0**20)
-    large = {"graph": "shipped:llama-8b", "hardware": "dgx-h100", "gpus": 64}
+    large = {**LARGE, "options": {"overlap": False}}
     job = own_system.service.ended(start(own_system, large, "/v1/frontiers"))
     assert job["state"] == "failed"
     assert job["error"]["type"].endswith("memory-limit"), job["error"]
@@ -199,7 +203,7 @@ def test_two_services_and_two_workers_share_the_work(own_system: System) -> None
     own_system.start_worker()
     ids = set()
     for number in range(6):
-        body = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": 1 + number // 2}
+        body = {**SMALL, "gpus": 1 + number // 2}
         client = (own_system.client, other.client)[number % 2]
         answer = client.post("/v1/frontiers", json=body)
         ids.add(answer.json()["location"])
@@ -218,8 +222,7 @@ def test_rings_that_are_lost_are_rung_again(own_system: System, redis_url: str) 
 
     for worker in own_system.living_workers():
         worker.stop()
-    body = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": 8}
-    location = start(own_system, body, "/v1/frontiers")
+    location = start(own_system, {**SMALL, "gpus": 8}, "/v1/frontiers")
     with redis.Redis.from_url(redis_url) as broker:
         assert broker.delete(own_system.variables["queue"]) == 1
     own_system.start_worker()

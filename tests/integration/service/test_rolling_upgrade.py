@@ -121,7 +121,10 @@ def refused(release: Release, folder: Path, variables: dict[str, str], says: str
 
 
 def ask(service: Service, gpus: int) -> str:
-    body = {"graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": gpus}
+    body = {
+        "graph": "shipped:vgg16", "hardware": "dgx-v100-16gb", "gpus": gpus,
+        "options": {"overlap": False},
+    }  # fmt: skip
     answer = service.client.post("/v1/frontiers", json=body)
     assert answer.status_code == 202, answer.text
     return str(answer.headers["Location"])

@@ -37,7 +37,7 @@ def views(browser: Browser, service: Service) -> dict[str, str]:
         ("quote", {"steps": "1000", "deadline_h": "1", "max_instances": "1"}),
         ("plan", {}),
     ):
-        paths[kind] = "/jobs/" + ask(page, kind, **fields)
+        paths[kind] = "/jobs/" + ask(page, kind, micro_batches="1", **fields)
         answered(page)
     paths["infeasible"] = "/jobs/" + ask(page, "plan", memory_limit_bytes="1MB")
     answered(page)

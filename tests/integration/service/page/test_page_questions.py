@@ -98,7 +98,7 @@ def test_a_frontier_is_plotted_on_the_axes_of_its_order(page: Page, overlap: boo
 
 @pytest.mark.full
 def test_every_point_has_a_row_and_its_own_plan(page: Page, service: Service) -> None:
-    job = ask(page, "frontier", gpus=2)
+    job = ask(page, "frontier", gpus=2, micro_batches="1")
     answered(page)
     points = service.client.get(f"/v1/frontiers/{job}").json()["result"]["points"]
     page.get_by_text("All points as a table").click()
@@ -145,7 +145,7 @@ def test_the_list_of_jobs_keeps_itself_fresh(visit: Callable[..., Page]) -> None
 
 @pytest.mark.full
 def test_a_curve_marks_what_does_not_fit_and_says_why(page: Page, service: Service) -> None:
-    job = ask(page, "curve", gpus=6)
+    job = ask(page, "curve", gpus=6, recompute="never", micro_batches="1")
     answered(page)
     drawn(page)
     curve = service.client.get(f"/v1/curves/{job}").json()["result"]
@@ -190,6 +190,9 @@ def test_a_quote_from_offers_of_ones_own(page: Page, tmp_path: Path, service: Se
     page.get_by_label("Deadline").fill("1")
     page.get_by_label("Instances, at most").fill("2")
     page.get_by_label("Offers of your own").set_input_files(offers)
+    page.get_by_text("Options", exact=True).click()
+    page.get_by_label("Recompute").select_option("never")
+    page.get_by_label("Micro-batches").fill("1")
     page.get_by_role("button", name="Ask").click()
     answered(page)
     job = page.url.rpartition("/")[2]
@@ -231,7 +234,7 @@ def test_a_plan_shows_zero_recompute_and_rules(page: Page, service: Service) -> 
 
 
 def test_the_document_is_the_one_of_the_interface(page: Page, service: Service) -> None:
-    job = ask(page, "plan", gpus=4)
+    job = ask(page, "plan", gpus=4, micro_batches="1")
     answered(page)
     with page.expect_download() as waiting:
         page.get_by_role("link", name="Download JSON").click()
@@ -244,6 +247,8 @@ def test_it_works_without_javascript(visit: Callable[..., Page], service: Servic
     page.goto("/")
     page.locator("#gpus").fill("3")
     page.get_by_label("Hardware").select_option(HARDWARE)
+    page.get_by_text("Options", exact=True).click()
+    page.get_by_label("Micro-batches").fill("1")
     page.get_by_role("button", name="Ask").click()
     job = page.url.rpartition("/")[2]
     service.ended(f"/v1/frontiers/{job}")
