@@ -318,7 +318,8 @@ class Count:
                     break
         donors = outcome.met.choices[outcome.mix > SHARE]
         self._replace_parts(improver, donors, limit_bytes, good_s, effort)
-        if binds and self.time_within(limit_bytes) > outcome.bound_s * (1.0 + CLOSE):
+        far = self.time_within(limit_bytes) > outcome.bound_s * (1.0 + CLOSE)
+        if binds and far and effort.frontiers:
             self._search_sums(limit_bytes)
             self._replace_parts(improver, donors, limit_bytes, good_s, effort)
 
