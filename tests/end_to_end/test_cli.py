@@ -435,7 +435,7 @@ def test_a_captured_model_goes_all_the_way(tmp_path: Path) -> None:
     machine = ("--hardware", "dgx-a100-80gb", "--gpus", "4")
     document = one_document(shardwise("frontier", str(output), *machine, *FEW, "--json"))
     assert document["undescribed_operators"] == []
-    assert document["certificate"]["status"] in ("exact", "within_epsilon")
+    assert document["certificate"]["epsilon"] is not None
     assert len(document["points"]) > 3
 
 
