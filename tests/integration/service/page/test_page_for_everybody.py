@@ -228,7 +228,7 @@ def test_what_fits_nowhere_says_why(page: Page, views: dict[str, str]) -> None:
 
 @pytest.mark.full
 def test_a_failed_job_says_why(page: Page, tmp_path: Path) -> None:
-    ask(page, "plan", graph="shipped:llama-8b", gpus=64, time_limit_s="0.000001")
+    ask(page, "plan", graph="shipped:llama-8b", gpus=64, overlap="false", time_limit_s="0.000001")
     answered(page)
     expect(page.get_by_role("alert")).to_contain_text("time limit")
     expect(page.get_by_role("link", name="Change and ask again")).to_be_visible()
