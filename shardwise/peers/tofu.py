@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from msgspec import to_builtins
 
-from shardwise import _core
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.options import Options, Progress
-from shardwise.errors import Cancelled, SolverError
 from shardwise.peers.answer import Answer
 from shardwise.peers.evaluate import point_of
+from shardwise.search.solver_errors import solver_errors
 from shardwise.search.tofu import tofu as recursion
 
 METHOD = "tofu"
@@ -18,12 +17,8 @@ TITLE = "Tofu"
 
 def tofu(problem: SearchProblem, options: Options, progress: Progress) -> Answer:
     """Returns the one strategy that moves the fewest bytes with nothing replicated by choice."""
-    try:
+    with solver_errors():
         solution = recursion(problem, options, progress)
-    except _core.Cancelled:
-        raise Cancelled from None
-    except (RuntimeError, TimeoutError) as error:
-        raise SolverError(str(error)) from None
     return Answer(
         METHOD,
         TITLE,

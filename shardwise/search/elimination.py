@@ -14,6 +14,7 @@ from shardwise.cost.crossings import EdgeTable
 from shardwise.cost.options import Progress
 from shardwise.cost.part import Masks, Part
 from shardwise.replay.linear import OwnerCosts
+from shardwise.search.solver_errors import solver_errors
 from shardwise.sharding.layout import Floats
 
 
@@ -39,8 +40,8 @@ def cheapest(
     """Returns a strategy that minimises the costs, and the proven bound.
 
     With `allowed` only strategies of these configurations count. Of configurations with equal
-    layouts only the cheapest is tried: nothing else depends on which one it is. Raises what
-    `_core.least_time` does.
+    layouts only the cheapest is tried: nothing else depends on which one it is. Raises
+    `Cancelled`, and `SolverError` where a limit is met.
     """
     core = _core.Problem()
     ids: dict[Hashable, tuple[int, NDArray[np.int64]]] = {}
@@ -70,13 +71,14 @@ def cheapest(
             known.row_of[table.rows[rows[edge.source]]],
             known.column_of[table.columns[rows[edge.target]]],
         )
-    bound, taken, _ = _core.least_time(
-        core,
-        time_limit_s=time_limit_s,
-        memory_limit_bytes=memory_limit_bytes,
-        threads=threads,
-        progress=progress,
-    )
+    with solver_errors():
+        bound, taken, _ = _core.least_time(
+            core,
+            time_limit_s=time_limit_s,
+            memory_limit_bytes=memory_limit_bytes,
+            threads=threads,
+            progress=progress,
+        )
     choices = np.array([kept[k] for kept, k in zip(rows, taken.tolist(), strict=True)])
     edge_choices = [
         tables[id(edge.table), id(costs.edges[e])].alternative(
@@ -159,7 +161,8 @@ def near(
     """Returns the frontier of two sums near a memory (None: all of it): choices, alternatives, sums
     of memory.
 
-    Shapes (points, groups), (points, edges) and (points,). Raises what `_core.solve` does.
+    Shapes (points, groups), (points, edges) and (points,). Raises `Cancelled`, and `SolverError`
+    where a limit is met before there is any point.
     """
     core = _core.Problem()
     ids: dict[Hashable, tuple[int, NDArray[np.int64]]] = {}
@@ -191,17 +194,17 @@ def near(
             table.rows[rows[edge.source]],
             table.columns[rows[edge.target]],
         )
-    solved = _core.solve(
-        core,
-        epsilon=epsilon,
-        memory_target_bytes=None
-        if target_bytes is None
-        else max(target_bytes - memory.constant, 0.0),
-        time_limit_s=time_limit_s,
-        memory_limit_bytes=memory_limit_bytes,
-        threads=threads,
-        progress=progress,
-    )
+    target = None if target_bytes is None else max(target_bytes - memory.constant, 0.0)
+    with solver_errors():
+        solved = _core.solve(
+            core,
+            epsilon=epsilon,
+            memory_target_bytes=target,
+            time_limit_s=time_limit_s,
+            memory_limit_bytes=memory_limit_bytes,
+            threads=threads,
+            progress=progress,
+        )
     choices = Part(core, tuple(rows)).whole(solved.choices)
     return choices, solved.edge_choices, solved.memory_bytes + memory.constant
 

@@ -20,9 +20,8 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise import _core
 from shardwise.cost.options import Options, Progress, go_on
-from shardwise.errors import Cancelled, SolverError
+from shardwise.errors import SolverError
 from shardwise.replay.bound import Paths, StepBound
 from shardwise.replay.linear import LinearStep, OwnerCosts, priced
 from shardwise.replay.moments import Moments
@@ -163,19 +162,14 @@ class Game:
 
         Raises `Cancelled`, and `SolverError` where it is not found in time or memory.
         """
-        try:
-            answer = cheapest(
-                self.replayer.problem,
-                charges,
-                time_limit_s=max(time_limit_s, 1e-3) if isfinite(time_limit_s) else None,
-                memory_limit_bytes=self._options.search_memory_bytes,
-                threads=self._options.threads,
-                progress=lambda _, __: self._progress(BOUNDING, self._fraction),
-            )
-        except _core.Cancelled:
-            raise Cancelled from None
-        except (RuntimeError, TimeoutError) as error:
-            raise SolverError(str(error)) from None
+        answer = cheapest(
+            self.replayer.problem,
+            charges,
+            time_limit_s=max(time_limit_s, 1e-3) if isfinite(time_limit_s) else None,
+            memory_limit_bytes=self._options.search_memory_bytes,
+            threads=self._options.threads,
+            progress=lambda _, __: self._progress(BOUNDING, self._fraction),
+        )
         cost = charges.of(
             self.replayer.problem, answer.choices[None, :], answer.edge_choices[None, :]
         )

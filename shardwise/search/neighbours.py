@@ -17,9 +17,7 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise import _core
 from shardwise.cost.part import Masks
-from shardwise.errors import Cancelled, SolverError
 from shardwise.replay.bound import StepBound
 from shardwise.replay.linear import LinearStep, OwnerCosts, priced
 from shardwise.replay.moments import Moments
@@ -182,21 +180,16 @@ class _Within:
         self._charges = self._time
         if price > 0.0:
             self._charges = priced([(1.0, self._time), (price, self._held)])
-        try:
-            found = cheapest(
-                self.search.problem,
-                self._charges,
-                allowed=self._masks,
-                time_limit_s=self._watch.left_s if isfinite(self._watch.left_s) else None,
-                memory_limit_bytes=options.search_memory_bytes,
-                threads=options.threads,
-                progress=lambda _, __: self._watch.report(STAGE, 1.0),
-            )
-        except _core.Cancelled:
-            raise Cancelled from None
-        except (RuntimeError, TimeoutError) as error:
-            raise SolverError(str(error)) from None
-        choices, edge_choices = found.choices[None, :], found.edge_choices[None, :]
+        answer = cheapest(
+            self.search.problem,
+            self._charges,
+            allowed=self._masks,
+            time_limit_s=self._watch.left_s if isfinite(self._watch.left_s) else None,
+            memory_limit_bytes=options.search_memory_bytes,
+            threads=options.threads,
+            progress=lambda _, __: self._watch.report(STAGE, 1.0),
+        )
+        choices, edge_choices = answer.choices[None, :], answer.edge_choices[None, :]
         values = replayer.values(choices, edge_choices)
         replayed = replayer.replay_values(*values)
         self._last = values[0]

@@ -23,8 +23,9 @@ import numpy as np
 
 from shardwise import _core, validation
 from shardwise.cost.options import SOLVER_METHODS, Progress
-from shardwise.errors import BadInput, Cancelled, SolverError
+from shardwise.errors import BadInput
 from shardwise.files import read_bounded
+from shardwise.search.solver_errors import solver_errors
 
 SCHEMA = "shardwise.problem/1"
 FRONTIER_SCHEMA = "shardwise.frontier/1"
@@ -285,7 +286,7 @@ def solve_problem(
     or limit out of range, `SolverError` when a limit is met before there is any answer.
     """
     _check_settings(method, epsilon, time_limit_s)
-    try:
+    with solver_errors():
         solution = _core.solve(
             build(problem),
             method=method,
@@ -293,10 +294,6 @@ def solve_problem(
             time_limit_s=time_limit_s,
             progress=progress,
         )
-    except _core.Cancelled:
-        raise Cancelled from None
-    except (TimeoutError, RuntimeError) as error:
-        raise SolverError(str(error)) from None
     return _document(problem, solution)
 
 

@@ -23,7 +23,6 @@ from math import inf, isfinite
 
 import numpy as np
 
-from shardwise import _core
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.hardware import Hardware
@@ -224,7 +223,7 @@ class Count:
             # Otherwise there is neither a strategy nor a proof that there is none.
             open_end = limit_bytes == self.limit_bytes and not (fits or hopeless)
             status = "budget" if open_end else "within_epsilon"
-        except (OutOfTime, SolverError, TimeoutError):
+        except (OutOfTime, SolverError):
             pass
         except Cancelled:
             if not self.time_within(limit_bytes) < inf:
@@ -388,7 +387,7 @@ class Count:
     def _near(
         self, time: OwnerCosts, held: OwnerCosts, target_bytes: float | None, epsilon: float
     ) -> tuple[Choices, Choices, Floats] | None:
-        """Returns a frontier as `near` does; None where it is over the solver's memory."""
+        """Returns a frontier as `near` does; None where there is none within memory and time."""
         self._improving(0.0)
         problem = self._begun_search.problem
         try:
@@ -403,9 +402,7 @@ class Count:
                 threads=self._options.threads,
                 progress=self.watch.part(IMPROVING, IMPROVING).report,
             )
-        except _core.Cancelled:
-            raise Cancelled from None
-        except RuntimeError:
+        except SolverError:
             return None  # other strategies are still to be tried
 
     @property

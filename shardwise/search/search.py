@@ -16,13 +16,14 @@ from shardwise import _core
 from shardwise.cost.assemble import Costed, SearchProblem, costed
 from shardwise.cost.options import TOFU, Options, Progress, quiet
 from shardwise.cost.shares import Shares
-from shardwise.errors import BadInput, Cancelled, NotFound, SolverError
+from shardwise.errors import BadInput, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.replay.kit import Kits
 from shardwise.replay.linear import OwnerCosts
 from shardwise.replay.replay import Replayed, Replayer
 from shardwise.search.solution import Solution
+from shardwise.search.solver_errors import solver_errors
 from shardwise.search.tofu import TofuSolution, tofu
 from shardwise.sharding.coarsen import Coarsened, coarsen
 from shardwise.sharding.micro_batches import split_batch
@@ -273,16 +274,12 @@ def search(
         if left <= 0:
             raise SolverError("the time limit passed before the search began")
         options = replace(options, time_limit_s=left)
-    try:
-        if options.method == TOFU:
+    if options.method == TOFU:
+        with solver_errors():
             solution: Solution | TofuSolution = tofu(problem, options, progress)
-        else:
-            near = options.limit_for(hardware.devices[0].memory_bytes) if near_limit else None
-            solution = _track(problem, options, progress, near)
-    except _core.Cancelled:
-        raise Cancelled from None
-    except (RuntimeError, TimeoutError) as error:
-        raise SolverError(str(error)) from None
+    else:
+        near = options.limit_for(hardware.devices[0].memory_bytes) if near_limit else None
+        solution = _track(problem, options, progress, near)
     return replace(drafted, options=options, solution=solution)
 
 
@@ -336,12 +333,7 @@ def search_near(
     Raises as `search` does.
     """
     options = replace(first.options, time_limit_s=time_limit_s)
-    try:
-        solution = _track(first.problem, options, progress, near_bytes)
-    except _core.Cancelled:
-        raise Cancelled from None
-    except (RuntimeError, TimeoutError) as error:
-        raise SolverError(str(error)) from None
+    solution = _track(first.problem, options, progress, near_bytes)
     return replace(first, solution=solution)
 
 
@@ -349,14 +341,15 @@ def _track(
     problem: SearchProblem, options: Options, progress: Progress, near_bytes: float | None
 ) -> Solution:
     target = None if near_bytes is None else max(near_bytes - problem.fixed_memory_bytes, 0.0)
-    solved = _core.solve(
-        problem.sums.problem,
-        method=options.method,
-        epsilon=options.epsilon,
-        memory_target_bytes=target,
-        time_limit_s=options.time_limit_s,
-        memory_limit_bytes=options.search_memory_bytes,
-        threads=options.threads,
-        progress=progress,
-    )
+    with solver_errors():
+        solved = _core.solve(
+            problem.sums.problem,
+            method=options.method,
+            epsilon=options.epsilon,
+            memory_target_bytes=target,
+            time_limit_s=options.time_limit_s,
+            memory_limit_bytes=options.search_memory_bytes,
+            threads=options.threads,
+            progress=progress,
+        )
     return Solution.of(problem.sums, solved)
