@@ -38,6 +38,7 @@ from shardwise.search.chosen import (
 from shardwise.search.fitting import search_frontier
 from shardwise.search.gaps import Gaps
 from shardwise.search.search import Search, Subject
+from shardwise.search.solution import STATUSES
 from shardwise.search.tofu import TofuSolution
 from shardwise.search.turning_point import turning_point
 
@@ -178,7 +179,6 @@ def certificate(searches: Sequence[Search]) -> Certificate:
     """
     if all(search.proof is not None for search in searches):
         return _replayed_certificate(searches)
-    worst = max(searches, key=lambda search: _STATUSES.index(search.solution.status))
     epsilon = max(float(search.solution.epsilon) for search in searches)
     bounds = [
         float(bound) + search.problem.fixed_time_s
@@ -188,7 +188,7 @@ def certificate(searches: Sequence[Search]) -> Certificate:
     return Certificate(
         exact=all(search.solution.exact for search in searches),
         epsilon=epsilon if isfinite(epsilon) else None,
-        status=worst.solution.status,
+        status=_worst_status(searches),
         time_lower_bound_s=min(bounds) if len(bounds) == len(searches) else UNSET,
     )
 
@@ -224,13 +224,14 @@ def _replayed_certificate(searches: Sequence[Search]) -> Certificate:
 
 def _status(searches: Sequence[Search], epsilon: float | None) -> str:
     """Returns the worst way in which a search ended; `budget` where more is left than was asked."""
-    status = max((s.solution.status for s in searches), key=_STATUSES.index)
+    status = _worst_status(searches)
     if status == "within_epsilon" and (epsilon or 0.0) > searches[0].options.epsilon:
         return "budget"
     return status
 
 
-_STATUSES = ("exact", "within_epsilon", "heuristic", "budget", "cancelled")
+def _worst_status(searches: Sequence[Search]) -> str:
+    return max((search.solution.status for search in searches), key=STATUSES.index)
 
 
 def search_report(searches: Sequence[Search]) -> SearchReport:

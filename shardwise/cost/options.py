@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isqrt
 
 from shardwise.cost.pins import Pin
 from shardwise.cost.step_settings import StepSettings
@@ -168,7 +168,8 @@ class Options:
             return self.micro_batches
         if not self.replays or self.gradients_applied_at_once or batch is None:
             return (1,)
-        return tuple(count for count in range(1, batch + 1) if batch % count == 0)
+        small = [count for count in range(1, isqrt(batch) + 1) if batch % count == 0]
+        return tuple(sorted({*small, *(batch // count for count in small)}))
 
     def limit_for(self, device_memory_bytes: float) -> float:
         """Returns what one device may use, in bytes."""

@@ -43,7 +43,7 @@ class Breakdown:
 
 @dataclass(frozen=True)
 class Step:
-    """A replayed step of so many micro-batches: its peak, its time, what communication adds."""
+    """A replayed step: micro-batches, peak, time, and what communication adds to it."""
 
     micro_batches: int
     peak_bytes: float

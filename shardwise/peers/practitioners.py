@@ -235,7 +235,7 @@ class _Practices:
                     yield from self._megatron(space, grid)
 
     def _has_samples_for(self, shares: int) -> bool:
-        """Returns whether a micro-batch can be cut into so many shares."""
+        """Returns whether a micro-batch can be cut into this many shares."""
         samples = self._problem.context.graph.batch_size
         return samples is None or shard_fits(samples, shares)
 

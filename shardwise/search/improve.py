@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.assemble import SearchProblem
 from shardwise.replay.linear import OwnerCosts
 from shardwise.replay.replay import Replayer
 from shardwise.search.game import Met
+from shardwise.search.gaps import unbeaten
+from shardwise.search.solution import Solution, sums_of
 from shardwise.sharding.layout import Floats
 
 BATCH = 96
@@ -84,13 +87,36 @@ class Pool:
 
     def unbeaten(self) -> Pool:
         """Returns the strategies that none beats in peak and time, ascending in peak."""
-        kept, least = [], inf
-        for at in np.lexsort((self.time_s, self.peak_bytes)).tolist():
-            if self.time_s[at] < least:
-                kept.append(at)
-                least = float(self.time_s[at])
+        kept = unbeaten(self.peak_bytes, self.time_s)
         return Pool(
             self.choices[kept], self.edge_choices[kept], self.peak_bytes[kept], self.time_s[kept]
+        )
+
+    def solution(
+        self,
+        problem: SearchProblem,
+        limit_bytes: float,
+        bound_s: float,
+        *,
+        status: str,
+        seconds: float,
+    ) -> Solution:
+        """Returns the unbeaten strategies with their sums; `epsilon` is the excess of the fastest
+        that fits over a proven bound."""
+        kept, best_s = self.unbeaten(), self.time_within(limit_bytes)
+        memory, time = sums_of(problem, kept.choices, kept.edge_choices)
+        proven = 0.0 < bound_s < inf and isfinite(best_s)
+        return Solution(
+            memory,
+            time,
+            kept.choices,
+            kept.edge_choices,
+            exact=False,
+            epsilon=max(best_s / bound_s - 1.0, 0.0) if proven else inf,
+            time_lower_bound_s=None,
+            status=status,
+            seconds=seconds,
+            method="replayed",
         )
 
 

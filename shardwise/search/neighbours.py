@@ -24,7 +24,7 @@ from shardwise.replay.moments import Moments
 from shardwise.search.elimination import cheapest
 from shardwise.search.improve import Choices, Improver, Pool
 from shardwise.search.search import Search
-from shardwise.search.solution import Solution, sums_of
+from shardwise.search.solution import Solution
 from shardwise.search.watch import Watch
 from shardwise.sharding.layout import Floats
 
@@ -89,20 +89,14 @@ def joined(search: Search, strategy: Candidate) -> Search:
     assert isinstance(solution, Solution) and search.proof is not None
     replayed = search.replayed
     points = Pool(solution.choices, solution.edge_choices, replayed.peak_bytes, replayed.time_s)
-    kept = points.joined(_pool_of(strategy)).unbeaten()
-    memory, time = sums_of(search.problem, kept.choices, kept.edge_choices)
-    best_s, bound_s = kept.time_within(search.limit_bytes), _bound_s(search)
-    return replace(
-        search,
-        solution=replace(
-            solution,
-            memory_bytes=memory,
-            time_s=time,
-            choices=kept.choices,
-            edge_choices=kept.edge_choices,
-            epsilon=max(best_s / bound_s - 1.0, 0.0) if 0.0 < bound_s < inf else inf,
-        ),
+    more = points.joined(_pool_of(strategy)).solution(
+        search.problem,
+        search.limit_bytes,
+        _bound_s(search),
+        status=solution.status,
+        seconds=solution.seconds,
     )
+    return replace(search, solution=more)
 
 
 def _pool_of(strategy: Candidate) -> Pool:

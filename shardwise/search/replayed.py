@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import inf, isfinite
+from math import inf
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from shardwise.search.search import (
     mesh_of,
     search_near,
 )
-from shardwise.search.solution import Solution, sums_of
+from shardwise.search.solution import STATUSES
 from shardwise.search.watch import OutOfTime, Watch
 from shardwise.sharding.layout import Floats
 
@@ -418,24 +418,11 @@ class Count:
         """Returns the search with its points and what is proven."""
         if self._search is None or self._pool is None:
             return replace(self._draft.alone(), proof=self.proof)
-        kept = self._pool.unbeaten()
-        memory, time = sums_of(self._search.problem, kept.choices, kept.edge_choices)
-        best_s, bound_s = self.time_within(self.limit_bytes), self.bound_s(self.limit_bytes)
-        proven = 0.0 < bound_s < inf and isfinite(best_s)
-        solution = Solution(
-            memory,
-            time,
-            kept.choices,
-            kept.edge_choices,
-            exact=False,
-            epsilon=max(best_s / bound_s - 1.0, 0.0) if proven else inf,
-            time_lower_bound_s=None,
+        solution = self._pool.solution(
+            self._search.problem,
+            self.limit_bytes,
+            self.bound_s(self.limit_bytes),
             status=self.status,
             seconds=self.seconds,
-            method="replayed",
         )
         return replace(self._search, solution=solution, proof=self.proof, charges=self._charges)
-
-
-STATUSES = ("exact", "within_epsilon", "heuristic", "budget", "cancelled")
-"""Ways in which a search ends, the worst last."""

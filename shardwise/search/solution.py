@@ -12,6 +12,9 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.part import Part
 from shardwise.sharding.layout import Floats
 
+STATUSES = ("exact", "within_epsilon", "heuristic", "budget", "cancelled")
+"""Ways in which a search ends, the worst last."""
+
 
 @dataclass(frozen=True)
 class Solution:

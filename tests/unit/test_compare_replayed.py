@@ -187,8 +187,8 @@ def test_what_the_options_forbid_is_left_out(
     narrow = problem_of(gpt2, machine, 8, options)
     made = practitioners(narrow)
     assert {one.method for one in made} == methods
-    found = {word for one in made for word in RECOMPUTATIONS if one.label.endswith(word)}
-    assert found - {""} == recomputations - {""}
+    ended = {word for one in made for word in RECOMPUTATIONS if one.label.endswith(word)}
+    assert ended - {""} == recomputations - {""}
     for one in made:
         stages = set(of_rows(narrow, one, "zero").tolist())
         assert stages <= {0, *options.zero}

@@ -30,7 +30,7 @@ MEASURED_S = [
     ("llama-8b", 64, ONE, 8.7, 25.7),
     ("llama-8b", 64, SUMS, 2.2, 2.2),
 ]
-"""Processor seconds of `plan` and `frontier` on so many GPUs of dgx-h100, 2026, one core."""
+"""Processor seconds of `plan` and `frontier` by GPUs of dgx-h100, on one core of 2026."""
 
 
 def question(
