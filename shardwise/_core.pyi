@@ -48,6 +48,9 @@ class Problem:
     ) -> int:
         """Edge costs of shape (R, C, A); the first `count[r, c]` alternatives (1 or more) count."""
 
+    def add_least_table(self, time_s: NDArray[np.float64], count: NDArray[np.uint8]) -> int:
+        """Edge costs (R, C, A) without memory, of which each cell takes the least that counts."""
+
     def add_ragged_table(
         self,
         memory_bytes: NDArray[np.float64],
@@ -306,6 +309,32 @@ def least_time(
     Answers a bound that no strategy is below, the choices (operators,) and the alternatives
     (edges,). Where the graph is wide the strategy may take a little longer than the bound. Limits,
     progress and errors are those of `solve`.
+    """
+
+def gather(
+    result: NDArray[np.float64],
+    picks: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    values: NDArray[np.float64],
+    rows: NDArray[np.int64],
+) -> None:
+    """Writes some items of `result` (P, items): those whose numbers, owners and columns are
+    `picks`, from the row of `values` that the owner has chosen, `rows` (P, owners)."""
+
+def weighted_cells(
+    kept: NDArray[np.int8],
+    once: NDArray[np.float64],
+    there: NDArray[np.float64],
+    back: NDArray[np.float64],
+    *,
+    column_flags: NDArray[np.bool_],
+    row_flags: NDArray[np.bool_],
+    there_again: NDArray[np.float64],
+    back_again: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """The cost of every alternative of an edge, (R, C, A), by what it keeps.
+
+    That of its cell, `once` (R, C), and those of moving `there` and `back` (R, C) again, at
+    weights (2, kinds): the second row where the column's (the row's) flag is set.
     """
 
 def shortest_paths(

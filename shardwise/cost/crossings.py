@@ -245,7 +245,7 @@ class _Cells:
 
     @property
     def kept(self) -> NDArray[np.int8]:
-        return self._kept[..., : self._most]
+        return np.ascontiguousarray(self._kept[..., : self._most])
 
 
 def crossing_kind(

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,69 +102,125 @@ def inside_axes(work: GroupWork) -> list[int]:
     ]
 
 
-def parameter_terms(work: GroupWork, stage: int, axes: NDArray[np.int64]) -> ParameterTerms:
-    """Returns the parameters of every assignment under a ZeRO stage over `axes` (bit masks, shape
-    (n,))."""
-    names = work.pattern.parameters
-    columns = [_Column(work, name, stage, axes) for name in names]
+class Parameters:
+    """The parameters of a group's assignments. What stages have in common is computed once."""
 
-    def stack(field: str) -> Floats:
-        terms = [getattr(column, field) for column in columns]
-        return np.stack(terms, axis=1) if terms else np.zeros((work.count, 0))
+    def __init__(self, work: GroupWork) -> None:
+        self._work = work
+        self._parameters = [_Parameter(work, name) for name in work.pattern.parameters]
 
-    return ParameterTerms(
-        stack("weight_bytes"),
-        stack("gradient_bytes"),
-        stack("state_bytes"),
-        stack("update_s"),
-        stack("update_codes").astype(np.int8),
-        stack("gather_s"),
-        2 if stage == 3 else 0,
-        stack("reduce_s"),
-        work.context.micro_batches if stage >= 2 else 1,
-        stage >= 2,
-        stack("finish_s"),
-        stack("spread_s"),
-    )
+    def terms(self, stage: int, axes: NDArray[np.int64]) -> ParameterTerms:
+        """Returns the terms under a ZeRO stage over `axes` (bit masks, shape (n,))."""
+        columns = [_Column(parameter, stage, axes) for parameter in self._parameters]
+        count = self._work.count
+
+        def stack(field: str) -> Floats:
+            terms = [getattr(column, field) for column in columns]
+            return np.stack(terms, axis=1) if terms else np.zeros((count, 0))
+
+        return ParameterTerms(
+            stack("weight_bytes"),
+            stack("gradient_bytes"),
+            stack("state_bytes"),
+            stack("update_s"),
+            stack("update_codes").astype(np.int8),
+            stack("gather_s"),
+            2 if stage == 3 else 0,
+            stack("reduce_s"),
+            self._work.context.micro_batches if stage >= 2 else 1,
+            stage >= 2,
+            stack("finish_s"),
+            stack("spread_s"),
+        )
+
+
+class _Parameter:
+    """One parameter, whatever its stage: elements and bytes on a device, and its sharding."""
+
+    def __init__(self, work: GroupWork, name: str) -> None:
+        self.work = work
+        tensor = work.tensors[name]
+        self.dtype, self.item = tensor.dtype, DTYPE_BYTES[tensor.dtype]
+        self.is_trained = work.context.patterns.carries_gradient(name)
+        forward, gradient = work.input_layouts[name]
+        self.elements = local_elements(tensor.shape, forward, work.sizes)
+        self.bytes = self.elements * self.item
+        self.repeated = work.masks(gradient == PARTIAL)
+        self._sharded: dict[bytes, _Sharded] = {}
+
+    def sharded(self, axes: NDArray[np.int64]) -> _Sharded:
+        """Returns what is sharded over those of `axes` along which the parameter is repeated."""
+        axes = self.repeated & axes
+        key = axes.tobytes()
+        if key not in self._sharded:
+            self._sharded[key] = _Sharded(self, axes)
+        return self._sharded[key]
+
+    @cached_property
+    def all_reduce_s(self) -> Floats:
+        """Seconds of reducing the whole gradient."""
+        return self.work.collective_s("all_reduce", self.repeated, self.bytes)
+
+
+class _Sharded:
+    """One parameter, sharded over some axes: the elements of a shard, updates and collectives."""
+
+    def __init__(self, parameter: _Parameter, axes: NDArray[np.int64]) -> None:
+        self._parameter, self._axes = parameter, axes
+        self.elements = np.ceil(parameter.elements / _ranks(parameter.work, axes))
+
+    @cached_property
+    def update(self) -> tuple[Floats, Codes]:
+        """Seconds of the optimizer's update, and their sources."""
+        parameter = self._parameter
+        state = parameter.work.context.options.state_bytes_per_element(parameter.item)
+        # The update reads weight, gradient and state, and writes all but the gradient.
+        moved = self.elements * (3 * parameter.item + 2 * state)
+        return _update(parameter.work, parameter.dtype, self.elements, moved)
+
+    @cached_property
+    def reduce_s(self) -> Floats:
+        """Seconds of reducing the gradient: whole, or to shards where there are any."""
+        parameter = self._parameter
+        scatter_s = parameter.work.collective_s("reduce_scatter", self._axes, parameter.bytes)
+        return np.where(self._axes > 0, scatter_s, parameter.all_reduce_s)
+
+    @cached_property
+    def finish_s(self) -> Floats:
+        """Seconds of reducing a shard of the gradient over all further axes."""
+        parameter = self._parameter
+        beyond = np.where(self._axes > 0, parameter.repeated & ~self._axes, 0)
+        return parameter.work.collective_s("all_reduce", beyond, self.elements * parameter.item)
+
+    @cached_property
+    def gather_s(self) -> Floats:
+        """Seconds of gathering the parameter."""
+        parameter = self._parameter
+        return parameter.work.collective_s("all_gather", self._axes, parameter.bytes)
 
 
 class _Column:
-    """One parameter."""
+    """One parameter under one stage."""
 
-    def __init__(self, work: GroupWork, name: str, stage: int, axes: NDArray[np.int64]) -> None:
-        tensor = work.tensors[name]
-        item = DTYPE_BYTES[tensor.dtype]
-        forward, gradient = work.input_layouts[name]
-        elements = local_elements(tensor.shape, forward, work.sizes)
+    def __init__(self, parameter: _Parameter, stage: int, axes: NDArray[np.int64]) -> None:
+        work, item, whole = parameter.work, parameter.item, parameter.bytes
         nothing = np.zeros(work.count)
-        self.weight_bytes = elements * item
+        self.weight_bytes = whole
         self.gradient_bytes = self.state_bytes = self.update_s = nothing
         self.update_codes = np.full(work.count, MODELLED, dtype=np.int8)
         self.gather_s = self.reduce_s = self.finish_s = self.spread_s = nothing
-        if not work.context.patterns.carries_gradient(name):
+        if not parameter.is_trained:
             return
-        repeated = work.masks(gradient == PARTIAL)
-        sharding = repeated & axes if stage else np.zeros_like(repeated)
-        shard = np.ceil(elements / _ranks(work, sharding))
-        whole = elements * item
-        state = work.context.options.state_bytes_per_element(item)
-        self.weight_bytes = shard * item if stage >= 3 else whole
-        if not work.context.options.gradients_applied_at_once:
-            self.gradient_bytes = shard * item if stage >= 2 else whole
-        self.state_bytes = shard * state
-        # The update reads weight, gradient and state, and writes all but the gradient.
-        moved = shard * (3 * item + 2 * state)
-        self.update_s, self.update_codes = _update(work, tensor.dtype, shard, moved)
-        scattered = sharding > 0
-        plain = work.collective_s("all_reduce", repeated, whole)
-        self.reduce_s = np.where(
-            scattered, work.collective_s("reduce_scatter", sharding, whole), plain
-        )
-        beyond = np.where(scattered, repeated & ~sharding, 0)
-        self.finish_s = work.collective_s("all_reduce", beyond, shard * item)
-        gather = work.collective_s("all_gather", sharding, whole)
-        self.gather_s = gather if stage >= 3 else nothing
-        self.spread_s = gather if stage in (1, 2) else nothing
+        options = work.context.options
+        shards = parameter.sharded(axes if stage else np.zeros_like(axes))
+        self.weight_bytes = shards.elements * item if stage >= 3 else whole
+        if not options.gradients_applied_at_once:
+            self.gradient_bytes = shards.elements * item if stage >= 2 else whole
+        self.state_bytes = shards.elements * options.state_bytes_per_element(item)
+        self.update_s, self.update_codes = shards.update
+        self.reduce_s, self.finish_s = shards.reduce_s, shards.finish_s
+        self.gather_s = shards.gather_s if stage >= 3 else nothing
+        self.spread_s = shards.gather_s if stage in (1, 2) else nothing
 
 
 def _update(

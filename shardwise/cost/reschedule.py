@@ -67,7 +67,7 @@ class Rescheduler:
         self._to_shared = np.array(shared, dtype=np.int8)
         self._from_shared = np.zeros_like(self._to_shared)
         self._from_shared[self._to_shared + 2] = states
-        self._staging: dict[tuple[int, int], float] = {}
+        self._staged: Floats = np.zeros((0, 0))
 
     def register(self, layouts: Layouts) -> NDArray[np.int64]:
         """Returns node numbers of the layouts, shape (K,)."""
@@ -86,18 +86,27 @@ class Rescheduler:
         return self.distance(self.register(source), self.register(target))
 
     def staged_bytes(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
-        """Returns what each path between nodes (K,) holds besides its two ends (`staging.py`)."""
-        pairs, inverse = np.unique(np.stack((source, target)), axis=1, return_inverse=True)
-        staged = [self._staged(int(a), int(b)) for a, b in pairs.T]
-        return np.array(staged, dtype=np.float64)[inverse.reshape(-1)]
+        """Returns what each path between nodes (broadcast) holds besides its two ends
+        (`staging.py`)."""
+        nodes = self._paths.nodes
+        if len(self._staged) < nodes:
+            grown = np.full((nodes, nodes), np.nan)
+            grown[: len(self._staged), : len(self._staged)] = self._staged
+            self._staged = grown
+        staged = self._staged[source, target]
+        unknown = np.isnan(staged)
+        if unknown.any():
+            ends = (np.broadcast_to(end, staged.shape)[unknown] for end in (source, target))
+            for start, end in set(zip(*(end.tolist() for end in ends), strict=True)):
+                self._staged[start, end] = self._staged_on_path(start, end)
+            staged = self._staged[source, target]
+        return np.asarray(staged)
 
-    def _staged(self, source: int, target: int) -> float:
-        if (source, target) not in self._staging:
-            layouts = [self._own(self._paths.layout(source))]
-            layouts += [step.result for step in self.path(source, target)]
-            elements = staged_elements(self._shape, self._paths.sizes, layouts)
-            self._staging[source, target] = elements * self._paths.item_bytes
-        return self._staging[source, target]
+    def _staged_on_path(self, source: int, target: int) -> float:
+        layouts = [self._own(self._paths.layout(source))]
+        layouts += [step.result for step in self.path(source, target)]
+        elements = staged_elements(self._shape, self._paths.sizes, layouts)
+        return elements * self._paths.item_bytes
 
     def path_between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[Step]:
         """Returns the steps of the cheapest sequence from one layout to another."""
@@ -193,6 +202,11 @@ class Paths:
                 via = np.where(layout == state, np.int8(REPLICATE), layout)
                 self._add(int(encode(via[None, :])[0]), via)
         return self._index[code]
+
+    @property
+    def nodes(self) -> int:
+        """How many layouts are registered."""
+        return len(self._rows)
 
     @property
     def sizes(self) -> NDArray[np.int64]:

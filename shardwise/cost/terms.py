@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shardwise.cost.group_costs import CostContext, GroupCosts
 from shardwise.cost.group_work import GroupWork, Passes
-from shardwise.cost.parameters import ParameterTerms, parameter_terms
+from shardwise.cost.parameters import Parameters, ParameterTerms
 from shardwise.cost.shares import by_source
 from shardwise.hardware.sources import SOURCES
 from shardwise.sharding.layout import Floats
@@ -55,7 +55,11 @@ class GroupTerms:
     def parameters(self, stage: int, axes: NDArray[np.int64]) -> ParameterTerms:
         """Returns the terms of the parameters under a ZeRO stage over `axes` (bit masks, shape
         (n,))."""
-        return parameter_terms(self.work, stage, axes)
+        return self._parameters.terms(stage, axes)
+
+    @cached_property
+    def _parameters(self) -> Parameters:
+        return Parameters(self.work)
 
     # One step, summed over the members, shape (n,)
 

@@ -11,8 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise import _core
 from shardwise.cost.assemble import SearchEdge, SearchProblem
-from shardwise.cost.crossings import AFTER, BEFORE, BOTH, REBUILT
+from shardwise.cost.crossings import AFTER, ALTERNATIVES, BEFORE, BOTH, REBUILT
 from shardwise.cost.pins import forbidden_end
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.sharding.layout import Floats, Layouts, local_elements
@@ -139,11 +140,49 @@ class EdgeValues:
         return self.grid(COLUMNS[number])
 
     def weighted(self, weights: Floats) -> Floats:
-        """Returns the columns of all cells, weighted, shape (R, C, A); `weights` by column."""
-        total = np.zeros(self._table.kept.shape)
-        for column in np.flatnonzero(weights).tolist():
-            total += weights[column] * self.grid(COLUMNS[column])
-        return total
+        """Returns the seconds of all cells, weighted, shape (R, C, A).
+
+        `weights` are by column; those of columns other than seconds must be 0.
+        """
+        of = dict.fromkeys(COLUMNS, 0.0) | dict(zip(COLUMNS, weights.tolist(), strict=False))
+        once = of.pop("forward_s") * self._forward_s + of.pop("backward_s") * self._backward_s
+        there, back = np.zeros((2, len(ALTERNATIVES))), np.zeros((2, len(ALTERNATIVES)))
+        there[:, BEFORE] = of.pop("before_s"), of.pop("before_again_s")
+        there[:, REBUILT] = of.pop("rerun_moved_s")
+        back[1, AFTER] = of.pop("after_s")
+        assert not any(of.values()), "only seconds have weights"
+        return _core.weighted_cells(
+            self._table.kept,
+            once,
+            self._forward_s,
+            self._back_s,
+            column_flags=self.recomputes,
+            row_flags=self.owed,
+            there_again=there,
+            back_again=back,
+        )
+
+    @cached_property
+    def _pairs(self) -> _Cells:
+        """All pairs of rows and columns."""
+        rows, columns, _ = self._table.memory_bytes.shape
+        row, column = np.arange(rows)[:, None], np.arange(columns)[None, :]
+        return _Cells(self, row, column, np.zeros((rows, columns), dtype=np.int8))
+
+    @cached_property
+    def _forward_s(self) -> Floats:
+        """Seconds of the move in forward, shape (R, C)."""
+        return np.asarray(self._pairs.column("forward_s"), dtype=np.float64)
+
+    @cached_property
+    def _backward_s(self) -> Floats:
+        """Seconds of the gradient's move, shape (R, C) or (1,)."""
+        return np.asarray(self._pairs.column("backward_s"), dtype=np.float64)
+
+    @cached_property
+    def _back_s(self) -> Floats:
+        """Seconds of moving the tensor back, shape (R, C)."""
+        return self.paths.distance(self.there[None, :], self.here[:, None])
 
 
 class _Cells:
@@ -159,14 +198,15 @@ class _Cells:
         self._edge = edge
         self._row, self._column, self._kept = row, column, kept
         self._here, self._there = edge.here[row], edge.there[column]
+        self._known: dict[str, NDArray[np.bool_]] = {}
 
     def column(self, name: str) -> Column:
         """Returns one of `COLUMNS`."""
         if name in _MOVED_AGAIN:
-            return self._moved_again(name)
+            return self.moves_again(name)
         which, _, what = name.rpartition("_")
         if which in _MOVED_AGAIN:
-            return np.where(self._moved_again(which), self._of_move(which, what), 0.0)
+            return np.where(self.moves_again(which), self._of_move(which, what), 0.0)
         return self._plain(name)
 
     def _plain(self, name: str) -> Column:
@@ -181,11 +221,11 @@ class _Cells:
             case "target_bytes":
                 return np.where(self._moved, edge.at_target[self._column], 0.0)
             case "target_staged":
-                return self._staged(self._here, self._there)
+                return self._staged_there
             case "keep_target":
                 return np.asarray(self._moved & ((kept == AFTER) | (kept == BOTH)))
             case "keep_source":
-                return np.asarray(~self._moved_again("after"))
+                return np.asarray(~self.moves_again("after"))
             case "keep_same":
                 return np.asarray(~self._moved & (kept != REBUILT))
             case "rerun_same":
@@ -206,7 +246,7 @@ class _Cells:
             case "same_back":
                 return np.asarray(~moved)
             case "gradient_staged":
-                return self._staged(start, end)
+                return edge.paths.staged_bytes(start, end)
             case "gradient_bytes":
                 return np.where(moved, edge.at_source[self._row], 0.0)
         raise KeyError(name)
@@ -219,8 +259,30 @@ class _Cells:
     def _forward_s(self) -> Floats:
         return self._edge.paths.distance(self._here, self._there)
 
-    def _moved_again(self, which: str) -> NDArray[np.bool_]:
+    @cached_property
+    def _back_s(self) -> Floats:
+        return self._edge.paths.distance(self._there, self._here)
+
+    @cached_property
+    def _staged_there(self) -> Floats:
+        return self._edge.paths.staged_bytes(self._here, self._there)
+
+    @cached_property
+    def _staged_here(self) -> Floats:
+        """What moves back to the producer's layout hold besides, where there are any."""
+        happens = self.moves_again("after")
+        start, end = (np.broadcast_to(nodes, happens.shape) for nodes in (self._there, self._here))
+        staged = np.zeros(happens.shape)
+        staged[happens] = self._edge.paths.staged_bytes(start[happens], end[happens])
+        return staged
+
+    def moves_again(self, which: str) -> NDArray[np.bool_]:
         """Returns whether backward moves the tensor once more in this way."""
+        if which not in self._known:
+            self._known[which] = self._find_again(which)
+        return self._known[which]
+
+    def _find_again(self, which: str) -> NDArray[np.bool_]:
         edge = self._edge
         if which == "after":
             return np.asarray(self._moved & (self._kept == AFTER) & edge.owed[self._row])
@@ -232,23 +294,12 @@ class _Cells:
 
     def _of_move(self, which: str, what: str) -> Floats:
         """Returns seconds, bytes of the copy, or what is held besides."""
-        back = which == "after"
+        edge, back = self._edge, which == "after"
         if what == "bytes":
-            edge = self._edge
             return edge.at_source[self._row] if back else edge.at_target[self._column]
-        ends = (self._there, self._here) if back else (self._here, self._there)
         if what == "s":
-            return self._edge.paths.distance(*ends) if back else self._forward_s
-        happens = np.broadcast_to(self._moved_again(which), self._kept.shape)
-        start, end = (np.broadcast_to(nodes, happens.shape) for nodes in ends)
-        staged = np.zeros(happens.shape)
-        staged[happens] = self._staged(start[happens], end[happens])
-        return staged
-
-    def _staged(self, start: NDArray[np.int64], end: NDArray[np.int64]) -> Floats:
-        start, end = np.broadcast_arrays(start, end)
-        staged = self._edge.paths.staged_bytes(start.reshape(-1), end.reshape(-1))
-        return staged.reshape(start.shape)
+            return self._back_s if back else self._forward_s
+        return self._staged_here if back else self._staged_there
 
 
 def _first(numbers: NDArray[np.uint32]) -> NDArray[np.int64]:

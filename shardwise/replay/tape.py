@@ -184,7 +184,8 @@ class Gather:
                 picked.setdefault(value.table, []).append((item, value.owner, value.column))
         self.constants = np.array(constants, dtype=np.float64)
         self.picks = {
-            table: Picks(*np.array(rows, dtype=np.int64).T) for table, rows in picked.items()
+            table: Picks(*np.ascontiguousarray(np.array(rows, dtype=np.int64).T))
+            for table, rows in picked.items()
         }
 
     def fill(
@@ -196,6 +197,6 @@ class Gather:
         """Returns values (points, items); `rows[table]` has the shape (points, owners)."""
         result = np.tile(self.constants, (points, 1))
         for table, picks in self.picks.items():
-            chosen = rows[table][:, picks.owners]
-            result[:, picks.items] = tables[table][chosen, picks.columns[None, :]]
+            places = (picks.items, picks.owners, picks.columns)
+            _core.gather(result, places, np.ascontiguousarray(tables[table]), rows[table])
         return result

@@ -95,33 +95,30 @@ def cheapest(
 class _Table:
     """A table of the solver's problem: its number, and its row of each row of the whole.
 
-    `total` are the costs of the alternatives in its cells, infinite where there is none.
+    `costs` are those of the alternatives (R, C, A) of the whole, `count` how many count (R, C).
     """
 
     number: int
     row_of: NDArray[np.uint32]
     column_of: NDArray[np.uint32]
-    total: Floats
+    costs: Floats
+    count: NDArray[np.uint8]
 
     @classmethod
     def of(cls, core: _core.Problem, table: EdgeTable, costs: Floats, used: Used | None) -> _Table:
         """Adds the least costs of a table, of the rows and columns that are used."""
-        count, total = table.count, np.broadcast_to(costs, table.kept.shape)
+        count, every = table.count, np.broadcast_to(costs, table.kept.shape)
         row_of, column_of = (np.arange(length, dtype=np.uint32) for length in count.shape)
+        some, counted = every, count
         if used is not None:
             cells = np.ix_(*used)
-            count, total = count[cells], total[cells]
+            some, counted = every[cells], count[cells]
             row_of, column_of = (np.cumsum(marked, dtype=np.uint32) - 1 for marked in used)
-        exists = np.arange(total.shape[2]) < count[..., None]
-        total = np.where(exists, total, np.inf)
-        least = total.min(axis=2)[..., None]
-        nothing, one = np.zeros(least.shape), np.ones(count.shape, dtype=np.uint8)
-        return cls(core.add_table(nothing, least, one), row_of, column_of, total)
+        return cls(core.add_least_table(some, counted), row_of, column_of, every, count)
 
     def alternative(self, cell: tuple[int, int]) -> int:
         """Returns the cheapest alternative in a cell of the whole table."""
-        row, column = cell
-        return int(self.total[self.row_of[row], self.column_of[column]].argmin())
+        return int(self.costs[cell][: self.count[cell]].argmin())
 
 
 Used = tuple[NDArray[np.bool_], NDArray[np.bool_]]

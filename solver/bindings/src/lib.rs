@@ -11,9 +11,9 @@ use std::time::Duration;
 use ::frontier as core;
 use ::frontier::rescheduling::{self, Change};
 use ::frontier::{Method, Settings, Solution as Solved, SolveError, Status, Watch};
-use numpy::ndarray::Array2;
+use numpy::ndarray::{Array2, Array3};
 use numpy::{
-    IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyReadonlyArray3,
+    IntoPyArray, PyArray1, PyArray2, PyArray3, PyReadonlyArray1, PyReadonlyArray2, PyReadonlyArray3,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -77,6 +77,28 @@ impl Problem {
         let counts = count.iter().map(|n| u32::from(*n));
         let table = core::Table::ragged(rows, columns, counts, memory, time).map_err(to_python)?;
         number(self.inner.add_table(table))
+    }
+
+    fn add_least_table(
+        &mut self,
+        time_s: PyReadonlyArray3<f64>,
+        count: PyReadonlyArray2<u8>,
+    ) -> PyResult<usize> {
+        let (time, count) = (time_s.as_array(), count.as_array());
+        let (rows, columns) = count.dim();
+        if (time.dim().0, time.dim().1) != (rows, columns)
+            || count.iter().any(|n| *n as usize > time.dim().2)
+        {
+            return Err(PyValueError::new_err(
+                "time_s must have the shape (R, C, A), count the shape (R, C), each at most A",
+            ));
+        }
+        let counts = count.iter().map(|n| *n as usize);
+        let most = time.dim().2;
+        let time = time.as_standard_layout();
+        let time = time.as_slice().unwrap_or_default();
+        let table = core::Table::of_least(rows, columns, counts, time, most);
+        number(self.inner.add_table(table.map_err(to_python)?))
     }
 
     fn add_ragged_table(
@@ -356,6 +378,48 @@ fn shortest_paths<'py>(
     Ok((distance.into_pyarray(py), last_arc.into_pyarray(py)))
 }
 
+/// Returns the weighted time of every alternative of an edge; see `_core.pyi`.
+#[pyfunction]
+#[pyo3(signature = (kept, once, there, back, *, column_flags, row_flags, there_again, back_again))]
+#[allow(clippy::too_many_arguments)] // one per argument of the Python function
+fn weighted_cells<'py>(
+    py: Python<'py>,
+    kept: PyReadonlyArray3<i8>,
+    once: PyReadonlyArray2<f64>,
+    there: PyReadonlyArray2<f64>,
+    back: PyReadonlyArray2<f64>,
+    column_flags: PyReadonlyArray1<bool>,
+    row_flags: PyReadonlyArray1<bool>,
+    there_again: PyReadonlyArray2<f64>,
+    back_again: PyReadonlyArray2<f64>,
+) -> PyResult<Bound<'py, PyArray3<f64>>> {
+    let shape = kept.as_array().dim();
+    let (there_again, back_again) = (there_again.as_slice()?, back_again.as_slice()?);
+    let halves = |weights: &'static str, of: &[f64]| -> PyResult<usize> {
+        (of.len() % 2 == 0)
+            .then_some(of.len() / 2)
+            .ok_or_else(|| PyValueError::new_err(format!("{weights} must have two rows")))
+    };
+    let table = rescheduling::Kept {
+        rows: shape.0,
+        columns: shape.1,
+        kept: kept.as_slice()?,
+        once: once.as_slice()?,
+        there: there.as_slice()?,
+        back: back.as_slice()?,
+    };
+    let again = rescheduling::Again {
+        column_flags: column_flags.as_slice()?,
+        row_flags: row_flags.as_slice()?,
+        there: there_again.split_at(halves("there_again", there_again)?).into(),
+        back: back_again.split_at(halves("back_again", back_again)?).into(),
+    };
+    let costs = rescheduling::weighted_cells(&table, &again).map_err(to_python)?;
+    Array3::from_shape_vec(shape, costs)
+        .map(|array| array.into_pyarray(py))
+        .map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
 /// Returns the changes between layouts as arrays; see `_core.pyi`.
 #[pyfunction]
 #[allow(clippy::type_complexity)] // the five arrays of the Python function
@@ -407,6 +471,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(least_time, m)?)?;
     m.add_function(wrap_pyfunction!(shortest_paths, m)?)?;
     m.add_function(wrap_pyfunction!(layout_changes, m)?)?;
+    m.add_function(wrap_pyfunction!(weighted_cells, m)?)?;
+    m.add_function(wrap_pyfunction!(replay::gather, m)?)?;
     m.add_function(wrap_pyfunction!(version, m)?)?;
     Ok(())
 }

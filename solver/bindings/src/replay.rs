@@ -1,12 +1,12 @@
 //! Replay at the boundary to Python: arrays in, arrays out.
 
 use ::frontier::replay::{
-    Between, BufferId, DeviceClassId, LongestPaths, Order, Parts, Path, Peak, Program as Checked,
+    Between, BufferId, Chosen, DeviceClassId, LongestPaths, Order, Parts, Path, Peak, Picks, Program as Checked,
     Replayed, Replayer, ResourceId, Span, Strategy, Use,
 };
 use ::frontier::SolveError;
 use numpy::ndarray::{Array2, ArrayView1, Axis};
-use numpy::{Element, IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
+use numpy::{Element, IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -349,6 +349,32 @@ impl Timeline {
         let of_classes = self.inner.at_peak.iter();
         of_classes.map(|b| numbers(b).into_pyarray(py)).collect()
     }
+}
+
+/// Writes picked items of every strategy into `result`; see `_core.pyi`.
+#[pyfunction]
+pub fn gather(
+    py: Python<'_>,
+    mut result: PyReadwriteArray2<f64>,
+    picks: (PyReadonlyArray1<i64>, PyReadonlyArray1<i64>, PyReadonlyArray1<i64>),
+    values: PyReadonlyArray2<f64>,
+    rows: PyReadonlyArray2<i64>,
+) -> PyResult<()> {
+    let items = result.as_array().ncols();
+    let picks = Picks {
+        items: picks.0.as_slice()?,
+        owners: picks.1.as_slice()?,
+        columns: picks.2.as_slice()?,
+    };
+    let chosen = Chosen {
+        values: values.as_slice()?,
+        width: values.as_array().ncols(),
+        rows: rows.as_slice()?,
+        owners: rows.as_array().ncols(),
+    };
+    let result = result.as_slice_mut()?;
+    py.detach(|| ::frontier::replay::gather(result, items, &picks, &chosen))
+        .map_err(to_python)
 }
 
 /// Returns the number of the task that reached a peak; -1 if it was reached before the first task.

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use pulp::Arch;
 use rayon::prelude::*;
 
 use crate::bounds::weighted::Weighted;
@@ -24,6 +25,12 @@ use crate::model::watch::Watch;
 const ROUNDS: usize = 4;
 /// Each choice is compared with at most this many others, the most promising ones.
 const WITNESSES: usize = 64;
+/// Neighbours' choices that are compared at once.
+const LANES: usize = 8;
+/// Relative: by how much sums of the same terms differ at most.
+const ROUNDING: f64 = 1e-12;
+/// Neighbours' choices after which a comparison that has failed ends.
+const STRETCH: usize = 32;
 
 /// An edge as seen from one of its ends: everything that the test depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -168,20 +175,37 @@ impl Rows {
     }
 
     /// Returns a cheap lower bound on [`Rows::detour`].
+    #[inline(always)]
     fn least_detour(&self, other: usize, k: usize) -> f64 {
         let (a, b) = (self.range[other], self.range[k]);
         (a.0 - b.0).max(a.1 - b.1)
     }
 
-    /// Returns max over u of e(u, other) - e(u, k).
-    fn detour(&self, other: usize, k: usize) -> f64 {
+    /// Returns max over u of e(u, other) - e(u, k), or an even lesser number above `most`.
+    #[inline(always)]
+    fn detour(&self, other: usize, k: usize, most: f64) -> f64 {
         let row = |i: usize| &self.costs[i * self.columns..(i + 1) * self.columns];
-        let mut most = f64::NEG_INFINITY;
-        for (a, b) in row(other).iter().zip(row(k)) {
-            let more = a - b;
-            most = if more > most { more } else { most };
+        let greater = |a: f64, b: f64| if a > b { a } else { b };
+        let mut worst = f64::NEG_INFINITY;
+        for (a, b) in row(other).chunks(STRETCH).zip(row(k).chunks(STRETCH)) {
+            // Several maxima side by side, which a vector holds.
+            let mut lanes = [worst; LANES];
+            let (others, ours) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+            let rest = others.remainder().iter().zip(ours.remainder());
+            for (lane, (a, b)) in rest.enumerate() {
+                lanes[lane] = greater(a - b, worst);
+            }
+            for (a, b) in others.zip(ours) {
+                for lane in 0..LANES {
+                    lanes[lane] = greater(a[lane] - b[lane], lanes[lane]);
+                }
+            }
+            worst = lanes.into_iter().fold(worst, greater);
+            if worst > most {
+                break;
+            }
         }
-        most
+        worst
     }
 }
 
@@ -212,33 +236,43 @@ fn survivors(
         .collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut dead = vec![false; own.len()];
+    let arch = Arch::new();
     // The least promising is tested first, so that its witnesses are still there.
     for &(_, k) in order.iter().rev() {
         watch.poll("bounding", 0.5)?;
-        dead[k] = order
-            .iter()
-            .map(|(_, other)| *other)
-            .filter(|other| *other != k && !dead[*other])
-            .take(WITNESSES)
-            .any(|other| costs_no_more(&own, &sides, other, k));
+        dead[k] = arch.dispatch(|| {
+            order
+                .iter()
+                .map(|(_, other)| *other)
+                .filter(|other| *other != k && !dead[*other])
+                .take(WITNESSES)
+                .any(|other| costs_no_more(&own, &sides, other, k))
+        });
     }
     let left = choices.iter().zip(&dead).filter(|(_, dead)| !**dead);
     Ok(left.map(|(k, _)| *k).collect())
 }
 
 /// Returns whether choice `other` costs no more than choice `k`, whatever the neighbours take.
+#[inline(always)]
 fn costs_no_more(own: &[f64], sides: &[Rows], other: usize, k: usize) -> bool {
     let more = own[other] - own[k];
     let mut bound = more + sides.iter().map(|s| s.least_detour(other, k)).sum::<f64>();
     // Summed separately from the bound, where large terms cancel and would cost digits. Each
     // negative term is a cost that every strategy with k pays, so rounding is relative to it.
     let mut total = more;
+    let slack = (own[other] + own[k]) * ROUNDING;
     for side in sides {
         if bound > 0.0 {
             return false;
         }
-        let detour = side.detour(other, k);
-        bound += detour - side.least_detour(other, k);
+        let least = side.least_detour(other, k);
+        let most = least - bound + slack;
+        let detour = side.detour(other, k, most);
+        if detour > most {
+            return false;
+        }
+        bound += detour - least;
         total += detour;
     }
     total <= 0.0

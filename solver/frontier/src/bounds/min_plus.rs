@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use pulp::Arch;
 use rayon::prelude::*;
 
 use crate::model::error::SolveError;
@@ -10,6 +11,8 @@ use crate::tracking::strides::unravel;
 
 /// The least work of a parallel task (cells times choices).
 const TASK: usize = 1 << 16;
+/// Choices that are compared at once, so that a cell is read and written once for all of them.
+const BLOCK: usize = 4;
 
 /// Returns min over k of own(k) + the factors at k, for every cell of the neighbours' choices.
 ///
@@ -30,6 +33,7 @@ pub fn step_table(
     };
     let (along, across): (Vec<&Laid>, Vec<&Laid>) = factors.iter().partition(|f| f.has_inner);
     let mut out = vec![f64::INFINITY; outer.iter().product::<usize>() * inner];
+    let arch = Arch::new();
     let rows_per_task = (TASK / (inner * own.len()).max(1)).max(1);
     out.par_chunks_mut(inner)
         .enumerate()
@@ -42,37 +46,90 @@ pub fn step_table(
             let starts: Vec<usize> = along.iter().map(|f| f.offset(&place)).collect();
             let across: Vec<(&Laid, usize)> =
                 across.iter().map(|f| (*f, f.offset(&place))).collect();
-            for (k, own_cost) in own.iter().enumerate() {
-                let base = own_cost + across.iter().map(|(f, at)| f.data[at + k]).sum::<f64>();
-                let line = |f: usize| {
-                    let start = starts[f] + k * inner;
-                    &along[f].data[start..start + inner]
-                };
-                match along.len() {
-                    1 => lower(best, line(0).iter().map(|a| base + a)),
-                    2 => lower(best, line(0).iter().zip(line(1)).map(|(a, b)| base + a + b)),
-                    _ => {
-                        let mut sum = vec![base; inner];
-                        for f in 0..along.len() {
-                            for (sum, cell) in sum.iter_mut().zip(line(f)) {
-                                *sum += cell;
-                            }
-                        }
-                        lower(best, sum.into_iter());
-                    }
-                }
-            }
+            arch.dispatch(|| lower_all(best, own, &along, &starts, &across));
             Ok(())
         })?;
     Ok(out)
 }
 
-/// Lowers each element of `best` to its candidate where that is less.
-fn lower(best: &mut [f64], candidates: impl Iterator<Item = f64>) {
-    for (best, candidate) in best.iter_mut().zip(candidates) {
-        // Not f64::min: its handling of NaN, which costs never are, keeps the loop from
-        // vectorising.
-        *best = if candidate < *best { candidate } else { *best };
+/// Lowers `best` to own(k) + the factors at k, for every k.
+///
+/// Inlined, so that it is compiled for the vectors of the machine that it runs on.
+#[inline(always)]
+fn lower_all(
+    best: &mut [f64],
+    own: &[f64],
+    along: &[&Laid],
+    starts: &[usize],
+    across: &[(&Laid, usize)],
+) {
+    let inner = best.len();
+    let base =
+        |k: usize| own[k] + across.iter().map(|(f, at)| f.data[at + k]).sum::<f64>();
+    let line = |f: usize, k: usize| &along[f].data[starts[f] + k * inner..][..inner];
+    let blocked = own.len() - own.len() % BLOCK;
+    match along.len() {
+        1 => {
+            for k in (0..blocked).step_by(BLOCK) {
+                let bases: [f64; BLOCK] = std::array::from_fn(|i| base(k + i));
+                let lines: [&[f64]; BLOCK] = std::array::from_fn(|i| line(0, k + i));
+                for (j, best) in best.iter_mut().enumerate() {
+                    let mut least = *best;
+                    for i in 0..BLOCK {
+                        least = lesser(bases[i] + lines[i][j], least);
+                    }
+                    *best = least;
+                }
+            }
+        }
+        2 => {
+            for k in (0..blocked).step_by(BLOCK) {
+                let bases: [f64; BLOCK] = std::array::from_fn(|i| base(k + i));
+                let first: [&[f64]; BLOCK] = std::array::from_fn(|i| line(0, k + i));
+                let second: [&[f64]; BLOCK] = std::array::from_fn(|i| line(1, k + i));
+                for (j, best) in best.iter_mut().enumerate() {
+                    let mut least = *best;
+                    for i in 0..BLOCK {
+                        least = lesser(bases[i] + first[i][j] + second[i][j], least);
+                    }
+                    *best = least;
+                }
+            }
+        }
+        _ => {
+            let mut sum = vec![0.0; inner];
+            for k in 0..own.len() {
+                sum.fill(base(k));
+                for f in 0..along.len() {
+                    for (sum, cell) in sum.iter_mut().zip(line(f, k)) {
+                        *sum += cell;
+                    }
+                }
+                for (best, sum) in best.iter_mut().zip(&sum) {
+                    *best = lesser(*sum, *best);
+                }
+            }
+            return;
+        }
+    }
+    for k in blocked..own.len() {
+        let base = base(k);
+        for (j, best) in best.iter_mut().enumerate() {
+            let around: f64 = (1..along.len()).fold(base + line(0, k)[j], |sum, f| sum + line(f, k)[j]);
+            *best = lesser(around, *best);
+        }
+    }
+}
+
+/// Returns the lesser of two costs.
+///
+/// Not `f64::min`: its handling of NaN, which costs never are, keeps loops from vectorising.
+#[inline(always)]
+fn lesser(candidate: f64, best: f64) -> f64 {
+    if candidate < best {
+        candidate
+    } else {
+        best
     }
 }
 

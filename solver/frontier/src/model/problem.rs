@@ -58,6 +58,30 @@ impl Table {
         })
     }
 
+    /// Returns a table of times alone, in which a cell has the least of its alternatives: the first
+    /// `counts` of each `most` in `time`.
+    ///
+    /// # Errors
+    ///
+    /// Rejects more than 2^32 - 1 cells.
+    pub fn of_least(
+        rows: usize,
+        columns: usize,
+        counts: impl Iterator<Item = usize>,
+        time: &[f64],
+        most: usize,
+    ) -> Result<Self, SolveError> {
+        let cells = time.chunks(most.max(1)).zip(counts);
+        let least: Vec<f64> = cells
+            .map(|(cell, count)| {
+                let alternatives = cell.iter().take(count);
+                alternatives.fold(f64::INFINITY, |least, c| if *c < least { *c } else { least })
+            })
+            .collect();
+        let ones = std::iter::repeat_n(1, least.len());
+        Self::ragged(rows, columns, ones, vec![0.0; least.len()], least)
+    }
+
     /// Returns the alternatives of a cell as a range into `memory` and `time`.
     pub(crate) fn cell(&self, row: u32, column: u32) -> Range<usize> {
         self.at(row as usize * self.columns + column as usize)

@@ -1,6 +1,7 @@
 //! Replay of one training step: peak memory and overlapped time.
 
 mod buffers;
+mod gather;
 mod lists;
 mod liveness;
 mod longest_path;
@@ -11,6 +12,7 @@ mod replayer;
 mod resources;
 mod strategy;
 
+pub use gather::{gather, Chosen, Picks};
 pub use liveness::Peak;
 pub use longest_path::{Between, LongestPaths, Path, Span};
 pub use outcome::{Replayed, Timeline};
