@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from shardwise.capture.families import FAMILIES, Family
+
 FOLDER = Path("out/bench/graphs")
 
 GPT = "hf:GPT2Config:n_embd=1024,n_head=16,n_layer={layers}"
@@ -21,7 +23,10 @@ SOURCES: dict[str, tuple[str, dict[str, int | str]]] = {
         {"batch": 16, "seq": 2048, "dtype": "bf16"},
     ),
 }
-"""Source and capture arguments by name; `gpt-N` is a GPT of N layers, width 1024."""
+"""Source and capture arguments by name; `gpt-N` is a GPT of N layers, width 1024.
+
+`family:NAME` is a family of docs/models.md.
+"""
 
 
 def path(name: str) -> str:
@@ -31,7 +36,7 @@ def path(name: str) -> str:
 
         return str(shipped_graph(name.removeprefix("shipped:")))
     FOLDER.mkdir(parents=True, exist_ok=True)
-    target = FOLDER / f"{name}.json.gz"
+    target = FOLDER / f"{name.replace(':', '-')}.json.gz"
     if not target.exists():
         from shardwise.capture import capture
         from shardwise.graph import write_graph
@@ -41,7 +46,20 @@ def path(name: str) -> str:
     return str(target)
 
 
+def family_name(name: str) -> str:
+    """Returns the name of a captured family here: `Llama 3 8B` is `llama-3-8b`."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _of_family(family: Family) -> tuple[str, dict[str, int | str]]:
+    arguments: dict[str, int | str] = {"batch": family.batch, "dtype": family.dtype}
+    return family.source, arguments if family.seq is None else {**arguments, "seq": family.seq}
+
+
 def _source(name: str) -> tuple[str, dict[str, int | str]]:
+    for family in FAMILIES:
+        if f"family:{family_name(family.name)}" == name:
+            return _of_family(family)
     layers = re.fullmatch(r"gpt-(\d+)", name)
     if layers is None:
         return SOURCES[name]

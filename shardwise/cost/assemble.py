@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,13 +11,13 @@ import numpy as np
 from shardwise.cost.configurations import group_costs, group_work
 from shardwise.cost.crossings import CrossingKind, EdgeTable, crossing_kind
 from shardwise.cost.group_costs import CostContext, GroupCosts
-from shardwise.cost.group_work import GroupWork
 from shardwise.cost.operator_family import Families
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.cost.part import Part, part_of
 from shardwise.cost.pins import Pins
 from shardwise.cost.reschedule import Reschedulers
 from shardwise.cost.space import SearchMesh
+from shardwise.cost.terms import GroupTerms
 from shardwise.hardware import Hardware, Mesh
 from shardwise.sharding.coarsen import Coarsened
 from shardwise.sharding.pattern import Crossing, GroupPattern, Patterns
@@ -74,30 +74,49 @@ def assemble(
 
 @dataclass(frozen=True)
 class Costed:
-    """The groups of a problem with their configurations, without the crossings between them."""
+    """The groups of a problem, `terms` by kind of group, without the crossings between them.
+
+    What they compute is costed at once, everything else when it is first asked for.
+    """
 
     context: CostContext
     coarsened: Coarsened
     patterns: list[GroupPattern]
-    costs: list[GroupCosts]
+    terms: dict[Hashable, GroupTerms]
+    kinds: list[Hashable]
 
     def least_compute_s(self) -> float:
-        """Returns the least time that any strategy computes; no step is shorter."""
-        least = {id(cost): float(cost.compute_s.min()) for cost in self.costs}
+        """Returns a bound on the time that any strategy computes; no step is shorter."""
+        least = {kind: terms.least_compute_s() for kind, terms in self.terms.items()}
         _, fixed = _fixed(self.context, self.coarsened)
-        return fixed + sum(least[id(cost)] for cost in self.costs)
+        return fixed + sum(least[kind] for kind in self.kinds)
+
+    def costs(self, progress: Progress) -> list[GroupCosts]:
+        """Returns the configurations of every group; all layouts are registered before any path is
+        computed."""
+        for terms in self.terms.values():
+            terms.work.register()
+        known: dict[Hashable, GroupCosts] = {}
+        for position, (kind, terms) in enumerate(self.terms.items()):
+            go_on(progress, "costs", 0.5 + 0.5 * position / len(self.terms))
+            known[kind] = group_costs(terms)
+        return [known[kind] for kind in self.kinds]
 
     def alone(self) -> SearchProblem:
-        """Returns a problem of groups that exchange nothing: fit for its figures, not to search."""
-        memory, time = _fixed(self.context, self.coarsened)
-        return SearchProblem(
-            self.context, self.coarsened, self.patterns, self.costs, [], memory, time
-        )
+        """Returns a problem of groups without configurations: fit for its figures, not to
+        search."""
+        return self._problem([], [])
 
     def joined(self, progress: Progress) -> SearchProblem:
-        """Returns the problem with all crossings."""
-        edges = _all_edges(self.context, self.patterns, self.costs, progress)
-        return replace(self.alone(), edges=edges)
+        """Returns the problem with all configurations and crossings."""
+        costs = self.costs(progress)
+        return self._problem(costs, _all_edges(self.context, self.patterns, costs, progress))
+
+    def _problem(self, costs: list[GroupCosts], edges: list[SearchEdge]) -> SearchProblem:
+        memory, time = _fixed(self.context, self.coarsened)
+        return SearchProblem(
+            self.context, self.coarsened, self.patterns, costs, edges, memory, time
+        )
 
 
 def costed(
@@ -108,7 +127,7 @@ def costed(
     progress: Progress,
     micro_batches: int = 1,
 ) -> Costed:
-    """Costs every group on the mesh; as `assemble`."""
+    """Costs what every group computes on the mesh; as `assemble`."""
     coarsened = patterns.coarsened
     search_mesh = SearchMesh.build(mesh, options.max_configurations)
     reschedulers = Reschedulers(hardware, search_mesh)
@@ -125,26 +144,13 @@ def costed(
         micro_batches,
     )
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
-    costs = _all_costs(context, group_patterns, progress)
-    return Costed(context, coarsened, group_patterns, costs)
-
-
-def _all_costs(
-    context: CostContext, patterns: list[GroupPattern], progress: Progress
-) -> list[GroupCosts]:
-    """Costs equal patterns once; all layouts are registered before any path is computed."""
-    work: dict[Hashable, GroupWork] = {}
-    kinds = [_kind(context, pattern) for pattern in patterns]
-    for position, (kind, pattern) in enumerate(zip(kinds, patterns, strict=True)):
-        if kind not in work:
-            go_on(progress, "costs", 0.5 * position / max(len(patterns), 1))
-            work[kind] = group_work(context, pattern)
-            work[kind].register()
-    known: dict[Hashable, GroupCosts] = {}
-    for position, (kind, group) in enumerate(work.items()):
-        go_on(progress, "costs", 0.5 + 0.5 * position / len(work))
-        known[kind] = group_costs(group)
-    return [known[kind] for kind in kinds]
+    kinds = [_kind(context, pattern) for pattern in group_patterns]
+    terms: dict[Hashable, GroupTerms] = {}
+    for position, (kind, pattern) in enumerate(zip(kinds, group_patterns, strict=True)):
+        if kind not in terms:
+            go_on(progress, "costs", 0.5 * position / max(len(group_patterns), 1))
+            terms[kind] = GroupTerms(group_work(context, pattern))
+    return Costed(context, coarsened, group_patterns, terms, kinds)
 
 
 def _kind(context: CostContext, pattern: GroupPattern) -> Hashable:

@@ -62,13 +62,13 @@ def group_work(context: CostContext, pattern: GroupPattern) -> GroupWork:
     return GroupWork(context, pattern, allowed)
 
 
-def group_costs(work: GroupWork) -> GroupCosts:
+def group_costs(terms: GroupTerms) -> GroupCosts:
     """Returns every configuration of the group that none with the same layouts beats in all terms.
 
     Raises `BadInput` when the pins leave none.
     """
+    work = terms.work
     context, pattern = work.context, work.pattern
-    terms = GroupTerms(work)
     compute_s, communication_s = terms.passes_compute_s(), terms.passes_communication_s()
     variants = list(_variants(terms))
     recomputations = _recomputations(context, pattern)

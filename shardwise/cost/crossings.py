@@ -224,12 +224,19 @@ class _Cells:
         """Adds one alternative to the cells marked `where`."""
         if not where.any():
             return
-        i, j = np.nonzero(where)
-        k = self.count[i, j]
-        self._memory[i, j, k] = np.broadcast_to(memory_bytes, self._shape)[i, j]
-        self._time[i, j, k] = np.broadcast_to(time_s, self._shape)[i, j]
-        self._kept[i, j, k] = kept
-        self.count[i, j] += 1
+        cells = np.flatnonzero(where)
+        count = self.count.reshape(-1)
+        places = cells * self.MOST + count[cells]
+
+        def values(of: Floats | float) -> Floats | float:
+            if isinstance(of, float):
+                return of
+            return np.broadcast_to(of, self._shape).reshape(-1)[cells]
+
+        self._memory.reshape(-1)[places] = values(memory_bytes)
+        self._time.reshape(-1)[places] = values(time_s)
+        self._kept.reshape(-1)[places] = kept
+        count[cells] += 1
 
     @property
     def _most(self) -> int:

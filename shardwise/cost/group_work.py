@@ -158,12 +158,13 @@ class GroupWork:
     def kept_window_bytes(self) -> Floats:
         """Returns the copies with neighbours' rows that backward needs, of all members."""
         total = np.zeros(self.count)
-        for position, port in self.kept_windows():
+        for position, port in self.kept_windows:
             total += self.window_bytes(position, port)
         return total
 
+    @cached_property
     def kept_windows(self) -> list[tuple[int, int]]:
-        """Returns members and those inputs whose neighbours' rows backward needs too."""
+        """Members and those inputs whose neighbours' rows backward needs too."""
         return [
             (position, port)
             for position, member in enumerate(self.pattern.members)

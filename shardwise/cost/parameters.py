@@ -134,6 +134,18 @@ class Parameters:
         )
 
 
+    def least_update_s(self, candidates: list[NDArray[np.int64]]) -> Floats:
+        """Returns the least time of all updates, shape (n,): sharded over some of the candidates,
+        or whole."""
+        total = np.zeros(self._work.count)
+        whole = np.zeros(self._work.count, dtype=np.int64)
+        for parameter in self._parameters:
+            if parameter.is_trained:
+                of_each = [parameter.sharded(axes).update[0] for axes in (whole, *candidates)]
+                total += np.min(of_each, axis=0)
+        return total
+
+
 class _Parameter:
     """One parameter, whatever its stage: elements and bytes on a device, and its sharding."""
 

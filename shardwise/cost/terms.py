@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shardwise.cost.group_costs import CostContext, GroupCosts
 from shardwise.cost.group_work import GroupWork, Passes
-from shardwise.cost.parameters import Parameters, ParameterTerms
+from shardwise.cost.parameters import Parameters, ParameterTerms, stages
 from shardwise.cost.shares import by_source
 from shardwise.hardware.sources import SOURCES
 from shardwise.sharding.layout import Floats
@@ -66,6 +66,11 @@ class GroupTerms:
     def passes_compute_s(self) -> Floats:
         """Returns the computation of forward and backward."""
         return self.micro_batches * self.compute.both_s
+
+    def least_compute_s(self) -> float:
+        """Returns the least that any assignment computes in a step, with any ZeRO stage."""
+        update_s = self._parameters.least_update_s([axes for _, axes in stages(self.work)])
+        return float((self.passes_compute_s() + update_s).min())
 
     def passes_communication_s(self) -> Floats:
         """Returns the communication of forward and backward, with loading."""
@@ -162,7 +167,7 @@ def operator_costs(
     for name in pattern.loaded if recomputed else pattern.kept:
         owner = maker.get(name, reader.get(name, 0))
         member_costs[owner].activation_bytes += float(np.sum(work.kept_bytes((name,))))
-    for m, port in () if recomputed else work.kept_windows():
+    for m, port in () if recomputed else work.kept_windows:
         member_costs[m].activation_bytes += float(work.window_bytes(m, port)[0])
     return member_costs
 

@@ -111,7 +111,7 @@ class GroupTable:
     def _facts(self) -> dict[tuple[str, Any], Any]:
         facts: dict[tuple[str, Any], Any] = {
             ("variants", None): (self.may_recompute, self.shards_weights, self.shards_gradients),
-            ("inputs", None): (self.loads, self.work.kept_windows()),
+            ("inputs", None): (self.loads, self.work.kept_windows),
         }
         facts |= {("communicates", where): does for where, does in self._communicates.items()}
         return facts | {("moves", where): does for where, does in self._moves.items()}
@@ -132,7 +132,7 @@ class GroupTable:
 
     # Members
 
-    @property
+    @cached_property
     def may_recompute(self) -> bool:
         """Whether any configuration recomputes forward in backward."""
         return bool(self._costs.recompute.any())
@@ -374,12 +374,12 @@ class GroupTable:
 
         return self._column(("parameter", number, field), values)
 
-    @property
+    @cached_property
     def shards_weights(self) -> bool:
         """Whether parameters are sharded under any configuration (ZeRO stage 3)."""
         return bool((self._costs.zero == 3).any())
 
-    @property
+    @cached_property
     def shards_gradients(self) -> bool:
         """Whether gradients are sharded under any configuration (ZeRO stage 2 or 3)."""
         return bool((self._costs.zero >= 2).any())

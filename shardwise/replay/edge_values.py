@@ -153,7 +153,7 @@ class EdgeValues:
         assert not any(of.values()), "only seconds have weights"
         return _core.weighted_cells(
             self._table.kept,
-            once,
+            np.ascontiguousarray(once),
             self._forward_s,
             self._back_s,
             column_flags=self.recomputes,
@@ -172,7 +172,7 @@ class EdgeValues:
     @cached_property
     def _forward_s(self) -> Floats:
         """Seconds of the move in forward, shape (R, C)."""
-        return np.asarray(self._pairs.column("forward_s"), dtype=np.float64)
+        return np.ascontiguousarray(self._pairs.column("forward_s"), dtype=np.float64)
 
     @cached_property
     def _backward_s(self) -> Floats:
@@ -182,7 +182,7 @@ class EdgeValues:
     @cached_property
     def _back_s(self) -> Floats:
         """Seconds of moving the tensor back, shape (R, C)."""
-        return self.paths.distance(self.there[None, :], self.here[:, None])
+        return np.ascontiguousarray(self.paths.distance(self.there[None, :], self.here[:, None]))
 
 
 class _Cells:

@@ -78,7 +78,7 @@ class SavedForBackward:
         sizes: list[Callable[..., int]] = [
             partial(table.size, position, s) for s in step.footprints[op.name].kept
         ]
-        windows = [port for member, port in table.work.kept_windows() if member == position]
+        windows = [port for member, port in table.work.kept_windows if member == position]
         sizes += [partial(table.window_bytes, position, port) for port in windows]
         for size in sizes:
             cell = step.cell(group, size())
@@ -92,7 +92,7 @@ class SavedForBackward:
     def _as_it_is(self, group: int, position: int, port: int) -> int:
         """Flag: what a member keeps of an input is the input itself, not a window of it."""
         step, table = self._step, self._step.table(group)
-        if (position, port) not in table.work.kept_windows():
+        if (position, port) not in table.work.kept_windows:
             return ALWAYS
         return self._tape.flag(step.cell(group, table.as_it_is(position, port)))
 

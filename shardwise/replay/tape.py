@@ -198,5 +198,8 @@ class Gather:
         result = np.tile(self.constants, (points, 1))
         for table, picks in self.picks.items():
             places = (picks.items, picks.owners, picks.columns)
-            _core.gather(result, places, np.ascontiguousarray(tables[table]), rows[table])
+            values, chosen = tables[table], rows[table]
+            _core.gather(
+                result, places, np.ascontiguousarray(values), np.ascontiguousarray(chosen)
+            )
         return result

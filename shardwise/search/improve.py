@@ -28,7 +28,7 @@ BATCHES = 4
 MOST_ROUNDS = 24
 SWAPS = 24
 """Configurations that are tried for all groups of a kind."""
-GAIN = 1e-5
+GAIN = 2e-5
 """Relative: the least gain for which a round counts."""
 SHARE = 1e-3
 """Strategies with less of the mean are left out of mixes."""

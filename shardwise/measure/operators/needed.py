@@ -111,9 +111,10 @@ def _of_all(
     for count in options.counts(subject.graph.batch_size):
         variant = subject.variant(options, count)
         groups = costed(variant, hardware, mesh, options, progress, count)
-        everything = [range(len(cost.time_s)) for cost in groups.costs]
+        costs = groups.costs(progress)
+        everything = [range(len(cost.time_s)) for cost in costs]
         weights = [dict.fromkeys(rows, 1.0 / len(rows)) for rows in everything]
-        _of_choices(needed, groups.context, groups.patterns, groups.costs, weights)
+        _of_choices(needed, groups.context, groups.patterns, costs, weights)
 
 
 def _of_frontier(

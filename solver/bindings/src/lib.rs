@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 
 use attended::attended;
 use error::to_python;
+use replay::in_rows;
 
 /// A problem under construction.
 #[pyclass(module = "shardwise._core")]
@@ -394,7 +395,7 @@ fn weighted_cells<'py>(
     back_again: PyReadonlyArray2<f64>,
 ) -> PyResult<Bound<'py, PyArray3<f64>>> {
     let shape = kept.as_array().dim();
-    let (there_again, back_again) = (there_again.as_slice()?, back_again.as_slice()?);
+    let (there_again, back_again) = (in_rows(there_again.as_array().to_slice())?, in_rows(back_again.as_array().to_slice())?);
     let halves = |weights: &'static str, of: &[f64]| -> PyResult<usize> {
         (of.len() % 2 == 0)
             .then_some(of.len() / 2)
@@ -403,10 +404,10 @@ fn weighted_cells<'py>(
     let table = rescheduling::Kept {
         rows: shape.0,
         columns: shape.1,
-        kept: kept.as_slice()?,
-        once: once.as_slice()?,
-        there: there.as_slice()?,
-        back: back.as_slice()?,
+        kept: in_rows(kept.as_array().to_slice())?,
+        once: in_rows(once.as_array().to_slice())?,
+        there: in_rows(there.as_array().to_slice())?,
+        back: in_rows(back.as_array().to_slice())?,
     };
     let again = rescheduling::Again {
         column_flags: column_flags.as_slice()?,

@@ -351,6 +351,11 @@ impl Timeline {
     }
 }
 
+/// Returns what lies in memory row by row; `None`, an array in another order, is an error.
+pub fn in_rows<T>(slice: Option<T>) -> PyResult<T> {
+    slice.ok_or_else(|| PyValueError::new_err("arrays must lie in memory row by row"))
+}
+
 /// Writes picked items of every strategy into `result`; see `_core.pyi`.
 #[pyfunction]
 pub fn gather(
@@ -367,12 +372,12 @@ pub fn gather(
         columns: picks.2.as_slice()?,
     };
     let chosen = Chosen {
-        values: values.as_slice()?,
+        values: in_rows(values.as_array().to_slice())?,
         width: values.as_array().ncols(),
-        rows: rows.as_slice()?,
+        rows: in_rows(rows.as_array().to_slice())?,
         owners: rows.as_array().ncols(),
     };
-    let result = result.as_slice_mut()?;
+    let result = in_rows(result.as_array_mut().into_slice())?;
     py.detach(|| ::frontier::replay::gather(result, items, &picks, &chosen))
         .map_err(to_python)
 }
