@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import graphs
+
 from shardwise.capture.families import FAMILIES
 
 ONE = Path(__file__).parent / "one_practice.py"
@@ -33,8 +34,9 @@ BEATEN = 1e-6
 def run(only: tuple[str, ...] = (), draws: int = DRAWS) -> dict[str, Any]:
     """Every row that `only` names, all without; printed as a table and answered as data."""
     print(
-        f"{'family':16} {'hardware':14} {'GPUs':>4} {'step s':>8} {'A':>4} {'gap':>7} {'memory':>6} "
-        f"{'baseline':>9} {'drawn':>8} {'sums':>8} {'wall s':>6} {'CPU s':>6} {'GiB':>5}"
+        f"{'family':16} {'hardware':14} {'GPUs':>4} {'step s':>8} {'A':>4} {'gap':>7} "
+        f"{'memory':>6} {'baseline':>9} {'drawn':>8} {'sums':>8} "
+        f"{'wall s':>6} {'CPU s':>6} {'GiB':>5}"
     )
     rows = [
         _measured(graphs.family_name(family.name), hardware, gpus, draws)
@@ -74,7 +76,10 @@ def _measured(family: str, hardware: str, gpus: int, draws: int) -> dict[str, An
         "sums": SUMS_S,
     }
     done = subprocess.run(
-        [sys.executable, str(ONE), json.dumps(question)], check=False, capture_output=True, text=True
+        [sys.executable, str(ONE), json.dumps(question)],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     row: dict[str, Any] = {"family": family, "hardware": hardware, "gpus": gpus}
     if done.returncode:

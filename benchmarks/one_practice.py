@@ -101,7 +101,9 @@ def _any_alternatives(search: Search, choices: np.ndarray) -> np.ndarray:
         table = edge.table
         exists = np.arange(table.kept.shape[2]) < table.count[..., None]
         least = np.where(exists, table.time_s, inf).argmin(axis=2)
-        edges[:, e] = least[table.rows[choices[:, edge.source]], table.columns[choices[:, edge.target]]]
+        edges[:, e] = least[
+            table.rows[choices[:, edge.source]], table.columns[choices[:, edge.target]]
+        ]
     return edges
 
 

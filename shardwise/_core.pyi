@@ -14,11 +14,13 @@ __all__ = [
     "Solution",
     "Timeline",
     "equilibrium",
+    "gather",
     "layout_changes",
     "least_time",
     "shortest_paths",
     "solve",
     "version",
+    "weighted_cells",
 ]
 
 class Cancelled(RuntimeError):

@@ -74,13 +74,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "pictures": ("end_to_end/test_cli.py", "unit/test_blocks.py", "unit/test_pictures.py"),
     "peers": ("integration/models/test_compare*", "unit/test_compare_*"),
-    "replay": ("integration/models/test_replay*", "unit/test_replay*"),
+    "replay": (
+        "integration/models/test_replay*", "unit/test_replay*", "unit/test_search_kernels.py",
+    ),
     "schedulers": ("integration/schedulers/*", "unit/test_schedulers.py"),
     "search": (
         "golden/*", "integration/models/test_onnx_frontiers.py",
         "integration/models/test_tofu_models.py", "property/test_tofu_elements.py",
-        "unit/test_neighbours.py", "unit/test_replayed_search.py", "unit/test_solver_problem.py",
-        "unit/test_tofu.py", "unit/test_turning_point.py",
+        "unit/test_neighbours.py", "unit/test_replayed_search.py", "unit/test_search_kernels.py",
+        "unit/test_solver_problem.py", "unit/test_tofu.py", "unit/test_turning_point.py",
     ),
     "service": (
         "integration/docs/test_docs_backup.py", "integration/service/*", "unit/service/*",
@@ -91,7 +93,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "integration/models/test_coarsening.py", "unit/test_coarsen.py", "unit/test_layout.py",
         "unit/test_strides.py",
     ),
-    "solver": ("golden/*", "property/test_solver*", "unit/test_solver_problem.py"),
+    "solver": (
+        "golden/*", "property/test_solver*", "unit/test_search_kernels.py",
+        "unit/test_solver_problem.py",
+    ),
     "tdl": ("property/test_tdl_*", "unit/test_tdl*"),
     "tests": ("unit/test_suite.py",),
     "worker": (

@@ -133,7 +133,6 @@ class Parameters:
             stack("spread_s"),
         )
 
-
     def least_update_s(self, candidates: list[NDArray[np.int64]]) -> Floats:
         """Returns the least time of all updates, shape (n,): sharded over some of the candidates,
         or whole."""

@@ -199,7 +199,5 @@ class Gather:
         for table, picks in self.picks.items():
             places = (picks.items, picks.owners, picks.columns)
             values, chosen = tables[table], rows[table]
-            _core.gather(
-                result, places, np.ascontiguousarray(values), np.ascontiguousarray(chosen)
-            )
+            _core.gather(result, places, np.ascontiguousarray(values), np.ascontiguousarray(chosen))
         return result

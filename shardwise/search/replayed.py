@@ -51,7 +51,8 @@ IMPROVING = 0.7
 GOOD = 2.5e-3
 """Relative: an answer this near the bound is not improved any further."""
 CLOSE = 1.5e-2
-"""Relative: where memory binds, an answer farther from the bound is sought along a frontier."""
+"""Relative: an answer farther from the bound is sought along a frontier of sums too, and where
+memory binds along one of what is charged."""
 TRACKED = 5e-3
 """The error of that frontier."""
 COARSE = 1e-2
@@ -318,7 +319,7 @@ class Count:
         donors = outcome.met.choices[outcome.mix > SHARE]
         self._replace_parts(improver, donors, limit_bytes, good_s, effort)
         far = self.time_within(limit_bytes) > outcome.bound_s * (1.0 + CLOSE)
-        if binds and far and effort.frontiers:
+        if far and effort.frontiers:
             self._search_sums(limit_bytes)
             self._replace_parts(improver, donors, limit_bytes, good_s, effort)
 

@@ -89,3 +89,29 @@ def test_the_outer_axis_of_a_dimension_cannot_be_gathered_alone(
     steps = rescheduler.path(*find)
     assert [s.operation for s in steps] != ["all_gather"]
     assert tuple(steps[-1].result) == tuple(inner)
+
+
+def test_what_paths_hold_besides_is_the_same_for_new_layouts() -> None:
+    """Layouts may be registered after some paths were asked for; what is known stays."""
+    hardware = load_hardware("dgx-v100-16gb")
+    mesh = SearchMesh.build(Mesh.build(hardware, 8), 200)
+    layouts = _all_layouts(2, len(mesh.axes))
+    split = layouts[(layouts >= 0).all(axis=1)]
+
+    def fresh(registered: np.ndarray) -> tuple[Rescheduler, np.ndarray]:
+        rescheduler = Reschedulers(hardware, mesh).of((96, 64), 4)
+        return rescheduler, rescheduler.register(registered)
+
+    at_once, nodes = fresh(layouts)
+    whole = nodes[(layouts == REPLICATE).all(axis=1)]
+    ends = nodes[(layouts >= 0).all(axis=1)]
+    expected = at_once.staged_bytes(whole, ends)
+    assert (expected > 0).any()
+
+    in_turn, some = fresh(split[:1])
+    in_turn.staged_bytes(some, some)
+    later = in_turn.register(layouts)
+    again = in_turn.staged_bytes(
+        later[(layouts == REPLICATE).all(axis=1)], later[(layouts >= 0).all(axis=1)]
+    )
+    assert (again == expected).all()

@@ -395,7 +395,10 @@ fn weighted_cells<'py>(
     back_again: PyReadonlyArray2<f64>,
 ) -> PyResult<Bound<'py, PyArray3<f64>>> {
     let shape = kept.as_array().dim();
-    let (there_again, back_again) = (in_rows(there_again.as_array().to_slice())?, in_rows(back_again.as_array().to_slice())?);
+    let (there_again, back_again) = (
+        in_rows(there_again.as_array().to_slice())?,
+        in_rows(back_again.as_array().to_slice())?,
+    );
     let halves = |weights: &'static str, of: &[f64]| -> PyResult<usize> {
         (of.len() % 2 == 0)
             .then_some(of.len() / 2)
@@ -412,8 +415,12 @@ fn weighted_cells<'py>(
     let again = rescheduling::Again {
         column_flags: column_flags.as_slice()?,
         row_flags: row_flags.as_slice()?,
-        there: there_again.split_at(halves("there_again", there_again)?).into(),
-        back: back_again.split_at(halves("back_again", back_again)?).into(),
+        there: there_again
+            .split_at(halves("there_again", there_again)?)
+            .into(),
+        back: back_again
+            .split_at(halves("back_again", back_again)?)
+            .into(),
     };
     let costs = rescheduling::weighted_cells(&table, &again).map_err(to_python)?;
     Array3::from_shape_vec(shape, costs)

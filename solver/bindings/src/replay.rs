@@ -1,12 +1,14 @@
 //! Replay at the boundary to Python: arrays in, arrays out.
 
 use ::frontier::replay::{
-    Between, BufferId, Chosen, DeviceClassId, LongestPaths, Order, Parts, Path, Peak, Picks, Program as Checked,
-    Replayed, Replayer, ResourceId, Span, Strategy, Use,
+    Between, BufferId, Chosen, DeviceClassId, LongestPaths, Order, Parts, Path, Peak, Picks,
+    Program as Checked, Replayed, Replayer, ResourceId, Span, Strategy, Use,
 };
 use ::frontier::SolveError;
 use numpy::ndarray::{Array2, ArrayView1, Axis};
-use numpy::{Element, IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray2};
+use numpy::{
+    Element, IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray2,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -361,7 +363,11 @@ pub fn in_rows<T>(slice: Option<T>) -> PyResult<T> {
 pub fn gather(
     py: Python<'_>,
     mut result: PyReadwriteArray2<f64>,
-    picks: (PyReadonlyArray1<i64>, PyReadonlyArray1<i64>, PyReadonlyArray1<i64>),
+    picks: (
+        PyReadonlyArray1<i64>,
+        PyReadonlyArray1<i64>,
+        PyReadonlyArray1<i64>,
+    ),
     values: PyReadonlyArray2<f64>,
     rows: PyReadonlyArray2<i64>,
 ) -> PyResult<()> {

@@ -64,8 +64,7 @@ fn lower_all(
     across: &[(&Laid, usize)],
 ) {
     let inner = best.len();
-    let base =
-        |k: usize| own[k] + across.iter().map(|(f, at)| f.data[at + k]).sum::<f64>();
+    let base = |k: usize| own[k] + across.iter().map(|(f, at)| f.data[at + k]).sum::<f64>();
     let line = |f: usize, k: usize| &along[f].data[starts[f] + k * inner..][..inner];
     let blocked = own.len() - own.len() % BLOCK;
     match along.len() {
@@ -115,7 +114,8 @@ fn lower_all(
     for k in blocked..own.len() {
         let base = base(k);
         for (j, best) in best.iter_mut().enumerate() {
-            let around: f64 = (1..along.len()).fold(base + line(0, k)[j], |sum, f| sum + line(f, k)[j]);
+            let around: f64 =
+                (1..along.len()).fold(base + line(0, k)[j], |sum, f| sum + line(f, k)[j]);
             *best = lesser(around, *best);
         }
     }

@@ -75,7 +75,10 @@ impl Table {
         let least: Vec<f64> = cells
             .map(|(cell, count)| {
                 let alternatives = cell.iter().take(count);
-                alternatives.fold(f64::INFINITY, |least, c| if *c < least { *c } else { least })
+                alternatives.fold(
+                    f64::INFINITY,
+                    |least, c| if *c < least { *c } else { least },
+                )
             })
             .collect();
         let ones = std::iter::repeat_n(1, least.len());

@@ -43,7 +43,9 @@ pub fn gather(
         && below(picks.columns, chosen.width)
         && chosen.rows.len() == strategies * chosen.owners;
     let unknown = || {
-        SolveError::Invalid("items, owners, columns and rows must be numbers of what there is".into())
+        SolveError::Invalid(
+            "items, owners, columns and rows must be numbers of what there is".into(),
+        )
     };
     if !sound {
         return Err(unknown());
@@ -53,17 +55,19 @@ pub fn gather(
     }
     let strategies = result.par_chunks_exact_mut(items);
     let chosen_rows = chosen.rows.par_chunks_exact(chosen.owners);
-    strategies.zip(chosen_rows).try_for_each(|(result, of_owner)| {
-        let places = picks.items.iter().zip(picks.owners).zip(picks.columns);
-        for ((item, owner), column) in places {
-            let row = of_owner[*owner as usize] as usize;
-            if row >= rows {
-                return Err(unknown());
+    strategies
+        .zip(chosen_rows)
+        .try_for_each(|(result, of_owner)| {
+            let places = picks.items.iter().zip(picks.owners).zip(picks.columns);
+            for ((item, owner), column) in places {
+                let row = of_owner[*owner as usize] as usize;
+                if row >= rows {
+                    return Err(unknown());
+                }
+                result[*item as usize] = chosen.values[row * chosen.width + *column as usize];
             }
-            result[*item as usize] = chosen.values[row * chosen.width + *column as usize];
-        }
-        Ok(())
-    })
+            Ok(())
+        })
 }
 
 #[cfg(test)]
