@@ -101,7 +101,8 @@ Captured at real sizes from their configurations alone, without weights and GPU,
 convolutions and attention, in brackets divided by what `torch.utils.flop_counter` counts on the \
 same model. *Capture* is seconds and peak memory of the whole process, torch included. \
 *Undescribed* operators would be replicated; the share is of all activations' bytes. A frontier \
-has points, certified ε and seconds (costs and search), in TensorOpt's space (`--zero 0`).
+has points, certified ε and seconds (costs and search), in TensorOpt's space of sums \
+(`--objective sum --zero 0`).
 
 Mixture-of-experts layers and Mamba's scan are captured as one operator each, as fused kernels \
 compute them (`shardwise/capture/fused.py`); for Mixtral torch's count is of the `batched_mm` \
@@ -154,9 +155,10 @@ def _search(path: str, gpus: int) -> Searched:
 
     graph = read_graph(path)
     hardware = load_hardware(HARDWARE)
+    options = Options(overlap=False, zero=(0,), time_limit_s=TIME_LIMIT_S)
     start = time.monotonic()
     try:
-        searched = frontier(graph, hardware, gpus, Options(zero=(0,), time_limit_s=TIME_LIMIT_S))
+        searched = frontier(graph, hardware, gpus, options)
     except ShardwiseError as error:
         return Searched(problem=str(error), seconds=time.monotonic() - start)
     return Searched(
