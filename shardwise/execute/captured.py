@@ -45,6 +45,10 @@ class Captured:
         owner, _, last = self.converted.paths[name].rpartition(".")
         return getattr(self.model.module.get_submodule(owner), last)
 
+    def know_smaller(self, parts: int, captured: Captured) -> None:
+        """Keeps the capture on a batch of 1 / `parts`: it is not captured again."""
+        self._smaller[parts] = captured
+
 
 def capture_module(model: Model, name: str) -> Captured:
     """Exports the module as `shardwise capture` does, on its own tensors; computes nothing."""

@@ -6,6 +6,7 @@ wherever they are looked up. What is learnt means nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,16 +16,26 @@ from shardwise.capture.converted import Converted
 from shardwise.capture.model import Model
 from shardwise.errors import BadInput
 from shardwise.execute.captured import Captured
+from shardwise.execute.micro_batch import micro_batch_graph
 from shardwise.graph.graph import Graph, Tensor
 
 SCALE = 0.02
 
 
-def captured_from_graph(graph: Graph) -> Captured:
+def captured_from_graph(graph: Graph, micro_batches: int = 1) -> Captured:
     """Returns the graph as if captured from a module with random weights; inputs are its `args`.
 
-    Every rank gets the same numbers. Raises `BadInput` if the graph has no output.
+    It knows its capture on a batch of 1 / `micro_batches`, too. Every rank gets the same numbers.
+    Raises `BadInput` if the graph has no output, and like `micro_batch_graph`.
     """
+    whole = _captured(graph)
+    if micro_batches > 1:
+        smaller = replace(whole.converted, graph=micro_batch_graph(graph, micro_batches))
+        whole.know_smaller(micro_batches, replace(whole, converted=smaller))
+    return whole
+
+
+def _captured(graph: Graph) -> Captured:
     random = torch.Generator().manual_seed(0)
     module = torch.nn.Module()
     paths: dict[str, str] = {}

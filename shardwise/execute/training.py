@@ -109,13 +109,7 @@ def _captured(plan: Plan, options: RunOptions) -> Captured:
     if options.source is None:
         assert options.graph is not None
         _require(options.graph, plan)
-        if plan.micro_batches > 1:
-            raise BadInput(
-                "a plan with micro-batches needs its module: the graph alone is one batch",
-                field="source",
-                expected="--source, as `shardwise capture` took it",
-            )
-        return captured_from_graph(options.graph)
+        return captured_from_graph(options.graph, plan.micro_batches)
     parsed = parse_source(options.source)
     built = build(parsed, options.batch, options.seq, options.dtype)
     _materialise(built.module)

@@ -73,6 +73,15 @@ def test_on_this_host(folder: Path, flag: str, value: str) -> None:
     check(document, folder, 4)
 
 
+def test_micro_batches_of_a_graph_alone(folder: Path) -> None:
+    asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
+    call("plan", "graph.json", *asked, "--micro-batches", "4", "-o", "parts.json", cwd=folder)
+    arguments = ("run", "parts.json", "--graph", "graph.json", "--steps", "3", "--json")
+    document = json.loads(call(*arguments, cwd=folder).stdout)
+    assert json.loads((folder / "parts.json").read_text())["micro_batches"] == 4
+    check(document, folder, 3, "parts.json")
+
+
 @pytest.mark.full
 def test_on_this_host_it_shows_a_table_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
     more = ("run", "plan.json", "--graph", "graph.json", "--steps", "2")
