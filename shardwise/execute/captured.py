@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,11 +27,15 @@ WRAPPER = "model."
 
 @dataclass(frozen=True)
 class Captured:
-    """A module with its training graph. `returns` is the structure of what forward returns."""
+    """A module with its training graph. `returns` is the structure of what forward returns.
+
+    `cut` makes the capture on a batch of 1 / parts; without it the module is captured again.
+    """
 
     model: Model
     converted: Converted
     returns: Any
+    cut: Callable[[Captured, int], Captured] | None = None
     _smaller: dict[int, Captured] = field(default_factory=dict)
 
     @property
@@ -44,10 +48,6 @@ class Captured:
             return self.converted.constants[name]
         owner, _, last = self.converted.paths[name].rpartition(".")
         return getattr(self.model.module.get_submodule(owner), last)
-
-    def know_smaller(self, parts: int, captured: Captured) -> None:
-        """Keeps the capture on a batch of 1 / `parts`: it is not captured again."""
-        self._smaller[parts] = captured
 
 
 def capture_module(model: Model, name: str) -> Captured:
@@ -119,12 +119,12 @@ def _forms() -> list[Any]:
 def smaller(captured: Captured, parts: int) -> Captured:
     """Returns the module captured on a batch of 1 / `parts`; captures once per number of parts.
 
-    Raises `BadInput` if the module then runs other operators.
+    Raises `BadInput` if the module then runs other operators, and like `Captured.cut`.
     """
     if parts == 1:
         return captured
     if parts not in captured._smaller:
-        captured._smaller[parts] = _capture_smaller(captured, parts)
+        captured._smaller[parts] = (captured.cut or _capture_smaller)(captured, parts)
     return captured._smaller[parts]
 
 

@@ -8,7 +8,7 @@ given size follow; then torch gives every operator's shapes, which tells what do
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,11 @@ from shardwise.errors import BadInput
 from shardwise.execute.local.calling import bind, complete_attributes
 from shardwise.graph.graph import Graph, Operator, Tensor
 from shardwise.graph.semantics import OperatorSemantics
-from shardwise.sharding.micro_batches import require_divisor
+from shardwise.sharding.micro_batches import require_divisor, smaller_tensor
 from shardwise.tdl import registry
 from shardwise.torch_operators import overload
 
-SIZES = ("size", "shape", "output_size")
+SIZES = ("size", "shape")
 """Attributes that give the shape of the first output."""
 
 
@@ -37,7 +37,7 @@ def micro_batch_graph(graph: Graph, micro_batches: int) -> Graph:
     semantics = {op.name: registry.analyse(op, graph.tensors) for op in graph.operators}
     dims = _batch_dims(graph, semantics)
     tensors = {
-        name: _smaller(tensor, dims.get(name, frozenset()), micro_batches)
+        name: smaller_tensor(tensor, dims.get(name, set()), micro_batches)
         for name, tensor in graph.tensors.items()
     }
     operators = tuple(_resized(op, graph, tensors, dims, micro_batches) for op in graph.operators)
@@ -46,9 +46,7 @@ def micro_batch_graph(graph: Graph, micro_batches: int) -> Graph:
     return small
 
 
-def _batch_dims(
-    graph: Graph, semantics: Mapping[str, OperatorSemantics]
-) -> Mapping[str, frozenset[int]]:
+def _batch_dims(graph: Graph, semantics: Mapping[str, OperatorSemantics]) -> Mapping[str, Set[int]]:
     """Returns the dimensions of each tensor that the batch runs along; some have two (CLIP)."""
     dims: dict[str, set[int]] = {
         name: {t.batch_dim}
@@ -59,7 +57,7 @@ def _batch_dims(
     while known != (known := sum(map(len, dims.values()))):
         for op in (*graph.operators, *reversed(graph.operators)):
             _follow(graph, op, semantics[op.name], dims)
-    return {name: frozenset(found) for name, found in dims.items()}
+    return dims
 
 
 def _follow(
@@ -82,26 +80,20 @@ def _follow(
                 dims.setdefault(name, set()).add(accesses[v].dim)
 
 
-def _smaller(tensor: Tensor, dims: frozenset[int], parts: int) -> Tensor:
-    shape = tuple(n // parts if d in dims else n for d, n in enumerate(tensor.shape))
-    return replace(tensor, shape=shape)
-
-
 def _resized(
     op: Operator,
     graph: Graph,
     tensors: Mapping[str, Tensor],
-    dims: Mapping[str, frozenset[int]],
+    dims: Mapping[str, Set[int]],
     parts: int,
 ) -> Operator:
     """Returns the operator with the sizes among its attributes as its output now has them."""
-    along = dims.get(op.outputs[0], frozenset())
+    along = dims.get(op.outputs[0], set())
     before, after = (given[op.outputs[0]].shape for given in (graph.tensors, tensors))
     changed: dict[str, Any] = {}
     for name, value in op.attributes.items():
         if name in SIZES and isinstance(value, list | tuple) and len(value) == len(before):
-            sizes = [after[d] if n == before[d] else n for d, n in enumerate(value)]
-            changed[name] = sizes
+            changed[name] = [after[d] if n == before[d] else n for d, n in enumerate(value)]
         elif name == "repeats" and isinstance(value, list | tuple):
             more = len(value) - len(graph.tensors[op.inputs[0]].shape)
             whole = {more + d for d in dims.get(op.inputs[0], ())}

@@ -22,20 +22,11 @@ from shardwise.graph.graph import Graph, Tensor
 SCALE = 0.02
 
 
-def captured_from_graph(graph: Graph, micro_batches: int = 1) -> Captured:
+def captured_from_graph(graph: Graph) -> Captured:
     """Returns the graph as if captured from a module with random weights; inputs are its `args`.
 
-    It knows its capture on a batch of 1 / `micro_batches`, too. Every rank gets the same numbers.
-    Raises `BadInput` if the graph has no output, and like `micro_batch_graph`.
+    Every rank gets the same numbers. Raises `BadInput` if the graph has no output.
     """
-    whole = _captured(graph)
-    if micro_batches > 1:
-        smaller = replace(whole.converted, graph=micro_batch_graph(graph, micro_batches))
-        whole.know_smaller(micro_batches, replace(whole, converted=smaller))
-    return whole
-
-
-def _captured(graph: Graph) -> Captured:
     random = torch.Generator().manual_seed(0)
     module = torch.nn.Module()
     paths: dict[str, str] = {}
@@ -53,7 +44,12 @@ def _captured(graph: Graph) -> Captured:
     names = tuple(t.name for t in inputs)
     model = Model(module, args, {}, input_names=names)
     converted = Converted(graph, paths, constants, names, tuple(outputs))
-    return Captured(model, converted, pytree.tree_structure([0] * len(outputs)))
+    return Captured(model, converted, pytree.tree_structure([0] * len(outputs)), _cut)
+
+
+def _cut(captured: Captured, parts: int) -> Captured:
+    converted = replace(captured.converted, graph=micro_batch_graph(captured.graph, parts))
+    return Captured(captured.model, converted, captured.returns, _cut)
 
 
 def _register(module: Any, tensor: Tensor, number: int, random: torch.Generator) -> str:

@@ -19,7 +19,7 @@ from shardwise.capture.model import Model
 from shardwise.capture.source import parse_source
 from shardwise.documents import Plan
 from shardwise.errors import BadInput
-from shardwise.execute.captured import Captured, capture_module, difference
+from shardwise.execute.captured import Captured, capture_module, difference, smaller
 from shardwise.execute.master_weights import optimizer_of
 from shardwise.execute.parallel import ParallelModule, mesh_of
 from shardwise.execute.synthetic import captured_from_graph
@@ -58,8 +58,9 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(cores)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    # Before the ranks meet: a rank that refuses the graph would cut off one still connecting.
+    # All captures before the ranks meet: one that refuses would cut off one still connecting.
     captured = _captured(plan, options)
+    smaller(captured, plan.micro_batches)
     meet(dist, world, backend)
     try:
         mesh = mesh_of(plan, world.rank)
@@ -109,7 +110,7 @@ def _captured(plan: Plan, options: RunOptions) -> Captured:
     if options.source is None:
         assert options.graph is not None
         _require(options.graph, plan)
-        return captured_from_graph(options.graph, plan.micro_batches)
+        return captured_from_graph(options.graph)
     parsed = parse_source(options.source)
     built = build(parsed, options.batch, options.seq, options.dtype)
     _materialise(built.module)

@@ -7,7 +7,7 @@ synchronisation is then paid A times (`cost/group_costs.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from shardwise.errors import BadInput
@@ -29,7 +29,8 @@ def split_batch(coarsened: Coarsened, micro_batches: int) -> Coarsened:
     semantics = {m.operator.name: m.semantics for g in coarsened.groups for m in g.members}
     dims = batch_dims(graph, semantics)
     tensors = {
-        name: _smaller(t, dims.get(name), micro_batches) for name, t in graph.tensors.items()
+        name: smaller_tensor(t, {dims[name]} if name in dims else set(), micro_batches)
+        for name, t in graph.tensors.items()
     }
     groups = tuple(
         replace(
@@ -62,10 +63,11 @@ def require_divisor(batch: int | None, micro_batches: int) -> None:
         )
 
 
-def _smaller(tensor: Tensor, dim: int | None, parts: int) -> Tensor:
-    if dim is None:
+def smaller_tensor(tensor: Tensor, dims: Set[int], parts: int) -> Tensor:
+    """Returns the tensor with 1 / `parts`, rounded up, of the extents of its batch dimensions."""
+    if not dims:
         return tensor
-    shape = tuple(-(-n // parts) if d == dim else n for d, n in enumerate(tensor.shape))
+    shape = tuple(-(-n // parts) if d in dims else n for d, n in enumerate(tensor.shape))
     return replace(tensor, shape=shape)
 
 
