@@ -11,7 +11,7 @@ import pytest
 
 from harness.answers import curve, frontier
 from harness.answers import document as as_document
-from harness.service.service_harness import System
+from harness.service.service_harness import System, wait_until
 from harness.service.steps import HARDWARE, mlp, upload
 from shardwise import advise
 from shardwise.advise import AllocationJob, Options, allocate, job_from_curve
@@ -291,5 +291,10 @@ def test_the_request_id_follows_the_job_into_the_worker(system: System) -> None:
     assert answer.headers["X-Request-Id"] == "follow-me"
     system.service.ended(answer.headers["Location"])
     worker = system.workers[0] if system.workers else system.service
-    records = [r for r in worker.logged("frontier done") if r["request_id"] == "follow-me"]
-    assert len(records) == 1
+
+    def records() -> list[dict[str, Any]]:
+        return [r for r in worker.logged("frontier done") if r["request_id"] == "follow-me"]
+
+    # The answer is stored before its line is written.
+    wait_until(records, "the worker's line of the job")
+    assert len(records()) == 1

@@ -183,7 +183,10 @@ def test_no_job_is_lost_or_done_twice(
             for answer in two_answers:
                 answer.pop("search")  # how long it took
             assert two_answers[0] == two_answers[1]
-        wait_until(lambda: solved(old_worker) + solved(new_worker), "both logs are written")
+        wait_until(
+            lambda: (solved(old_worker) + solved(new_worker)).total() == len(asked),
+            "both logs are written",
+        )
         assert solved(old_worker) and solved(new_worker), "both releases' workers compute"
 
         # The old worker is stopped while it computes: what it had is the new one's.
