@@ -14,6 +14,9 @@ pytest.importorskip("httpx", reason="needs shardwise[agent]")
 pytest.importorskip("torch", reason="launches are torchrun's")
 
 PROGRAM = Path(__file__).parents[3] / "harness" / "agent" / "rank_program.py"
+LEASE_S = 120.0
+"""Longer than an agent or its service may be without a turn; who tests leases shortens it."""
+
 CONFIG = f"""
 slots = 4
 environment = ["OMP_NUM_THREADS", "FLAVOUR"]
@@ -34,7 +37,7 @@ def config() -> str:
 
 @pytest.fixture
 def service() -> Iterator[FakeService]:
-    fake = FakeService()
+    fake = FakeService(LEASE_S)
     yield fake
     fake.stop()
 
@@ -48,7 +51,7 @@ def agent(service: FakeService, tmp_path: Path, config: str) -> Iterator[Running
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAgent]:
     """An agent that tests share: they leave it as it was."""
-    fake = FakeService()
+    fake = FakeService(LEASE_S)
     with agent_of(fake, tmp_path_factory.mktemp("calm") / "agent", CONFIG) as running:
         yield running
     fake.stop()

@@ -43,7 +43,10 @@ def test_a_deserter_is_stopped_with_its_launch(scoped: RunningAgent) -> None:
     scoped.assert_no_orphan()
     assert not _lives(deserter)
     left = parent_folder("auto")
-    assert left is None or not list(left.glob(f"*{given['id']}*"))
+    # It goes after the end is reported.
+    wait_for(
+        lambda: left is None or not list(left.glob(f"*{given['id']}*")), "the scope is removed"
+    )
 
 
 def test_a_deserter_does_not_outlive_a_launch_that_ends(scoped: RunningAgent) -> None:

@@ -162,11 +162,13 @@ class Wire:
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3)) as raw:
             raw.settimeout(0.2)
             self._ready.set()
-            while not self._stopped.is_set():
+            while True:
                 try:
                     self.seen += raw.recv(65536)
                 except TimeoutError:
-                    continue
+                    # All that has come until then is read.
+                    if self._stopped.is_set():
+                        return
 
     def stop(self) -> bytes:
         self._stopped.set()

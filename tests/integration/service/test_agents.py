@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -313,8 +314,13 @@ def test_five_hundred_agents_wait(own_system: System) -> None:
     async def waits(client: httpx.AsyncClient, name: str) -> Any:
         headers = {"Authorization": f"Bearer {keys[name]}"}
         path = f"/v1/agents/{name}/assignments?wait_s=15"
-        answer = await client.get(path, headers=headers)
-        return answer.json()["assignment"]
+        chosen, until = name in names[:50], time.monotonic() + 120
+        while True:
+            answer = await client.get(path, headers=headers)
+            assignment = answer.json()["assignment"]
+            # Those that get work ask until they have it: the launch may be late.
+            if assignment is not None or not chosen or time.monotonic() > until:
+                return assignment
 
     async def all_wait() -> tuple[list[Any], float]:
         limits = httpx.Limits(max_connections=None)

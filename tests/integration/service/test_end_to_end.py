@@ -97,15 +97,18 @@ def test_a_frontier_is_the_librarys(system: System) -> None:
 
 
 def test_events_tell_of_progress_and_end(system: System) -> None:
-    body = {
-        "graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": 10,
-        "options": {"overlap": False},
-    }  # fmt: skip
-    answer = system.client.post("/v1/curves", json=body)
-    assert answer.status_code == 202
-    events = system.service.events(answer.headers["Location"])
-    names = [name for name, _ in events]
-    assert names[-1] == "done"
+    for gpus in (10, 11, 12):
+        body = {
+            "graph": "shipped:gpt2", "hardware": "dgx-h100", "max_gpus": gpus,
+            "options": {"overlap": False},
+        }  # fmt: skip
+        answer = system.client.post("/v1/curves", json=body)
+        assert answer.status_code == 202
+        events = system.service.events(answer.headers["Location"])
+        names = [name for name, _ in events]
+        assert names[-1] == "done"
+        if len(names) > 1:
+            break  # else the job had ended when the stream began
     assert set(names[:-1]) == {"progress"}
     assert {job["state"] for _, job in events} >= {"running", "done"}
     running = [job["progress"] for _, job in events if job["state"] == "running"]

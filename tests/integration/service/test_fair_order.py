@@ -228,7 +228,9 @@ JOBS = some.lists(
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(jobs=JOBS, weights=some.tuples(*[some.sampled_from((0.5, 1.0, 3.0))] * 3))
 def test_the_database_claims_in_the_predicted_order(

@@ -210,7 +210,7 @@ def test_password_consent_groups_and_out(
     assert page.status_code == 200, page.text
     assert "ada@example.org" in page.text and "research" in page.text
     assert browser.get(f"{service.url}/jobs").status_code == 200
-    with httpx.Client() as thief:
+    with httpx.Client(timeout=60) as thief:
         thief.cookies.set("shardwise_sign_in", attempt)
         assert thief.get(answer).status_code == 401, "a code is taken once"
     left = browser.post(f"{service.url}/sign-out", headers={"Origin": service.url})

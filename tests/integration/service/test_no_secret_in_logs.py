@@ -109,7 +109,7 @@ def _carry_out(done: Run, folder: Path, variables: dict[str, str]) -> None:
         return apps[-1]
 
     try:
-        _carry_out_with(done, folder, variables, app, apps)
+        _carry_out_with(done, folder, variables, app, commands)
     finally:
         for one in reversed(apps):
             one.kill() if one.process.poll() is None else one.stop()
@@ -120,15 +120,15 @@ def _carry_out(done: Run, folder: Path, variables: dict[str, str]) -> None:
 
 
 def _carry_out_with(
-    done: Run, folder: Path, variables: dict[str, str], app: Any, apps: list[App]
+    done: Run, folder: Path, variables: dict[str, str], app: Any, commands: Commands
 ) -> None:
     assert app("migrate").process.wait(LOADED_S) == 0
     key = app("keys", "create", "--tenant", "acme", "--scope", "admin").line().strip()
     done.secrets["key"] = key
     service = Service(folder, **variables)
-    apps.append(service)
+    commands.apps.append(service)
     app("worker", log_format="text")
-    _ask(done, service, key)
+    _ask(done, service, key, commands)
     _misuse(done, service, key)
     _administer(done, service, app, key)
     done.keep("/metrics", service.client.get("/metrics").text)
@@ -141,7 +141,7 @@ def _carry_out_with(
     database.close()
     done.keep("backup", gzip.decompress((folder / "store.backup").read_bytes()).decode())
     _bad_urls(done, app)
-    for one in reversed(apps):
+    for one in reversed(commands.apps):
         one.stop()
 
 
@@ -150,7 +150,7 @@ def _database(variables: dict[str, str]) -> Database:
     return Database(load_settings({}, environment).database)
 
 
-def _ask(done: Run, service: Service, key: str) -> None:
+def _ask(done: Run, service: Service, key: str, commands: Commands) -> None:
     """What a user and an agent do: tokens, an agent's key, a solve, an upload, signing in."""
     mine = {"Authorization": f"Bearer {key}"}
     long = service.client.post("/v1/curves", json=LONG, headers=mine).headers["Location"]
@@ -175,7 +175,12 @@ def _ask(done: Run, service: Service, key: str) -> None:
     service.client.get("/jobs")
     service.client.cookies.clear()
     onnx = {"Content-Type": "application/onnx", **mine}
-    done.keep_problem(service.client.post("/v1/graphs?batch=2", content=b"x", headers=onnx))
+
+    def upload_is_seen() -> bool:
+        done.keep_problem(service.client.post("/v1/graphs?batch=2", content=b"x", headers=onnx))
+        return any("ingest_child" in line for line in commands.seen.copy())
+
+    wait_until(upload_is_seen, "the command line of an upload's reader", LOADED_S)
     job = service.ended(long, LOADED_S, headers=mine)
     assert job["state"] == "done", job
 

@@ -85,6 +85,10 @@ def test_a_short_question_is_answered_while_long_ones_run(system: System) -> Non
         system.client.post("/v1/curves", json={**FOREVER, "max_gpus": gpus}).headers["Location"]
         for gpus in (998, 997)
     ]
+    wait_until(
+        lambda: any(system.client.get(at).json()["state"] == "running" for at in long),
+        "a long one runs",
+    )
     short = system.client.post("/v1/plans", json={**PLAN, "options": {"max_configurations": 77}})
     assert system.service.ended(short.headers["Location"])["state"] == "done"
     states = [system.client.get(location).json()["state"] for location in long]

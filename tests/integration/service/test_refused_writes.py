@@ -26,7 +26,7 @@ from harness.service.steps import mlp
 from service.store.tables import ENDED
 from shardwise.graph import canonical_json
 
-LEASE_S = 3
+LEASE_S = 6
 QUICK = {
     "lease_s": str(LEASE_S),
     "heartbeat_s": "0.5",
@@ -35,7 +35,7 @@ QUICK = {
     "stop_grace_s": "0.3",
     "concurrency": "1",
 }
-NOTICED_S = 10.0
+NOTICED_S = 30.0
 """/readyz tries a write every five seconds, and answers within two."""
 
 WELL_AGAIN_S = 30.0
@@ -171,6 +171,7 @@ def require_kept(system: System, location: str) -> None:
     wait_until(
         lambda: sum(map(times_late, system.workers)) > 4 * LEASE_S or ended(system, location),
         "the answer has waited for longer than the leases of all attempts",
+        180.0,
     )
     job = system.client.get(location).json()
     assert (job["state"], job["attempts"]) == ("running", 1), job

@@ -170,6 +170,11 @@ def test_no_job_is_lost_or_done_twice(
         assert ready(first) == 200, "the floor allows the old release"
         second = kept(new.service(tmp_path, **variables))
         new_worker = kept(new.app(tmp_path, "worker", **settings[1]))
+        wait_until(
+            lambda: second.client.get("/readyz").json()["checks"]["workers"] == 2,
+            "the new worker lives: else the old one might compute everything",
+            LOADED_S,
+        )
 
         pairs = [(ask(first, gpus), ask(second, gpus)) for gpus in (4, 5, 6)]
         asked += [location for pair in pairs for location in pair]
@@ -209,6 +214,11 @@ def test_no_job_is_lost_or_done_twice(
 
         computed += counted(f"{second.url}/metrics", "shardwise_answers_total", source="computed")
         assert computed == len(asked) == len(set(asked))
+        # The last answers are stored before their lines are written.
+        wait_until(
+            lambda: (solved(old_worker) + solved(new_worker)).total() >= len(asked),
+            "both logs are whole",
+        )
         new_done = counted(scraped[1], "shardwise_solves_total", outcome="done")
         assert sum(solved(new_worker).values()) == new_done
         whole = solved(old_worker) + solved(new_worker)

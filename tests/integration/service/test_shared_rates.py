@@ -121,7 +121,8 @@ def test_shared_buckets_expire(valkey: Valkey) -> None:
     asyncio.run(run())
     with redis.Redis.from_url(valkey.url) as admin:
         left = [admin.pttl(key) for key in admin.keys("expire:rate:*")]
-    assert all(0 < one <= 3000 for one in left), (
+    # -2: it has expired since it was listed.
+    assert all(one == -2 or 0 < one <= 3000 for one in left), (
         "as long as it takes to be full again, and a second"
     )
 
@@ -151,13 +152,14 @@ def test_while_the_broker_is_away_each_process_counts_alone(how: str) -> None:
     async def run() -> None:
         replica = Replica(valkey, "away", SLOW, 5)
         assert await replica.passed(3) == 3
+        alone = int(replica.alone)  # the broker has 50 ms to answer: not always enough
         if how == "killed":
             valkey.stop(signal.SIGKILL)
         else:
             process.send_signal(signal.SIGSTOP)
         started = time.monotonic()
         # Neither an outage nor unlimited: the burst of this process's own bucket.
-        assert 5 <= await replica.passed(400) <= 5 + 2
+        assert 5 - alone <= await replica.passed(400) <= 5 + 2
         assert time.monotonic() - started < 8, "only some waited for the broker"
         assert replica.alone > 300 and not replica.server.reachable
         assert not replica.limit.take_leased("k"), "limited without waiting too"
@@ -235,7 +237,8 @@ def hammered(urls: list[str], key: str) -> tuple[Counter[int], float]:
 
     def hammer(url: str) -> None:
         mine: Counter[int] = Counter()
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}) as client:
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
             while time.monotonic() < started + 4:
                 answer = client.get("/v1/graphs")
                 mine[answer.status_code] += 1

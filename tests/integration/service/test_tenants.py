@@ -35,7 +35,7 @@ class Guarded:
                     ("b", "beta", ("read", "submit", "admin"), None),
                     ("submitter", "alpha", ("read", "submit"), None),
                     ("reader", "alpha", ("read",), None),
-                    ("slow", "alpha", ("read",), 2.0),
+                    ("slow", "alpha", ("read",), 0.01),
                 )
             }
         database.close()
@@ -302,6 +302,11 @@ def test_quotas_of_graphs_and_jobs(guarded: Guarded) -> None:
     keys(guarded.folder, "limit", "beta", "max_graphs", "100")
     answer = guarded.call("b", "POST", "/v1/graphs", content=canonical_json(mlp(205)))
     assert answer.status_code == 201
+    active = [f"/v1/jobs?state={state}" for state in ("queued", "running")]
+    wait_until(
+        lambda: not any(guarded.call("b", "GET", path).json()["items"] for path in active),
+        "what beta asked before has ended",
+    )
     answers: list[httpx.Response] = []
 
     def ask(gpus: int) -> None:

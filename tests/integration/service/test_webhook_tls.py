@@ -65,7 +65,7 @@ class TlsReceiver:
 
     def __init__(self, certificate: tuple[Path, Path]) -> None:
         self.seen: dict[str, list[tuple[dict[str, str], bytes]]] = {}
-        self.on_refusal: Callable[[], None] = lambda: None
+        self.on_accept: Callable[[], None] = lambda: None
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.show(certificate)
         outer = self
@@ -83,8 +83,13 @@ class TlsReceiver:
         class Server(ThreadingHTTPServer):
             daemon_threads = True
 
+            def get_request(self) -> Any:
+                accepted = super().get_request()
+                outer.on_accept()
+                return accepted
+
             def handle_error(self, *_: Any) -> None:
-                outer.on_refusal()
+                return
 
         self._server = Server(("127.0.0.1", 0), Handler)
         # The handshake is the handler's: one that fails or hangs delays no other.
@@ -203,7 +208,8 @@ def test_a_receiver_that_mends_its_certificate_gets_what_it_missed(
     wrong: dict[str, tuple[Path, Path]],
 ) -> None:
     receiver.show(wrong[UNKNOWN])
-    receiver.on_refusal = lambda: receiver.show(good)
+    # A connection keeps the certificate of its beginning: the first is refused, the next is not.
+    receiver.on_accept = lambda: receiver.show(good)
     webhook = client.make_webhook(receiver.url("/mended"), ["launch.ended"])
     launch_ended(client)
     delivery = ended(client, webhook["id"], "delivered")

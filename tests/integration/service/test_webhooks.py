@@ -71,9 +71,11 @@ def receiver() -> Iterator[Receiver]:
 def hooked(
     backend: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[System]:
+    # A receiver that is slow because the machine is does not cause another attempt.
+    patient = {"webhook_timeout_s": "6"}
     with variables_of(backend, request) as variables:
         folder = tmp_path_factory.mktemp(f"webhooks-{backend}")
-        running = System(folder, backend, {**variables, **QUICK})
+        running = System(folder, backend, {**variables, **QUICK, **patient})
         yield running
         running.stop()
 

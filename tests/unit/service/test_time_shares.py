@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from service.base.fair_pool import FairPool
+from service.base.fair_slots import LONGEST_PAUSE_S
 from service.base.time_shares import ABOUT_S, MOST, TimeShares
 
 
@@ -95,15 +96,20 @@ def work(seconds: float) -> None:
 
 
 @on_a_loop
-async def test_a_pool_charges_for_the_processor_and_lets_others_go_first() -> None:
-    times = TimeShares(share=0.1, burst_s=0.05)
+async def test_a_pool_charges_for_the_processor_and_lets_others_go_first(clock: Clock) -> None:
+    times = TimeShares(share=0.1, burst_s=0.05, clock=clock)
     pool = FairPool("test", 4, times=times)
     await pool.run("greedy", work, 0.2)
     await pool.run("quiet", time.sleep, 0.2)
-    began = time.monotonic()
-    waits = asyncio.create_task(pool.run("greedy", time.monotonic))
-    assert await pool.run("quiet", time.monotonic) - began < 1.0, "waiting costs nothing"
-    assert await waits - began > 1.0
+    waits = asyncio.create_task(pool.run("greedy", lambda: "at last"))
+    quiet = asyncio.wait_for(pool.run("quiet", lambda: "at once"), 60)
+    assert await quiet == "at once", "waiting costs nothing"
+    clock.now_s += 1.0
+    await asyncio.sleep(2 * LONGEST_PAUSE_S)
+    assert not waits.done()
+    clock.now_s += 60.0
+    times.note("quiet")
+    assert await asyncio.wait_for(waits, 60) == "at last"
     pool.close()
 
 

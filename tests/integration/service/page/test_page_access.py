@@ -120,6 +120,7 @@ def test_tenants_see_their_own_alone(
     graph = red.get_by_label("Graph").input_value()
     red.locator("#gpus").fill("2")
     red.get_by_role("button", name="Ask").click()
+    red.wait_for_url(re.compile("/jobs/frontier_"))
     answered(red)
     job = red.url.rpartition("/")[2]
     for page in ("/graphs", "/jobs", "/"):

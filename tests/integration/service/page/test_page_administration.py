@@ -110,6 +110,7 @@ def test_an_administrator_has_the_keys_of_its_own(
 ) -> None:
     page = enter()
     sign_in(page, keys[1]["admin"], "/keys")
+    page.wait_for_url(ruled.url + "/keys")
     assert navigation(page)[-2:] == ["Keys", "Audit"]
     expect(page.get_by_role("checkbox", name="operator")).to_have_count(0)
     page.get_by_label("Name").fill("mine")
@@ -150,6 +151,7 @@ def test_who_administers_nothing_is_offered_nothing(
             assert answer.status_code == 403, (who, path)
     page = enter()
     sign_in(page, keys[1]["red"], "/jobs")
+    page.wait_for_url(ruled.url + "/jobs")
     assert not {"Keys", "Audit", "Tenants"} & set(navigation(page))
     for path in posts:
         foreign = {**cookie(keys[1]["operator"]), "Origin": "http://evil.example"}
@@ -182,5 +184,6 @@ def test_the_pages_are_accessible_and_fit(
         assert page.get_by_role("heading", level=1).count() == 1
     page.goto("/admin/red")
     page.get_by_role("button", name="Make a key").click()
+    page.wait_for_load_state()
     problems += faults(page)
     assert problems == []
