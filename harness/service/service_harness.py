@@ -361,13 +361,17 @@ def command_of(pid: int) -> str:
         return ""
 
 
+def state_of(pid: int) -> str:
+    """Returns the letter of a process's state in /proc; empty if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
 def alive(pid: int) -> bool:
     """Returns whether a process runs (a zombie does not)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    return state_of(pid) not in ("", "Z")
 
 
 def solver_pids(system: System) -> list[int]:

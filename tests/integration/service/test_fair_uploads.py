@@ -18,7 +18,14 @@ from typing import Any
 import httpx
 import pytest
 
-from harness.service.service_harness import Service, alive, command_of, descendants, wait_until
+from harness.service.service_harness import (
+    Service,
+    alive,
+    command_of,
+    descendants,
+    state_of,
+    wait_until,
+)
 from harness.service.steps import HARDWARE, keys, mlp
 from shardwise.graph import canonical_json, graph_id
 
@@ -77,15 +84,18 @@ def readers(service: Service) -> list[int]:
     return [pid for pid in descendants(service.pid) if "ingest_child" in command_of(pid)]
 
 
-def held(service: Service) -> list[int]:
+def signal_readers(service: Service, number: signal.Signals) -> list[int]:
+    """Signals the processes that read uploads; returns them."""
+    pids = readers(service)
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    return pids
+
+
+def are_held(service: Service) -> bool:
     """Stops the processes that read uploads: how long they take is then of no concern."""
-    stopped = []
-    for pid in readers(service):
-        with suppress(OSError):
-            os.kill(pid, signal.SIGSTOP)
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-                stopped.append(pid)
-    return stopped
+    return any(state_of(pid) == "T" for pid in signal_readers(service, signal.SIGSTOP))
 
 
 def test_one_tenants_uploads_delay_no_other_tenant(
@@ -110,8 +120,8 @@ def test_one_tenants_uploads_delay_no_other_tenant(
     with ThreadPoolExecutor(MANY) as pool:
         uploads = [pool.submit(upload, body) for body in bodies]
         start.wait()
-        stopped = wait_until(lambda: held(service), "an upload is read")
         try:
+            wait_until(lambda: are_held(service), "an upload is read")
             for path in ("/v1/graphs", "/readyz", curve):
                 answer = service.client.get(path, headers=other)
                 assert answer.status_code == 200, answer.text
@@ -121,8 +131,7 @@ def test_one_tenants_uploads_delay_no_other_tenant(
             mine = http.client.HTTPConnection(host, timeout=60)
             mine.request("POST", "/v1/graphs", canonical_json(mlp(8)), other)
         finally:
-            for pid in stopped:
-                os.kill(pid, signal.SIGCONT)
+            signal_readers(service, signal.SIGCONT)
         assert mine.getresponse().status == 201
         mine.close()
         assert sum(a.status_code == 201 for a in ended) < AT_ONCE, "it took its turn"

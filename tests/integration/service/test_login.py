@@ -298,6 +298,11 @@ def changed(**values: Any) -> Any:
     return lambda claims, key: signed({**claims, **values}, key)
 
 
+def later(name: str, seconds: int) -> Any:
+    """Claims with one so long after the token was issued, whenever that is."""
+    return lambda claims, key: signed({**claims, name: claims["iat"] + seconds}, key)
+
+
 def left_out(name: str) -> Any:
     return lambda claims, key: signed({n: v for n, v in claims.items() if n != name}, key)
 
@@ -319,8 +324,8 @@ FORGED = {
     "subject of another kind": changed(sub=5),
     "no expiry": left_out("exp"),
     "expired": changed(exp=int(time.time()) - HOUR),
-    "of the future": lambda claims, key: signed({**claims, "iat": claims["iat"] + HOUR}, key),
-    "not yet": lambda claims, key: signed({**claims, "nbf": claims["iat"] + HOUR}, key),
+    "of the future": later("iat", HOUR),
+    "not yet": later("nbf", HOUR),
     "another access token": changed(at_hash="x"),
     "not a token": lambda claims, key: "a.b.c",
     "no text": lambda claims, key: ".",
