@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOLVER := $(shell find solver -name '*.rs' -o -name 'Cargo.toml' | grep -v /target/)
 
-.PHONY: client demo packages test test-all test-of test-quarter check docs reference tables serve bench soak accuracy paper fuzz clean
+.PHONY: client demo packages test test-all test-of test-quarter check docs reference tables serve bench soak accuracy accuracy-check gpu paper fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.made:
@@ -120,9 +120,22 @@ soak: $(VENV)/.dev
 paper: $(VENV)/.torch
 	PYTHONPATH=benchmarks $(BIN)/python -m paper
 
-# Training steps that others published, predicted: the table and docs/accuracy.md.
+# Training steps that others published, all predicted anew (20 CPU minutes): the stored predictions
+# and docs/accuracy.md. `accuracy-check` predicts the I-th of N parts and compares.
+PART ?= 0/12
+
 accuracy: $(VENV)/.torch
+	$(BIN)/python -m benchmarks.published --predict --anew
 	$(BIN)/python -m benchmarks.published -o docs/accuracy.md
+
+accuracy-check: $(VENV)/.torch
+	$(BIN)/python -m benchmarks.published --check --part $(PART)
+
+# All that one GPU can tell about the predictions: out/gpu. Without a GPU it says so and does nothing.
+GPU_SECONDS ?= 600
+
+gpu: $(VENV)/.torch
+	$(BIN)/python -m benchmarks.gpu --budget $(GPU_SECONDS) -o out/gpu
 
 # Each target for so long; what fails is kept under out/fuzz. Without atheris (no wheel for this
 # Python or system) the reader's inputs are drawn without coverage, and it says so.

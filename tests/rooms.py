@@ -16,6 +16,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "advise": (
         "golden/*", "integration/models/test_labels_of_families.py",
         "unit/test_advice.py", "unit/test_advice_tables.py", "unit/test_allocation.py",
+        "unit/test_calibrate.py",
         "unit/test_answers.py", "unit/test_cluster.py", "unit/test_labels.py",
         "unit/test_neighbours.py", "unit/test_outline.py", "unit/test_ranges.py",
         "unit/test_strategy_document.py", "unit/test_summary.py",
@@ -25,8 +26,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_sizes.py",
     ),
     "benchmarks": (
-        "integration/models/test_paper.py", "integration/models/test_published_predictions.py",
-        "unit/test_paper_page.py", "unit/test_published_runs.py",
+        "integration/models/test_gpu_report.py", "integration/models/test_paper.py",
+        "integration/models/test_published_predictions.py",
+        "unit/test_paper_page.py", "unit/test_published_page.py", "unit/test_published_runs.py",
+        "unit/test_published_statistics.py",
     ),
     "capture": (
         "integration/models/test_models_table.py", "integration/models/test_onnx_frontiers.py",
@@ -41,10 +44,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/client/*",
     ),
     "cost": (
-        "unit/test_collective_tables.py", "unit/test_configurations.py",
-        "unit/test_fast_convolution.py", "unit/test_never.py", "unit/test_operator_times.py",
+        "unit/test_collective_tables.py", "unit/test_configurations.py", "unit/test_host.py",
+        "unit/test_fast_convolution.py", "unit/test_kernels.py", "unit/test_never.py",
+        "unit/test_operator_times.py",
         "unit/test_options.py", "unit/test_packing.py", "unit/test_reschedule.py",
         "unit/test_shares.py", "unit/test_space.py", "unit/test_staging.py",
+        "unit/test_step_settings.py",
     ),
     "deploy": ("integration/deploy/*", "integration/schedulers/test_samples.py"),
     "docs": (
@@ -64,8 +69,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_validation.py",
     ),
     "hardware": (
-        "unit/test_collective_tables.py", "unit/test_hardware*", "unit/test_offers.py",
-        "unit/test_operator_times.py", "unit/test_refit.py",
+        "unit/test_aiconfigurator.py", "unit/test_collective_tables.py", "unit/test_hardware*",
+        "unit/test_offers.py", "unit/test_operator_times.py", "unit/test_refit.py",
     ),
     "measure": (
         "integration/test_measure_gloo.py", "integration/test_operator_tables.py",

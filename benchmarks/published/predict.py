@@ -5,22 +5,28 @@ tensor-parallel ranks, innermost. Pinned are
 
     data axes      the batch, in every group that has one
     tensor axis    anything but the batch and the hidden size of the residual stream; positions
-                   only with sequence parallelism and outside products; in groups with a matrix
-                   some dimension of the matrix
+                   only with sequence parallelism and outside products, and then in all that is on
+                   the residual stream; in groups with a matrix some dimension of the matrix
     ZeRO           the stage, over all data-parallel ranks or those inside a node
-    recompute      by layer, in the attention between the projections, or torchtitan's rule
+    recompute      by layer (all or an even share of them), in the attention between the
+                   projections, or torchtitan's rule
     reuse          what sequence parallelism gathers, kept for backward or gathered again
 
 and of the strategies that are left (which dimension of a matrix, which copy is kept) the fastest
 one is taken: columns, then rows, then one reduction come out, as the published systems have it.
-Time and memory are given twice: added up, as the search has them, and replayed, with communication
-overlapped and the peak of what is held.
+Time and memory are given twice: added up, and replayed, with communication overlapped, the wait for
+the host, and the peak of what is held.
+
+The host's time is not priced while the problem is assembled but counted: operators cost a host of
+eager PyTorch one second each and collectives COLLECTIVE_S, small enough for both counts to be read
+from one sum. So the counts hold for any profile of a host and for any framework's share of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import floor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,97 +34,144 @@ from numpy.typing import NDArray
 from shardwise.cost.assemble import SearchProblem, assemble
 from shardwise.cost.options import Options, quiet
 from shardwise.cost.pins import Pin
+from shardwise.cost.software import EAGER, FRAMEWORKS
 from shardwise.cost.space import NONE
 from shardwise.errors import BadInput
-from shardwise.graph.graph import Graph
 from shardwise.hardware import Hardware, Mesh, load_hardware
-from shardwise.hardware.mesh import BETWEEN, INSIDE, MeshAxis
+from shardwise.hardware.host import Host, soft_maximum
+from shardwise.hardware.levels import BETWEEN, INSIDE
+from shardwise.hardware.mesh import MeshAxis
 from shardwise.peers.evaluate import Point, evaluate
 from shardwise.peers.restrict import least_time
 from shardwise.replay.replay import Replayer
-from shardwise.replay.structure import StepSettings
 from shardwise.search.search import Subject
 from shardwise.sharding.batch import batch_variables
 from shardwise.sharding.coarsen import Coarsened, Group
 from shardwise.sharding.names import named_dimensions
 
-from .runs import Run
+from .run import Run
 
 Mask = NDArray[np.bool_]
 BATCH = "batch"
 TENSOR_AXIS = "tensor"
 
 
+COLLECTIVE_S = 2.0**-24
+"""Seconds of one collective where one operator takes a second: a step has fewer than 2^24."""
+
+
 @dataclass(frozen=True)
 class Prediction:
     """A run as the cost model has it; `problem` and `point` say how it is made up.
 
-    Errors are predicted over published, less one; of memory None where none was published.
-    `point` has the sums, `overlapped_s` and `peak_bytes` are replayed.
+    `point` has the sums; `device_s` and `peak_bytes` are replayed. `operators` are the passes of
+    operators that a host launches in a step, `collectives` its collectives.
     """
 
     run: Run
+    hardware: Hardware
     problem: SearchProblem
     point: Point
-    overlapped_s: float
+    device_s: float
     peak_bytes: float
+    operators: int
+    collectives: int
 
     @property
-    def sum_error(self) -> float:
-        """Of compute and communication added up."""
-        return self.point.time_s / self.run.iteration_s - 1.0
+    def host_s(self) -> float:
+        """The time of the profile's host under the run's framework; 0 where it has none."""
+        host = self.hardware.host
+        if host is None:
+            return 0.0
+        framework = FRAMEWORKS[self.run.framework]
+        operators = self.operators * host.operator_s * framework.operator
+        return operators + self.collectives * host.collective_s * framework.collective
 
     @property
-    def time_error(self) -> float:
-        """Of the overlapped time."""
-        return self.overlapped_s / self.run.iteration_s - 1.0
-
-    @property
-    def memory_error(self) -> float | None:
-        """Of what a step keeps, added up."""
-        published = self.run.memory_bytes
-        return None if published is None else self.point.memory_bytes / published - 1.0
-
-    @property
-    def peak_error(self) -> float | None:
-        """Of the replayed peak."""
-        published = self.run.memory_bytes
-        return None if published is None else self.peak_bytes / published - 1.0
+    def time_s(self) -> float:
+        """The time of the step, with the wait for the host."""
+        return float(soft_maximum(np.array([self.device_s]), np.array([self.host_s]))[0])
 
 
 def predict(
-    run: Run, graph: Graph, change: Callable[[Hardware], Hardware] = lambda profile: profile
+    run: Run, subject: Subject, change: Callable[[Hardware], Hardware] = lambda profile: profile
 ) -> Prediction:
     """The run's iteration time and memory on its profile, which `change` may alter.
 
-    Raises `BadInput` naming the run where the model cannot be parallelised as it says.
+    `subject` is the run's model on its batch. Raises `BadInput` naming the run where the model
+    cannot be parallelised as it says.
     """
-    hardware = change(load_hardware(run.hardware))
-    if run.network_gbps:
-        hardware = hardware.with_network(run.network_gbps * 1e9 / 8)
+    hardware = change(run_hardware(run))
     mesh = run_mesh(run, hardware)
-    pins = [Pin("*", axis.name, frozenset({BATCH}), axis.name == TENSOR_AXIS) for axis in mesh.axes]
-    if run.gathers_again:
-        pins.append(Pin("*", "reuse", frozenset({"before"}), False))
-    options = Options(
-        overlap=False, optimizer=run.optimizer, zero=(run.zero,), recompute="auto", pins=tuple(pins)
-    )
-    subject = Subject.of(graph)
+    options = run_options(run, mesh)
     variant = subject.variant(options, run.micro_batches)
-    problem = assemble(variant, hardware, mesh, options, quiet, run.micro_batches)
+    counting = replace(hardware, host=Host(1.0, COLLECTIVE_S))
+    problem = assemble(variant, counting, mesh, options, quiet, run.micro_batches)
     try:
         choices, _ = least_time(problem, masks(run, problem), options, quiet)
     except ValueError as error:
         raise BadInput(str(error), field=f"run {run.name}", expected="another model") from None
     point = evaluate(problem, choices)
-    replayer = Replayer(problem, StepSettings())
+    replayer = Replayer(problem, options.step, subject.kits)
     replayed = replayer.replay(point.choices[None, :], point.edge_choices[None, :])
-    return Prediction(run, problem, point, float(replayed.time_s[0]), float(replayed.peak_bytes[0]))
+    operators = floor(replayed.host_s[0])
+    return Prediction(
+        run,
+        hardware,
+        problem,
+        point,
+        float(replayed.device_s[0]),
+        float(replayed.peak_bytes[0]),
+        operators,
+        round((float(replayed.host_s[0]) - operators) / COLLECTIVE_S),
+    )
+
+
+def run_options(run: Run, mesh: Mesh) -> Options:
+    """What is pinned of the run. The framework is eager, whose host's time is what is counted."""
+    pins = [Pin("*", axis.name, frozenset({BATCH}), axis.name == TENSOR_AXIS) for axis in mesh.axes]
+    if run.gathers_again:
+        pins.append(Pin("*", "reuse", frozenset({"before"}), False))
+    return Options(
+        overlap=False,
+        optimizer=run.optimizer,
+        zero=(run.zero,),
+        recompute="auto",
+        pins=tuple(pins),
+        framework=EAGER,
+        kernels=run.light_kernels,
+        step=run.step,
+    )
+
+
+def with_clock(share: float) -> Callable[[Hardware], Hardware]:
+    """A change of a profile: its devices sustain this share of the clocks that they have there."""
+
+    def changed(hardware: Hardware) -> Hardware:
+        devices = tuple(
+            replace(d, sustained_clock=d.sustained_clock * share) for d in hardware.devices
+        )
+        return replace(hardware, devices=devices)
+
+    return changed
+
+
+def run_hardware(run: Run) -> Hardware:
+    """The run's profile, with its nodes and its network where the source states others."""
+    hardware = load_hardware(run.hardware)
+    if run.per_node:
+        hardware = hardware.with_devices_per_node(run.per_node)
+    if run.network_gbps:
+        hardware = hardware.with_network(run.network_gbps * 1e9 / 8)
+    return hardware
 
 
 def run_mesh(run: Run, hardware: Hardware) -> Mesh:
-    """Data-parallel ranks between nodes and inside one, tensor-parallel ranks innermost."""
-    nodes = -(-run.gpus // hardware.per_node)
+    """Data-parallel ranks between nodes and inside one, tensor-parallel ranks innermost.
+
+    Nodes that are linked as one, as in a rack of NVLink, are one node.
+    """
+    nodes = -(-run.gpus // hardware.distinct_levels[0].size)
     per_node = run.gpus // nodes
     sizes = (
         ("nodes", nodes, BETWEEN),
@@ -163,7 +216,25 @@ def _splits(
     matrix = _matrix_variables(problem, group)
     if matrix:
         allowed &= np.isin(split, list(matrix))
+    if (
+        run.sequence_parallel
+        and hidden
+        and not _is_heavy(group)
+        and not _has_matrix(problem, group)
+    ):
+        positions = np.isin(split, list(sequence))
+        allowed &= positions if (allowed & positions).any() else True
     return allowed
+
+
+def _has_matrix(problem: SearchProblem, group: Group) -> bool:
+    """Whether an operator reads a matrix, as an embedding does."""
+    tensors = problem.context.graph.tensors
+    return any(
+        tensors[name].role == "parameter" and len(tensors[name].shape) > 1
+        for member in group.members
+        for name in member.operator.inputs
+    )
 
 
 def _is_heavy(group: Group) -> bool:
@@ -252,11 +323,22 @@ def _recomputed(run: Run, problem: SearchProblem) -> list[bool]:
         return [False] * len(groups)
     repeated = [segments.count(segments[g.index]) > 1 for g in groups]
     if run.recompute == "full":
-        return repeated
+        layers = dict.fromkeys(segments[g.index] for g in groups if repeated[g.index])
+        chosen = even_share(list(layers), run.recompute_share)
+        return [segments[g.index] in chosen for g in groups]
     if run.recompute == "attention":
         core = _attention_core(problem)
         return [g.index in core for g in groups]
     return _every_second_product(groups, segments, repeated)
+
+
+def even_share(layers: Sequence[int], share: float) -> set[int]:
+    """An evenly spaced share of the layers, as fairscale's and torchtitan's rules have it.
+
+    Of the first i layers it has i · share, rounded.
+    """
+    counts = [floor(i * share + 0.5) for i in range(len(layers) + 1)]
+    return {layer for i, layer in enumerate(layers) if counts[i + 1] > counts[i]}
 
 
 def _every_second_product(

@@ -157,6 +157,8 @@ _OPTIONS = {
     "optimizer": _word,
     "method": _word,
     "precision": _word,
+    "framework": _word,
+    "kernels": _word,
     "recompute": _word,
     "zero": _wholes,
     "micro_batches": _wholes,

@@ -14,6 +14,7 @@ from typing import Protocol
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
+from shardwise.advise.summary import HOST
 from shardwise.cost.shares import shares_text
 from shardwise.documents.common import Step
 from shardwise.documents.explanation import (
@@ -227,6 +228,11 @@ def _of_replayed(plan: Plan, totals: Totals) -> list[str]:
         f"{predicted.exposed_communication_s:.4g} s of it waiting for communication; "
         f"peak {predicted.peak_bytes / 2**30:.4g} GiB."
     ]
+    if predicted.bound_by == HOST and predicted.host_s is not UNSET:
+        lines.append(
+            f"Host bound: launching its work takes the host {predicted.host_s:.4g} s, longer than "
+            "the GPUs take for it."
+        )
     if predicted.gap is not None:
         saved = 1.0 - 1.0 / (1.0 + predicted.gap)
         lines.append(f"Proven: no strategy that fits saves more than {saved:.1%} of that.")

@@ -84,6 +84,7 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
                 replayed_peak_bytes=round(point.peak_bytes),
                 feasible=point.fits,
                 gap=gap_at(searches, point),
+                host_s=float(point.search.replayed.host_s[point.point]),
                 memory=outline.memory,
                 time=outline.time,
                 splits=outline.splits,
@@ -168,6 +169,8 @@ def confidence(hardware: Hardware, mesh: Mesh | None, compute: Shares | None = N
 def _compute_basis(hardware: Hardware) -> str:
     if hardware.operator_times.known:
         return "measured operator tables, where they reach; compute_shares says how far"
+    if hardware.devices[0].has_kernels:
+        return "products and attention by measured kernels, the rest modelled"
     return "modelled: roofline with the profile's stated efficiency"
 
 

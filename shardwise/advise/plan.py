@@ -6,6 +6,7 @@ per edge the sequence of collectives, forward and backward, and the copy that is
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from shardwise.advise.strategy import Strategy, choice_of
 from shardwise.advise.summary import Summaries, fields
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.documents import Plan
-from shardwise.documents.plan import Neighbour, NextBest, Prediction
+from shardwise.documents.plan import Execution, Neighbour, NextBest, Prediction
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import read_bounded
 from shardwise.graph import Graph
@@ -124,6 +125,9 @@ def plan_document(
         certificate=certificate(searches),
         search=search_report(searches),
         neighbours=neighbours,
+        framework=search.options.framework,
+        kernels=search.options.light_kernels,
+        execution=Execution(**dataclasses.asdict(search.options.step)),
     )
 
 
@@ -143,6 +147,7 @@ def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
         fixed_time_s=search.problem.fixed_time_s,
         samples_per_s=None if batch is None else batch / chosen.ranking_s,
         gap=time_gap(searches, chosen),
+        host_s=float(search.replayed.host_s[point]),
         **fields(Summaries(searches).of(chosen), advice=True),
     )
 

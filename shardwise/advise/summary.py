@@ -2,7 +2,9 @@
 
 Of the replayed step (`shardwise.replay`), everything beyond its computation is exposed
 communication. The step is bound by the larger of the two; communication by the level of links that
-carries most of all communication, since replay does not tell levels apart. The fastest strategy
+carries most of all communication, since replay does not tell levels apart. Where the host takes
+longer to launch the work than the devices to do it, the step is bound by the host. The fastest
+strategy
 that fits is bound by the memory limit where the searches hold one that needs more and is
 `WORTH_MEMORY` faster.
 """
@@ -20,10 +22,11 @@ from shardwise.advise.label import Labels
 from shardwise.advise.levels import Levels
 from shardwise.advise.roles import tokens
 from shardwise.advise.utilisation import ideal_s, model_flops
+from shardwise.cost.software import COMPILED, GRAPHS
 from shardwise.search.chosen import Chosen
 from shardwise.search.search import Search
 
-COMPUTE, LINKS, MEMORY = "compute", "links", "memory limit"
+COMPUTE, LINKS, MEMORY, HOST = "compute", "links", "memory limit", "host"
 WORTH_MEMORY = 0.05
 """How much shorter, relative, the step of a strategy that needs more memory is if memory bounds."""
 NOTICED = 0.005
@@ -50,6 +53,27 @@ class _Faster:
     lacking_bytes: float
 
 
+@dataclass(frozen=True)
+class _Launching:
+    """The host's part in a step: whether it takes longer than the devices, and the share of the
+    step by which these alone would be faster."""
+
+    binds: bool
+    share: float
+    framework: str
+    micro_batches: int
+
+    @property
+    def text(self) -> str:
+        """What shortens the host's part."""
+        remedies = ["larger micro-batches"] if self.micro_batches > 1 else ["a larger batch"]
+        if self.framework not in (COMPILED, GRAPHS):
+            remedies.append("compiling the model")
+        if self.framework != GRAPHS:
+            remedies.append("CUDA graphs")
+        return f"{', '.join(remedies[:-1])} or {remedies[-1]}" if remedies[1:] else remedies[0]
+
+
 class Summaries:
     """Summarises points of a question's searches."""
 
@@ -64,12 +88,13 @@ class Summaries:
         search, point, step_s = chosen.search, chosen.point, chosen.ranking_s
         faster = self._faster(chosen)
         level, exposed = self._carrier(chosen), self._exposed(chosen)
+        launching = self._launching(chosen)
         return Summary(
             label=self._label(search, point),
             model_flops_utilisation=self._ideal_s / (step_s * search.mesh.gpus) if step_s else 0.0,
             tokens_per_s=self._tokens / step_s if self._tokens and step_s else None,
-            bound_by=_bound(exposed, level, faster),
-            to_go_faster=_advice(exposed, level, faster),
+            bound_by=_bound(exposed, launching, level, faster),
+            to_go_faster=_advice(exposed, launching, level, faster),
         )
 
     def _label(self, search: Search, point: int) -> str:
@@ -96,6 +121,18 @@ class Summaries:
         """Returns the share of the replayed step that is exposed communication."""
         exposed_s = float(chosen.search.replayed.exposed_s[chosen.point])
         return exposed_s / chosen.replayed_time_s if chosen.replayed_time_s else 0.0
+
+    def _launching(self, chosen: Chosen) -> _Launching:
+        """Returns the host's part in the replayed step."""
+        search, step_s = chosen.search, chosen.replayed_time_s
+        host_s = float(search.replayed.host_s[chosen.point])
+        device_s = float(search.replayed.device_s[chosen.point])
+        return _Launching(
+            host_s > device_s,
+            1.0 - device_s / step_s if step_s else 0.0,
+            search.options.framework,
+            search.micro_batches,
+        )
 
     def _carrier(self, chosen: Chosen) -> str:
         """Returns the level of links that carries most of the communication; empty without any."""
@@ -139,15 +176,22 @@ class Summaries:
         return _Faster(self._label(search, point), gain, lacking_bytes)
 
 
-def _bound(exposed: float, level: str, faster: _Faster | None) -> str:
+def _bound(exposed: float, launching: _Launching, level: str, faster: _Faster | None) -> str:
     if faster is not None and faster.lacking_bytes > 0 and faster.gain >= WORTH_MEMORY:
         return MEMORY
+    if launching.binds:
+        return HOST
     return f"{LINKS} {level}" if exposed > 0.5 and level else COMPUTE
 
 
-def _advice(exposed: float, level: str, faster: _Faster | None) -> str:
+def _advice(exposed: float, launching: _Launching, level: str, faster: _Faster | None) -> str:
     """Returns one sentence on what it would take to go faster."""
-    if exposed < NOTICED or not level:
+    if launching.binds:
+        text = (
+            f"The GPUs wait for the host, which launches their work: without that wait the step is "
+            f"{launching.share:.0%} shorter, and {launching.text} would shorten it"
+        )
+    elif exposed < NOTICED or not level:
         text = "Nearly all of the step is compute: only faster computation shortens it"
     else:
         text = (

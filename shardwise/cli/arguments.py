@@ -7,8 +7,19 @@ from typing import Any, TypeVar
 
 import click
 
-from shardwise.cost.options import METHODS, OPTIMIZER_STATE_BYTES, RECOMPUTE, Options
+from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, Options
 from shardwise.cost.pins import parse_pin
+from shardwise.cost.software import EAGER, FRAMEWORKS, KERNELS
+from shardwise.cost.step_settings import (
+    ACCUMULATIONS,
+    CAPTURED,
+    FLOAT32,
+    GRADIENTS,
+    SHARDS,
+    STATES,
+    UPDATES,
+    StepSettings,
+)
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
 from shardwise.sharding.precision import PRECISIONS
@@ -71,10 +82,40 @@ def other_search_options(command: Command) -> Command:
         ),
         click.option(
             "--optimizer",
-            type=click.Choice(list(OPTIMIZER_STATE_BYTES)),
+            type=click.Choice(list(MOMENTS)),
             default="adam",
             show_default=True,
             help="Whose state is kept, and whose update is part of the step.",
+        ),
+        click.option(
+            "--state",
+            type=click.Choice(STATES),
+            default=FLOAT32,
+            show_default=True,
+            help="What the optimizer keeps: float32 moments and, of 16 bits, a float32 copy; or "
+            "moments as the parameter (captured) or in 8 bits, without a copy.",
+        ),
+        click.option(
+            "--gradients",
+            type=click.Choice(GRADIENTS),
+            default=CAPTURED,
+            show_default=True,
+            help="The dtype in which gradients add up and are reduced.",
+        ),
+        click.option(
+            "--accumulate",
+            type=click.Choice(ACCUMULATIONS),
+            default=SHARDS,
+            show_default=True,
+            help="What stays of gradients between micro-batches under ZeRO 2 and 3: shards, or all "
+            "of them, as with FSDP's no_sync.",
+        ),
+        click.option(
+            "--update",
+            type=click.Choice(UPDATES),
+            default=StepSettings().update,
+            show_default=True,
+            help="How the optimizer goes over parameters, which decides its temporaries.",
         ),
         click.option(
             "--zero",
@@ -99,6 +140,18 @@ def other_search_options(command: Command) -> Command:
             default="captured",
             show_default=True,
             help="What weights and activations of float32 are computed in.",
+        ),
+        click.option(
+            "--framework",
+            type=click.Choice(list(FRAMEWORKS)),
+            default=EAGER,
+            show_default=True,
+            help="What launches the work of a step: how long GPUs wait for their host.",
+        ),
+        click.option(
+            "--kernels",
+            type=click.Choice(list(KERNELS)),
+            help="How light operators run, one by one or fused. [default: as the framework has it]",
         ),
         click.option(
             "--pin",
@@ -138,6 +191,14 @@ def options_from(values: dict[str, Any]) -> Options:
         recompute=values["recompute"],
         micro_batches=_numbers(values["micro_batches"], "micro-batches"),
         precision=values["precision"],
+        step=StepSettings(
+            update=values["update"],
+            state=values["state"],
+            gradients=values["gradients"],
+            accumulation=values["accumulate"],
+        ),
+        framework=values["framework"],
+        kernels=values["kernels"],
         pins=tuple(parse_pin(rule) for rule in values["pins"]),
         overlap=values["objective"] != SUM,
     )

@@ -17,6 +17,7 @@ from shardwise.errors import BadInput
 GROUP = "shardwise.commands"
 OWN: Mapping[str, tuple[str, str]] = {
     "agents": ("launches", "The agents of a service."),
+    "calibrate": ("calibrate", "Fit a profile to a step that you have measured."),
     "capture": (
         "graphs",
         "Capture a model: package.module:callable, hf:CONFIG, timm:, zoo:, .onnx.",

@@ -57,10 +57,12 @@ def show(name: str, as_json: bool) -> None:
 
 
 @hardware.command(name="import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...|SYSTEM")
 @click.option(
-    "--format", "format_name", required=True, type=click.Choice(["nccl-tests", "heterog"]),
-    help="Whose files they are: nccl-tests' text or JSON, or HeteroG's fitted lines.",
+    "--format", "format_name", required=True,
+    type=click.Choice(["nccl-tests", "heterog", "aiconfigurator"]),
+    help="Whose measurements they are: nccl-tests' text or JSON, HeteroG's fitted lines, or the "
+    "kernels of a SYSTEM of the package aiconfigurator-core, such as h100_sxm.",
 )  # fmt: skip
 @click.option("-o", "--output", required=True, help="The profile file to write.")
 @click.option("--base", help="The profile whose devices and links it has.")

@@ -10,7 +10,7 @@ import click
 
 from shardwise.cli.arguments import load_graph
 from shardwise.cli.output import note, progress, say
-from shardwise.cost.options import OPTIMIZER_STATE_BYTES, Options
+from shardwise.cost.options import MOMENTS, Options
 from shardwise.errors import BadInput
 from shardwise.hardware import (
     Hardware,
@@ -43,7 +43,7 @@ def operator_options(command: Command) -> Command:
             ),
             click.option(
                 "--optimizer",
-                type=click.Choice(list(OPTIMIZER_STATE_BYTES)),
+                type=click.Choice(list(MOMENTS)),
                 default="adam",
                 show_default=True,
                 help="With --operators: whose update is measured.",

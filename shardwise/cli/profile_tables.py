@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardwise.cli.output import console, counted, gib, note, seconds, table
 from shardwise.hardware import Hardware, Level
+from shardwise.hardware.device import Device
 from shardwise.hardware.verdict import verdict
 
 
@@ -18,6 +19,8 @@ def show_profile(profile: Hardware) -> None:
         )
         for dtype, peak in device.peak_flops_per_s.items():
             out.print(f"  {dtype}: {peak / 1e12:.4g} TFLOP/s")
+        for line in _kernels(device):
+            out.print(f"  {line}")
     for level in profile.levels:
         size = f", {level.size} in one" if len(profile.levels) > 2 else ""
         speed = f"{level.bandwidth_bytes_per_s / 1e9:.4g} GB/s one way"
@@ -39,6 +42,19 @@ def show_profile(profile: Hardware) -> None:
         _collectives(profile)
     if left_out := profile.measurement.get("left_out", []):
         note(f"note: {counted(len(left_out), 'table')} without the largest sizes, for want of time")
+
+
+def _kernels(device: Device) -> list[str]:
+    """Returns what is measured of a device's kernels, and the clocks they keep in training."""
+    lines = []
+    if device.products:
+        lines.append(f"measured products: {', '.join(p.dtype for p in device.products)}")
+    if device.attention:
+        sizes = ", ".join(f"{a.dtype} heads of {a.head_size:g}" for a in device.attention)
+        lines.append(f"measured attention: {sizes}")
+    if device.sustained_clock < 1:
+        lines.append(f"large products keep {device.sustained_clock:.0%} of their clocks")
+    return lines
 
 
 def _said(level: Level) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from shardwise.cost.configurations import group_costs, group_work
 from shardwise.cost.crossings import CrossingKind, EdgeTable, crossing_kind
 from shardwise.cost.group_costs import CostContext, GroupCosts
+from shardwise.cost.host import Launching
 from shardwise.cost.operator_family import Families
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.cost.part import Part, part_of
@@ -90,6 +91,11 @@ class Costed:
         least = {kind: terms.least_compute_s() for kind, terms in self.terms.items()}
         _, fixed = _fixed(self.context, self.coarsened)
         return fixed + sum(least[kind] for kind in self.kinds)
+
+    def least_host_s(self) -> float:
+        """Returns a bound on the host's time of any strategy's step."""
+        fixed = fixed_host_s(self.context, self.coarsened)
+        return fixed + sum(self.terms[kind].host.least_s for kind in self.kinds)
 
     def costs(self, progress: Progress) -> list[GroupCosts]:
         """Returns the configurations of every group; all layouts are registered before any path is
@@ -220,6 +226,12 @@ def _fixed(context: CostContext, coarsened: Coarsened) -> tuple[float, float]:
             )[0]
         )
     return memory, time * context.micro_batches
+
+
+def fixed_host_s(context: CostContext, coarsened: Coarsened) -> float:
+    """Returns the host's time of the constants that every device computes."""
+    constants = len(coarsened.constants) * context.micro_batches
+    return constants * Launching.of(context).operator_s
 
 
 def _leaves(tensor: str, coarsened: Coarsened) -> bool:

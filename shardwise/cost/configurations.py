@@ -41,6 +41,7 @@ class _Variant:
     compute_by_source_s: Floats
     communication_s: Floats
     terms: Floats
+    host_s: Floats
 
     @property
     def time_s(self) -> Floats:
@@ -76,7 +77,9 @@ def group_costs(terms: GroupTerms) -> GroupCosts:
         raise _no_configuration(context, pattern, context.pins.all_of(pattern.group))
     memory = np.stack([variant.parameter_bytes for variant in variants])[..., None]
     time = np.stack([variant.time_s for variant in variants])[..., None]
-    keep = _best(np.concatenate([memory, np.stack([v.terms for v in variants])], axis=2))
+    host = np.stack([variant.host_s for variant in variants])[..., None]
+    terms_s = np.stack([variant.terms for variant in variants])
+    keep = _best(np.concatenate([memory, terms_s, host], axis=2))
     summed = _best(np.concatenate([memory, time], axis=2))
     rows = [
         (recompute, base, v)
@@ -117,6 +120,9 @@ def group_costs(terms: GroupTerms) -> GroupCosts:
         tuple(Port(*work.output_layouts[name]).take(base) for name in pattern.exits),
         recomputed * work.count + base,
         summed[which, base],
+        terms.passes_host_s()[base]
+        + select([v.host_s for v in variants])
+        + np.where(recomputed, terms.rerun_host_s()[base], 0.0),
     )
 
 
@@ -139,6 +145,7 @@ def _variant(group: GroupTerms, stage: int, axes: NDArray[np.int64]) -> _Variant
         by_source(terms.update_s, terms.update_codes),
         terms.sync_s(group.micro_batches).sum(axis=1),
         terms.hidden_apart_s(),
+        group.host.of_parameters_s(terms),
     )
 
 
@@ -157,6 +164,7 @@ def _where_sharded(variant: _Variant, plain: _Variant) -> _Variant:
         compute_by_source_s=chosen(variant.compute_by_source_s, plain.compute_by_source_s),
         communication_s=chosen(variant.communication_s, plain.communication_s),
         terms=chosen(variant.terms, plain.terms),
+        host_s=chosen(variant.host_s, plain.host_s),
     )
 
 

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.group_costs import CostContext, GroupCosts, Port
+from shardwise.cost.host import Launching
 from shardwise.cost.pins import forbidden_end
 from shardwise.cost.reschedule import Rescheduler
 from shardwise.errors import BadInput
@@ -43,10 +44,14 @@ ONE, AFTER, BEFORE, BOTH, REBUILT = range(len(ALTERNATIVES))
 
 @dataclass(frozen=True)
 class EdgeTable:
-    """One edge's choices: alternatives (R, C, A) between rows (source) and columns (target)."""
+    """One edge's choices: alternatives (R, C, A) between rows (source) and columns (target).
+
+    `host_s` is the host's time of the collectives of a step; one 0 where launching takes none.
+    """
 
     memory_bytes: Floats
     time_s: Floats
+    host_s: Floats
     count: NDArray[np.uint8]
     kept: NDArray[np.int8]
     rows: NDArray[np.uint32]
@@ -92,6 +97,7 @@ class CrossingKind:
 
     `deferred` says that the source's copy is counted here, on the edge, and not in the source;
     `same_segment` that both groups run again together; `allowed` which copies the pins allow.
+    `launch_s` is what the host takes for one collective.
     """
 
     paths: Rescheduler
@@ -105,6 +111,7 @@ class CrossingKind:
     same_segment: bool
     allowed: tuple[bool, ...]
     micro_batches: int
+    launch_s: float
     content: Hashable
 
     def register(self) -> None:
@@ -121,28 +128,36 @@ class CrossingKind:
         here = self.paths.register(self.source.port.forward[r])[:, None]
         there = self.paths.register(self.target.port.forward[c])[None, :]
         forward = self.paths.distance(here, there)
-        time = forward.copy()
+        gradient = np.zeros_like(forward)
         if self.backward:
             back_from = self.paths.register(self.target.port.gradient[c])[None, :]
             back_to = self.paths.register(self.source.port.gradient[r])[:, None]
-            time = time + self.paths.distance(back_from, back_to)
-        cells = _Cells(
-            time.shape,
-            time,
-            forward,
-            lambda: self.paths.distance(there, here),
-            self._bytes(self.source.port.forward[r])[:, None],
-            self._bytes(self.target.port.forward[c])[None, :],
-        )
-        self._fill(
-            cells,
-            self.source.recompute[r][:, None],
-            self.target.recompute[c][None, :],
-            here == there,
-        )
+            gradient = self.paths.distance(back_from, back_to)
+        at_source = self._bytes(self.source.port.forward[r])[:, None]
+        at_target = self._bytes(self.target.port.forward[c])[None, :]
+        recompute = self.source.recompute[r][:, None], self.target.recompute[c][None, :]
+
+        def filled(counted: Callable[[Floats], Floats]) -> _Cells:
+            cells = _Cells(
+                forward.shape,
+                counted(forward) + counted(gradient),
+                counted(forward),
+                lambda: counted(self.paths.distance(there, here)),
+                at_source,
+                at_target,
+            )
+            self._fill(cells, *recompute, here == there)
+            return cells
+
+        cells = filled(lambda seconds: seconds)
+        host_s = np.zeros(1)
+        if self.launch_s:
+            collectives = filled(lambda seconds: (seconds > 0.0).astype(np.float64)).time_s
+            host_s = collectives * (copies * self.micro_batches * self.launch_s)
         return EdgeTable(
             cells.memory_bytes * copies,
             cells.time_s * (copies * self.micro_batches),
+            host_s,
             cells.count,
             cells.kept,
             rows,
@@ -308,5 +323,6 @@ def crossing_kind(
         same_segment,
         allowed,
         context.micro_batches,
+        Launching.of(context).collective_s,
         content,
     )

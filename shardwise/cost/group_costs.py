@@ -59,7 +59,7 @@ class GroupCosts:
     `recompute` says that forward is run again in backward. `compute_by_source_s` (K, 3) says what
     of `compute_s` was measured, interpolated, modelled. Configurations of one number in `alike`
     have the same layouts and recomputation; `summed` marks those of them that no other beats in
-    memory and in the sum of its times.
+    memory and in the sum of its times. `host_s` is the host's time of a step (`cost/host.py`).
     """
 
     assignment: NDArray[np.int8]
@@ -75,6 +75,7 @@ class GroupCosts:
     exits: tuple[Port, ...]
     alike: NDArray[np.int64]
     summed: NDArray[np.bool_]
+    host_s: Floats
 
     @property
     def memory_bytes(self) -> Floats:

@@ -6,21 +6,25 @@ n assignments of a group of M members.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.attention import KINDS, Attention
 from shardwise.cost.data_loading import arriving
 from shardwise.cost.fast_convolution import saving
+from shardwise.cost.fusion import Region, regions
 from shardwise.cost.group_costs import CostContext
+from shardwise.cost.passes import Kernel, Passes, Work
 from shardwise.cost.pins import forbidden_end
+from shardwise.cost.products import Product, operands
 from shardwise.cost.reschedule import Rescheduler
+from shardwise.cost.software import EAGER, FUSED
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware import collective_times
 from shardwise.hardware.operator_tables import Direction
-from shardwise.hardware.sources import MODELLED, Codes
+from shardwise.hardware.sources import INTERPOLATED, MODELLED, Codes
 from shardwise.sharding.coarsen import Member
 from shardwise.sharding.layout import (
     Floats,
@@ -35,43 +39,6 @@ from shardwise.sharding.operator_layouts import (
     splits_of,
 )
 from shardwise.sharding.pattern import GroupPattern
-
-
-@dataclass(frozen=True)
-class Passes:
-    """Seconds of each member in forward and in backward, and their sources, shape (n, M)."""
-
-    forward_s: Floats
-    backward_s: Floats
-    forward_codes: Codes
-    backward_codes: Codes
-
-    @classmethod
-    def none(cls, count: int, members: int) -> Passes:
-        shape = (count, members)
-        codes = np.full((2, *shape), MODELLED, dtype=np.int8)
-        return cls(np.zeros(shape), np.zeros(shape), *codes)
-
-    @property
-    def both_s(self) -> Floats:
-        """Both passes of all members, shape (n,)."""
-        return np.asarray(self.forward_s.sum(axis=1) + self.backward_s.sum(axis=1))
-
-    def set(self, position: int, direction: Direction, times_s: Floats, codes: Codes) -> None:
-        """Sets the seconds of one member in one direction, for every assignment."""
-        backward = direction == "backward"
-        (self.backward_s if backward else self.forward_s)[:, position] = times_s
-        (self.backward_codes if backward else self.forward_codes)[:, position] = codes
-
-
-@dataclass(frozen=True)
-class Work:
-    """What one member does in one direction under every assignment: operations, bytes moved."""
-
-    direction: Direction
-    flops: Floats
-    moved_bytes: Floats
-    dtype: str
 
 
 class GroupWork:
@@ -127,7 +94,7 @@ class GroupWork:
         return local_elements(tensor.shape, layouts, self.sizes) * DTYPE_BYTES[tensor.dtype]
 
     def kept_bytes(self, names: tuple[str, ...]) -> Floats:
-        """Returns the bytes of tensors that are made or loaded here, in their layout here."""
+        """Returns the bytes of tensors that are made or read here, in their layout here."""
         total = np.zeros(self.count)
         for name in names:
             total += self.local_bytes(
@@ -176,20 +143,79 @@ class GroupWork:
         """Returns times of the members on their local shapes: measured, interpolated or of the
         roofline."""
         passes = Passes.none(self.count, len(self.pattern.members))
-        for position in range(len(self.pattern.members)):
-            for work in self.work_of(position):
+        known = {p: self.work_of(p) for p in range(len(self.pattern.members))}
+        for position, of_member in known.items():
+            for work in of_member:
                 passes.set(position, work.direction, *self._time(position, work))
+        kernels = self.context.options.light_kernels
+        if kernels != EAGER:
+            moved = frozenset(name for _, name, _, _ in self.moves)
+            patterns, by_module = self.context.patterns, kernels == FUSED
+            for region in regions(patterns, self.pattern, moved, by_module=by_module):
+                done = [work for p in region.members for work in known[p]]
+                self._shorten(passes, region, "forward", done)
+                self._shorten(passes, region, "backward", done)
         return passes
 
+    def _shorten(
+        self, passes: Passes, region: Region, direction: Direction, work: list[Work]
+    ) -> None:
+        """Lets the members of a region take no longer than one pass over what is in memory."""
+        done = [one for one in work if one.direction == direction]
+        if not done:
+            return
+        flops = sum((one.flops for one in done), np.zeros(self.count))
+        moved = self.kept_bytes(region.moved(direction, self.context.patterns.carries_gradient))
+        most_s = self.device.roofline_times(flops, moved, done[0].dtype)
+        passes.shorten(list(region.members), direction, most_s)
+
     def _time(self, position: int, work: Work) -> tuple[Floats, Codes]:
-        roofline = self.device.roofline_times(work.flops, work.moved_bytes, work.dtype)
+        times = self.device.roofline_times(work.flops, work.moved_bytes, work.dtype)
+        codes = np.full(self.count, MODELLED, dtype=np.int8)
         tables = self.context.hardware.operator_times
-        if not tables.known:
-            return roofline, np.full(self.count, MODELLED, dtype=np.int8)
-        family = self.context.families.of(self.pattern.members[position], work.direction)
-        return tables.times(
-            family, lambda: self.local_shapes(position), work.flops, work.moved_bytes, roofline
+        if tables.known:
+            family = self.context.families.of(self.pattern.members[position], work.direction)
+            times, codes = tables.times(
+                family, lambda: self.local_shapes(position), work.flops, work.moved_bytes, times
+            )
+        if work.kernel_s is None or (codes != MODELLED).all():
+            return times, codes
+        modelled = codes == MODELLED
+        return (
+            np.where(modelled, work.kernel_s(work) + self.device.kernel_latency_s, times),
+            np.where(modelled, INTERPOLATED, codes).astype(np.int8),
         )
+
+    def _kernel(self, position: int, flops: Floats, dtype: str) -> Kernel | None:
+        """Returns the time of a member in one direction by measured kernels of the device; None
+        where it has none of its kind in this dtype. `flops` are those of forward."""
+        op = self.pattern.members[position].operator
+        places = operands(op)
+        if places is not None and self.device.product_table(dtype) is not None:
+            left, right = (self._local_elements(op.inputs[p], position, p) for p in places)
+            layouts = self.outputs[position][0][0]
+            result = local_elements(self.tensors[op.outputs[0]].shape, layouts, self.sizes)
+            is_window = op.kind.startswith("aten.conv")
+            product = Product(flops, left, right, result, DTYPE_BYTES[dtype], is_window)
+            carries = self.context.patterns.carries_gradient
+            gradients = tuple(carries(op.inputs[place]) for place in places)
+            return lambda work: product.times(
+                self.device, dtype, gradients if work.direction == "backward" else None
+            )
+        head_size = self.tensors[op.inputs[0]].shape[-1] if op.kind in KINDS else 0
+        if head_size and self.device.attention_table(dtype, head_size) is not None:
+            shares = self.local_shapes(position)[:, : len(self.tensors[op.inputs[0]].shape)]
+            heads = shares[:, :-2].prod(axis=1).astype(np.float64)
+            attention = Attention(heads, shares[:, -2].astype(np.float64), head_size)
+            return lambda work: attention.times(
+                work.flops, self.device, dtype, backward=work.direction == "backward"
+            )
+        return None
+
+    def _local_elements(self, name: str, position: int, port: int) -> Floats:
+        """Returns the elements of an input of a member on a device, shape (n,)."""
+        layouts = self.inputs[position][port][0]
+        return local_elements(self.tensors[name].shape, layouts, self.sizes)
 
     def local_shapes(self, position: int) -> NDArray[np.int64]:
         """Returns local extents of a member's inputs, then outputs, one row per assignment."""
@@ -225,12 +251,14 @@ class GroupWork:
                 dtype = self.tensors[name].dtype
                 break
         share /= saving(self.device, self.context.graph, op, dtype)
-        work = [Work("forward", sem.forward_flops * share, read + written, dtype)]
+        flops = sem.forward_flops * share
+        kernel_s = self._kernel(position, flops, dtype)
+        work = [Work("forward", flops, read + written, dtype, kernel_s)]
         if any(self.context.patterns.carries_gradient(o) for o in op.outputs):
             # Backward reads the output's gradient and what was kept, and writes the inputs'.
             moved = written + self._needed_bytes(position, member)
             moved += self._gradient_bytes(position, member)
-            work.append(Work("backward", sem.backward_flops * share, moved, dtype))
+            work.append(Work("backward", sem.backward_flops * share, moved, dtype, kernel_s))
         return work
 
     def _needed_bytes(self, position: int, member: Member) -> Floats:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf, isqrt
 
 from shardwise.cost.pins import Pin
+from shardwise.cost.software import EAGER, FRAMEWORKS, KERNELS, Framework
 from shardwise.cost.step_settings import StepSettings
 from shardwise.errors import BadInput, Cancelled
 from shardwise.sharding.precision import PRECISIONS
@@ -14,17 +15,8 @@ from shardwise.sharding.precision import PRECISIONS
 Progress = Callable[[str, float], bool]
 """Called with (stage, fraction done); returning False cancels."""
 
-OPTIMIZER_STATE_BYTES: Mapping[str, tuple[int, int]] = {
-    # (bytes of state per parameter, without master weights; with float32 master weights)
-    "sgd": (0, 4),
-    "momentum": (4, 8),
-    "adam": (8, 12),
-}
-"""Optimizer state per parameter in bytes, float32 moments.
-
-The second figure is for parameters in 16 bits, which keep a float32 master copy
-(mixed-precision training, Micikevicius et al. 2018).
-"""
+MOMENTS: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
+"""Tensors like the parameter that an optimizer keeps."""
 
 SOLVER_METHODS = ("auto", "elimination", "ldp", "heuristic", "brute-force")
 """Ways to solve a problem file; each returns a frontier."""
@@ -55,7 +47,9 @@ class Options:
     is what the solver's tables and partial strategies may take besides the problem itself.
 
     `overlap` searches the time of the replayed step, communication overlapped; without it the sum
-    of all times, as TensorOpt has it. `step` says how replay runs a step.
+    of all times, as TensorOpt has it. `step` says how replay runs a step, `framework` what launches
+    its work (`FRAMEWORKS`), `kernels` how its light operators run (`KERNELS`; None: as in the
+    framework).
 
     What a strategy may choose besides splits: `zero` the ZeRO stages, `recompute` whether forward
     may be run again in backward (`never`, `auto`: where it pays, `always`), `micro_batches` the
@@ -85,15 +79,17 @@ class Options:
     gradients_applied_at_once: bool = False
     overlap: bool = True
     step: StepSettings = field(default_factory=StepSettings)
+    framework: str = EAGER
+    kernels: str | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon <= 10.0:
             raise BadInput(f"{self.epsilon} is out of range", field="epsilon", expected="0 to 10")
-        if self.optimizer not in OPTIMIZER_STATE_BYTES:
+        if self.optimizer not in MOMENTS:
             raise BadInput(
                 f"unknown optimizer {self.optimizer!r}",
                 field="optimizer",
-                expected=", ".join(OPTIMIZER_STATE_BYTES),
+                expected=", ".join(MOMENTS),
             )
         if self.method not in METHODS:
             raise BadInput(
@@ -130,6 +126,8 @@ class Options:
         for name, value, known in (
             ("recompute", self.recomputation, RECOMPUTE),
             ("precision", self.precision, tuple(PRECISIONS)),
+            ("framework", self.framework, tuple(FRAMEWORKS)),
+            ("kernels", self.kernels or EAGER, KERNELS),
         ):
             if value not in known:
                 raise BadInput(f"unknown {name} {value!r}", field=name, expected=", ".join(known))
@@ -156,6 +154,16 @@ class Options:
         return self.overlap and self.method != TOFU
 
     @property
+    def launching(self) -> Framework:
+        """What launches a step's work."""
+        return FRAMEWORKS[self.framework]
+
+    @property
+    def light_kernels(self) -> str:
+        """How light operators run: one of `KERNELS`."""
+        return self.kernels or self.launching.kernels
+
+    @property
     def recomputation(self) -> str:
         """Whether forward may be run again in backward: one of `RECOMPUTE`."""
         if self.recompute is not None:
@@ -179,12 +187,14 @@ class Options:
 
     def state_bytes_per_element(self, parameter_bytes: int) -> int:
         """Returns optimizer state (and master weight) of one parameter element, in bytes."""
-        plain, with_master = OPTIMIZER_STATE_BYTES[self.optimizer]
-        return with_master if parameter_bytes < 4 else plain
+        step = self.step
+        moments = MOMENTS[self.optimizer] * step.moment_bytes(parameter_bytes)
+        return moments + (4 if step.has_master(parameter_bytes) else 0)
 
     def training_bytes_per_element(self, parameter_bytes: int) -> int:
         """Returns weight, gradient and optimizer state of one parameter element, in bytes."""
-        return 2 * parameter_bytes + self.state_bytes_per_element(parameter_bytes)
+        gradient = self.step.gradient_bytes(parameter_bytes)
+        return parameter_bytes + gradient + self.state_bytes_per_element(parameter_bytes)
 
 
 def go_on(progress: Progress, stage: str, fraction: float) -> None:

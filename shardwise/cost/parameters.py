@@ -10,6 +10,9 @@ that repeat the parameter beyond Z, and A micro-batches:
     2       W + (G + S)/|Z|         A reduce_scatter(G) + all_reduce over Q (G/|Z|) + all_gather(W)
     3       (W + G + S)/|Z|         A (2 all_gather(W) + reduce_scatter(G)) + all_reduce over Q
 
+Where gradients add up whole between micro-batches (`StepSettings.accumulation`), stages 2 and 3
+keep G and reduce it once.
+
 Stage 3 gathers a parameter for forward and again for backward. Z is every axis along which the
 parameter is repeated, or those of them inside a node (hybrid sharding, Zhao et al. 2023 §3.2.2), or
 inside a unit of any other level of links but the outermost.
@@ -112,7 +115,9 @@ class Parameters:
     def terms(self, stage: int, axes: NDArray[np.int64]) -> ParameterTerms:
         """Returns the terms under a ZeRO stage over `axes` (bit masks, shape (n,))."""
         columns = [_Column(parameter, stage, axes) for parameter in self._parameters]
-        count = self._work.count
+        count, context = self._work.count, self._work.context
+        micro_batches = context.micro_batches
+        scatters = context.options.step.scatters(stage, micro_batches)
 
         def stack(field: str) -> Floats:
             terms = [getattr(column, field) for column in columns]
@@ -127,8 +132,8 @@ class Parameters:
             stack("gather_s"),
             2 if stage == 3 else 0,
             stack("reduce_s"),
-            self._work.context.micro_batches if stage >= 2 else 1,
-            stage >= 2,
+            micro_batches if scatters else 1,
+            scatters,
             stack("finish_s"),
             stack("spread_s"),
         )
@@ -152,6 +157,7 @@ class _Parameter:
         self.work = work
         tensor = work.tensors[name]
         self.dtype, self.item = tensor.dtype, DTYPE_BYTES[tensor.dtype]
+        self.gradient_item = work.context.options.step.gradient_bytes(self.item)
         self.is_trained = work.context.patterns.carries_gradient(name)
         forward, gradient = work.input_layouts[name]
         self.elements = local_elements(tensor.shape, forward, work.sizes)
@@ -170,7 +176,8 @@ class _Parameter:
     @cached_property
     def all_reduce_s(self) -> Floats:
         """Seconds of reducing the whole gradient."""
-        return self.work.collective_s("all_reduce", self.repeated, self.bytes)
+        size = self.elements * self.gradient_item
+        return self.work.collective_s("all_reduce", self.repeated, size)
 
 
 class _Sharded:
@@ -186,14 +193,16 @@ class _Sharded:
         parameter = self._parameter
         state = parameter.work.context.options.state_bytes_per_element(parameter.item)
         # The update reads weight, gradient and state, and writes all but the gradient.
-        moved = self.elements * (3 * parameter.item + 2 * state)
+        item = 2 * parameter.item + parameter.gradient_item
+        moved = self.elements * (item + 2 * state)
         return _update(parameter.work, parameter.dtype, self.elements, moved)
 
     @cached_property
     def reduce_s(self) -> Floats:
         """Seconds of reducing the gradient: whole, or to shards where there are any."""
         parameter = self._parameter
-        scatter_s = parameter.work.collective_s("reduce_scatter", self._axes, parameter.bytes)
+        size = parameter.elements * parameter.gradient_item
+        scatter_s = parameter.work.collective_s("reduce_scatter", self._axes, size)
         return np.where(self._axes > 0, scatter_s, parameter.all_reduce_s)
 
     @cached_property
@@ -201,7 +210,8 @@ class _Sharded:
         """Seconds of reducing a shard of the gradient over all further axes."""
         parameter = self._parameter
         beyond = np.where(self._axes > 0, parameter.repeated & ~self._axes, 0)
-        return parameter.work.collective_s("all_reduce", beyond, self.elements * parameter.item)
+        size = self.elements * parameter.gradient_item
+        return parameter.work.collective_s("all_reduce", beyond, size)
 
     @cached_property
     def gather_s(self) -> Floats:
@@ -226,7 +236,9 @@ class _Column:
         shards = parameter.sharded(axes if stage else np.zeros_like(axes))
         self.weight_bytes = shards.elements * item if stage >= 3 else whole
         if not options.gradients_applied_at_once:
-            self.gradient_bytes = shards.elements * item if stage >= 2 else whole
+            scattered = options.step.scatters(stage, work.context.micro_batches)
+            kept = shards.elements if scattered else parameter.elements
+            self.gradient_bytes = kept * parameter.gradient_item
         self.state_bytes = shards.elements * options.state_bytes_per_element(item)
         self.update_s, self.update_codes = shards.update
         self.reduce_s, self.finish_s = shards.reduce_s, shards.finish_s

@@ -140,7 +140,13 @@ def no_operator(rule: Pin, names: Iterable[str]) -> BadInput:
 
 
 def require_variables(rule: Pin, variables: Set[str]) -> None:
-    """Raises `BadInput` for a rule that names a variable which none of the groups it binds has."""
+    """Raises `BadInput` for a rule that asks for a variable which none of the groups it binds has.
+
+    One that forbids such a variable holds: a dimension of one element, as the batch of a single
+    sample, is no variable.
+    """
+    if rule.forbids:
+        return
     unknown = rule.values - variables - {NO_VARIABLE}
     if rule.key not in _VALUES and unknown:
         raise BadInput(

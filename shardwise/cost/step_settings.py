@@ -9,6 +9,10 @@ from shardwise.errors import BadInput
 CUDA, CPU = "cuda", "cpu"
 DEVICES = (CUDA, CPU)
 UPDATES = ("foreach", "for-loop", "fused")
+FLOAT32, CAPTURED, EIGHT_BITS = "float32", "captured", "8bit"
+STATES = (FLOAT32, CAPTURED, EIGHT_BITS)
+GRADIENTS = (CAPTURED, FLOAT32)
+SHARDS, WHOLE = ACCUMULATIONS = ("shards", "whole")
 
 
 @dataclass(frozen=True)
@@ -18,16 +22,30 @@ class StepSettings:
     `foreach`: all at once, torch's default on GPUs; `for-loop`: one by one, its default on CPUs;
     `fused`: without temporaries. `block_bytes` is what the allocator rounds up to: 512 in the CUDA
     caching allocator.
+
+    `state` is what the optimizer keeps: moments of `float32`, and for parameters in 16 bits a
+    float32 copy of them (Micikevicius et al. 2018); moments in the dtype of the parameter
+    (`captured`) or in 8 bits (Dettmers et al. 2022), both without a copy. `gradients` are in the
+    dtype of the parameter (`captured`) or add up in a `float32` buffer that lasts, as Megatron and
+    nanotron have it. `accumulation` says what stays of gradients between micro-batches under
+    ZeRO 2 and 3: `shards`, scattered in each, or `whole` ones that the last micro-batch scatters
+    (FSDP's `no_sync`, as Accelerate uses it).
     """
 
     device: str = CUDA
     update: str = "foreach"
     block_bytes: int = 512
+    state: str = FLOAT32
+    gradients: str = CAPTURED
+    accumulation: str = SHARDS
 
     def __post_init__(self) -> None:
         for field, value, known in (
             ("device", self.device, DEVICES),
             ("update", self.update, UPDATES),
+            ("state", self.state, STATES),
+            ("gradients", self.gradients, GRADIENTS),
+            ("accumulation", self.accumulation, ACCUMULATIONS),
         ):
             if value not in known:
                 raise BadInput(f"unknown {field} {value!r}", field=field, expected=", ".join(known))
@@ -35,3 +53,23 @@ class StepSettings:
             raise BadInput(
                 f"blocks of {self.block_bytes} bytes", field="block_bytes", expected="at least 1"
             )
+
+    def moment_bytes(self, parameter_bytes: int) -> int:
+        """Returns the bytes of one element of a moment, for a parameter of so many bytes."""
+        return {FLOAT32: 4, CAPTURED: parameter_bytes, EIGHT_BITS: 1}[self.state]
+
+    def has_master(self, parameter_bytes: int) -> bool:
+        """Returns whether the optimizer keeps a float32 copy of such a parameter."""
+        return self.state == FLOAT32 and parameter_bytes < 4
+
+    def gradient_bytes(self, parameter_bytes: int) -> int:
+        """Returns the bytes of one element of the gradient that is kept and reduced."""
+        return max(parameter_bytes, 4) if self.gradients == FLOAT32 else parameter_bytes
+
+    def has_main_gradient(self, parameter_bytes: int) -> bool:
+        """Returns whether gradients of such a parameter add up in a buffer that lasts."""
+        return self.gradient_bytes(parameter_bytes) > parameter_bytes
+
+    def scatters(self, stage: int, micro_batches: int) -> bool:
+        """Returns whether every micro-batch scatters its gradients under a ZeRO stage."""
+        return stage >= 2 and not (self.accumulation == WHOLE and micro_batches > 1)

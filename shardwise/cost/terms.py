@@ -20,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.group_costs import CostContext, GroupCosts
-from shardwise.cost.group_work import GroupWork, Passes
+from shardwise.cost.group_work import GroupWork
+from shardwise.cost.host import GroupHost
 from shardwise.cost.parameters import Parameters, ParameterTerms, stages
+from shardwise.cost.passes import Passes
 from shardwise.cost.shares import by_source
 from shardwise.hardware.sources import SOURCES
 from shardwise.sharding.layout import Floats
@@ -61,6 +63,11 @@ class GroupTerms:
     def _parameters(self) -> Parameters:
         return Parameters(self.work)
 
+    @cached_property
+    def host(self) -> GroupHost:
+        """What the host takes to launch the group's work."""
+        return GroupHost(self.work)
+
     # One step, summed over the members, shape (n,)
 
     def passes_compute_s(self) -> Floats:
@@ -84,6 +91,14 @@ class GroupTerms:
     def rerun_communication_s(self) -> Floats:
         """Returns the communication of running forward again."""
         return np.asarray(self.micro_batches * self.communication.forward_s.sum(axis=1))
+
+    def passes_host_s(self) -> Floats:
+        """Returns the host's time of forward and backward, with loading."""
+        return self.host.of_passes_s(self.communication, self.loading_s)
+
+    def rerun_host_s(self) -> Floats:
+        """Returns the host's time of running forward again."""
+        return self.host.of_recomputation_s(self.communication)
 
     def forward_by_source_s(self) -> Floats:
         """Returns the computation of forward by source, shape (n, 3)."""

@@ -72,10 +72,11 @@ class FrontierPoint(msgspec.Struct, frozen=True):
     tokens_per_s: float | UnsetType | None = UNSET
     bound_by: str | UnsetType = UNSET
     gap: float | UnsetType | None = UNSET
+    host_s: float | UnsetType = UNSET
 
 
 def exposed_s(point: FrontierPoint) -> float:
-    """Returns how long the replayed step waits for communication, in seconds."""
+    """Returns how long the replayed step waits for communication or for the host, in seconds."""
     return max(point.replayed_time_s - point.compute_s, 0.0)
 
 

@@ -24,8 +24,9 @@ class Prediction(msgspec.Struct, frozen=True):
     proof. `label` is the strategy in the words of parallel training (docs/strategies.md).
     `model_flops_utilisation` is what the model's products would take at the GPUs' peak, over the
     time that ranks; recomputation does not count. `tokens_per_s` is null where samples are not
-    sequences of tokens. `bound_by` is `compute`, `links inside a node`, `links between nodes` or
-    `memory limit`, and `to_go_faster` says in a sentence what would shorten the step.
+    sequences of tokens. `host_s` is how long the host launches the step's work, for which GPUs may
+    wait. `bound_by` is `compute`, `links inside a node`, `links between nodes`, `memory limit` or
+    `host`, and `to_go_faster` says in a sentence what would shorten the step.
     """
 
     memory_bytes: int
@@ -45,6 +46,7 @@ class Prediction(msgspec.Struct, frozen=True):
     tokens_per_s: float | UnsetType | None = UNSET
     bound_by: str | UnsetType = UNSET
     to_go_faster: str | UnsetType = UNSET
+    host_s: float | UnsetType = UNSET
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -156,10 +158,23 @@ class Neighbour(msgspec.Struct, frozen=True):
     fits: bool
 
 
+class Execution(msgspec.Struct, frozen=True):
+    """How a step runs, as far as its memory depends on it (`cost/step_settings.py`)."""
+
+    device: str
+    update: str
+    block_bytes: int
+    state: str
+    gradients: str
+    accumulation: str
+
+
 class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/1"):
     """One strategy for a graph on a number of GPUs.
 
-    `neighbours` are there where the replayed time was searched near the memory limit.
+    `neighbours` are there where the replayed time was searched near the memory limit. `framework`
+    launches the work, `kernels` says how light operators run (`--framework`, `--kernels`),
+    `execution` what else of running a step memory depends on.
     """
 
     id: str
@@ -189,3 +204,6 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     certificate: Certificate
     search: SearchReport
     neighbours: list[Neighbour] | UnsetType = UNSET
+    framework: str | UnsetType = UNSET
+    kernels: str | UnsetType = UNSET
+    execution: Execution | UnsetType = UNSET

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.hardware.attention import AttentionTable, nearest
+from shardwise.hardware.products import ProductTable
+
 Floats = NDArray[np.float64]
+
+HALVES = ("bfloat16", "float16")
+"""Dtypes of which products take the same time."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,9 @@ class Device:
     stated fractions of the peaks that large kernels reach; `kernel_latency_s` is what any
     kernel takes at the least. `compute_efficiency_by_dtype` replaces `compute_efficiency` for the
     dtypes it names: vector units come nearer to their peak than matrix units.
+    `products` are measured matrix products by dtype, `sustained_clock` the share of a kernel
+    benchmark's clocks that training sustains in large ones (`hardware/products.py`). `attention` is
+    measured attention by dtype and size of a head (`hardware/attention.py`).
     `fast_convolution_saving` is, by dtype, how many times fewer operations a 3 × 3 convolution of
     stride 1 takes with the library's fast algorithm (Lavin & Gray 2016); 1 where it names none.
     """
@@ -33,6 +42,28 @@ class Device:
     kernel_latency_s: float
     compute_efficiency_by_dtype: Mapping[str, float] = field(default_factory=dict)
     fast_convolution_saving: Mapping[str, float] = field(default_factory=dict)
+    products: tuple[ProductTable, ...] = ()
+    sustained_clock: float = 1.0
+    attention: tuple[AttentionTable, ...] = ()
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether kernels of the device were measured, whatever their dtype."""
+        return bool(self.products or self.attention)
+
+    def product_table(self, dtype: str) -> ProductTable | None:
+        """Returns the measured products of a dtype; the two of 16 bits run alike."""
+        tables = {table.dtype: table for table in self.products}
+        return next((tables[name] for name in _alike(dtype) if name in tables), None)
+
+    def attention_table(self, dtype: str, head_size: float) -> AttentionTable | None:
+        """Returns the measured attention of a dtype, of the size of a head that is nearest in the
+        logarithm; the dtypes of 16 bits run alike."""
+        for name in _alike(dtype):
+            tables = [table for table in self.attention if table.dtype == name]
+            if tables:
+                return nearest(tables, head_size)
+        return None
 
     def peak(self, dtype: str) -> float:
         """Returns flops per second for operands of this dtype.
@@ -55,3 +86,8 @@ class Device:
         compute_s = flops / (self.peak(dtype) * self.efficiency(dtype))
         memory_s = moved_bytes / (self.memory_bandwidth_bytes_per_s * self.memory_efficiency)
         return np.maximum(compute_s, memory_s) + self.kernel_latency_s
+
+
+def _alike(dtype: str) -> tuple[str, ...]:
+    """Returns the dtypes whose measured kernels stand for those of a dtype, itself first."""
+    return (dtype, *HALVES) if dtype in HALVES else (dtype,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -9,11 +10,30 @@ import msgspec
 
 from shardwise import validation
 from shardwise.errors import BadInput
+from shardwise.hardware.attention import AttentionTable
 from shardwise.hardware.device import Device
 from shardwise.hardware.hardware import SCHEMA, CollectiveTable, Hardware, Overlap, Waiting
+from shardwise.hardware.host import Host
 from shardwise.hardware.level_checks import check_levels, check_table_levels
 from shardwise.hardware.levels import Level
 from shardwise.hardware.operator_tables import OperatorTableFile, operator_tables
+from shardwise.hardware.products import ProductTable
+
+
+class _ProductsFile(msgspec.Struct):
+    dtype: str
+    m: list[float]
+    n: list[float]
+    k: list[float]
+    utilisation: list[float]
+
+
+class _AttentionFile(msgspec.Struct):
+    dtype: str
+    head_size: float
+    heads: list[float]
+    lengths: list[float]
+    utilisation: list[float]
 
 
 class _DeviceFile(msgspec.Struct):
@@ -27,6 +47,24 @@ class _DeviceFile(msgspec.Struct):
     kernel_latency_s: float
     compute_efficiency_by_dtype: dict[str, float] = {}
     fast_convolution_saving: dict[str, float] = {}
+    products: list[_ProductsFile] = []
+    sustained_clock: float = 1.0
+    attention: list[_AttentionFile] = []
+
+    def device(self) -> Device:
+        """Returns the device that this describes."""
+        members = msgspec.structs.asdict(self)
+        members["products"] = tuple(
+            ProductTable(p.dtype, tuple(p.m), tuple(p.n), tuple(p.k), tuple(p.utilisation))
+            for p in self.products
+        )
+        members["attention"] = tuple(
+            AttentionTable(
+                a.dtype, a.head_size, tuple(a.heads), tuple(a.lengths), tuple(a.utilisation)
+            )
+            for a in self.attention
+        )
+        return Device(**members)
 
 
 class _LevelFile(msgspec.Struct):
@@ -69,6 +107,11 @@ class _WaitingFile(msgspec.Struct):
     wait_s: list[float]
 
 
+class _HostFile(msgspec.Struct):
+    operator_s: float
+    collective_s: float
+
+
 class _HardwareFile(msgspec.Struct):
     schema: str
     name: str
@@ -84,6 +127,7 @@ class _HardwareFile(msgspec.Struct):
     measurement: dict[str, Any] = {}
     packing: bool = False
     waiting: _WaitingFile | None = None
+    host: _HostFile | None = None
 
 
 def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
@@ -98,7 +142,7 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
     return Hardware(
         parsed.name,
         parsed.provenance,
-        tuple(Device(**msgspec.structs.asdict(d)) for d in parsed.devices),
+        tuple(device.device() for device in parsed.devices),
         levels,
         tuple(
             CollectiveTable(
@@ -127,6 +171,7 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
         None
         if parsed.waiting is None
         else Waiting(tuple(parsed.waiting.compute_s), tuple(parsed.waiting.wait_s)),
+        None if parsed.host is None else Host(**msgspec.structs.asdict(parsed.host)),
     )
 
 
@@ -166,6 +211,15 @@ def _check(parsed: _HardwareFile, levels: tuple[Level, ...], file: str | None) -
             demand(
                 value >= 1, f"{at}.fast_convolution_saving.{dtype}", f"got {value}", "at least 1"
             )
+        clock = device.sustained_clock
+        demand(0 < clock <= 1, f"{at}.sustained_clock", f"got {clock}", "a share in (0, 1]")
+        for p, products in enumerate(device.products):
+            _check_grid(products, ("m", "n", "k"), f"{at}.products[{p}]", demand)
+        for a, attention in enumerate(device.attention):
+            place = f"{at}.attention[{a}]"
+            size = attention.head_size
+            demand(size > 0, f"{place}.head_size", f"got {size}", "above 0")
+            _check_grid(attention, ("heads", "lengths"), place, demand)
     check_levels(levels, parsed.devices[0].count, demand)
     for i, table in enumerate(parsed.collectives):
         at = f"collectives[{i}]"
@@ -213,4 +267,28 @@ def _check(parsed: _HardwareFile, levels: tuple[Level, ...], file: str | None) -
             f"got {waits}",
             "as many as compute_s, each at least 0",
         )
+    if parsed.host is not None:
+        for name in ("operator_s", "collective_s"):
+            value = getattr(parsed.host, name)
+            demand(0 <= value < 1, f"host.{name}", f"got {value}", "seconds from 0 to 1")
     demand(parsed.nodes is None or parsed.nodes >= 1, "nodes", f"got {parsed.nodes}", "at least 1")
+
+
+def _check_grid(
+    table: _ProductsFile | _AttentionFile,
+    axes: tuple[str, ...],
+    at: str,
+    demand: Callable[..., None],
+) -> None:
+    points = 1
+    for name in axes:
+        knots = getattr(table, name)
+        ascending = len(knots) >= 2 and knots[0] > 0 and all(a < b for a, b in pairwise(knots))
+        demand(ascending, f"{at}.{name}", f"got {knots}", "at least two ascending sizes above 0")
+        points *= len(knots)
+    demand(
+        len(table.utilisation) == points and min(table.utilisation, default=0) > 0,
+        f"{at}.utilisation",
+        f"{len(table.utilisation)} values",
+        f"{points} values above 0, one for each {', '.join(axes[:-1])} and {axes[-1]}",
+    )

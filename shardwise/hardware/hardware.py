@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from shardwise.hardware.device import Device, Floats
+from shardwise.hardware.host import Host
 from shardwise.hardware.levels import Level, Link, distinct, joined_counts, links, trimmed
 from shardwise.hardware.operator_tables import OperatorTable
 from shardwise.hardware.operator_times import OperatorTimes
@@ -109,7 +110,8 @@ class Hardware:
     halves the bytes between them. `packing`: whether the copies that pack what a collective sends
     and unpack what it brings are priced besides; else a level's `efficiency` includes them.
     `overlap`, `waiting` and `measurement` (when, where and with what the profile was measured) are
-    there only where something was measured.
+    there only where something was measured. `host` is what launching work takes; None where the
+    host's time is part of the operators' (CPUs).
     """
 
     name: str
@@ -125,6 +127,7 @@ class Hardware:
     measurement: Mapping[str, Any] = field(default_factory=dict)
     packing: bool = False
     waiting: Waiting | None = None
+    host: Host | None = None
 
     @property
     def per_node(self) -> int:
@@ -234,7 +237,7 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
             "schema": SCHEMA,
             "name": hardware.name,
             "provenance": hardware.provenance,
-            "devices": hardware.devices,
+            "devices": [_device_document(device) for device in hardware.devices],
             "levels": [_level_document(level) for level in hardware.levels],
             "collectives": [_table_document(table) for table in hardware.collectives],
             "operators": hardware.operators,
@@ -248,10 +251,23 @@ def hardware_document(hardware: Hardware) -> dict[str, Any]:
         document["packing"] = True
     if hardware.overlap is not None:
         document["overlap"] = msgspec.to_builtins(hardware.overlap)
+    if hardware.host is not None:
+        document["host"] = msgspec.to_builtins(hardware.host)
     if hardware.waiting is not None:
         document["waiting"] = msgspec.to_builtins(hardware.waiting)
     if hardware.measurement:
         document["measurement"] = msgspec.to_builtins(hardware.measurement)
+    return document
+
+
+def _device_document(device: Device) -> dict[str, Any]:
+    """Returns the file form of a device, without what was not measured."""
+    document: dict[str, Any] = msgspec.to_builtins(device)
+    for name in ("products", "attention"):
+        if not getattr(device, name):
+            del document[name]
+    if device.sustained_clock == 1.0:
+        del document["sustained_clock"]
     return document
 
 

@@ -381,17 +381,22 @@ class GroupTable:
 
     @cached_property
     def shards_gradients(self) -> bool:
-        """Whether gradients are sharded under any configuration (ZeRO stage 2 or 3)."""
-        return bool((self._costs.zero >= 2).any())
+        """Whether micro-batches scatter gradients under any configuration (ZeRO stage 2 or 3)."""
+        context = self.work.context
+        scatters = context.options.step.scatters(2, context.micro_batches)
+        return scatters and bool((self._costs.zero >= 2).any())
 
     @column
     def lasting_bytes(self, number: int) -> int:
-        """Returns a parameter with its optimizer state."""
+        """Returns a parameter with its optimizer state, and its gradient where that lasts."""
+        fields = ["weight_bytes", "state_bytes"]
+        item = self._item(self.pattern.parameters[number])
+        if self.work.context.options.step.has_main_gradient(item):
+            fields.append("gradient_bytes")
         return self._column(
             ("lasting", number),
-            lambda: (
-                self._columns[self.parameter(number, "weight_bytes")]
-                + self._columns[self.parameter(number, "state_bytes")]
+            lambda: sum(
+                (self._columns[self.parameter(number, field)] for field in fields), np.zeros(1)
             ),
         )
 
@@ -427,6 +432,7 @@ class GroupTable:
                 state = self._columns[self.parameter(number, "state_bytes")]
                 return np.asarray(state / each * item_bytes)
             gradient = self._columns[self.parameter(number, "gradient_bytes")]
-            return np.asarray(gradient / self._item(name) * item_bytes)
+            kept = self.work.context.options.step.gradient_bytes(self._item(name))
+            return np.asarray(gradient / kept * item_bytes)
 
         return self._column(("update", number, item_bytes), size)

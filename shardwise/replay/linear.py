@@ -12,62 +12,16 @@ elimination. Owners with equal tables and equal weights share their costs.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from shardwise.cost.assemble import SearchProblem
-from shardwise.replay.replay import Choices, Replayer
+from shardwise.replay.owner_costs import NOTHING, OwnerCosts, priced
+from shardwise.replay.replay import Replayer
 from shardwise.sharding.layout import Floats
 
 STEPS = 2.0**30
 """Weights are rounded down to multiples of 1 / STEPS, so that equal layers have equal ones."""
-
-
-@dataclass(frozen=True)
-class OwnerCosts:
-    """A sum over owners: per group an array (K,), per edge one (R, C, A) or 0.
-
-    Owners that cost alike share one array.
-    """
-
-    constant: float
-    groups: Sequence[Floats]
-    edges: Sequence[Floats]
-
-    def of(self, problem: SearchProblem, choices: Choices, edge_choices: Choices) -> Floats:
-        """Returns the sum for P strategies, (P, groups) and (P, edges); shape (P,)."""
-        total = np.full(len(choices), self.constant)
-        for g, costs in enumerate(self.groups):
-            total += costs[choices[:, g]]
-        for e, (edge, costs) in enumerate(zip(problem.edges, self.edges, strict=True)):
-            if costs.size > 1:
-                row = edge.table.rows[choices[:, edge.source]]
-                column = edge.table.columns[choices[:, edge.target]]
-                total += costs[row, column, edge_choices[:, e]]
-        return total
-
-
-def priced(sums: Sequence[tuple[float, OwnerCosts]]) -> OwnerCosts:
-    """Returns the sum of sums, each at its price; owners that cost alike share one array."""
-    if len(sums) == 1 and sums[0][0] == 1.0:
-        return sums[0][1]
-    known: dict[tuple[int, ...], Floats] = {}
-
-    def total(parts: list[Floats]) -> Floats:
-        key = tuple(id(part) for part in parts)
-        if key not in known:
-            counted = [(p, a) for (p, _), a in zip(sums, parts, strict=True) if a is not NOTHING]
-            known[key] = sum((p * a for p, a in counted if p), NOTHING) if counted else NOTHING
-        return known[key]
-
-    groups = range(len(sums[0][1].groups))
-    edges = range(len(sums[0][1].edges))
-    return OwnerCosts(
-        sum(price * costs.constant for price, costs in sums),
-        [total([costs.groups[g] for _, costs in sums]) for g in groups],
-        [total([costs.edges[e] for _, costs in sums]) for e in edges],
-    )
 
 
 def evened(problem: SearchProblem, costs: OwnerCosts) -> OwnerCosts:
@@ -98,10 +52,6 @@ def _means(keys: Sequence[int], arrays: Sequence[Floats]) -> list[Floats]:
     return [means[key] for key in keys]
 
 
-NOTHING: Floats = np.zeros(1)
-"""The costs of an edge on which nothing depends."""
-
-
 class LinearStep:
     """The sums over the tasks of a replayer's program."""
 
@@ -109,10 +59,18 @@ class LinearStep:
         self._replayer = replayer
 
     def weighted(self, weights: Floats) -> OwnerCosts:
-        """Returns the durations of all tasks, weighted (T,), as costs of their owners."""
+        """Returns the durations of all tasks and the host's time, weighted (tasks + 1,), as costs
+        of their owners."""
+        host_weight, weights = float(weights[-1]), np.floor(weights[:-1] * STEPS) / STEPS
+        tasks, host = self._of_tasks(weights), self._replayer.host
+        if host is None or host_weight == 0.0:
+            return tasks
+        return priced([(1.0, tasks), (host_weight, host)])
+
+    def _of_tasks(self, weights: Floats) -> OwnerCosts:
+        """Returns the durations of all tasks, weighted (tasks,)."""
         replayer = self._replayer
         problem = replayer.problem
-        weights = np.floor(weights * STEPS) / STEPS
         groups: list[Floats] = [np.zeros(len(cost.time_s)) for cost in problem.costs]
         edges: list[Floats] = [NOTHING] * len(problem.edges)
         known: dict[Hashable, Floats] = {}

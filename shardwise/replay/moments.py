@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.replay.linear import NOTHING, OwnerCosts
+from shardwise.replay.owner_costs import NOTHING, OwnerCosts
 from shardwise.replay.replay import Replayer
 from shardwise.replay.tape import ALWAYS, BEFORE, COMPUTE, Cell, Value
 from shardwise.sharding.layout import Floats

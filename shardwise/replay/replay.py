@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.step_settings import StepSettings
+from shardwise.hardware.host import soft_maximum
 from shardwise.replay.edge_values import EdgeValues
 from shardwise.replay.kit import Kits, kit_for
 from shardwise.replay.overlap import contended_time
+from shardwise.replay.owner_costs import Choices, host_costs
 from shardwise.replay.structure import table_numbers
 from shardwise.replay.tape import COMPUTE
 from shardwise.sharding.layout import Floats
@@ -25,32 +27,39 @@ from shardwise.sharding.layout import Floats
 AT_ONCE = 64
 """Strategies whose values are gathered at a time."""
 
-Choices = NDArray[np.unsignedinteger]
+
+Values = tuple[Floats, Floats, NDArray[np.bool_]]
+"""Of P strategies: durations (P, tasks), sizes (P, buffers), flags (P, flags)."""
 
 
 @dataclass(frozen=True)
 class Replayed:
     """Results for P strategies: arrays of shape (P,), bytes and seconds.
 
-    `time_s` has communication overlapped, and what that costs where the profile has it, and the
-    waiting for the latest rank at each communication where that was measured (`Hardware.waiting`).
+    `device_s` has communication overlapped, and what that costs where the profile has it, and the
+    waiting for the latest rank at each communication where that was measured (`Hardware.waiting`);
+    `time_s` the waiting for the host as well.
     `compute_s` and `communication_s` are how long the two streams were busy (their sum is the time
-    that the search adds up), `exposed_s` how much longer the step is than its computation,
+    that the search adds up), `exposed_s` how much longer the devices take than their computation,
+    `host_s` how long the host launches work, which a step waits for (`hardware/host.py`),
     `peak_task` the task whose start reached the peak (-1: it was there before the first).
     """
 
     peak_bytes: Floats
     time_s: Floats
+    device_s: Floats
     compute_s: Floats
     communication_s: Floats
     exposed_s: Floats
+    host_s: Floats
     peak_task: NDArray[np.int64]
 
     @classmethod
     def of_none(cls) -> Replayed:
         """Returns the results for no strategy."""
         nothing = np.zeros(0)
-        return cls(nothing, nothing, nothing, nothing, nothing, nothing.astype(np.int64))
+        times = (nothing,) * 6
+        return cls(nothing, *times, nothing.astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,7 @@ class Replayer:
         self._settings = settings
         self.overlap = problem.context.hardware.overlap
         self._waiting = problem.context.hardware.waiting
+        self.host = host_costs(problem)
         kit, self.group_tables = kit_for(problem, settings, {} if kits is None else kits)
         self.tape, self.program, self.durations = kit.tape, kit.program, kit.durations
         self._sizes, self._flags = kit.sizes, kit.flags
@@ -129,10 +139,18 @@ class Replayer:
         )
 
     def _replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
-        return self.replay_values(*self.values(choices, edge_choices))
+        values = self.values(choices, edge_choices)
+        return self.replay_values(values, self.host_times(choices, edge_choices))
 
-    def replay_values(self, durations: Floats, sizes: Floats, flags: NDArray[np.bool_]) -> Replayed:
-        """Replays P strategies from what `values` gives of them."""
+    def host_times(self, choices: Choices, edge_choices: Choices) -> Floats:
+        """Returns how long the host launches each strategy's work, (P,) seconds of a step."""
+        if self.host is None:
+            return np.zeros(len(choices))
+        return self.host.of(self.problem, choices, edge_choices)
+
+    def replay_values(self, values: Values, host_s: Floats) -> Replayed:
+        """Replays P strategies from what `values` and `host_times` give of them."""
+        durations, sizes, flags = values
         outcome = self.program.replay(
             durations, sizes, flags, block_bytes=self._settings.block_bytes
         )
@@ -149,10 +167,12 @@ class Replayer:
             time = time + self._waiting.per_step(compute, self._collectives(durations))
         return Replayed(
             outcome.peak_bytes,
+            soft_maximum(time, host_s),
             time,
             compute,
             communication,
             np.maximum(time - compute, 0.0),
+            host_s,
             outcome.peak_task,
         )
 
@@ -191,9 +211,7 @@ class Replayer:
             tuple(rows),
         )
 
-    def values(
-        self, choices: Choices, edge_choices: Choices
-    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    def values(self, choices: Choices, edge_choices: Choices) -> Values:
         """Returns durations (P, tasks), sizes (P, buffers) and flags (P, flags) of strategies."""
         points = len(choices)
         chosen = choices.astype(np.int64)

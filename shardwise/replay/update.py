@@ -6,12 +6,10 @@ Gradients are reduced as soon as they are whole: in the last micro-batch, under 
 
 from __future__ import annotations
 
+from shardwise.cost.step_settings import EIGHT_BITS
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.replay.structure import Copy, StepStructure
 from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, COMPUTE, Cell
-
-STATE_ITEM_BYTES = 4
-"""Moments and master weights are float32."""
 
 
 class Update:
@@ -40,8 +38,8 @@ class Update:
         table = step.table(group)
         whole, maker = gradient.buffer, gradient.maker
         tape.use(whole, maker)
-        scatter = BEFORE
-        if first:
+        scatter, main = BEFORE, self._has_main(name)
+        if first and not main:
             flag = ALWAYS
             if table.shards_gradients:
                 flag = tape.flag(step.cell(group, table.stage(0, 1)))
@@ -49,7 +47,10 @@ class Update:
         if table.shards_gradients:
             scatter = self._scatter(name, gradient, first)
         if last:
-            reduce = step.cell(group, table.staged(table.parameter(number, "reduce_s"), 0, 1))
+            seconds = table.parameter(number, "reduce_s")
+            if table.shards_gradients:
+                seconds = table.staged(seconds, 0, 1)
+            reduce = step.cell(group, seconds)
             before = (maker, scatter, self._reduced.get(name, BEFORE))
             self._reduced[name] = tape.task(f"reduce {name}", COMMUNICATION, reduce, before)
         return scatter
@@ -65,10 +66,15 @@ class Update:
         tape.use(gradient.buffer, task, tape.flag(step.cell(group, table.stage(2, 3))))
         size = step.cell(group, table.staged(table.parameter(number, "gradient_bytes"), 2, 3))
         shard = tape.buffer(f"gradient of {name}, a shard", task, size)
-        if first:
+        if first and not self._has_main(name):
             self._lasting.append((shard, ALWAYS))
         self._reduced[name] = task
         return task
+
+    def _has_main(self, name: str) -> bool:
+        """Returns whether the gradient is added to a buffer that lasts."""
+        item = DTYPE_BYTES[self._step.graph.tensors[name].dtype]
+        return self._step.settings.has_main_gradient(item)
 
     def write(self) -> None:
         """Writes the update of all parameters that got a gradient."""
@@ -81,9 +87,10 @@ class Update:
             table = step.table(group)
             seconds = step.cell(group, table.parameter(number, "update_s"))
             last = tape.task(f"update {name}", COMPUTE, seconds, (opening,))
-            size = step.cell(group, table.state_elements_bytes(number, STATE_ITEM_BYTES))
-            item = DTYPE_BYTES[step.graph.tensors[name].dtype]
-            temporaries.add(name, last, size, mixed=item < STATE_ITEM_BYTES)
+            item, settings = DTYPE_BYTES[step.graph.tensors[name].dtype], step.settings
+            size = step.cell(group, table.state_elements_bytes(number, settings.moment_bytes(item)))
+            mixed = settings.has_master(item) and not settings.has_main_gradient(item)
+            temporaries.add(name, last, size, mixed=mixed)
             spread = step.cell(group, table.parameter(number, "spread_s"))
             tape.task(f"spread {name}", COMMUNICATION, spread, (last,))
         temporaries.close(last)
@@ -103,12 +110,14 @@ class _Temporaries:
     Adam's denominator is the root of the second moments; one by one (`for-loop`), root and
     denominator are two buffers, and the previous denominator is freed only when its variable is
     rebound; all at once (`foreach`) there is one root per parameter. With master weights the
-    gradient is converted to float32 first. SGD and momentum work in place, fused kernels too.
+    gradient is converted to float32 first. SGD and momentum work in place, fused kernels too, of
+    which optimizers in 8 bits are made.
     """
 
     def __init__(self, step: StepStructure, opening: int) -> None:
         self._tape = step.tape
-        self._how = step.settings.update
+        fused = step.settings.state == EIGHT_BITS
+        self._how = "fused" if fused else step.settings.update
         self._adam = step.problem.context.options.optimizer == "adam"
         self._opening = opening
         self._open: list[int] = []

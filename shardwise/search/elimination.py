@@ -13,7 +13,7 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.crossings import EdgeTable
 from shardwise.cost.options import Progress
 from shardwise.cost.part import Masks, Part
-from shardwise.replay.linear import OwnerCosts
+from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.search.solver_errors import solver_errors
 from shardwise.sharding.layout import Floats
 

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.errors import SolverError
-from shardwise.replay.bound import Paths, StepBound
-from shardwise.replay.linear import LinearStep, OwnerCosts, priced
+from shardwise.replay.bound import Paths, StepBound, with_host
+from shardwise.replay.linear import LinearStep
 from shardwise.replay.moments import Moments
+from shardwise.replay.owner_costs import OwnerCosts, priced
 from shardwise.replay.replay import Replayer
 from shardwise.search.elimination import cheapest
 from shardwise.search.linear_programme import Equilibrium, equilibrium
@@ -54,7 +55,7 @@ Choices = NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Met:
-    """Strategies: choices (S, groups) and (S, edges), durations (S, tasks).
+    """Strategies: choices (S, groups) and (S, edges), durations (S, tasks + 1), the host's last.
 
     Of their replayed steps peak, time and the task that reaches the peak, (S,).
     """
@@ -142,12 +143,13 @@ class Game:
 
     def met(self, choices: Choices, edge_choices: Choices) -> Met:
         """Returns strategies with their replayed steps."""
-        durations, _, _ = values = self.replayer.values(choices, edge_choices)
-        replayed = self.replayer.replay_values(*values)
+        values = self.replayer.values(choices, edge_choices)
+        host_s = self.replayer.host_times(choices, edge_choices)
+        replayed = self.replayer.replay_values(values, host_s)
         return Met(
             choices,
             edge_choices,
-            durations,
+            with_host(values[0], host_s),
             replayed.peak_bytes,
             replayed.time_s,
             replayed.peak_task,
@@ -155,7 +157,7 @@ class Game:
 
     def sums(self) -> OwnerCosts:
         """Returns the time that the search of sums adds up."""
-        return self._linear.weighted(self._bound.often)
+        return self._linear.weighted(self._bound.sums())
 
     def cheapest(self, charges: OwnerCosts, time_limit_s: float = inf) -> tuple[float, Met]:
         """Returns the strategy that costs least, and a bound that none costs less than.

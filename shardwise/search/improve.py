@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
-from shardwise.replay.linear import OwnerCosts
+from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.replay.replay import Replayer
 from shardwise.search.game import Met
 from shardwise.search.gaps import unbeaten
@@ -28,6 +28,12 @@ BATCHES = 4
 MOST_ROUNDS = 24
 SWAPS = 24
 """Configurations that are tried for all groups of a kind."""
+PAIRED = 8
+"""Configurations that are tried for each of two kinds."""
+MOST_PAIRS = 32
+"""Pairs of kinds that are tried."""
+NEAREST = 8
+"""Strategies of which configurations are swapped where none fits."""
 GAIN = 2e-5
 """Relative: the least gain for which a round counts."""
 SHARE = 1e-3
@@ -75,6 +81,14 @@ class Pool:
         if fits.any():
             return int(np.where(fits, self.time_s, inf).argmin())
         return int(self.peak_bytes.argmin())
+
+    def nearest(self, limit_bytes: float) -> Choices:
+        """Returns the fastest strategy that fits; where none does, a few of the least peaks."""
+        if self.fits(limit_bytes).any():
+            return self.choices[[self.best(limit_bytes)]]
+        ascending = self.choices[np.argsort(self.peak_bytes, kind="stable")]
+        _, first = np.unique(ascending, axis=0, return_index=True)
+        return ascending[np.sort(first)[:NEAREST]]
 
     def rank(self, limit_bytes: float) -> tuple[float, float]:
         """Returns by how much the best strategy exceeds the limit (bytes), then its time."""
@@ -180,36 +194,61 @@ class Improver:
         """Yields the pool with what replaces parts of its best strategy, again and again.
 
         Parts are windows of the donors, and one other configuration for all groups of a kind. The
-        best is the fastest that fits, or where none does the one of the least peak. Ends when it
-        takes at most `good_s`, or when nothing gains. `go_on(fraction)` may raise to end it.
+        best is the fastest that fits, or where none does the one of the least peak; then those
+        next to it are improved as well, and where nothing gains two kinds at once. Ends when the
+        best takes at most `good_s`, or when nothing gains. `go_on(fraction)` may raise to end it.
         """
         seen: set[bytes] = set()
+        wider = False
         for number in range(MOST_ROUNDS):
             go_on(number / MOST_ROUNDS)
             before = pool.rank(self._limit)
             if before <= (0.0, good_s):
                 break
-            best = pool.choices[pool.best(self._limit)]
-            made = [one for donor in donors for one in self._windows(best, donor)]
-            made = [one for one in (*made, *self._swaps(best)) if one.tobytes() not in seen]
-            seen.update(one.tobytes() for one in made)
-            if not made:
+            nearest = pool.nearest(self._limit)
+            if wider:
+                candidates = list(self._pairs(nearest[0]))
+            else:
+                candidates = [one for donor in donors for one in self._windows(nearest[0], donor)]
+                candidates += [one for near in nearest for one in self._swaps(near)]
+            made = {one.tobytes(): one for one in candidates}
+            new = [one for key, one in made.items() if key not in seen]
+            seen.update(made)
+            if new:
+                pool = pool.joined(self._try(np.stack(new), before))
+                yield pool
+            if _gains(pool.rank(self._limit), before):
+                wider = False
+            elif wider or before[0] == 0.0:
                 break
-            pool = pool.joined(self._try(np.stack(made), before))
-            yield pool
-            if not _gains(pool.rank(self._limit), before):
-                break
+            else:
+                wider = True
 
     def _swaps(self, best: Choices) -> Iterator[Choices]:
         """Yields the best with one other configuration for all groups of one kind."""
         for kind in range(int(self._kind.max(initial=-1)) + 1):
-            groups = np.flatnonzero(self._kind == kind)
-            charged = self._charges.groups[groups[0]]
-            for row in np.argsort(charged, kind="stable")[:SWAPS].tolist():
-                if (best[groups] != row).any():
-                    one = best.copy()
-                    one[groups] = row
-                    yield one
+            yield from self._of_kind(best, kind, SWAPS)
+
+    def _of_kind(self, best: Choices, kind: int, most: int) -> Iterator[Choices]:
+        """Yields the best with one of the `most` cheapest configurations for one kind's groups."""
+        groups = np.flatnonzero(self._kind == kind)
+        charged = self._charges.groups[groups[0]]
+        for row in np.argsort(charged, kind="stable")[:most].tolist():
+            if (best[groups] != row).any():
+                one = best.copy()
+                one[groups] = row
+                yield one
+
+    def _pairs(self, best: Choices) -> Iterator[Choices]:
+        """Yields the best with other configurations for all groups of two kinds between which data
+        moves."""
+        kinds = {
+            (int(self._kind[edge.source]), int(self._kind[edge.target]))
+            for edge in self._problem.edges
+        }
+        for a, b in sorted(kinds)[:MOST_PAIRS]:
+            for one in self._of_kind(best, a, PAIRED):
+                yield from self._of_kind(one, b, PAIRED)
 
     def _try(self, made: Choices, before: tuple[float, float]) -> Pool:
         """Returns candidates in the order of their charges, replayed until one gains."""

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.part import Masks
-from shardwise.replay.bound import StepBound
-from shardwise.replay.linear import LinearStep, OwnerCosts, priced
+from shardwise.replay.bound import StepBound, with_host
+from shardwise.replay.linear import LinearStep
 from shardwise.replay.moments import Moments
+from shardwise.replay.owner_costs import OwnerCosts, priced
 from shardwise.search.elimination import cheapest
 from shardwise.search.improve import Choices, Improver, Pool
 from shardwise.search.search import Search
@@ -185,8 +186,9 @@ class _Within:
         )
         choices, edge_choices = answer.choices[None, :], answer.edge_choices[None, :]
         values = replayer.values(choices, edge_choices)
-        replayed = replayer.replay_values(*values)
-        self._last = values[0]
+        host_s = replayer.host_times(choices, edge_choices)
+        replayed = replayer.replay_values(values, host_s)
+        self._last = with_host(values[0], host_s)
         self._add(Pool(choices, edge_choices, replayed.peak_bytes, replayed.time_s))
 
     def make_fit(self) -> None:

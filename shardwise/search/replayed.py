@@ -26,7 +26,9 @@ import numpy as np
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import BadInput, Cancelled, SolverError
 from shardwise.hardware import Hardware
-from shardwise.replay.linear import OwnerCosts, evened
+from shardwise.hardware.host import soft_maximum
+from shardwise.replay.linear import evened
+from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.search.customary import customary
 from shardwise.search.elimination import near
 from shardwise.search.game import Game, Outcome, Query
@@ -173,7 +175,8 @@ class Count:
         self.watch = watch
         self.seconds = watch.spent_s
         self.first: Query | None = None
-        self.least_s = draft.groups.least_compute_s() * (1.0 - ROUNDING)
+        least_s = np.array([draft.groups.least_compute_s(), draft.groups.least_host_s()])
+        self.least_s = float(soft_maximum(least_s[0], least_s[1])) * (1.0 - ROUNDING)
         self._least_bytes = 0.0
         self._game: Game | None = None
         self._search: Search | None = None

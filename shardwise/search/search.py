@@ -20,7 +20,7 @@ from shardwise.errors import BadInput, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.replay.kit import Kits
-from shardwise.replay.linear import OwnerCosts
+from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.replay.replay import Replayed, Replayer
 from shardwise.search.solution import Solution
 from shardwise.search.solver_errors import solver_errors
@@ -180,7 +180,8 @@ class Search:
 
     def compute_shares(self, point: int) -> Shares:
         """Returns what the compute time of a point is based on; constants are modelled."""
-        if not self.hardware.operator_times.known:
+        hardware = self.hardware
+        if not (hardware.operator_times.known or hardware.devices[0].has_kernels):
             return Shares(modelled_s=self.compute_s(point))
         total = np.array([0.0, 0.0, self.problem.fixed_time_s])
         for cost, choice in zip(self.problem.costs, self.solution.choices[point], strict=True):

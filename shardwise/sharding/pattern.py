@@ -84,12 +84,13 @@ class Patterns:
                 self._root[name]
                 for member in group.members
                 if any(self.carries_gradient(o) for o in member.operator.outputs)
-                for name in self._saved(member)
+                for name in self.saved(member)
             )
             for group in self.coarsened.groups
         )
 
-    def _saved(self, member: Member) -> list[str]:
+    def saved(self, member: Member) -> list[str]:
+        """Returns what backward of an operator needs of its inputs and outputs."""
         op, sem = member.operator, member.semantics
         names = [n for n, s in zip(op.inputs, self.saves_inputs(member), strict=True) if s]
         return names + [n for n, s in zip(op.outputs, sem.saves_outputs, strict=True) if s]

@@ -1,7 +1,7 @@
 """Mixed precision: the graph as it would be if weights and activations had 16 bits.
 
 Parameters, buffers and activations of float32 become 16 bits wide; the optimizer keeps float32
-master weights and moments (`options.OPTIMIZER_STATE_BYTES`; Micikevicius et al. 2018). Losses
+master weights and moments (`StepSettings.state`; Micikevicius et al. 2018). Losses
 and softmaxes over classes stay in float32, as `torch.autocast` keeps them: what such an operator
 reads and makes is not narrowed.
 """

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from harness.answers import curve, explain, frontier, plan
-from harness.graph_builder import ADD, GraphBuilder
+from harness.graph_builder import ADD, GraphBuilder, mlp
+from harness.strategies import problem_of
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
@@ -368,6 +369,22 @@ def test_bad_rules(rule: str, message: str) -> None:
 def test_rules_that_leave_nothing(rules: list[str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         pinned(*rules, zero=(0, 1, 2, 3), recompute="auto")
+
+
+def test_forbidding_what_is_not_there_changes_nothing() -> None:
+    for held, free in zip(pinned("split!=heads").costs, pinned().costs, strict=True):
+        assert (held.assignment == free.assignment).all()
+
+
+def test_a_batch_of_one_sample_may_be_forbidden() -> None:
+    """One sample is no variable, so that no axis splits it; the rule that says so holds."""
+    options = Options(pins=(parse_pin("inside!=batch"),))
+    problem = problem_of(mlp(batch=1), load_hardware("dgx-h100"), 4, options)
+    assert all("batch" not in group.variables for group in problem.coarsened.groups)
+    with pytest.raises(BadInput, match="no variable batch"):
+        problem_of(
+            mlp(batch=1), load_hardware("dgx-h100"), 4, Options(pins=(parse_pin("inside=batch"),))
+        )
 
 
 def test_tofu_takes_no_rules() -> None:

@@ -10,7 +10,14 @@ from click.testing import CliRunner
 
 from shardwise.cli.main import cli
 from shardwise.errors import BadInput
-from shardwise.hardware import GroupShape, bus_bandwidth, collective_time, load_hardware
+from shardwise.hardware import (
+    CollectiveTable,
+    GroupShape,
+    Hardware,
+    bus_bandwidth,
+    collective_time,
+    load_hardware,
+)
 from shardwise.hardware.imports import import_measurements
 from shardwise.hardware.verdict import verdict
 
@@ -89,11 +96,18 @@ def _file(folder: Path, text: str, name: str = "out.txt") -> str:
     return str(path)
 
 
+def imported(hardware: Hardware, base: str) -> list[CollectiveTable]:
+    """Returns the tables that the base does not have."""
+    shipped = load_hardware(base).collectives
+    return [table for table in hardware.collectives if table not in shipped]
+
+
 def test_recent_text(tmp_path: Path) -> None:
     hardware = import_measurements(
         [_file(tmp_path, RECENT.format(places=places()))], "nccl-tests", "dgx-h100"
     )
-    (table,) = hardware.collectives
+    (table,) = imported(hardware, "dgx-h100")
+    assert len(hardware.collectives) == len(load_hardware("dgx-h100").collectives)
     assert (table.operation, table.nodes, table.ranks_per_node) == ("all_reduce", 1, 8)
     assert table.consecutive and table.siblings == 1
     assert table.sizes_bytes == (2.0**20, 2.0**21, 2.0**22)
@@ -109,7 +123,7 @@ def test_recent_text(tmp_path: Path) -> None:
 
 def test_old_text_without_redop_and_with_zero_sizes(tmp_path: Path) -> None:
     hardware = import_measurements([_file(tmp_path, OLD)], "nccl-tests", "dgx-a100-80gb")
-    (table,) = hardware.collectives
+    (table,) = imported(hardware, "dgx-a100-80gb")
     assert (table.operation, table.ranks_per_node) == ("all_gather", 4)
     assert table.times_s == pytest.approx((30e-6, 120e-6))
 
@@ -120,7 +134,7 @@ def test_blank_names_and_missing_halves(tmp_path: Path) -> None:
         for i, text in enumerate((BLANK_NAMES, IN_PLACE_ONLY, PER_ITERATION))
     ]
     hardware = import_measurements(files, "nccl-tests", "dgx-h100")
-    times_by_operation = {t.operation: t.times_s for t in hardware.collectives}
+    times_by_operation = {t.operation: t.times_s for t in imported(hardware, "dgx-h100")}
     assert set(times_by_operation) == {"send_receive", "broadcast", "reduce_scatter"}
     for times in times_by_operation.values():
         assert times == pytest.approx((30e-6, 45e-6))
@@ -195,7 +209,8 @@ def _json(**changes: object) -> dict[str, object]:
 
 def test_json(tmp_path: Path) -> None:
     path = _file(tmp_path, json.dumps(_json()), "out.json")
-    (table,) = import_measurements([path], "nccl-tests", "dgx-h100").collectives
+    hardware = import_measurements([path], "nccl-tests", "dgx-h100")
+    (table,) = imported(hardware, "dgx-h100")
     assert (table.operation, table.nodes, table.ranks_per_node) == ("all_to_all", 2, 4)
     assert not table.consecutive
     assert table.times_s == pytest.approx((100e-6, 150e-6))

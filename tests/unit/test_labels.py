@@ -114,7 +114,7 @@ def test_megatron_on_llama(llama: Search) -> None:
 def test_megatron_on_gpt2(gpt2: Search) -> None:
     found = megatron_labels(gpt2)
     assert found["dp4·tp1"] == "DP 4"
-    assert found["dp2·tp2"] == "TP 2 × DP 2"
+    assert found["dp2·tp2"].startswith("TP 2 × DP 2")
     assert found["dp1·tp4"] == "TP 4"
 
 
@@ -241,7 +241,7 @@ def test_an_explanation_begins_with_the_label() -> None:
 
 
 def test_a_plan_of_an_earlier_version_is_explained_without_it() -> None:
-    document = plan(mlp(), load_hardware("l4"), 2)
+    document = plan(mlp(), replace(load_hardware("l4"), host=None), 2)
     new = ("label", "model_flops_utilisation", "tokens_per_s", "bound_by", "to_go_faster")
     old = {key: v for key, v in document["predicted"].items() if key not in new}
     text = explain({**document, "predicted": old})["text"]

@@ -27,7 +27,7 @@ from shardwise.cost.options import quiet
 from shardwise.documents import Plan
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import load_hardware
-from shardwise.replay.linear import OwnerCosts
+from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.search.chosen import Chosen, fastest
 from shardwise.search.elimination import cheapest
 from shardwise.search.fitting import search_fitting

@@ -1,27 +1,88 @@
-"""The table of published training steps: complete, quoted, converted, refused where wrong."""
+"""The tables of published training steps: complete, quoted, converted, refused where wrong."""
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
+import msgspec
 import pytest
-from published.runs import FILE, Run, iteration_seconds, read_published
+from published.checks import is_quoted
+from published.reading import FOLDER, LEAST_ROWS, Published, read_published
+from published.run import Run, iteration_seconds
 
+from shardwise.cost.software import FRAMEWORKS
 from shardwise.errors import BadInput
 from shardwise.hardware import load_hardware
 
-RUNS = read_published().runs
+PUBLISHED = read_published()
+RUNS = PUBLISHED.runs
+SLOWER = 1.5
+"""A larger micro-batch of the same strategy that takes this much longer is an outlier."""
 
 
 def test_there_are_runs_of_every_kind() -> None:
-    assert len(RUNS) >= 12
+    assert len(RUNS) >= 150
     devices = {run.hardware for run in RUNS}
-    for kind in ("v100", "a100", "h100"):
+    for kind in ("v100", "a100", "h100", "b200"):
         assert any(kind in device for device in devices)
     assert {run.gpus for run in RUNS} >= {1, 8, 64, 128, 512}
     assert any(run.tensor_parallel == 8 for run in RUNS)
     assert {run.zero for run in RUNS} >= {0, 1, 2, 3}
-    assert sum(run.memory_bytes is not None for run in RUNS) >= 5
+    assert {run.framework for run in RUNS} == set(FRAMEWORKS)
+    assert sum(run.memory_bytes is not None for run in RUNS) >= 50
+
+
+def test_no_source_has_most_of_the_runs() -> None:
+    projects = [PUBLISHED.project(run) for run in RUNS]
+    assert len(set(projects)) >= 15
+    assert max(projects.count(project) for project in set(projects)) <= 45
+
+
+def test_grids_vary_the_strategy_alone() -> None:
+    grids = PUBLISHED.grids()
+    assert len(grids) >= 20
+    assert max(len(runs) for runs in grids.values()) >= 15
+    for runs in grids.values():
+        assert len(runs) >= LEAST_ROWS
+        assert len({strategy(run) for run in runs}) >= 3
+        # Vocabularies that tensor parallelism pads apart, a grid has one model.
+        captures = {run.capture.split("vocab_size")[0] for run in runs}
+        assert len(captures) == 1
+
+
+def strategy(run: Run) -> tuple[object, ...]:
+    return (
+        *(run.data_parallel, run.tensor_parallel, run.micro_batches, run.zero, run.zero_within),
+        *(run.recompute, run.recompute_share, run.framework),
+    )
+
+
+def test_outliers_are_those_of_the_rule() -> None:
+    """A larger micro-batch that takes much longer, and logs that stall, which no row has."""
+
+    def but_the_micro_batch(run: Run) -> tuple[str, ...]:
+        other = msgspec.structs.replace(
+            run, name="", figure=1.0, micro_batches=1, quote="1", memory_figures=(), outlier=""
+        )
+        return (other.source, other.predicted_as)
+
+    contradicted = set()
+    for _, group in groupby(sorted(RUNS, key=but_the_micro_batch), but_the_micro_batch):
+        runs = list(group)
+        contradicted |= {
+            run.name
+            for run in runs
+            for other in runs
+            if run.micro_batch > other.micro_batch and run.iteration_s > SLOWER * other.iteration_s
+        }
+    outliers = {run.name for run in RUNS if run.outlier}
+    assert contradicted
+    assert contradicted <= outliers
+    assert all("log" in RUNS_BY_NAME[name].outlier for name in outliers - contradicted)
+
+
+RUNS_BY_NAME = {run.name: run for run in RUNS}
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
@@ -29,10 +90,10 @@ def test_a_run_is_complete(run: Run) -> None:
     assert run.quote and run.note and run.source
     hardware = load_hardware(run.hardware)
     assert run.gpus <= hardware.per_node * hardware.max_nodes
-    assert run.tensor_parallel <= hardware.per_node
-    assert 0.01 < run.iteration_s < 100.0
+    assert run.tensor_parallel <= (run.per_node or hardware.per_node)
+    assert 0.01 < run.iteration_s < 400.0
     if run.memory_bytes is not None:
-        assert run.memory_bytes < hardware.devices[0].memory_bytes
+        assert 2**29 < run.memory_bytes < hardware.devices[0].memory_bytes
     # The published step does not use more than the peak: six operations of every parameter
     # and token are less than what is computed.
     if run.parameters:
@@ -56,6 +117,40 @@ def test_conversions_to_the_time_of_an_iteration() -> None:
         iteration_seconds(1.0, "minutes", 1, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("figure", "quote", "found"),
+    [
+        (6667.0, "TPS/GPU 6,667 | Memory", True),
+        (374.045649, "8,16,4,1024,16,24,1024,8,1,1,374.045649", True),
+        (58.8, "| + AdamW step | 58.8ms | 18.7ms (3.1x) |", True),
+        (71.0, "71/80", True),
+        (66.27, "| 66.27 * 8 GB |", True),
+        (37.4, "37.4GiB", True),
+        (80.0, "a100_80gb", False),
+        (7.0, "47.0 | 70 | 7x", False),
+        (2.0, "a_2s", False),
+    ],
+)
+def test_figures_are_found_as_whole_numbers(figure: float, quote: str, found: bool) -> None:
+    assert is_quoted(figure, quote) is found
+
+
+def test_a_prediction_is_of_what_is_predicted() -> None:
+    run = RUNS_BY_NAME["mpt-7b-a100-8"]
+    said = msgspec.structs.replace(
+        run, name="other", figure=1.0, unit="s", quote="1", note="other", grid="g", outlier="o"
+    )
+    assert said.predicted_as == run.predicted_as
+    for changed in (
+        {"batch": 192},
+        {"framework": "compiled"},
+        {"recompute": "full"},
+        {"network_gbps": 100.0},
+        {"per_node": 4},
+    ):
+        assert msgspec.structs.replace(run, **changed).predicted_as != run.predicted_as
+
+
 SOURCE = '[[source]]\nkey = "a"\ntitle = "A"\naddress = "https://a"\nversion = "1"\n'
 RUN = """[[run]]
 name = "one"
@@ -75,10 +170,28 @@ note = "n"
 memory_figures = [77.0]
 memory_kind = "peak"
 """
+GRID = """[[grid]]
+grid = "g"
+source = "a"
+unit = "s"
+capture = "zoo:mlp"
+dtype = "float32"
+optimizer = "adam"
+batch = 16
+gpus = 8
+hardware = "dgx-h100"
+note = "n"
+columns = ["name", "data_parallel", "tensor_parallel", "figure", "quote"]
+rows = [
+  ["dp", 8, 1, 1.5, "1.5 s"],
+  ["tp", 1, 8, 2.5, "2.5 s"],
+  ["both", 4, 2, 2.0, "2.0 s"],
+]
+"""
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "runs.toml"
+def written(folder: Path, text: str, name: str = "runs.toml") -> Path:
+    path = folder / name
     path.write_text(text)
     return path
 
@@ -87,6 +200,34 @@ def test_a_small_file_is_read(tmp_path: Path) -> None:
     published = read_published(written(tmp_path, SOURCE + RUN))
     assert published.runs[0].memory_bytes == 77 * 2**30
     assert published.sources["a"].title == "A"
+    assert published.project(published.runs[0]) == "a"
+
+
+def test_a_grid_is_its_rows_written_out(tmp_path: Path) -> None:
+    published = read_published(written(tmp_path, SOURCE + GRID))
+    assert [run.name for run in published.runs] == ["dp", "tp", "both"]
+    assert [run.tensor_parallel for run in published.runs] == [1, 8, 2]
+    assert {(run.batch, run.hardware, run.grid) for run in published.runs} == {
+        (16, "dgx-h100", "g")
+    }
+    assert published.grids() == {"g": published.runs}
+
+
+def test_sources_hold_in_all_files_of_a_folder(tmp_path: Path) -> None:
+    written(tmp_path, RUN, "1.toml")
+    written(tmp_path, SOURCE.replace('"1"', '"1"\nproject = "p"') + GRID, "2.toml")
+    published = read_published(tmp_path)
+    assert [run.name for run in published.runs] == ["one", "dp", "tp", "both"]
+    assert {published.project(run) for run in published.runs} == {"p"}
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(BadInput) as caught:
+        read_published(path)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert str(path) in line
+    return line
 
 
 @pytest.mark.parametrize(
@@ -107,6 +248,17 @@ def test_a_small_file_is_read(tmp_path: Path) -> None:
         ('note = "n"', 'note = "n"\nbatchs = 1', "batchs", "unknown field"),
         ('memory_kind = "peak"', "", "memory_kind", "belong together"),
         ('note = "n"', 'note = "n"\nzero = 4', "zero", "4"),
+        ('note = "n"', 'note = "n"\nframework = "jax"', "framework", "unknown framework 'jax'"),
+        ('note = "n"', 'note = "n"\nkernels = "best"', "kernels", "unknown kernels 'best'"),
+        ('note = "n"', 'note = "n"\nmemory_unit = "kB"', "memory_unit", "unknown memory_unit"),
+        ('note = "n"', 'note = "n"\nper_node = -1', "per_node", "-1"),
+        ('note = "n"', 'note = "n"\nrecompute_share = 1.5', "recompute_share", "1.5"),
+        (
+            'note = "n"',
+            'note = "n"\nrecompute_share = 0.5',
+            "recompute_share",
+            "a share of the layers of recompute 'none'",
+        ),
         (
             'note = "n"',
             'note = "n"\nsequence_parallel = true',
@@ -119,14 +271,47 @@ def test_errors_name_the_file_the_run_and_the_field(
     tmp_path: Path, old: str, new: str, field: str, problem: str
 ) -> None:
     assert old in RUN
-    path = written(tmp_path, SOURCE + RUN.replace(old, new))
-    with pytest.raises(BadInput) as caught:
-        read_published(path)
-    line = str(caught.value)
-    assert str(path) in line
+    line = refused(written(tmp_path, SOURCE + RUN.replace(old, new)))
     assert "run one" in line
     assert field in line
     assert problem in line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "problem"),
+    [
+        ('"1.5 s"]', '"1.6 s"]', "run dp: figure", "1.5 is not in the quote"),
+        (', "1.5 s"]', "]", "grid g: rows[0]", "4 values (expected 5, one for each of name"),
+        ('"quote"]', '"quote", "name"]', "grid g: columns", "'name' is given twice"),
+        ('"quote"]', '"quote", "batch"]', "grid g: columns", "'batch' is given twice"),
+        ('columns = ["name"', 'column = ["name"', "grid g.columns", "missing"),
+        ('["dp", 8', '["dp", "8"', "run dp.data_parallel", "Expected `int`"),
+        ('["dp", 8', "[1, 8", "run number 1.name", "Expected `str`"),
+        ('["tp"', '["dp"', "run.name", "the name 'dp' is given twice"),
+        ('  ["both", 4, 2, 2.0, "2.0 s"],\n', "", "grid g", "2 runs (expected at least 3)"),
+        ('note = "n"', 'note = "n"\nbatchs = 1', "run dp", "unknown field"),
+    ],
+)
+def test_errors_of_a_grid_name_the_row(
+    tmp_path: Path, old: str, new: str, where: str, problem: str
+) -> None:
+    assert old in GRID
+    line = refused(written(tmp_path, SOURCE + GRID.replace(old, new))).replace("'int'", "`int`")
+    assert where in line
+    assert problem in line.replace("'str'", "`str`")
+
+
+def test_a_grid_does_the_same_work(tmp_path: Path) -> None:
+    columns = GRID.replace("batch = 16\n", "").replace('"quote"]', '"quote", "batch"]')
+    text = columns.replace('1.5 s"]', '1.5 s", 8]').replace(' s"],', ' s", 16],')
+    line = refused(written(tmp_path, SOURCE + text))
+    assert "grid g: runs with batch 16 and 8 (expected one batch)" in line
+
+
+def test_an_empty_grid_is_refused(tmp_path: Path) -> None:
+    rows = GRID[GRID.index("rows = [") :]
+    line = refused(written(tmp_path, SOURCE + GRID.replace(rows, "rows = []\n")))
+    assert "grid g: rows: no row" in line
 
 
 @pytest.mark.parametrize(
@@ -135,19 +320,21 @@ def test_errors_name_the_file_the_run_and_the_field(
         (SOURCE + RUN + RUN, "the name 'one' is given twice"),
         (SOURCE + SOURCE + RUN, "the key 'a' is given twice"),
         (SOURCE, "no [[run]]"),
-        (RUN, "no [[source]]"),
+        (RUN, "no source 'a'"),
         (SOURCE + RUN + "[other]\n", "unknown table 'other'"),
+        ("run = 1\n" + SOURCE, "no [[run]]"),
         ("[[run", "TOML"),
     ],
 )
 def test_files_that_are_refused(tmp_path: Path, text: str, problem: str) -> None:
-    path = written(tmp_path, text)
-    with pytest.raises(BadInput) as caught:
-        read_published(path)
-    assert problem in str(caught.value)
-    assert str(path) in str(caught.value)
+    assert problem in refused(written(tmp_path, text))
 
 
-def test_the_shipped_file_is_the_default() -> None:
-    assert FILE.name == "runs.toml"
-    assert read_published(FILE).runs == RUNS
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    assert "no file" in refused(tmp_path)
+
+
+def test_the_shipped_files_are_the_default() -> None:
+    assert FOLDER.name == "runs"
+    assert read_published(FOLDER) == PUBLISHED
+    assert isinstance(PUBLISHED, Published)

@@ -21,7 +21,7 @@ from shardwise.cost.pins import parse_pin
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
 from shardwise.hardware import Hardware, load_hardware
-from shardwise.replay.bound import StepBound
+from shardwise.replay.bound import StepBound, with_host
 from shardwise.replay.linear import LinearStep
 from shardwise.replay.moments import Moments
 from shardwise.replay.replay import Replayed, Replayer
@@ -54,7 +54,8 @@ def test_no_strategy_is_below_its_bounds(
     replayer = step_of(model, machine, gpus, micro_batches, recompute)
     choices, edges = random_strategies(replayer.problem, 40, np.random.default_rng(3))
     replayed = replayer.replay(choices, edges)
-    durations, _, _ = replayer.values(choices, edges)
+    values = replayer.values(choices, edges)
+    durations = with_host(values[0], replayer.host_times(choices, edges))
     paths = StepBound(replayer).longest(durations)
     assert (paths.length_s <= replayed.time_s * (1 + ROUNDING)).all()
     assert np.median(replayed.time_s / paths.length_s) < 1.1
@@ -75,13 +76,14 @@ def test_weighted_tasks_are_costs_of_their_owners(
     replayer = step_of(model, machine, gpus, micro_batches, recompute)
     draw = np.random.default_rng(4)
     choices, edges = random_strategies(replayer.problem, 10, draw)
-    durations, _, _ = replayer.values(choices, edges)
-    weights = np.floor(draw.uniform(0.0, 3.0, replayer.tasks) * 2**20) / 2**20
+    values = replayer.values(choices, edges)
+    durations = with_host(values[0], replayer.host_times(choices, edges))
+    weights = np.floor(draw.uniform(0.0, 3.0, replayer.tasks + 1) * 2**20) / 2**20
     costs = LinearStep(replayer).weighted(weights)
     expected = pytest.approx(durations @ weights, rel=1e-9)
     assert costs.of(replayer.problem, choices, edges) == expected
     busy = replayer.replay(choices, edges)
-    sums = LinearStep(replayer).weighted(StepBound(replayer).often)
+    sums = LinearStep(replayer).weighted(StepBound(replayer).sums())
     assert sums.of(replayer.problem, choices, edges) == pytest.approx(
         busy.compute_s + busy.communication_s, rel=1e-9
     )

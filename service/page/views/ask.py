@@ -19,7 +19,8 @@ from service.page.views.job_rows import graph_names, rows_of
 from service.questions.search_options import NAMES
 from shardwise.advise import OBJECTIVES
 from shardwise.capture.shipped import shipped_names
-from shardwise.cost.options import OPTIMIZER_STATE_BYTES, RECOMPUTE, ZERO_STAGES
+from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
+from shardwise.cost.software import FRAMEWORKS, KERNELS
 from shardwise.documents import CurveRequest, FrontierRequest, PlanRequest, QuoteRequest
 from shardwise.errors import BadInput, ShardwiseError
 from shardwise.sharding.precision import PRECISIONS
@@ -103,7 +104,9 @@ async def _form(
         builtin=hardware["builtin"],
         objectives=OBJECTIVES,
         has=frozenset(NAMES),
-        optimizers=tuple(OPTIMIZER_STATE_BYTES),
+        optimizers=tuple(MOMENTS),
+        frameworks=tuple(FRAMEWORKS),
+        kernels=KERNELS,
         stages=ZERO_STAGES,
         recompute=RECOMPUTE,
         precisions=tuple(PRECISIONS),

@@ -11,13 +11,14 @@ import numpy as np
 from shardwise.errors import BadInput
 from shardwise.files import read_bounded
 from shardwise.hardware.hardware import CollectiveTable, Hardware, table_key
+from shardwise.hardware.imports.aiconfigurator import measured_device, with_kernels
 from shardwise.hardware.imports.linear import parse_linear, with_levels
 from shardwise.hardware.imports.nccl_json import parse_json
 from shardwise.hardware.imports.nccl_text import parse_text
 from shardwise.hardware.imports.run import OPERATION_OF, Group, Row, Run, group_of
 from shardwise.hardware.profiles import list_builtin, load_hardware
 
-FORMATS = ("nccl-tests", "heterog")
+FORMATS = ("nccl-tests", "heterog", "aiconfigurator")
 PREFERRED_TYPE = "float"
 
 FORM = re.compile(r"SXM\d?|PCIE|\d+GB")
@@ -39,8 +40,9 @@ def import_measurements(
     shapes.
 
     Without `base` the built-in profile whose device the files name. `group` is (nodes, ranks per
-    node) for files that do not say where their ranks were. Raises `BadInput` naming the file and
-    the line or field.
+    node) for files that do not say where their ranks were. With the format `aiconfigurator`,
+    `files` is the name of one system of that package. Raises `BadInput` naming the file and the
+    line or field.
     """
     if format_name not in FORMATS:
         raise BadInput(
@@ -48,6 +50,12 @@ def import_measurements(
             field="format",
             expected=f"one of {', '.join(FORMATS)}",
         )
+    if format_name == "aiconfigurator":
+        if group is not None:
+            raise BadInput(
+                "the package says where its ranks ran", field="group", expected="no --group"
+            )
+        return _kernels(files, base, name)
     if format_name == "heterog":
         if base is None:
             raise BadInput(
@@ -61,18 +69,40 @@ def import_measurements(
             tables += models.tables
     else:
         runs = [run for file in files for run in _runs(file)]
-        hardware = load_hardware(base or _base(runs))
+        named = {place.device for run in runs for place in run.places if place.device}
+        hardware = load_hardware(base or _base(named))
         tables = _tables(runs, hardware, group)
     merged = {table_key(t): t for t in hardware.collectives} | {table_key(t): t for t in tables}
     listed = ", ".join(files)
+    source = f"{format_name}: {listed}"
+    if len(merged) > len(tables) and "collectives" in hardware.sources:
+        source += f"; of other groups {hardware.sources['collectives']}"
     return replace(
         hardware,
         name=name or f"{hardware.name}-imported",
         provenance=f"communication imported from {format_name} ({listed}); "
         f"else as {hardware.name}: {hardware.provenance}",
         collectives=tuple(merged.values()),
-        sources={**hardware.sources, "collectives": f"{format_name}: {listed}"},
+        sources={**hardware.sources, "collectives": source},
         measurement={**hardware.measurement, "imported": list(files), "format": format_name},
+    )
+
+
+def _kernels(systems: Sequence[str], base: str | None, name: str | None) -> Hardware:
+    """Returns the base profile with the measured kernels of a system of aiconfigurator."""
+    if len(systems) != 1:
+        raise BadInput(
+            f"{len(systems)} systems", field="system", expected="one system of aiconfigurator"
+        )
+    system = systems[0]
+    device = measured_device(system)
+    hardware = load_hardware(base or _base({device}))
+    return replace(
+        with_kernels(hardware, system, _describes),
+        name=name or f"{hardware.name}-imported",
+        provenance=f"kernels imported from aiconfigurator ({system}); "
+        f"else as {hardware.name}: {hardware.provenance}",
+        measurement={**hardware.measurement, "imported": [system], "format": "aiconfigurator"},
     )
 
 
@@ -106,21 +136,24 @@ def _from_name(file: str) -> str:
     )
 
 
-def _base(runs: Sequence[Run]) -> str:
-    """Returns the built-in profile of the device that the runs name.
+def _describes(kind: str, device: str) -> bool:
+    """Returns whether a profile's kind of device is the one that a program names."""
+    words = set(device.upper().replace("-", " ").split())
+    parts = kind.upper().split("-")
+    return parts[0] in words and {word for word in words if FORM.fullmatch(word)} <= set(parts)
 
-    What the runs say of places is nodes and ranks: of several profiles those of fewest levels are
+
+def _base(named: set[str]) -> str:
+    """Returns the built-in profile of the device that measurements name.
+
+    What they say of places is nodes and ranks: of several profiles those of fewest levels are
     meant.
     """
-    named = {place.device for run in runs for place in run.places if place.device}
-    candidates = set()
-    for device in named:
-        words = set(device.upper().replace("-", " ").split())
-        form = {word for word in words if FORM.fullmatch(word)}
-        for profile in list_builtin():
-            kind = load_hardware(profile).devices[0].kind.upper().split("-")
-            if kind[0] in words and form <= set(kind):
-                candidates.add(profile)
+    candidates = {
+        profile
+        for profile in list_builtin()
+        if any(_describes(load_hardware(profile).devices[0].kind, device) for device in named)
+    }
     levels = {name: len(load_hardware(name).levels) for name in candidates}
     candidates = {name for name in candidates if levels[name] == min(levels.values())}
     if len(candidates) == 1:

@@ -15,7 +15,7 @@ from harness.tiers import some
 from shardwise.advise import Options
 from shardwise.capture import capture
 from shardwise.hardware import load_hardware
-from shardwise.replay.bound import StepBound
+from shardwise.replay.bound import StepBound, with_host
 from shardwise.replay.moments import Moments
 from shardwise.replay.replay import Replayer
 
@@ -72,7 +72,8 @@ def test_no_strategy_is_below_its_bounds(model: Model, machine: str, micro_batch
     replayer = Replayer(problem, options.step)
     choices, edges = random_strategies(problem, STRATEGIES // 2, np.random.default_rng(11))
     replayed = replayer.replay(choices, edges)
-    durations, _, _ = replayer.values(choices, edges)
+    values = replayer.values(choices, edges)
+    durations = with_host(values[0], replayer.host_times(choices, edges))
     paths = StepBound(replayer).longest(durations)
     assert (durations @ paths.weights.T <= replayed.time_s[:, None] * (1 + ROUNDING)).all()
     assert np.median(replayed.time_s / paths.length_s) < 1.1

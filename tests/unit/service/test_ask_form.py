@@ -17,7 +17,8 @@ from service.page.views.ask import DEFAULTS, KINDS
 from service.page.views.job_rows import choices, form_address
 from service.questions.search_options import NAMES, options_document, options_from_request
 from shardwise.advise import OBJECTIVES, Options
-from shardwise.cost.options import OPTIMIZER_STATE_BYTES, RECOMPUTE, ZERO_STAGES
+from shardwise.cost.options import MOMENTS, RECOMPUTE, ZERO_STAGES
+from shardwise.cost.software import FRAMEWORKS, KERNELS
 from shardwise.sharding.precision import PRECISIONS
 
 NOWHERE: dict[str, Any] = {
@@ -27,8 +28,9 @@ NOWHERE: dict[str, Any] = {
 CHOICES: dict[str, Any] = {
     "kinds": KINDS, "graphs": [], "shipped": ["gpt2"], "hardware": [], "objectives": OBJECTIVES,
     "builtin": [{"name": "l4", "gpus_per_node": 1, "device": "L4", "memory_bytes": 24e9}],
-    "has": frozenset(NAMES), "optimizers": tuple(OPTIMIZER_STATE_BYTES), "stages": ZERO_STAGES,
-    "recompute": RECOMPUTE, "precisions": tuple(PRECISIONS),
+    "has": frozenset(NAMES), "optimizers": tuple(MOMENTS), "stages": ZERO_STAGES,
+    "recompute": RECOMPUTE, "precisions": tuple(PRECISIONS), "frameworks": tuple(FRAMEWORKS),
+    "kernels": KERNELS,
 }  # fmt: skip
 
 
@@ -119,6 +121,10 @@ def test_sums_are_sent_by_name() -> None:
         ({**EARLIER, "overlap": False, "recompute": "auto", "micro_batches": [1, 2]},
          {"overlap": False, "recompute": "auto", "micro_batches": [1, 2]}),
         ({"epsilon": 0.0, "zero": [0, 3]}, {"epsilon": 0.0, "zero": [0, 3]}),
+        (
+            document(Options(framework="compiled", kernels="fused")),
+            {"framework": "compiled", "kernels": "fused"},
+        ),
     ],
 )  # fmt: skip
 def test_a_stored_question_is_named_and_asked_again(

@@ -1,0 +1,1 @@
+"""All that one GPU can tell about the predictions; `python -m benchmarks.gpu`."""

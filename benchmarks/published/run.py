@@ -1,0 +1,149 @@
+"""One published training step, and the source that it was read in (runs/README.md).
+
+Published throughputs become the time of one iteration:
+
+    samples/s     batch / figure
+    tokens/s      batch · seq / figure
+    tokens/s/gpu  batch · seq / (figure · gpus)
+    ms, s         as they are
+
+with batch the samples of one iteration of the whole job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+
+import msgspec
+
+from shardwise.cost.software import EAGER, FRAMEWORKS
+from shardwise.cost.step_settings import CAPTURED, FLOAT32, SHARDS, StepSettings
+from shardwise.errors import BadInput
+
+UNITS = ("samples/s", "tokens/s", "tokens/s/gpu", "ms", "s")
+MEMORY_UNITS = {"bytes": 1.0, "MB": 1e6, "GB": 1e9, "MiB": 2.0**20, "GiB": 2.0**30}
+RECOMPUTE = ("none", "full", "attention", "products")
+ZERO_WITHIN = ("job", "node")
+
+DEFAULTS = StepSettings()
+FOREACH = DEFAULTS.update
+
+SAID = (
+    *("name", "source", "also", "quote", "figure", "unit", "note", "parameters", "grid"),
+    *("outlier", "memory_figures", "memory_unit", "memory_kind"),
+)
+"""Fields that say what was published; the others say what is predicted."""
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A page or file with figures, as it was read.
+
+    Sources of one `project` count as one in statistics; without it a source is a project.
+    """
+
+    key: str
+    title: str
+    address: str
+    version: str
+    project: str = ""
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One published training step; the fields are described in runs/README.md."""
+
+    name: str
+    source: str
+    quote: str
+    figure: float
+    unit: str
+    capture: str
+    dtype: str
+    optimizer: str
+    batch: int
+    gpus: int
+    hardware: str
+    note: str
+    seq: int = 0
+    also: tuple[str, ...] = ()
+    parameters: float = 0.0
+    micro_batches: int = 1
+    data_parallel: int = 1
+    tensor_parallel: int = 1
+    sequence_parallel: bool = False
+    gathers_again: bool = False
+    zero: int = 0
+    zero_within: str = "job"
+    recompute: str = "none"
+    recompute_share: float = 1.0
+    framework: str = EAGER
+    kernels: str = ""
+    state: str = FLOAT32
+    gradients: str = CAPTURED
+    accumulation: str = SHARDS
+    update: str = FOREACH
+    per_node: int = 0
+    network_gbps: float = 0.0
+    memory_figures: tuple[float, ...] = ()
+    memory_unit: str = "GiB"
+    memory_kind: str = ""
+    grid: str = ""
+    outlier: str = ""
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds of one published iteration."""
+        return iteration_seconds(self.figure, self.unit, self.batch, self.seq, self.gpus)
+
+    @property
+    def memory_bytes(self) -> float | None:
+        """Published bytes of one device, where there are any."""
+        if not self.memory_figures:
+            return None
+        return sum(self.memory_figures) * MEMORY_UNITS[self.memory_unit]
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples of one micro-batch of one data-parallel rank."""
+        return self.batch // (self.data_parallel * self.micro_batches)
+
+    @property
+    def light_kernels(self) -> str:
+        """How light operators run: as stated, else as the framework has them."""
+        return self.kernels or FRAMEWORKS[self.framework].kernels
+
+    @property
+    def step(self) -> StepSettings:
+        """What is kept of optimizer states and gradients."""
+        return StepSettings(
+            update=self.update,
+            state=self.state,
+            gradients=self.gradients,
+            accumulation=self.accumulation,
+        )
+
+    @property
+    def predicted_as(self) -> str:
+        """A hash of what a prediction depends on: of two runs with one hash they are equal."""
+        content = msgspec.structs.asdict(self)
+        for name in SAID:
+            del content[name]
+        for name, default in asdict(DEFAULTS).items():
+            if content.get(name) == default:
+                del content[name]
+        return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
+
+
+def iteration_seconds(figure: float, unit: str, batch: int, seq: int, gpus: int) -> float:
+    """The time of one iteration from a published figure; raises `BadInput` for an unknown unit."""
+    if unit == "s":
+        return figure
+    if unit == "ms":
+        return figure / 1e3
+    if unit == "samples/s":
+        return batch / figure
+    if unit == "tokens/s":
+        return batch * seq / figure
+    if unit == "tokens/s/gpu":
+        return batch * seq / (figure * gpus)
+    raise BadInput(f"unknown unit {unit!r}", field="unit", expected=", ".join(UNITS))

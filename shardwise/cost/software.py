@@ -1,0 +1,36 @@
+"""The software that runs a step, as far as its time and memory depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+EAGER, COMPILED, GRAPHS, MEGATRON = "eager", "compiled", "graphs", "megatron-core"
+FUSED = "fused"
+
+KERNELS = (EAGER, COMPILED, FUSED)
+"""How light operators run: one by one; connected ones as one pass, as torch.compile writes them;
+those of one module as one pass, as Megatron, Transformer Engine and Apex have them."""
+
+
+@dataclass(frozen=True)
+class Framework:
+    """How much of a host's eager time a framework takes, per operator and per collective, and the
+    kernels that it runs (`KERNELS`) unless others are asked for."""
+
+    operator: float
+    collective: float
+    kernels: str
+
+
+FRAMEWORKS: Mapping[str, Framework] = {
+    # Every operator and collective is launched by Python.
+    EAGER: Framework(1.0, 1.0, EAGER),
+    # torch.compile: the code that it has written launches fewer kernels, and each in less time.
+    COMPILED: Framework(0.2, 1.0, COMPILED),
+    # CUDA graphs: one launch replays them all.
+    GRAPHS: Framework(0.01, 0.01, EAGER),
+    # Megatron-core with its checks and logging, as its own tests run it.
+    MEGATRON: Framework(2.5, 2.5, FUSED),
+}
+"""Of eager PyTorch; docs/accuracy.md says what the figures stand on."""
