@@ -55,7 +55,7 @@ def graph(source: str) -> Graph:
 
 
 def profile() -> Hardware:
-    return load_hardware("dgx-a100-80gb")
+    return replace(load_hardware("dgx-a100-80gb"), host=None)
 
 
 def invented(items: tuple[OperatorItem, ...], hardware: Hardware) -> Hardware:
