@@ -4,8 +4,7 @@ Of the replayed step (`shardwise.replay`), everything beyond its computation is 
 communication. The step is bound by the larger of the two; communication by the level of links that
 carries most of all communication, since replay does not tell levels apart. Where the host takes
 longer to launch the work than the devices to do it, the step is bound by the host. The fastest
-strategy
-that fits is bound by the memory limit where the searches hold one that needs more and is
+strategy that fits is bound by the memory limit where the searches hold one that needs more and is
 `WORTH_MEMORY` faster.
 """
 

@@ -114,10 +114,10 @@ class Parameters:
 
     def terms(self, stage: int, axes: NDArray[np.int64]) -> ParameterTerms:
         """Returns the terms under a ZeRO stage over `axes` (bit masks, shape (n,))."""
-        columns = [_Column(parameter, stage, axes) for parameter in self._parameters]
         count, context = self._work.count, self._work.context
         micro_batches = context.micro_batches
         scatters = context.options.step.scatters(stage, micro_batches)
+        columns = [_Column(parameter, stage, axes, scatters) for parameter in self._parameters]
 
         def stack(field: str) -> Floats:
             terms = [getattr(column, field) for column in columns]
@@ -221,9 +221,11 @@ class _Sharded:
 
 
 class _Column:
-    """One parameter under one stage."""
+    """One parameter under one stage; `scatters`: every micro-batch scatters its gradient."""
 
-    def __init__(self, parameter: _Parameter, stage: int, axes: NDArray[np.int64]) -> None:
+    def __init__(
+        self, parameter: _Parameter, stage: int, axes: NDArray[np.int64], scatters: bool
+    ) -> None:
         work, item, whole = parameter.work, parameter.item, parameter.bytes
         nothing = np.zeros(work.count)
         self.weight_bytes = whole
@@ -236,8 +238,7 @@ class _Column:
         shards = parameter.sharded(axes if stage else np.zeros_like(axes))
         self.weight_bytes = shards.elements * item if stage >= 3 else whole
         if not options.gradients_applied_at_once:
-            scattered = options.step.scatters(stage, work.context.micro_batches)
-            kept = shards.elements if scattered else parameter.elements
+            kept = shards.elements if scatters else parameter.elements
             self.gradient_bytes = kept * parameter.gradient_item
         self.state_bytes = shards.elements * options.state_bytes_per_element(item)
         self.update_s, self.update_codes = shards.update

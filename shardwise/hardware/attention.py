@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwise.hardware.grid import Floats, multilinear
+from shardwise.hardware.grid import Floats, LogGrid
 
 BACKWARD = 0.85
 """The utilisation of backward over that of forward, which alone was measured.
@@ -45,15 +45,12 @@ class AttentionTable:
     utilisation: tuple[float, ...]
 
     @cached_property
-    def _grid(self) -> tuple[tuple[Floats, Floats], Floats]:
-        knots = (np.log(np.array(self.heads)), np.log(np.array(self.lengths)))
-        values = np.log(np.array(self.utilisation))
-        return knots, values.reshape(len(self.heads), len(self.lengths))
+    def _grid(self) -> LogGrid:
+        return LogGrid((self.heads, self.lengths), self.utilisation)
 
     def of(self, heads: Floats, lengths: Floats) -> Floats:
         """Returns the utilisation of attention forward, arrays of equal shape."""
-        knots, values = self._grid
-        return np.exp(multilinear(knots, values, (np.log(heads), np.log(lengths))))
+        return self._grid.of(heads, lengths)
 
 
 def nearest(tables: Sequence[AttentionTable], head_size: float) -> AttentionTable:

@@ -60,7 +60,7 @@ import numpy as np
 
 from shardwise.hardware.bandwidth import UnknownCollective
 from shardwise.hardware.derived import derived_table, interpolate
-from shardwise.hardware.device import Floats
+from shardwise.hardware.grid import Floats
 from shardwise.hardware.hardware import CollectiveTable, Hardware
 from shardwise.hardware.levels import Link
 from shardwise.hardware.mesh import GroupShape

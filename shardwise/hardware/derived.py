@@ -28,7 +28,7 @@ from weakref import finalize
 import numpy as np
 
 from shardwise.hardware.bandwidth import bus_factor
-from shardwise.hardware.device import Floats
+from shardwise.hardware.grid import Floats
 from shardwise.hardware.hardware import CollectiveTable, Hardware, TableKey
 from shardwise.hardware.levels import trimmed
 from shardwise.hardware.mesh import GroupShape

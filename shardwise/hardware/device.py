@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwise.hardware.attention import AttentionTable, nearest
+from shardwise.hardware.grid import Floats
 from shardwise.hardware.products import ProductTable
-
-Floats = NDArray[np.float64]
 
 HALVES = ("bfloat16", "float16")
 """Dtypes of which products take the same time."""

@@ -37,6 +37,23 @@ def corners(
     return found
 
 
+class LogGrid:
+    """A table that is multilinear in the logarithms of its sizes and of its values.
+
+    `knots` are ascending sizes by axis, `values` those at all combinations of them, the last axis
+    fastest.
+    """
+
+    def __init__(self, knots: Sequence[Sequence[float]], values: Sequence[float]) -> None:
+        self._knots = [np.log(np.array(axis)) for axis in knots]
+        shape = tuple(len(axis) for axis in knots)
+        self._values = np.log(np.array(values)).reshape(shape)
+
+    def of(self, *sizes: Floats) -> Floats:
+        """Returns the values at sizes, one array for each axis, all of one shape."""
+        return np.exp(multilinear(self._knots, self._values, [np.log(size) for size in sizes]))
+
+
 def multilinear(knots: Sequence[Floats], values: Floats, points: Sequence[Floats]) -> Floats:
     """Returns the values at points between the knots; `values` has an axis for each of `knots`."""
     total = np.zeros(np.shape(points[0]))

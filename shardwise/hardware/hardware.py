@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from shardwise.hardware.device import Device, Floats
+from shardwise.hardware.device import Device
+from shardwise.hardware.grid import Floats
 from shardwise.hardware.host import Host
 from shardwise.hardware.levels import Level, Link, distinct, joined_counts, links, trimmed
 from shardwise.hardware.operator_tables import OperatorTable

@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from shardwise.hardware.grid import Floats
 
 SHARPNESS = 4
 """p: the larger, the nearer to the larger of the two times."""

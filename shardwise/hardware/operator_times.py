@@ -27,7 +27,8 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.hardware.device import Device, Floats
+from shardwise.hardware.device import Device
+from shardwise.hardware.grid import Floats
 from shardwise.hardware.operator_tables import OperatorFamily, OperatorTable
 from shardwise.hardware.sources import INTERPOLATED, MEASURED, MODELLED, Codes
 

@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shardwise.hardware.grid import Floats, multilinear
+from shardwise.hardware.grid import Floats, LogGrid
 
 IDLE, BUSY = 0.1, 0.5
 """The utilisations from which a product slows the clocks at all, and as far as they go."""
@@ -45,15 +45,12 @@ class ProductTable:
     utilisation: tuple[float, ...]
 
     @cached_property
-    def _grid(self) -> tuple[tuple[Floats, Floats, Floats], Floats]:
-        knots = tuple(np.log(np.array(axis)) for axis in (self.m, self.n, self.k))
-        shape = tuple(len(axis) for axis in knots)
-        return (knots[0], knots[1], knots[2]), np.log(np.array(self.utilisation)).reshape(shape)
+    def _grid(self) -> LogGrid:
+        return LogGrid((self.m, self.n, self.k), self.utilisation)
 
     def of(self, m: Floats, n: Floats, k: Floats) -> Floats:
         """Returns the utilisation of products, arrays of equal shape."""
-        knots, values = self._grid
-        return np.exp(multilinear(knots, values, (np.log(m), np.log(n), np.log(k))))
+        return self._grid.of(m, n, k)
 
 
 def sustained(utilisation: Floats, clock: float) -> Floats:

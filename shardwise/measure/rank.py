@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise.errors import BadInput, ShardwiseError
-from shardwise.hardware.device import Floats
+from shardwise.hardware.grid import Floats
 from shardwise.measure.busy import OVERRIDE, DeviceBusy, busy_gpus
 from shardwise.measure.cores import settle_on_cpu
 from shardwise.measure.options import MeasureOptions

@@ -20,7 +20,7 @@ from time import perf_counter
 
 import numpy as np
 
-from shardwise.hardware.device import Floats
+from shardwise.hardware.grid import Floats
 from shardwise.hardware.hardware import Waiting
 from shardwise.measure.exchange import ITEM_BYTES
 from shardwise.measure.groups import OwnGroup
