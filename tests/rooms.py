@@ -45,7 +45,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cost": (
         "unit/test_collective_tables.py", "unit/test_configurations.py", "unit/test_host.py",
-        "unit/test_fast_convolution.py", "unit/test_kernels.py", "unit/test_never.py",
+        "unit/test_fast_convolution.py", "unit/test_fused_memory.py", "unit/test_kernels.py",
+        "unit/test_never.py",
         "unit/test_operator_times.py",
         "unit/test_options.py", "unit/test_packing.py", "unit/test_reschedule.py",
         "unit/test_shares.py", "unit/test_space.py", "unit/test_staging.py",
@@ -96,7 +97,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "sharding": (
         "integration/models/test_coarsening.py", "unit/test_coarsen.py", "unit/test_layout.py",
-        "unit/test_strides.py",
+        "unit/test_rerun.py", "unit/test_strides.py",
     ),
     "solver": (
         "golden/*", "property/test_solver*", "unit/test_search_kernels.py",

@@ -91,6 +91,7 @@ class Strategy:
         forbidden = forbidden_end(pins, pattern.group)
         exempt = pins.of(pattern.group, "precision")
         costs = operator_costs(self._problem.context, pattern, cost, choice)
+        recomputed, rerun = bool(cost.recompute[choice]), self._problem.context.rerun
         there: dict[str, LayoutPair] = {}
         planned = []
         for member, of_member in zip(pattern.members, costs, strict=True):
@@ -119,6 +120,7 @@ class Strategy:
                     loads=loads,
                     moves=moves,
                     precision="captured" if any(rule.binds(op) for rule in exempt) else UNSET,
+                    runs_again=False if recomputed and not rerun.takes_part(member) else UNSET,
                     **asdict(of_member),
                 )
             )

@@ -9,7 +9,7 @@ import click
 
 from shardwise.cost.options import METHODS, MOMENTS, RECOMPUTE, Options
 from shardwise.cost.pins import parse_pin
-from shardwise.cost.software import EAGER, FRAMEWORKS, KERNELS
+from shardwise.cost.software import EAGER, FRAMEWORKS, KERNELS, RERUNS
 from shardwise.cost.step_settings import (
     ACCUMULATIONS,
     CAPTURED,
@@ -22,6 +22,7 @@ from shardwise.cost.step_settings import (
 )
 from shardwise.errors import BadInput
 from shardwise.graph import Graph
+from shardwise.sharding.fusion import LOSS
 from shardwise.sharding.precision import PRECISIONS
 from shardwise.sizes import parse_option
 
@@ -154,6 +155,17 @@ def other_search_options(command: Command) -> Command:
             help="How light operators run, one by one or fused. [default: as the framework has it]",
         ),
         click.option(
+            "--loss",
+            type=click.Choice(list(LOSS)),
+            help="How a cross entropy runs, which decides its memory. [default: as --kernels]",
+        ),
+        click.option(
+            "--rerun",
+            type=click.Choice(list(RERUNS)),
+            help="What recomputation runs again: what backward needs, or the whole segment. "
+            "[default: as the framework has it]",
+        ),
+        click.option(
             "--pin",
             "pins",
             multiple=True,
@@ -199,6 +211,8 @@ def options_from(values: dict[str, Any]) -> Options:
         ),
         framework=values["framework"],
         kernels=values["kernels"],
+        loss=values["loss"],
+        rerun=values["rerun"],
         pins=tuple(parse_pin(rule) for rule in values["pins"]),
         overlap=values["objective"] != SUM,
     )

@@ -17,11 +17,13 @@ from shardwise.cost.options import Options, Progress, go_on
 from shardwise.cost.part import Part, part_of
 from shardwise.cost.pins import Pins
 from shardwise.cost.reschedule import Reschedulers
+from shardwise.cost.software import NEEDED
 from shardwise.cost.space import SearchMesh
 from shardwise.cost.terms import GroupTerms
 from shardwise.hardware import Hardware, Mesh
 from shardwise.sharding.coarsen import Coarsened
 from shardwise.sharding.pattern import Crossing, GroupPattern, Patterns
+from shardwise.sharding.rerun import rerun
 from shardwise.sharding.segments import segments
 
 
@@ -137,6 +139,7 @@ def costed(
     coarsened = patterns.coarsened
     search_mesh = SearchMesh.build(mesh, options.max_configurations)
     reschedulers = Reschedulers(hardware, search_mesh)
+    of_group = segments(coarsened)
     context = CostContext(
         coarsened.graph,
         hardware,
@@ -145,9 +148,10 @@ def costed(
         patterns,
         reschedulers.of,
         Pins(options.pins, coarsened),
-        segments(coarsened),
+        of_group,
         Families(patterns),
         micro_batches,
+        rerun(coarsened, patterns, of_group, early_stop=options.rerun_of_segments == NEEDED),
     )
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
     kinds = [_kind(context, pattern) for pattern in group_patterns]
@@ -167,7 +171,9 @@ def _kind(context: CostContext, pattern: GroupPattern) -> Hashable:
     shared = context.segments.count(context.segments[index]) > 1
     measured = context.hardware.operator_times.known
     operands = context.families.operands(pattern.group) if measured else ()
-    return pattern.key, context.pins.all_of(pattern.group), shared, operands
+    rerun = context.rerun
+    again = tuple((rerun.computes(m), rerun.takes_part(m)) for m in pattern.members)
+    return pattern.key, context.pins.all_of(pattern.group), shared, operands, again
 
 
 def _all_edges(

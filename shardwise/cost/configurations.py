@@ -72,7 +72,7 @@ def group_costs(terms: GroupTerms) -> GroupCosts:
     context, pattern = work.context, work.pattern
     compute_s, communication_s = terms.passes_compute_s(), terms.passes_communication_s()
     variants = list(_variants(terms))
-    recomputations = _recomputations(context, pattern)
+    recomputations = _recomputations(work)
     if not variants or not recomputations:
         raise _no_configuration(context, pattern, context.pins.all_of(pattern.group))
     memory = np.stack([variant.parameter_bytes for variant in variants])[..., None]
@@ -95,8 +95,9 @@ def group_costs(terms: GroupTerms) -> GroupCosts:
 
     forward_by_source = terms.forward_by_source_s()
     passes_by_source = forward_by_source + terms.backward_by_source_s()
+    rerun_by_source = terms.rerun_by_source_s()
     rerun_compute_s, rerun_communication_s = terms.rerun_compute_s(), terms.rerun_communication_s()
-    activations, entering = terms.kept_bytes(), terms.entering_bytes()
+    kept, kept_still = terms.kept_bytes(), terms.kept_still_bytes()
     stage = np.array([variant.stage for variant in variants], dtype=np.int8)
     axes = np.stack([variant.axes for variant in variants])[which, base]
     return GroupCosts(
@@ -106,13 +107,13 @@ def group_costs(terms: GroupTerms) -> GroupCosts:
         axes,
         recomputed.astype(bool),
         select([v.parameter_bytes for v in variants]),
-        np.where(recomputed, entering[base], activations[base]),
+        np.where(recomputed, kept_still[base], kept[base]),
         compute_s[base]
         + select([v.compute_s for v in variants])
         + np.where(recomputed, rerun_compute_s[base], 0.0),
         passes_by_source[base]
         + select([v.compute_by_source_s for v in variants])
-        + np.where(recomputed[:, None], forward_by_source[base], 0.0),
+        + np.where(recomputed[:, None], rerun_by_source[base], 0.0),
         communication_s[base]
         + select([v.communication_s for v in variants])
         + np.where(recomputed, rerun_communication_s[base], 0.0),
@@ -183,9 +184,9 @@ def _best(costs: Floats) -> NDArray[np.bool_]:
     return keep
 
 
-def _recomputations(context: CostContext, pattern: GroupPattern) -> list[bool]:
+def _recomputations(work: GroupWork) -> list[bool]:
     """Returns whether forward may be run again, as options and pins allow and where it matters."""
-    group = pattern.group
+    context, group = work.context, work.pattern.group
     wanted = {"never": [False], "always": [True], "auto": [False, True]}[
         context.options.recomputation
     ]
@@ -193,21 +194,25 @@ def _recomputations(context: CostContext, pattern: GroupPattern) -> list[bool]:
     if pins:
         allowed = {word: all(p.allows(word) for p in pins) for word in ("yes", "no")}
         wanted = [flag for flag in (False, True) if allowed["yes" if flag else "no"]]
-    if not _can_matter(context, pattern):
+    if not _can_matter(work):
         return [False] if wanted else []
     return wanted
 
 
-def _can_matter(context: CostContext, pattern: GroupPattern) -> bool:
+def _can_matter(work: GroupWork) -> bool:
     """Returns whether recomputing the group can save memory.
 
-    A group without gradients has no backward; one that keeps nothing, alone, saves nothing.
+    A group without gradients has no backward; one that keeps nothing, alone, saves nothing, nor
+    does one of which nothing runs again.
     """
+    context, pattern = work.context, work.pattern
     outputs = [o for m in pattern.members for o in m.operator.outputs]
     if not any(context.patterns.carries_gradient(o) for o in outputs):
         return False
     segment = context.segments[pattern.group.index]
-    keeps = any(name not in pattern.loaded for name in pattern.kept) or any(pattern.exit_deferred)
+    keeps = any(name not in work.kept_still for name in pattern.kept) or any(pattern.exit_deferred)
+    if not any(context.rerun.takes_part(member) for member in pattern.members):
+        return False
     return keeps or context.segments.count(segment) > 1
 
 

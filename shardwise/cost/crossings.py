@@ -64,27 +64,52 @@ class EdgeTable:
 
 @dataclass(frozen=True)
 class End:
-    """One side of a crossing: layouts and recomputation of its configurations, and its needs.
+    """One side of a crossing: layouts of its configurations, and what each needs.
 
-    `keeps` says whether backward needs the tensor on this side.
+    `again` says that forward, run again, makes the tensor once more (at its source) or reads it (at
+    its target); `keeps` that backward needs the tensor on this side, forward run again or not.
     """
 
     port: Port
-    recompute: NDArray[np.bool_]
-    keeps: bool
+    again: NDArray[np.bool_]
+    keeps: NDArray[np.bool_]
+
+    @classmethod
+    def of_source(
+        cls, context: CostContext, pattern: GroupPattern, costs: GroupCosts, tensor: str
+    ) -> End:
+        """Returns the side of the group that makes a tensor."""
+        patterns, rerun = context.patterns, context.rerun
+        kept = patterns.kept_by(tensor, pattern.group.index)
+        kept_still = patterns.storage_of(tensor) in rerun.kept(pattern, patterns)
+        return cls(
+            costs.exits[pattern.exits.index(tensor)],
+            costs.recompute & rerun.makes_again(pattern, tensor),
+            np.where(costs.recompute, kept_still, kept),
+        )
+
+    @classmethod
+    def of_target(
+        cls, context: CostContext, pattern: GroupPattern, costs: GroupCosts, tensor: str
+    ) -> End:
+        """Returns the side of a group that reads a tensor."""
+        entry = pattern.entries.index(tensor)
+        again = costs.recompute & context.rerun.reads_again(pattern, tensor)
+        return cls(costs.entries[entry], again, again | pattern.entry_kept[entry])
 
     @property
     def content(self) -> Hashable:
         return (
             encode(self.port.forward).tobytes(),
             encode(self.port.gradient).tobytes(),
-            self.recompute.tobytes(),
-            self.keeps,
+            self.again.tobytes(),
+            self.keeps.tobytes(),
         )
 
     def distinct(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Returns the distinct row of each configuration, and one configuration of each row."""
-        columns = [encode(self.port.forward), encode(self.port.gradient), self.recompute]
+        layouts = [encode(self.port.forward), encode(self.port.gradient)]
+        columns = [*layouts, self.again, self.keeps]
         _, first, inverse = np.unique(
             np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
         )
@@ -135,7 +160,8 @@ class CrossingKind:
             gradient = self.paths.distance(back_from, back_to)
         at_source = self._bytes(self.source.port.forward[r])[:, None]
         at_target = self._bytes(self.target.port.forward[c])[None, :]
-        recompute = self.source.recompute[r][:, None], self.target.recompute[c][None, :]
+        rebuilt = self.source.again[r][:, None] & self.target.again[c] & self.same_segment
+        keeps = self.source.keeps[r][:, None], self.target.keeps[c][None, :] & ~rebuilt
 
         def filled(counted: Callable[[Floats], Floats]) -> _Cells:
             cells = _Cells(
@@ -146,7 +172,7 @@ class CrossingKind:
                 at_source,
                 at_target,
             )
-            self._fill(cells, *recompute, here == there)
+            self._fill(cells, rebuilt, *keeps, here == there)
             return cells
 
         cells = filled(lambda seconds: seconds)
@@ -167,15 +193,14 @@ class CrossingKind:
     def _fill(
         self,
         cells: _Cells,
-        source_recomputes: NDArray[np.bool_],
-        target_recomputes: NDArray[np.bool_],
+        rebuilt: NDArray[np.bool_],
+        source_keeps: NDArray[np.bool_],
+        target_keeps: NDArray[np.bool_],
         same: NDArray[np.bool_],
     ) -> None:
         """Fills in the alternatives of each pair of layouts."""
         everywhere = np.ones(same.shape, dtype=bool)
-        source_keeps = (self.source.keeps & ~source_recomputes) & everywhere
-        rebuilt = (source_recomputes & target_recomputes & self.same_segment) & everywhere
-        target_keeps = (self.target.keeps | target_recomputes) & everywhere & ~rebuilt
+        source_keeps = source_keeps & everywhere
         # What the source counts itself costs nothing more here.
         counted = source_keeps if not self.deferred else ~everywhere
         owed = source_keeps & ~counted
@@ -278,22 +303,12 @@ def crossing_kind(
 ) -> CrossingKind:
     """Returns what determines the costs of a crossing."""
     source, target = patterns[crossing.source], patterns[crossing.target]
-    out = source.exits.index(crossing.tensor)
-    into = target.entries.index(crossing.tensor)
     tensor = context.graph.tensors[crossing.tensor]
     item = DTYPE_BYTES[tensor.dtype]
     backward = context.patterns.carries_gradient(crossing.tensor)
-    from_end = End(
-        costs[crossing.source].exits[out],
-        costs[crossing.source].recompute,
-        context.patterns.kept_by(crossing.tensor, crossing.source),
-    )
-    into_end = End(
-        costs[crossing.target].entries[into],
-        costs[crossing.target].recompute,
-        target.entry_kept[into],
-    )
-    deferred = source.exit_deferred[out]
+    from_end = End.of_source(context, source, costs[crossing.source], crossing.tensor)
+    into_end = End.of_target(context, target, costs[crossing.target], crossing.tensor)
+    deferred = source.exit_deferred[source.exits.index(crossing.tensor)]
     same_segment = context.segments[crossing.source] == context.segments[crossing.target]
     forbidden = forbidden_end(context.pins, source.group)
     allowed = tuple(

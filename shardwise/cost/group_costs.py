@@ -22,7 +22,7 @@ All in bytes and seconds, for every configuration at once (arrays of length K).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -37,6 +37,7 @@ from shardwise.graph.graph import Graph
 from shardwise.hardware import Hardware
 from shardwise.sharding.layout import Floats, Layouts
 from shardwise.sharding.pattern import Patterns
+from shardwise.sharding.rerun import Rerun
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class CostContext:
     """What the cost of a group depends on besides the group itself.
 
     `graph` has the batch of one micro-batch; `segments` gives each group's segment of
-    recomputation.
+    recomputation, `rerun` what of one runs again.
     """
 
     graph: Graph
@@ -112,3 +113,4 @@ class CostContext:
     segments: tuple[int, ...]
     families: Families
     micro_batches: int = 1
+    rerun: Rerun = field(default_factory=Rerun)

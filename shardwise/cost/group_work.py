@@ -6,6 +6,7 @@ n assignments of a group of M members.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
@@ -14,18 +15,17 @@ from numpy.typing import NDArray
 from shardwise.cost.attention import KINDS, Attention
 from shardwise.cost.data_loading import arriving
 from shardwise.cost.fast_convolution import saving
-from shardwise.cost.fusion import Region, regions
 from shardwise.cost.group_costs import CostContext
 from shardwise.cost.passes import Kernel, Passes, Work
 from shardwise.cost.pins import forbidden_end
 from shardwise.cost.products import Product, operands
 from shardwise.cost.reschedule import Rescheduler
-from shardwise.cost.software import EAGER, FUSED
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.hardware import collective_times
 from shardwise.hardware.operator_tables import Direction
 from shardwise.hardware.sources import INTERPOLATED, MODELLED, Codes
 from shardwise.sharding.coarsen import Member
+from shardwise.sharding.fusion import Region, regions
 from shardwise.sharding.layout import (
     Floats,
     Layouts,
@@ -102,6 +102,15 @@ class GroupWork:
             )
         return total
 
+    @cached_property
+    def kept_still(self) -> tuple[str, ...]:
+        """The storages made or loaded here that are kept although forward is run again."""
+        context, pattern = self.context, self.pattern
+        exits = zip(pattern.exits, pattern.exit_deferred, strict=True)
+        on_edges = {name for name, deferred in exits if deferred}
+        made = context.rerun.kept(pattern, context.patterns) & self.output_layouts.keys()
+        return (*pattern.loaded, *sorted(made - on_edges))
+
     def window_bytes(self, position: int, port: int) -> Floats:
         """Returns the bytes of an input with neighbours' rows or zeros, where that is a copy."""
         member = self.pattern.members[position]
@@ -122,12 +131,9 @@ class GroupWork:
             split |= self._parts(variable) > 1
         return split
 
-    def kept_window_bytes(self) -> Floats:
-        """Returns the copies with neighbours' rows that backward needs, of all members."""
-        total = np.zeros(self.count)
-        for position, port in self.kept_windows:
-            total += self.window_bytes(position, port)
-        return total
+    def window_bytes_of(self, windows: Iterable[tuple[int, int]]) -> Floats:
+        """Returns the copies with neighbours' rows of these members and inputs."""
+        return sum((self.window_bytes(m, port) for m, port in windows), np.zeros(self.count))
 
     @cached_property
     def kept_windows(self) -> list[tuple[int, int]]:
@@ -147,11 +153,10 @@ class GroupWork:
         for position, of_member in known.items():
             for work in of_member:
                 passes.set(position, work.direction, *self._time(position, work))
-        kernels = self.context.options.light_kernels
-        if kernels != EAGER:
+        joins = self.context.options.fusing.joins
+        if joins is not None:
             moved = frozenset(name for _, name, _, _ in self.moves)
-            patterns, by_module = self.context.patterns, kernels == FUSED
-            for region in regions(patterns, self.pattern, moved, by_module=by_module):
+            for region in regions(self.context.patterns, self.pattern.members, joins, moved):
                 done = [work for p in region.members for work in known[p]]
                 self._shorten(passes, region, "forward", done)
                 self._shorten(passes, region, "backward", done)

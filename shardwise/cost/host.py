@@ -79,10 +79,15 @@ class GroupHost:
         each += _number(communication.backward_s)
         return np.asarray(self.least_s + self._micro_batches * each * self._launching.collective_s)
 
-    def of_recomputation_s(self, communication: Passes) -> Floats:
-        """Returns the time of running forward again, shape (n,)."""
-        operators = self.passes[0] * self._launching.operator_s
-        moves = _number(communication.forward_s) * self._launching.collective_s
+    def of_recomputation_s(
+        self, communication: Passes, runs: NDArray[np.bool_], read: NDArray[np.bool_]
+    ) -> Floats:
+        """Returns the time of running forward again, shape (n,): of the members that run, with the
+        moves for those that read, both (M,)."""
+        members = zip(self._work.pattern.members, runs, strict=True)
+        number = sum(again and not is_view(member) for member, again in members)
+        operators = number * self._launching.operator_s
+        moves = _number(communication.forward_s[:, read]) * self._launching.collective_s
         return np.asarray(self._micro_batches * (operators + moves))
 
     def of_parameters_s(self, terms: ParameterTerms) -> Floats:

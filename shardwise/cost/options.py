@@ -7,9 +7,19 @@ from dataclasses import dataclass, field
 from math import inf, isqrt
 
 from shardwise.cost.pins import Pin
-from shardwise.cost.software import EAGER, FRAMEWORKS, KERNELS, Framework
+from shardwise.cost.software import (
+    EAGER,
+    FRAMEWORKS,
+    JOINS,
+    KERNELS,
+    LOSS_OF,
+    NEEDED,
+    RERUNS,
+    Framework,
+)
 from shardwise.cost.step_settings import StepSettings
 from shardwise.errors import BadInput, Cancelled
+from shardwise.sharding.fusion import ALONE, LOSS, Fusing
 from shardwise.sharding.precision import PRECISIONS
 
 Progress = Callable[[str, float], bool]
@@ -48,8 +58,9 @@ class Options:
 
     `overlap` searches the time of the replayed step, communication overlapped; without it the sum
     of all times, as TensorOpt has it. `step` says how replay runs a step, `framework` what launches
-    its work (`FRAMEWORKS`), `kernels` how its light operators run (`KERNELS`; None: as in the
-    framework).
+    its work (`FRAMEWORKS`), `kernels` how its light operators run (`KERNELS`), `loss` how a
+    cross entropy does (`LOSS`), `rerun` what recomputation runs again (`RERUNS`; None: as in the
+    framework, and the loss as the kernels).
 
     What a strategy may choose besides splits: `zero` the ZeRO stages, `recompute` whether forward
     may be run again in backward (`never`, `auto`: where it pays, `always`), `micro_batches` the
@@ -81,6 +92,8 @@ class Options:
     step: StepSettings = field(default_factory=StepSettings)
     framework: str = EAGER
     kernels: str | None = None
+    loss: str | None = None
+    rerun: str | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon <= 10.0:
@@ -128,6 +141,8 @@ class Options:
             ("precision", self.precision, tuple(PRECISIONS)),
             ("framework", self.framework, tuple(FRAMEWORKS)),
             ("kernels", self.kernels or EAGER, KERNELS),
+            ("loss", self.loss or ALONE, LOSS),
+            ("rerun", self.rerun or NEEDED, RERUNS),
         ):
             if value not in known:
                 raise BadInput(f"unknown {name} {value!r}", field=name, expected=", ".join(known))
@@ -162,6 +177,17 @@ class Options:
     def light_kernels(self) -> str:
         """How light operators run: one of `KERNELS`."""
         return self.kernels or self.launching.kernels
+
+    @property
+    def fusing(self) -> Fusing:
+        """What operators run as one pass."""
+        kernels = self.light_kernels
+        return Fusing(JOINS[kernels], self.loss or LOSS_OF[kernels])
+
+    @property
+    def rerun_of_segments(self) -> str:
+        """How much of a segment of recomputation runs again: one of `RERUNS`."""
+        return self.rerun or self.launching.rerun
 
     @property
     def recomputation(self) -> str:

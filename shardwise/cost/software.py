@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardwise.sharding.fusion import ALONE, CONVERTED, GROUP, IN_PLACE, MODULE
+
 EAGER, COMPILED, GRAPHS, MEGATRON = "eager", "compiled", "graphs", "megatron-core"
 FUSED = "fused"
 
@@ -13,14 +15,29 @@ KERNELS = (EAGER, COMPILED, FUSED)
 those of one module as one pass, as Megatron, Transformer Engine and Apex have them."""
 
 
+JOINS: Mapping[str, str | None] = {EAGER: None, COMPILED: GROUP, FUSED: MODULE}
+"""What a pass of each kind of kernels joins (`sharding/fusion.py`)."""
+
+LOSS_OF: Mapping[str, str] = {EAGER: ALONE, COMPILED: CONVERTED, FUSED: IN_PLACE}
+"""How a cross entropy runs with each kind of kernels unless it is said."""
+
+NEEDED, WHOLE = "needed", "whole"
+RERUNS = (NEEDED, WHOLE)
+"""Of a segment of recomputation there runs again what backward needs (torch's checkpoint stops
+early, `sharding/rerun.py`), or all of it (Megatron-LM and other checkpoints that re-enter
+autograd)."""
+
+
 @dataclass(frozen=True)
 class Framework:
     """How much of a host's eager time a framework takes, per operator and per collective, and the
-    kernels that it runs (`KERNELS`) unless others are asked for."""
+    kernels that it runs (`KERNELS`) and how much of a segment runs again in backward (`RERUNS`)
+    unless others are asked for."""
 
     operator: float
     collective: float
     kernels: str
+    rerun: str = NEEDED
 
 
 FRAMEWORKS: Mapping[str, Framework] = {
@@ -31,6 +48,6 @@ FRAMEWORKS: Mapping[str, Framework] = {
     # CUDA graphs: one launch replays them all.
     GRAPHS: Framework(0.01, 0.01, EAGER),
     # Megatron-core with its checks and logging, as its own tests run it.
-    MEGATRON: Framework(2.5, 2.5, FUSED),
+    MEGATRON: Framework(2.5, 2.5, FUSED, WHOLE),
 }
 """Of eager PyTorch; docs/accuracy.md says what the figures stand on."""

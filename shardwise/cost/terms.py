@@ -68,6 +68,18 @@ class GroupTerms:
         """What the host takes to launch the group's work."""
         return GroupHost(self.work)
 
+    @cached_property
+    def computes(self) -> NDArray[np.bool_]:
+        """Which members compute again where forward runs again."""
+        rerun, members = self.work.context.rerun, self.work.pattern.members
+        return np.array([rerun.computes(member) for member in members], dtype=bool)
+
+    @cached_property
+    def reads(self) -> NDArray[np.bool_]:
+        """Which members read their inputs again where forward runs again."""
+        rerun, members = self.work.context.rerun, self.work.pattern.members
+        return np.array([rerun.takes_part(member) for member in members], dtype=bool)
+
     # One step, summed over the members, shape (n,)
 
     def passes_compute_s(self) -> Floats:
@@ -86,11 +98,12 @@ class GroupTerms:
 
     def rerun_compute_s(self) -> Floats:
         """Returns the computation of running forward again."""
-        return np.asarray(self.micro_batches * self.compute.forward_s.sum(axis=1))
+        return np.asarray(self.micro_batches * self.compute.forward_s[:, self.computes].sum(axis=1))
 
     def rerun_communication_s(self) -> Floats:
         """Returns the communication of running forward again."""
-        return np.asarray(self.micro_batches * self.communication.forward_s.sum(axis=1))
+        read_s = self.communication.forward_s[:, self.reads]
+        return np.asarray(self.micro_batches * read_s.sum(axis=1))
 
     def passes_host_s(self) -> Floats:
         """Returns the host's time of forward and backward, with loading."""
@@ -98,12 +111,18 @@ class GroupTerms:
 
     def rerun_host_s(self) -> Floats:
         """Returns the host's time of running forward again."""
-        return self.host.of_recomputation_s(self.communication)
+        return self.host.of_recomputation_s(self.communication, self.computes, self.reads)
 
     def forward_by_source_s(self) -> Floats:
         """Returns the computation of forward by source, shape (n, 3)."""
         compute = self.compute
         return np.asarray(self.micro_batches * by_source(compute.forward_s, compute.forward_codes))
+
+    def rerun_by_source_s(self) -> Floats:
+        """Returns the computation of running forward again by source, shape (n, 3)."""
+        passes, runs = self.compute, self.computes
+        again = by_source(passes.forward_s[:, runs], passes.forward_codes[:, runs])
+        return np.asarray(self.micro_batches * again)
 
     def backward_by_source_s(self) -> Floats:
         """Returns the computation of backward by source, shape (n, 3)."""
@@ -114,11 +133,15 @@ class GroupTerms:
 
     def kept_bytes(self) -> Floats:
         """Returns the activations that backward needs, with windows that are copies."""
-        return self.work.kept_bytes(self.work.pattern.kept) + self.work.kept_window_bytes()
+        return self.work.kept_bytes(self.work.pattern.kept) + self.work.window_bytes_of(
+            self.work.kept_windows
+        )
 
-    def entering_bytes(self) -> Floats:
-        """Returns the inputs of the graph, which are kept although forward is run again."""
-        return self.work.kept_bytes(self.work.pattern.loaded)
+    def kept_still_bytes(self) -> Floats:
+        """Returns what is kept although forward is run again: the inputs of the graph, and what
+        members have made that do not run again."""
+        windows = [(m, port) for m, port in self.work.kept_windows if not self.reads[m]]
+        return self.work.kept_bytes(self.work.kept_still) + self.work.window_bytes_of(windows)
 
 
 @dataclass
@@ -150,13 +173,12 @@ def operator_costs(
     terms = GroupTerms(work)
     recomputed = bool(costs.recompute[choice])
     batches = terms.micro_batches
-    forwards = batches * (2 if recomputed else 1)
+    runs, reads = (batches * (1 + (again & recomputed)) for again in (terms.computes, terms.reads))
     member_costs = [
         OperatorCost(compute_s=float(compute_s), communication_s=float(communication_s))
         for compute_s, communication_s in zip(
-            forwards * terms.compute.forward_s[0] + batches * terms.compute.backward_s[0],
-            forwards * terms.communication.forward_s[0]
-            + batches * terms.communication.backward_s[0],
+            runs * terms.compute.forward_s[0] + batches * terms.compute.backward_s[0],
+            reads * terms.communication.forward_s[0] + batches * terms.communication.backward_s[0],
             strict=True,
         )
     ]
@@ -179,10 +201,12 @@ def operator_costs(
         if parameters.update_s[0, p] > 0:
             cost.compute_from["update"] = SOURCES[parameters.update_codes[0, p]]
         cost.communication_s += float(sync_s[0, p])
-    for name in pattern.loaded if recomputed else pattern.kept:
+    for name in work.kept_still if recomputed else pattern.kept:
         owner = maker.get(name, reader.get(name, 0))
         member_costs[owner].activation_bytes += float(np.sum(work.kept_bytes((name,))))
-    for m, port in () if recomputed else work.kept_windows:
+    for m, port in work.kept_windows:
+        if recomputed and terms.reads[m]:
+            continue
         member_costs[m].activation_bytes += float(work.window_bytes(m, port)[0])
     return member_costs
 

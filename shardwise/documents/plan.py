@@ -70,7 +70,8 @@ class PlannedOperator(msgspec.Struct, frozen=True):
     """One operator: per mesh axis the variable that it splits (`variables`: its position).
 
     Its costs are those on one device in one step; `compute_from` says what each direction of the
-    compute time is based on.
+    compute time is based on. `runs_again` is false for one that need not run again in backward
+    though its group does.
     """
 
     name: str
@@ -82,6 +83,7 @@ class PlannedOperator(msgspec.Struct, frozen=True):
     loads: list[Load]
     moves: list[Move]
     precision: str | UnsetType = UNSET
+    runs_again: bool | UnsetType = UNSET
     parameter_bytes: float = 0.0
     activation_bytes: float = 0.0
     compute_s: float = 0.0

@@ -145,6 +145,9 @@ class Backward:
             if memory.views[port]:
                 self._viewed.update(copy.buffer for copy in arriving[0])
             return tuple(Copy(copy.buffer, task, copy.flag) for copy in arriving[0])
+        if memory.in_place and port == 0:
+            there = self._kept.input(group, position, port)
+            return tuple(Copy(copy.buffer, task, copy.flag) for copy in there)
         size = step.cell(group, table.input_bytes(position, port))
         part = Copy(tape.buffer(f"gradient of {name}", task, size), task)
         if memory.views[port]:

@@ -289,14 +289,16 @@ class GroupTable:
 
     @column
     def input_bytes(self, position: int, port: int) -> int:
-        """Returns the share of an input that a member reads; its gradient is as large."""
-        item = self._item(self.pattern.members[position].operator.inputs[port])
+        """Returns the share of an input that a member reads; its gradient is as large. 0 where it
+        is never in memory."""
+        item = self._item_in_memory(self.pattern.members[position].operator.inputs[port])
         return self.size(position, Size(item, (Dims(False, port),)))
 
     @column
     def output_bytes(self, position: int, port: int, *, recompute: bool = False) -> int:
-        """Returns the share of an output that a member makes; its gradient is as large."""
-        item = self._item(self.pattern.members[position].operator.outputs[port])
+        """Returns the share of an output that a member makes; its gradient is as large. 0 where it
+        is never in memory."""
+        item = self._item_in_memory(self.pattern.members[position].operator.outputs[port])
         return self.size(position, Size(item, (Dims(True, port),)), recompute=recompute)
 
     @column
@@ -352,6 +354,10 @@ class GroupTable:
 
     def _item(self, name: str) -> int:
         return DTYPE_BYTES[self.work.tensors[name].dtype]
+
+    def _item_in_memory(self, name: str) -> int:
+        in_memory = self.work.context.patterns.is_in_memory(name)
+        return self._item(name) if in_memory else 0
 
     # Parameters
 

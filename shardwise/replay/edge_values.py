@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.cost.assemble import SearchEdge, SearchProblem
-from shardwise.cost.crossings import AFTER, ALTERNATIVES, BEFORE, BOTH, REBUILT
+from shardwise.cost.crossings import AFTER, ALTERNATIVES, BEFORE, BOTH, REBUILT, End
 from shardwise.cost.pins import forbidden_end
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.sharding.layout import Floats, Layouts, local_elements
@@ -76,9 +76,9 @@ class EdgeValues:
         name, context = edge.tensors[0], problem.context
         tensor = context.graph.tensors[name]
         source, target = problem.patterns[edge.source], problem.patterns[edge.target]
-        out, into = source.exits.index(name), target.entries.index(name)
-        exit_layouts = problem.costs[edge.source].exits[out]
-        entry_layouts = problem.costs[edge.target].entries[into]
+        at_source = End.of_source(context, source, problem.costs[edge.source], name)
+        at_target = End.of_target(context, target, problem.costs[edge.target], name)
+        exit_layouts, entry_layouts = at_source.port, at_target.port
         row, column = _first(self._table.rows), _first(self._table.columns)
         item = DTYPE_BYTES[tensor.dtype]
         forbidden = forbidden_end(context.pins, source.group)
@@ -93,8 +93,8 @@ class EdgeValues:
                 self.paths.register(exit_layouts.gradient[row]),
             )
         # The producer needs its own copy in backward, and the edge decides which is kept.
-        self.owed = source.exit_deferred[out] & ~problem.costs[edge.source].recompute[row]
-        self.recomputes = problem.costs[edge.target].recompute[column]
+        self.owed = source.exit_deferred[source.exits.index(name)] & at_source.keeps[row]
+        self.recomputes = at_target.again[column]
         self.at_source = _bytes(tensor.shape, exit_layouts.forward[row], context.mesh.sizes, item)
         self.at_target = _bytes(
             tensor.shape, entry_layouts.forward[column], context.mesh.sizes, item

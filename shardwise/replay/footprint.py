@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from shardwise.cost.step_settings import CPU, CUDA
 from shardwise.graph.graph import DTYPE_BYTES, Graph, Operator
 from shardwise.sharding.coarsen import Member
+from shardwise.sharding.fusion import ALONE, IN_PLACE
 from shardwise.sharding.pattern import Patterns
 
 
@@ -44,6 +46,7 @@ class Footprint:
     that life. `forward` and `backward`: buffers that live while forward or backward runs.
     `shares[i]`: the gradient of input i is the storage of output 0's gradient. `views[i]`: it is a
     view, into which autograd adds nothing in place. `alias`: the outputs lie in input 0's storage.
+    `in_place`: the gradient of input 0 is written into that input, which is saved.
     """
 
     saves_inputs: tuple[bool, ...]
@@ -54,15 +57,17 @@ class Footprint:
     shares: tuple[bool, ...] = ()
     views: tuple[bool, ...] = ()
     alias: bool = False
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The member that a rule is for, in its graph, on a kind of device."""
+    """The member that a rule is for, in its graph, on a kind of device; `loss` is one of `LOSS`."""
 
     member: Member
     graph: Graph
     device: str
+    loss: str = ALONE
 
     @property
     def operator(self) -> Operator:
@@ -100,13 +105,44 @@ def footprint(member: Member, patterns: Patterns, device: str) -> Footprint:
     shares = tuple(whole and i == 0 for i in range(len(op.inputs)))
     plain = Footprint(
         patterns.saves_inputs(member),
-        sem.saves_outputs,
+        patterns.saves_outputs(member),
         shares=shares,
         views=shares,
         alias=view and bool(op.inputs),
     )
     rule = _RULES.get(op.kind)
-    return plain if rule is None else rule(Subject(member, graph, device), plain)
+    alone = (
+        plain if rule is None else rule(Subject(member, graph, device, patterns.fusing.loss), plain)
+    )
+    return _in_a_pass(plain, alone, member, patterns) if patterns.is_fused(member) else alone
+
+
+def _in_a_pass(plain: Footprint, alone: Footprint, member: Member, patterns: Patterns) -> Footprint:
+    """One of several operators that run as one pass: nothing lives while it runs.
+
+    What it keeps of its own size is made again from what the pass keeps; rows and channels, a few
+    numbers each, are kept.
+    """
+    elements = patterns.graph.tensors[member.operator.inputs[0]].elements
+    few = tuple(size for size in alone.kept if _elements(size, member, patterns) < elements)
+    return replace(
+        alone,
+        saves_inputs=plain.saves_inputs,
+        saves_outputs=plain.saves_outputs,
+        kept=few,
+        forward=(),
+        backward=(),
+    )
+
+
+def _elements(size: Size, member: Member, patterns: Patterns) -> int:
+    """Returns how many elements a buffer of an operator has."""
+    count, op, tensors = 1, member.operator, patterns.graph.tensors
+    for span in size.spans:
+        shape = tensors[(op.outputs if span.output else op.inputs)[span.position]].shape
+        dims = range(len(shape)) if span.dims is None else span.dims
+        count *= prod(shape[dim] for dim in dims)
+    return count
 
 
 def _addition(subject: Subject, plain: Footprint) -> Footprint:
@@ -141,7 +177,13 @@ def _dropout(subject: Subject, plain: Footprint) -> Footprint:
 
 
 def _cross_entropy(subject: Subject, plain: Footprint) -> Footprint:
-    """log_softmax and nll_loss: the logarithms are kept, the gradient passes through a copy."""
+    """log_softmax and nll_loss: the logarithms are kept, the gradient passes through a copy.
+
+    Megatron-LM's loss of float32 scores turns them into probabilities in place, and these into the
+    gradient.
+    """
+    if subject.loss == IN_PLACE and subject.item(0) == 4:
+        return replace(plain, in_place=True)
     scores = subject.like(0)
     saves = (False, *plain.saves_inputs[1:])
     return replace(plain, saves_inputs=saves, kept=(scores,), backward=(scores,))

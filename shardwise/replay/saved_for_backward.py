@@ -38,7 +38,9 @@ class SavedForBackward:
         self._segment_members: dict[int, list[tuple[int, int]]] = {}
         for op in step.graph.operators:
             place = step.place.get(op.name)
-            if place is not None and step.table(place[0]).may_recompute:
+            if place is None or not step.table(place[0]).may_recompute:
+                continue
+            if step.rerun.takes_part(step.member(*place)):
                 self._segment_members.setdefault(step.segment(place[0]), []).append(place)
 
     def saved(self, group: int, position: int) -> Copies:
@@ -50,15 +52,16 @@ class SavedForBackward:
         needed: list[Copy] = []
         # What is described as kept is moved again where the edge says so, needed or not: that is
         # what was priced.
-        described = self._step.patterns.saves_inputs(member)
+        patterns = self._step.patterns
+        described, described_outputs = patterns.saves_inputs(member), patterns.saves_outputs(member)
         for port, keeps in enumerate(memory.saves_inputs):
             if keeps or described[port]:
-                copies = self._input(group, position, port)
+                copies = self.input(group, position, port)
                 copies = self._flagged(copies, self._as_it_is(group, position, port))
                 if keeps:
                     needed += copies
         for port, keeps in enumerate(memory.saves_outputs):
-            if keeps or member.semantics.saves_outputs[port]:
+            if keeps or described_outputs[port]:
                 copies = self._tensor(op.outputs[port], group)
                 if keeps:
                     needed += copies
@@ -83,7 +86,8 @@ class SavedForBackward:
         for size in sizes:
             cell = step.cell(group, size())
             buffer = tape.buffer(f"kept by {op.name}", self._forward.task[op.name], cell)
-            tape.use(buffer, task, self._not_recomputed(group))
+            again = step.rerun.computes(step.member(group, position))
+            tape.use(buffer, task, self._first_run(group, again=again))
             if op.name in self._recompute_task:
                 cell = step.cell(group, size(recompute=True))
                 rerun = self._recompute_task[op.name]
@@ -100,9 +104,11 @@ class SavedForBackward:
         table = self._step.table(group)
         return self._tape.flag(self._step.cell(group, table.recomputes()))
 
-    def _not_recomputed(self, group: int) -> int:
+    def _first_run(self, group: int, *, again: bool) -> int:
+        """Flag: backward has only the first run of a member, of which `again` says whether it runs
+        again where its group does."""
         table = self._step.table(group)
-        if not table.may_recompute:
+        if not table.may_recompute or not again:
             return ALWAYS
         return self._tape.flag(self._step.cell(group, table.recomputes(negated=True)))
 
@@ -124,8 +130,11 @@ class SavedForBackward:
     def _produced(self, name: str, group: int) -> Copies:
         producer = self._step.graph.producer[name]
         if self._step.footprints[producer.name].alias:
-            return self._input(group, self._step.place[producer.name][1], 0)
-        first = self._flagged(self._forward.there(name, group), self._not_recomputed(group))
+            return self.input(group, self._step.place[producer.name][1], 0)
+        member = self._step.member(*self._step.place[producer.name])
+        again = self._step.rerun.computes(member)
+        there = self._forward.there(name, group)
+        first = self._flagged(there, self._first_run(group, again=again))
         leaving = self._step.leaving.get((name, group))
         if leaving is not None:
             tape = self._tape
@@ -177,15 +186,17 @@ class SavedForBackward:
             return self._recompute_inputs[producer.name, 0]
         return self._recomputed[name, group]
 
-    def _input(self, group: int, position: int, port: int) -> Copies:
+    def input(self, group: int, position: int, port: int) -> Copies:
         """Returns an input in the layout in which the member read it."""
         step, tape, table = self._step, self._tape, self._step.table(group)
-        op = step.member(group, position).operator
+        member = step.member(group, position)
+        op, again = member.operator, step.rerun.takes_part(member)
         copies = self._tensor(op.inputs[port], group)
         if not copies or not table.moves(position, port):
             return copies
         same = tape.flag(step.cell(group, table.moved(position, port, FORWARD, negated=True)))
-        first = self._flagged(self._forward.read[op.name, port][:1], self._not_recomputed(group))
+        read = self._forward.read[op.name, port][:1]
+        first = self._flagged(read, self._first_run(group, again=again))
         rerun = self._recompute_inputs.get((op.name, port), ())[:1]
         return (*first, *rerun, *self._flagged(copies, same))
 
@@ -233,9 +244,12 @@ class SavedForBackward:
             staged = step.cell(group, table.staged_bytes(position, recompute=True))
             tape.buffer(f"within {op.name} again", exchange, staged)
             after = {exchange}
-        seconds = step.cell(group, table.compute_s(position, FORWARD, recompute=True))
-        task = tape.task(f"{op.name} again", COMPUTE, seconds, after)
-        self._recompute_task[op.name] = task
+        runs = step.rerun.computes(step.member(group, position))
+        compute_s = step.cell(group, table.compute_s(position, FORWARD, recompute=True))
+        # What only reads ends the run with what backward needs of its inputs.
+        task = tape.task(f"{op.name} again", COMPUTE, compute_s if runs else 0.0, after)
+        if runs:
+            self._recompute_task[op.name] = task
         for port, copies in enumerate(inputs):
             if copies and table.moves(position, port):
                 copies = self._move_recomputed(group, position, port, copies, task)
@@ -243,6 +257,8 @@ class SavedForBackward:
         for copies in (*inputs, weights):
             for copy in copies:
                 tape.use(copy.buffer, task, copy.flag)
+        if not runs:
+            return
         self._recompute_outputs(
             group, position, task, lambda port: table.output_bytes(position, port, recompute=True)
         )

@@ -67,6 +67,7 @@ class StepStructure:
             for position, m in enumerate(g.members)
         }
         self.footprints = footprints_of(problem, settings)
+        self.rerun = problem.context.rerun
 
     def _all_crossings(self) -> dict[tuple[str, int], Crossing]:
         """Returns the crossings by tensor and reading group."""
@@ -145,6 +146,7 @@ def problem_structure(
         tuple(edges),
         tuple((e.source, e.target, e.tensors) for e in problem.edges),
         context.segments,
+        context.rerun,
         context.hardware.id if problem.coarsened.constants else None,
     )
     constants = [

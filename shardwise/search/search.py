@@ -26,6 +26,7 @@ from shardwise.search.solution import Solution
 from shardwise.search.solver_errors import solver_errors
 from shardwise.search.tofu import TofuSolution, tofu
 from shardwise.sharding.coarsen import Coarsened, coarsen
+from shardwise.sharding.fusion import Fusing
 from shardwise.sharding.micro_batches import split_batch
 from shardwise.sharding.pattern import Patterns
 from shardwise.sharding.precision import narrow
@@ -64,13 +65,14 @@ class Subject:
         Raises `BadInput` when the count of micro-batches does not divide the batch.
         """
         exempt = tuple(pin for pin in options.pins if pin.key == "precision")
-        key = (options.precision, exempt, micro_batches)
+        key = (options.precision, exempt, micro_batches, options.fusing)
         if key not in self._variants:
             narrowed = narrow(
                 self.coarsened, options.precision, lambda op: any(pin.binds(op) for pin in exempt)
             )
             changed = split_batch(narrowed, micro_batches)
-            self._variants[key] = self.patterns if changed is self.coarsened else Patterns(changed)
+            same = changed is self.coarsened and options.fusing == Fusing()
+            self._variants[key] = self.patterns if same else Patterns(changed, options.fusing)
         return self._variants[key]
 
 

@@ -6,12 +6,21 @@ for backward) have the same configurations and costs.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from shardwise.graph.graph import Graph, Operator, Tensor
-from shardwise.sharding.coarsen import Coarsened, Group, Member
+from shardwise.sharding.coarsen import LIGHT, Coarsened, Group, Member
+from shardwise.sharding.fusion import (
+    CHUNKED,
+    CONVERTED,
+    CROSS_ENTROPY,
+    Fusing,
+    Region,
+    loss_pass,
+    regions,
+)
 
 
 @dataclass(frozen=True)
@@ -52,11 +61,13 @@ class Crossing:
 class Patterns:
     """The patterns of all groups of one coarsened graph, and the crossings between them."""
 
-    def __init__(self, coarsened: Coarsened) -> None:
+    def __init__(self, coarsened: Coarsened, fusing: Fusing | None = None) -> None:
+        """`fusing` says which operators run as one pass (`sharding/fusion.py`), if any."""
         self.coarsened = coarsened
         self.graph: Graph = coarsened.graph
         self._differentiated = differentiated(self.graph)
         self._root = _storage_roots(coarsened)
+        self.fusing = fusing or Fusing()
 
     def carries_gradient(self, tensor: str) -> bool:
         """Returns whether backward computes a gradient of this tensor."""
@@ -89,13 +100,74 @@ class Patterns:
             for group in self.coarsened.groups
         )
 
+    @cached_property
+    def _fused(self) -> dict[str, Region]:
+        """The pass that an operator is part of, by name."""
+        joins, fused = self.fusing.joins, dict[str, Region]()
+        for group in self.coarsened.groups if joins else ():
+            for region in regions(self, group.members, joins or ""):
+                fused |= {group.members[p].operator.name: region for p in region.members}
+        return fused | self._losses(fused.keys())
+
+    def _losses(self, elsewhere: Container[str]) -> dict[str, Region]:
+        """The passes of losses, by the names of their operators."""
+        if self.fusing.loss not in (CONVERTED, CHUNKED):
+            return {}
+        members = {m.operator.name: m for g in self.coarsened.groups for m in g.members}
+
+        def is_product(name: str) -> bool:
+            chunked = self.fusing.loss == CHUNKED and name in members
+            return chunked and members[name].operator.kind in PRODUCTS
+
+        def joins(name: str) -> bool:
+            member = members.get(name)
+            light = member is not None and member.semantics.category in LIGHT
+            return is_product(name) or (light and name not in elsewhere)
+
+        found: dict[str, Region] = {}
+        for loss in members.values():
+            if loss.operator.kind == CROSS_ENTROPY:
+                region = loss_pass(self, loss, joins, is_product)
+                found[loss.operator.name] = region
+                found |= {self.graph.producer[name].name: region for name in region.inside}
+        return found
+
+    @cached_property
+    def _inside(self) -> frozenset[str]:
+        return frozenset(name for region in self._fused.values() for name in region.inside)
+
+    def is_in_memory(self, tensor: str) -> bool:
+        """Returns whether a tensor is ever in memory: not inside a pass of several operators."""
+        return tensor not in self._inside
+
+    def is_fused(self, member: Member) -> bool:
+        """Returns whether an operator is part of a pass of several."""
+        return member.operator.name in self._fused
+
     def saved(self, member: Member) -> list[str]:
         """Returns what backward of an operator needs of its inputs and outputs."""
-        op, sem = member.operator, member.semantics
-        names = [n for n, s in zip(op.inputs, self.saves_inputs(member), strict=True) if s]
-        return names + [n for n, s in zip(op.outputs, sem.saves_outputs, strict=True) if s]
+        return _marked(member.operator, self.saves_inputs(member), self.saves_outputs(member))
 
     def saves_inputs(self, member: Member) -> tuple[bool, ...]:
+        """Returns which inputs backward needs, of the pass that the operator is part of."""
+        region = self._fused.get(member.operator.name)
+        if region is None:
+            return self._described_inputs(member)
+        return tuple(name in region.needed for name in member.operator.inputs)
+
+    def saves_outputs(self, member: Member) -> tuple[bool, ...]:
+        """Returns which outputs backward needs, of the pass that the operator is part of."""
+        region = self._fused.get(member.operator.name)
+        if region is None:
+            return member.semantics.saves_outputs
+        return tuple(name in region.needed for name in member.operator.outputs)
+
+    def described(self, member: Member) -> list[str]:
+        """Returns what backward of an operator by itself needs of its inputs and outputs."""
+        inputs = self._described_inputs(member)
+        return _marked(member.operator, inputs, member.semantics.saves_outputs)
+
+    def _described_inputs(self, member: Member) -> tuple[bool, ...]:
         """Returns which inputs backward needs: as described, but no factor of what has no gradient.
 
         A tensor that is multiplied by a constant is not kept for the constant's sake.
@@ -192,6 +264,12 @@ def differentiated(graph: Graph) -> frozenset[str]:
     return frozenset(names)
 
 
+def _marked(op: Operator, inputs: Sequence[bool], outputs: Sequence[bool]) -> list[str]:
+    """Returns the inputs and outputs that are marked."""
+    names = [name for name, mark in zip(op.inputs, inputs, strict=True) if mark]
+    return names + [name for name, mark in zip(op.outputs, outputs, strict=True) if mark]
+
+
 def _storage_roots(coarsened: Coarsened) -> dict[str, str]:
     """Returns the tensor that owns each tensor's storage: views own none."""
     graph = coarsened.graph
@@ -238,6 +316,8 @@ def _key(
             tuple(local(n) for n in m.operator.inputs),
             tuple(local(n) for n in m.operator.outputs),
             m.variables,
+            (patterns.saves_inputs(m), patterns.saves_outputs(m)) if patterns.is_fused(m) else (),
+            tuple(patterns.is_in_memory(name) for name in m.operator.outputs),
         )
         for m in group.members
     )

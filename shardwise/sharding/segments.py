@@ -9,27 +9,45 @@ Groups outside any such item are segments of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from shardwise.sharding.coarsen import Coarsened
+from shardwise.sharding.coarsen import LIGHT, Coarsened, Member
 
 SMALL = 8
 """A list's item with fewer operators than this is a part of a block, not a block."""
 
 
+class Blocks:
+    """The blocks of a model."""
+
+    def __init__(self, coarsened: Coarsened) -> None:
+        self._sizes = Counter(
+            item
+            for group in coarsened.groups
+            for member in group.members
+            for item in items(member.operator.scope)
+        )
+
+    def of(self, member: Member) -> str | None:
+        """Returns the block of an operator, such as `model.layers.7`, or None outside any."""
+        blocks = [i for i in items(member.operator.scope) if self._sizes[i] >= SMALL]
+        return blocks[-1] if blocks else None
+
+    def of_group(self, members: Sequence[Member]) -> str | None:
+        """Returns the block of a group of operators: that of its heaviest, or of its last if all
+        are light, as the residual addition that ends a layer and the next layer's norm are."""
+        heaviest = max(members, key=lambda m: m.semantics.forward_flops)
+        heavy = heaviest.semantics.category not in LIGHT
+        return self.of(heaviest if heavy else members[-1])
+
+
 def segments(coarsened: Coarsened) -> tuple[int, ...]:
     """Returns the segment of each group, numbered from 0 in order of first use."""
-    sizes = Counter(
-        item
-        for group in coarsened.groups
-        for member in group.members
-        for item in items(member.operator.scope)
-    )
+    blocks = Blocks(coarsened)
     numbers: dict[str, int] = {}
     segment_of_group = []
     for group in coarsened.groups:
-        blocks = [i for i in items(group.anchor.operator.scope) if sizes[i] >= SMALL]
-        label = blocks[-1] if blocks else f"group {group.index}"
+        label = blocks.of_group(group.members) or f"group {group.index}"
         segment_of_group.append(numbers.setdefault(label, len(numbers)))
     return tuple(segment_of_group)
 

@@ -13,7 +13,6 @@ from harness.strategies import problem_of
 from shardwise.advise import Options
 from shardwise.capture import shipped_graph
 from shardwise.cost.assemble import SearchProblem
-from shardwise.cost.fusion import Region, regions
 from shardwise.cost.group_work import GroupWork
 from shardwise.errors import BadInput
 from shardwise.graph import Graph, read_graph
@@ -21,6 +20,7 @@ from shardwise.hardware import Hardware, load_hardware
 from shardwise.hardware.attention import BACKWARD, AttentionTable
 from shardwise.hardware.products import ProductTable, sustained
 from shardwise.hardware.sources import INTERPOLATED
+from shardwise.sharding.fusion import GROUP, MODULE, Region, regions
 
 BATCH, WIDTH = 64, 512
 TENSOR = BATCH * WIDTH * 4.0
@@ -50,7 +50,7 @@ def light_region(graph: Graph, *, by_module: bool = False) -> list[Region]:
     problem = solved(graph, "eager")
     pattern = next(p for p in problem.patterns if any(m.operator.name == "t" for m in p.members))
     patterns = problem.context.patterns
-    return list(regions(patterns, pattern, frozenset(), by_module=by_module))
+    return list(regions(patterns, pattern.members, MODULE if by_module else GROUP))
 
 
 def times_s(problem: SearchProblem, operator: str) -> tuple[float, float]:
@@ -94,7 +94,7 @@ def test_libraries_fuse_within_a_module() -> None:
 def test_tensors_that_are_moved_in_between_join_nothing() -> None:
     problem = solved(chain(), "eager")
     pattern = next(p for p in problem.patterns if any(m.operator.name == "t" for m in p.members))
-    found = list(regions(problem.context.patterns, pattern, frozenset({"r"}), by_module=False))
+    found = list(regions(problem.context.patterns, pattern.members, GROUP, frozenset({"r"})))
     assert [[pattern.members[p].operator.name for p in region.members] for region in found] == [
         ["t", "u"]
     ]
