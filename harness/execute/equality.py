@@ -158,19 +158,21 @@ def _part(case: Case, part: int, parts: int) -> Any:
     return pytree.tree_map(cut, case.model.args)
 
 
-def parallel(case: Case, plan: dict[str, Any]) -> ParallelModule:
+def parallel(case: Case, plan: dict[str, Any], compile: bool = False) -> ParallelModule:
     """Returns the family's module as the plan runs it; process groups are made once per mesh."""
     checked = documents.read(plan, documents.Plan)
     mesh = mesh_of(checked, dist.get_rank())
     mesh = _MESHES.setdefault(mesh.sizes, mesh)
     with case.computing():
-        return ParallelModule(case.captured, checked, mesh)
+        return ParallelModule(case.captured, checked, mesh, compile=compile)
 
 
-def compare(rank: int, name: str, plan: dict[str, Any], steps: int = STEPS) -> Errors | None:
+def compare(
+    rank: int, name: str, plan: dict[str, Any], steps: int = STEPS, compile: bool = False
+) -> Errors | None:
     """Trains under the plan on all ranks. Returns the errors on rank 0, None elsewhere."""
     case = CASES[name]
-    model = parallel(case, plan)
+    model = parallel(case, plan, compile)
     optimizer = torch.optim.Adam(model.parameters(), **ADAM)
     whole = reference(case, plan["micro_batches"], steps) if rank == 0 else None
     errors = Errors(fallbacks=dict(model.program.fallbacks))

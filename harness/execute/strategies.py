@@ -14,6 +14,7 @@ import numpy as np
 from harness.answers import document
 from harness.execute.plans import unsearched_plan
 from shardwise.cost.assemble import SearchProblem, assemble
+from shardwise.cost.crossings import AFTER, BOTH
 from shardwise.cost.options import Options, quiet
 from shardwise.cost.pins import parse_pin
 from shardwise.cost.step_settings import StepSettings
@@ -47,17 +48,24 @@ class Strategies:
         zero: tuple[int, ...] | None = None,
         recompute: str = "auto",
         micro_batches: int | None = None,
+        reuse: bool = True,
     ) -> dict[str, Any]:
-        """Returns one seed's plan; seeds take turns in ZeRO stages and numbers of micro-batches."""
+        """Returns one seed's plan; seeds take turns in ZeRO stages and numbers of micro-batches.
+
+        Without `reuse` backward rebuilds no copy of a tensor that crosses groups.
+        """
         zero = ZERO[seed % len(ZERO)] if zero is None else zero
         if micro_batches is None:
             micro_batches = self.micro_batches[-1] if seed % 3 == 2 and self._halves() else 1
-        problem = self._problem(gpus, zero, recompute, micro_batches)
-        return self._document(problem, gpus, seed, *_drawn(problem, gpus, seed))
+        problem = self.problem(gpus, zero, recompute, micro_batches)
+        choices, edges = _drawn(problem, gpus, seed)
+        if not reuse:
+            edges = _without_reuse(problem, choices, edges)
+        return self._document(problem, gpus, seed, choices, edges)
 
     def with_peak(self, gpus: int, seed: int, recompute: str) -> tuple[dict[str, Any], float]:
         """Returns a plan of any ZeRO stages, and a device's peak memory as replayed, in bytes."""
-        problem = self._problem(gpus, ZERO[-1], recompute, 1)
+        problem = self.problem(gpus, ZERO[-1], recompute, 1)
         choices, edges = _drawn(problem, gpus, seed)
         replayer = Replayer(problem, problem.context.options.step)
         replayed = replayer.replay(np.array([choices]), np.array([edges]))
@@ -70,9 +78,10 @@ class Strategies:
     def _halves(self) -> bool:
         return (self.graph.batch_size or 1) % 2 == 0
 
-    def _problem(
-        self, gpus: int, zero: tuple[int, ...], recompute: str, micro_batches: int
+    def problem(
+        self, gpus: int, zero: tuple[int, ...], recompute: str, micro_batches: int = 1
     ) -> SearchProblem:
+        """Returns the search problem of these options, costed once."""
         key = (gpus, zero, recompute, micro_batches)
         if key not in self.problems:
             options = Options(
@@ -116,3 +125,14 @@ def _drawn(problem: SearchProblem, gpus: int, seed: int) -> tuple[list[int], lis
         cell = edge.table.cell(choices[edge.source], choices[edge.target])
         edges.append(int(random.integers(int(edge.table.count[cell]))))
     return choices, edges
+
+
+def _without_reuse(problem: SearchProblem, choices: list[int], edges: list[int]) -> list[int]:
+    """Returns the alternatives in which backward rebuilds nothing."""
+    kept = []
+    for edge, drawn in zip(problem.edges, edges, strict=True):
+        row, column = edge.table.cell(choices[edge.source], choices[edge.target])
+        alternatives = edge.table.kept[row, column, : int(edge.table.count[row, column])].tolist()
+        wanted = next((kind for kind in (BOTH, AFTER) if kind in alternatives), None)
+        kept.append(drawn if wanted is None else alternatives.index(wanted))
+    return kept

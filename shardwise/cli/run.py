@@ -49,6 +49,12 @@ class RunFailed(ShardwiseError):
 @click.option(
     "--warm-up", type=click.IntRange(0), default=3, show_default=True, help="Steps before them."
 )
+@click.option(
+    "--compile/--no-compile",
+    default=None,
+    help="Run the operators between collectives under torch.compile. [default: if the plan was "
+    "made with --kernels compiled]",
+)
 @click.option("-o", "--output", help="Write the shardwise.measurement/1 document to this file.")
 @json_option
 def run(
@@ -61,6 +67,7 @@ def run(
     dtype: str | None,
     steps: int,
     warm_up: int,
+    compile: bool | None,
     output: str | None,
     as_json: bool,
 ) -> None:
@@ -77,7 +84,7 @@ def run(
     graph_spec = graph_spec or _known_graph(plan, source)
     world = find_world()
     if world is not None:
-        options = _options(graph_spec, source, batch, seq, dtype, steps, warm_up)
+        options = _options(graph_spec, source, batch, seq, dtype, steps, warm_up, compile)
         _as_rank(plan, world, options, output)
         return
     if graph_spec is not None and (":" not in graph_spec or Path(graph_spec).exists()):
@@ -87,6 +94,8 @@ def run(
     for name, value in given.items():
         if value is not None:
             arguments += [f"--{name}", str(value)]
+    if compile is not None:
+        arguments.append("--compile" if compile else "--no-compile")
     document = _launched(plan, list(launcher), arguments)
     if document is None:
         note("rank 0 is on another node and reports there")
@@ -120,6 +129,10 @@ def show(document: Mapping[str, Any]) -> None:
     say(f"80 % of the steps took {_ms(spread['p10'])} to {_ms(spread['p90'])}.")
     for name, reason in document["fallbacks"].items():
         note(f"{name} ran whole, which the plan does not price: {reason}")
+    if document["compiled_operators"]:
+        note(f"torch.compile had {document['compiled_operators']} operators")
+    if document["not_compiled"]:
+        note(f"nothing was compiled, which the plan prices: {document['not_compiled']}")
 
 
 def _ms(seconds: float | None) -> str:
@@ -177,6 +190,7 @@ def _options(
     dtype: str | None,
     steps: int,
     warm_up: int,
+    compile: bool | None,
 ) -> Any:
     from shardwise.measure.rank import load_torch
 
@@ -184,7 +198,7 @@ def _options(
     from shardwise.execute.training import RunOptions
 
     graph = None if graph_spec is None else load_graph(graph_spec)
-    return RunOptions(graph, source, batch, seq, dtype, steps, warm_up)
+    return RunOptions(graph, source, batch, seq, dtype, steps, warm_up, compile)
 
 
 def _as_rank(plan: Plan, world: World, options: Any, output: str | None) -> None:

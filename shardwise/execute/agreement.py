@@ -8,7 +8,8 @@ is 0).
 
 So after their first forward pass the ranks tell each other which instructions saved what. Where
 they differ, each thing is rebuilt before the backward of the last instruction that needs it on any
-rank; where all agree, when it is first needed.
+rank; where all agree, when it is first needed. What runs again goes as far as the last instruction
+that saved some of it on any rank.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class ForwardPass:
         self.needed: Pairs = set()
         """Pairs (thing, thing rebuilt from it)."""
         self._places = places
+        self.last: Mapping[int, int] = {}
+        """The last instruction that saved something of each thing on any rank; known at the end."""
 
     def add(self, thing: Thing) -> int:
         """Adds a thing and returns its number."""
@@ -76,9 +79,9 @@ class ForwardPass:
         tensor.register_hook(due)
         return tensor
 
-    def end(self, places: Mapping[int, Sequence[int]]) -> None:
+    def end(self, places: Mapping[int, Sequence[int]], last: Mapping[int, int]) -> None:
         """Ends the pass; from now on only things that have a place are kept."""
-        self._places = places
+        self._places, self.last = places, last
         due = {number for numbers in places.values() for number in numbers}
         self.things = {number: self.things[number] for number in due}
 
@@ -88,6 +91,7 @@ class Agreement:
 
     def __init__(self) -> None:
         self._places: dict[int, list[int]] | None = None
+        self._last: dict[int, int] = {}
 
     def begin(self) -> ForwardPass:
         """Begins a forward pass."""
@@ -99,16 +103,23 @@ class Agreement:
             all_pairs = _gather_pairs((done.wanted, done.needed))
             differ = any(pairs != all_pairs[0] for pairs in all_pairs)
             self._places = agreed(all_pairs) if differ else {}
-        done.end(self._places)
+            self._last = latest(all_pairs)
+        done.end(self._places, self._last)
+
+
+def latest(all_pairs: Sequence[tuple[Pairs, Pairs]]) -> dict[int, int]:
+    """Maps each thing to the last instruction that saved something of it on any rank."""
+    wanted = set().union(*(wanted for wanted, _ in all_pairs))
+    last: dict[int, int] = {}
+    for thing, instruction in wanted:
+        last[thing] = max(instruction, last.get(thing, -1))
+    return last
 
 
 def agreed(all_pairs: Sequence[tuple[Pairs, Pairs]]) -> dict[int, list[int]]:
     """Maps instructions to what all ranks rebuild before their backward, in order."""
-    wanted = set().union(*(wanted for wanted, _ in all_pairs))
     needed = set().union(*(needed for _, needed in all_pairs))
-    latest: dict[int, int] = {}
-    for thing, instruction in wanted:
-        latest[thing] = max(instruction, latest.get(thing, -1))
+    last = latest(all_pairs)
     users: dict[int, set[int]] = {}
     parts: dict[int, set[int]] = {}
     for thing, by in needed:
@@ -116,7 +127,7 @@ def agreed(all_pairs: Sequence[tuple[Pairs, Pairs]]) -> dict[int, list[int]]:
         parts.setdefault(by, set()).add(thing)
 
     def place(thing: int) -> int:
-        return max([latest.get(thing, -1), *(place(by) for by in users.get(thing, ()))])
+        return max([last.get(thing, -1), *(place(by) for by in users.get(thing, ()))])
 
     order: list[int] = []
 
@@ -126,7 +137,7 @@ def agreed(all_pairs: Sequence[tuple[Pairs, Pairs]]) -> dict[int, list[int]]:
                 put(part)
             order.append(thing)
 
-    for thing in sorted({*latest, *parts, *users}):
+    for thing in sorted({*last, *parts, *users}):
         put(thing)
     places: dict[int, list[int]] = {}
     for thing in order:

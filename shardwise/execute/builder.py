@@ -19,6 +19,7 @@ from shardwise.execute.placement import CONSTANT, Placed, Placement
 from shardwise.execute.redistribute import redistribute
 from shardwise.graph.graph import Graph, Operator
 from shardwise.sharding.operator_layouts import LayoutPair
+from shardwise.sharding.rerun import MATRIX_PRODUCTS
 
 Local = Callable[[Placed], Any]
 """Returns the operator of a placement on local parts (`shardwise.execute.local`)."""
@@ -30,7 +31,7 @@ class Built:
 
     `arguments`, `parameters` and `buffers` name the slots that are filled before a run (a buffer
     with its layout). `constants` run once, or in every step if they are random. `results` are the
-    slots of the graph's outputs, whole.
+    slots of the graph's outputs, whole. `lasting` slots are never emptied.
     """
 
     slots: int = 0
@@ -41,6 +42,7 @@ class Built:
     instructions: list[Instruction] = field(default_factory=list)
     results: dict[str, int] = field(default_factory=dict)
     pairs: dict[int, LayoutPair] = field(default_factory=dict)
+    lasting: set[int] = field(default_factory=set)
     unpriced: list[str] = field(default_factory=list)
 
 
@@ -69,7 +71,8 @@ class Builder:
             self._result(name)
         built = self._built
         built.slots = len(self._slot)
-        mark_dead(built.instructions, self._lasting())
+        built.lasting = self._lasting()
+        mark_dead(built.instructions, built.lasting)
         return built
 
     def _lasting(self) -> set[int]:
@@ -103,7 +106,8 @@ class Builder:
         if route.is_empty:
             return self._slot.setdefault(key, source)
         target = self._new(key)
-        self._emit(f"move {name}", _one(route), (source,), (target,))
+        emitted = self._emit(f"move {name}", _one(route), (source,), (target,))
+        emitted.early = route.is_local
         return target
 
     # Operators
@@ -121,7 +125,7 @@ class Builder:
             self._built.constants.append(instruction)
 
     def _member(self, placed: Placed) -> None:
-        op, recomputed = placed.operator, self._placement.groups[placed.group].recompute
+        op = placed.operator
         begin = len(self._built.instructions)
         inputs = [
             self._input(placed, port, name, placed.layouts.inputs[port])
@@ -132,13 +136,13 @@ class Builder:
             self._built.pairs[slot] = pair
         emitted = self._emit(op.name, self._local(placed), inputs, outputs)
         emitted.tensors = op.outputs
+        emitted.saves_first = op.kind in MATRIX_PRODUCTS
         emitted.written = written_ports(op, self._graph)
-        if recomputed:
-            segment = self._placement.groups[placed.group].segment
+        if placed.segment is not None:
             for instruction in self._built.instructions[begin:]:
                 # What another group keeps, or moves for this one to keep, is not recomputed.
                 if instruction.rebuild is None and not instruction.name.startswith("cross"):
-                    instruction.segment = segment
+                    instruction.segment = placed.segment
 
     def _input(self, placed: Placed, port: int, name: str, wanted: LayoutPair) -> int:
         tensor, group = self._graph.tensors[name], placed.group

@@ -15,6 +15,9 @@ import torch
 from shardwise.execute.collectives import Change, run
 from shardwise.execute.rank_mesh import RankMesh
 
+LOCAL = ("slice", "mask")
+"""The steps that take no collective."""
+
 
 @dataclass(frozen=True)
 class Route:
@@ -29,6 +32,11 @@ class Route:
     def is_empty(self) -> bool:
         """Whether nothing happens in either direction."""
         return not self.forward and not self.backward
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no rank waits for another, forward or backward."""
+        return all(step.operation in LOCAL for step in (*self.forward, *self.backward))
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Returns the local part in the other layout; differentiable."""
@@ -56,5 +64,5 @@ class _Crossing(torch.autograd.Function):  # type: ignore[misc]
 def prepare_groups(mesh: RankMesh, path: Sequence[Change]) -> None:
     """Creates the process groups of a path; every rank must do so in the same order."""
     for step in path:
-        if step.operation not in ("slice", "mask"):
+        if step.operation not in LOCAL:
             mesh.group(step.axes)

@@ -17,8 +17,10 @@ class Instruction:
     """`run` maps the tensors of `inputs` to those of `outputs`; then the `dead` slots are emptied.
 
     `name` is the operator's, or says what is moved. `segment` is the segment of recomputation whose
-    second run includes the instruction, or None. `rebuild` says how backward rebuilds the copy of a
-    crossing tensor that was not kept.
+    second run includes the instruction, or None. `saves_first` says that it saves nothing but what
+    it reads, before it computes, and that it does not communicate. `rebuild` says how backward
+    rebuilds the copy of a crossing tensor that was not kept. `early`: no rank waits for another in
+    it, forward or backward, so it may run as soon as its inputs exist.
     """
 
     name: str
@@ -27,9 +29,11 @@ class Instruction:
     outputs: tuple[int, ...]
     dead: tuple[int, ...] = ()
     segment: int | None = None
+    saves_first: bool = False
     written: tuple[int, ...] = ()
     rebuild: Rebuild | None = None
     tensors: tuple[str, ...] = field(default=())
+    early: bool = False
 
 
 @dataclass(frozen=True)

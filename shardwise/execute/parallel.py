@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from shardwise import documents
+from shardwise.cost.software import COMPILED
 from shardwise.documents import Plan
 from shardwise.errors import BadInput
 from shardwise.execute.accumulate import accumulate
@@ -18,14 +19,18 @@ from shardwise.execute.builder import Builder, Built, Parameters
 from shardwise.execute.captured import Captured, capture_for, smaller
 from shardwise.execute.collectives import run
 from shardwise.execute.exchange import Exchange
+from shardwise.execute.instruction import Instruction
 from shardwise.execute.loading import Arrival, Loading
 from shardwise.execute.local import local_operator
 from shardwise.execute.parameters import ParameterSpec, ParameterStore
+from shardwise.execute.parameters.reducer import LONE_BYTES, LONE_BYTES_ELSEWHERE
 from shardwise.execute.placement import CONSTANT, Placed, Placement
 from shardwise.execute.precision import with_casts
 from shardwise.execute.program import Program, Watch
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.execute.redistribute import redistribute
+from shardwise.execute.region import require_compiler
+from shardwise.execute.regions import in_regions, obstacle
 from shardwise.execute.saved import SavedTensors
 from shardwise.execute.summary import Summary, summarise
 from shardwise.graph.graph import Graph
@@ -39,6 +44,7 @@ def parallelize(
     *,
     graph: Graph | None = None,
     device: torch.device | str | None = None,
+    compile: bool | None = None,
 ) -> ParallelModule:
     """Returns `module` as the plan (`shardwise.plan/1`) runs it on the ranks of torch.distributed.
 
@@ -47,10 +53,13 @@ def parallelize(
     arguments of which only shapes and dtypes matter. Call the result with the whole batch or with
     this rank's share of it; it returns what `module` would return for the whole batch. `graph` is
     the plan's graph; it helps if that was captured under other names (`hf:`). The tensors are on
-    `device`, by default that of the module's parameters.
+    `device`, by default that of the module's parameters. With `compile` torch.compile makes one
+    program of the operators between collectives; by default it does so if the plan was made for
+    such kernels (`--kernels compiled`) and can be compiled; `program.obstacle` says if it cannot.
 
-    Raises `BadInput` if the plan is for another graph or number of ranks, `CaptureError` if the
-    module cannot be captured. torch.distributed must be initialised.
+    Raises `BadInput` if the plan is for another graph or number of ranks, or is to be compiled and
+    cannot be; `CaptureError` if the module cannot be captured. torch.distributed must be
+    initialised.
     """
     if not dist.is_initialized():
         raise BadInput(
@@ -59,7 +68,8 @@ def parallelize(
     if not isinstance(plan, Plan):
         plan = documents.read(plan, Plan)
     mesh = mesh_of(plan, dist.get_rank())
-    return ParallelModule(capture_for(module, example_inputs, plan, graph), plan, mesh, device)
+    captured = capture_for(module, example_inputs, plan, graph)
+    return ParallelModule(captured, plan, mesh, device, compile)
 
 
 def mesh_of(plan: Plan, rank: int) -> RankMesh:
@@ -89,6 +99,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         plan: Plan,
         mesh: RankMesh,
         device: torch.device | str | None = None,
+        compile: bool | None = None,
     ) -> None:
         super().__init__()
         self._parts = plan.micro_batches
@@ -127,6 +138,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         def step(number: int) -> None:
             exchange.step = number
 
+        regions, why_not = self._regions(built, plan, compile)
         self._program = Program(
             built,
             mesh,
@@ -135,8 +147,9 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             saved,
             step,
             hooks=any(group.zero == 3 for group in placement.groups),
+            compiled=regions,
         )
-        self.program: Summary = summarise(built, plan)
+        self.program: Summary = summarise(built, plan, regions, why_not)
 
     def _build(self, placement: Placement, parameters: Parameters, exchange: Exchange) -> Built:
         captured, planned = placement.captured, placement.graph
@@ -152,6 +165,32 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
 
         outputs = [n for n in self._captured.converted.outputs if n in placement.made_in]
         return Builder(placement, local, parameters).build([name for name in outputs if name])
+
+    def _regions(
+        self, built: Built, plan: Plan, compile: bool | None
+    ) -> tuple[list[Instruction] | None, str | None]:
+        """Returns the program with regions if it is compiled, else None and what prevents it."""
+        asked = plan.kernels == COMPILED if compile is None else compile
+        if not asked:
+            return None, None
+        why_not = obstacle(built.instructions, plan)
+        if why_not is not None:
+            if compile is None:
+                return None, why_not
+            raise BadInput(
+                f"the plan cannot be compiled: {why_not}",
+                field="compile",
+                expected="compile=False, or a plan with --recompute never, --zero 0, 1 or 2, and "
+                "--pin NAME:reuse=both for each operator whose result is moved again",
+            )
+        require_compiler(self._device)
+        sizes = {
+            slot: place.most_elements * place.dtype.itemsize
+            for name, slot in built.parameters.items()
+            if (place := self._store.placement(name)).carries_gradient and place.repeated
+        }
+        most_bytes = LONE_BYTES.get(self._device.type, LONE_BYTES_ELSEWHERE)
+        return in_regions(built.instructions, built.lasting, sizes, most_bytes), None
 
     def _register(self) -> None:
         """Registers parameters and buffers under the names they have in the graph."""

@@ -30,7 +30,10 @@ CONSTANT = -1
 
 @dataclass(frozen=True)
 class Placed:
-    """One operator of the graph as the plan places it; `moves` and `loads` are the plan's."""
+    """One operator of the graph as the plan places it; `moves` and `loads` are the plan's.
+
+    `segment` is the segment of recomputation with which it runs again in backward, or None.
+    """
 
     operator: Operator
     semantics: OperatorSemantics
@@ -39,6 +42,7 @@ class Placed:
     group: int
     moves: Mapping[int, Move]
     loads: Mapping[str, Load]
+    segment: int | None = None
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,7 @@ class PlacedGroup:
 
     zero: int
     zero_axes: tuple[int, ...]
-    recompute: bool
-    segment: int
+    segment: int | None
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,8 @@ class Placement:
         numbers: dict[str, int] = {}
         for number, group in enumerate(plan.groups):
             numbers[group.name] = number
-            self.groups.append(
-                PlacedGroup(
-                    group.zero, mesh.numbers(group.zero_axes), group.recompute, group.segment
-                )
-            )
+            segment = group.segment if group.recompute else None
+            self.groups.append(PlacedGroup(group.zero, mesh.numbers(group.zero_axes), segment))
             for entry in group.operators:
                 entries[entry.name] = (number, entry)
         self.operators = [self._placed(op, entries.get(op.name)) for op in graph.operators]
@@ -121,6 +121,7 @@ class Placement:
             group,
             {move.input: move for move in entry.moves},
             {load.tensor: load for load in entry.loads},
+            None if entry.runs_again is False else self.groups[group].segment,
         )
 
     def arrives(self, name: str) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 This is plain torch: autograd records the local operators, and crossings bring their own backward.
 Where the strategy keeps less than autograd would (tensor reuse, recomputation, ZeRO 3),
-saved-tensor hooks are on during forward (`saved.py`, `recompute.py`); otherwise there are none.
+saved-tensor hooks are on during forward (`saved.py`, `recompute.py`); otherwise there are none, and
+torch.compile can have the operators between collectives (`regions.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from shardwise.execute.agreement import Agreement
 from shardwise.execute.builder import Built
@@ -24,12 +26,27 @@ from shardwise.sharding.operator_layouts import LayoutPair
 Use = Callable[[], torch.Tensor]
 """Returns a parameter's local part, gathering it if necessary."""
 
+FirstUses = Mapping[int, Sequence[tuple[int, Use]]]
+"""By instruction, the parameters that it is the first to read: slots and how to fill them."""
+
+Simple = tuple[
+    Callable[..., Sequence[Any]],
+    tuple[int, ...],
+    tuple[int, ...],
+    tuple[int, ...],
+    Sequence[tuple[int, Use]],
+]
+"""What running an instruction takes: run, inputs, outputs, dead, the parameters read first."""
+
 Watch = Callable[[Instruction, Slots], None]
 """Called after every instruction; used to find where two runs diverge."""
 
 
 class Program:
-    """Runs what `Builder` built. `step` sets the step number that seeds random operators."""
+    """Runs what `Builder` built. `step` sets the step number that seeds random operators.
+
+    `compiled` is the same program with regions in it, if it is to be compiled (`regions.py`).
+    """
 
     def __init__(
         self,
@@ -41,6 +58,7 @@ class Program:
         step: Callable[[int], None],
         *,
         hooks: bool,
+        compiled: Sequence[Instruction] | None = None,
     ) -> None:
         self._built = built
         self._mesh = mesh
@@ -56,17 +74,12 @@ class Program:
         self._agreement = Agreement()
         self._template: Slots = []
         # When each parameter is first read: those of ZeRO 3 are gathered then, not before.
-        self._first: dict[int, list[tuple[int, Use]]] = {}
-        readers: dict[int, int] = {}
-        for number, instruction in enumerate(built.instructions):
-            for slot in instruction.inputs:
-                readers.setdefault(slot, number)
-        for name, slot in built.parameters.items():
-            self._first.setdefault(readers[slot], []).append((slot, user(name)))
-        self._simple = [
-            (i.run, i.inputs, i.outputs, i.dead, self._first.get(n, ()))
-            for n, i in enumerate(built.instructions)
-        ]
+        uses = {slot: user(name) for name, slot in built.parameters.items()}
+        self._first = _first_uses(built.instructions, uses)
+        self._simple = _simple(built.instructions, self._first)
+        self._compiled = None
+        if compiled is not None:
+            self._compiled = _simple(compiled, _first_uses(compiled, uses))
 
     @property
     def instructions(self) -> Sequence[Instruction]:
@@ -99,8 +112,10 @@ class Program:
             self._agreement.end(forward_pass)
         elif watch is not None:
             self._run_watched(slots, watch)
+        elif self._compiled is not None and _get_current_dispatch_mode() is None:
+            self._run_plain(slots, self._compiled)
         else:
-            self._run_plain(slots)
+            self._run_plain(slots, self._simple)
         return {name: slots[slot] for name, slot in self._built.results.items()}
 
     def _begin(self) -> Slots:
@@ -125,8 +140,8 @@ class Program:
         """Recomputes constants at the next run; called when buffers were replaced."""
         self._template = []
 
-    def _run_plain(self, slots: Slots) -> None:
-        for run, inputs, outputs, dead, parameters in self._simple:
+    def _run_plain(self, slots: Slots, instructions: Sequence[Simple]) -> None:
+        for run, inputs, outputs, dead, parameters in instructions:
             for slot, use in parameters:
                 slots[slot] = use()
             results = run(*[slots[s] for s in inputs])
@@ -175,3 +190,21 @@ class Program:
             yield
 
         return rerun
+
+
+def _first_uses(instructions: Sequence[Instruction], uses: Mapping[int, Use]) -> FirstUses:
+    first: dict[int, list[tuple[int, Use]]] = {}
+    readers: dict[int, int] = {}
+    for number, instruction in enumerate(instructions):
+        for slot in instruction.inputs:
+            readers.setdefault(slot, number)
+    for slot, use in uses.items():
+        first.setdefault(readers[slot], []).append((slot, use))
+    return first
+
+
+def _simple(instructions: Sequence[Instruction], first: FirstUses) -> list[Simple]:
+    return [
+        (i.run, i.inputs, i.outputs, i.dead, first.get(number, ()))
+        for number, i in enumerate(instructions)
+    ]

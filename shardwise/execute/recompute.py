@@ -2,7 +2,8 @@
 
 Chen et al. 2016. In the first run each tensor that autograd would save for a recomputed operator is
 replaced by a numbered stand-in; only what enters the segment's recomputed operators is kept. The
-first stand-in that backward asks for starts the second run, which supplies what the first left out.
+first stand-in that backward asks for starts the second run, which supplies what the first left out
+and ends with the last of it, as torch's checkpoint does (early stop).
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class _Storages:
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._references
+
+
+class _Complete(Exception):
+    """The second run has made the last tensor that the first run left out."""
 
 
 class Numbered:
@@ -69,6 +74,7 @@ class Recomputation:
         self._stand_ins: WeakValueDictionary[tuple[int, int], Numbered] = WeakValueDictionary()
         self._over = False
         self._now: int | None = None
+        self._forward_pass = saved.forward_pass
         self.number = saved.forward_pass.add(self)
 
     # First run
@@ -112,7 +118,7 @@ class Recomputation:
         slots: dict[int, torch.Tensor] = {}
         storages = _Storages()
         with self._recomputing(), torch.enable_grad():
-            for number in self._counts:
+            for number in self._until_last():
                 instruction = self._instructions[number]
                 for slot in instruction.inputs:
                     if slot in self._entering:
@@ -121,6 +127,26 @@ class Recomputation:
                 for slot in (*instruction.inputs, *instruction.outputs):
                     if last.get(slot, number) == number:
                         slots.pop(slot, None)
+        self._entering.clear()
+
+    def _until_last(self) -> Iterator[int]:
+        """Yields the instructions up to the last that saved something on any rank.
+
+        If that one only saves what it reads, and nothing of it here, this rank leaves it out.
+        """
+        last = self._forward_pass.last.get(self.number, -1)
+        for number, count in self._counts.items():
+            saves = count > 0 or not self._instructions[number].saves_first
+            if number < last or (number == last and saves):
+                yield number
+
+    def _is_complete(self, number: int, place: int) -> bool:
+        """Returns whether nothing is wanted after what an instruction saves at a place."""
+        return (
+            self._instructions[number].saves_first
+            and number == self._forward_pass.last.get(self.number)
+            and place + 1 == self._counts[number]
+        )
 
     def _entered(self, slot: int, storages: _Storages) -> torch.Tensor:
         kept, differentiable = self._entering.pop(slot)
@@ -143,13 +169,18 @@ class Recomputation:
                 stand_in = self._stand_ins.get((number, place))
                 if stand_in is not None:
                     stand_in.value = tensor.detach()
+                if self._is_complete(number, place):
+                    raise _Complete
                 place += 1
 
         def unpack(_: None) -> torch.Tensor:
             raise AssertionError("the second run is not differentiated")
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-            results = instruction.run(*inputs)
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+                results = instruction.run(*inputs)
+        except _Complete:
+            return
         for slot, tensor in zip(instruction.outputs, results, strict=True):
             # Its graph would keep what the instruction has read.
             slots[slot] = tensor.detach().requires_grad_(tensor.requires_grad)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shardwise.documents import Plan
 from shardwise.documents.common import Step
 from shardwise.execute.builder import Built
+from shardwise.execute.instruction import Instruction
+from shardwise.execute.local import LocalOperator
+from shardwise.execute.region import Region
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,9 @@ class Summary:
 
     `fallbacks`: operators that gather their inputs and run whole, with the reason: correct, but not
     what the plan prices. `unpriced`: tensors that are moved although the cost model assumes them in
-    place.
+    place. `regions`: the operators of each program that torch.compile makes; `uncompiled`: why the
+    others run eagerly beside them. `obstacle`: why nothing is compiled although the plan was made
+    for compiled kernels.
     """
 
     operators: int
@@ -26,10 +31,18 @@ class Summary:
     bytes: Mapping[str, float]
     fallbacks: Mapping[str, str]
     unpriced: tuple[str, ...]
+    regions: tuple[tuple[str, ...], ...] = ()
+    uncompiled: Mapping[str, str] = field(default_factory=dict)
+    obstacle: str | None = None
 
 
-def summarise(built: Built, plan: Plan) -> Summary:
-    """Returns the summary of a built program."""
+def summarise(
+    built: Built,
+    plan: Plan,
+    compiled: Sequence[Instruction] | None = None,
+    obstacle: str | None = None,
+) -> Summary:
+    """Returns the summary of a built program; `compiled` is the same one with regions, if any."""
     count: Counter[str] = Counter()
     size: dict[str, float] = defaultdict(float)
     for step in _steps(plan):
@@ -44,7 +57,14 @@ def summarise(built: Built, plan: Plan) -> Summary:
         dict(size),
         {name: reason for name, reason in reasons.items() if reason},
         tuple(dict.fromkeys(built.unpriced)),
+        tuple(i.run.operators for i in compiled or () if isinstance(i.run, Region)),
+        {i.name: _why_eager(i) for i in compiled or () if isinstance(i.run, LocalOperator)},
+        obstacle,
     )
+
+
+def _why_eager(instruction: Instruction) -> str:
+    return getattr(instruction.run, "untraced", None) or "there is nothing to fuse it with"
 
 
 def _steps(plan: Plan) -> list[Step]:

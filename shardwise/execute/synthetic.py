@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from shardwise.capture.converted import Converted
 from shardwise.capture.model import Model
+from shardwise.capture.values import value_of
 from shardwise.errors import BadInput
 from shardwise.execute.captured import Captured
 from shardwise.execute.micro_batch import micro_batch_graph
@@ -61,34 +62,3 @@ def _register(module: Any, tensor: Tensor, number: int, random: torch.Generator)
     trained = dtype.is_floating_point or dtype.is_complex
     module.register_parameter(name, torch.nn.Parameter(data, requires_grad=trained))
     return name
-
-
-def value_of(graph: Graph, tensor: Tensor, random: torch.Generator) -> torch.Tensor:
-    """Returns values for an input or buffer: normal, true, or ids below every table they index."""
-    dtype = getattr(torch, tensor.dtype)
-    if dtype is torch.bool:
-        return torch.ones(tensor.shape, dtype=dtype)
-    if not (dtype.is_floating_point or dtype.is_complex):
-        return torch.randint(0, _bound(graph, tensor.name), tensor.shape, generator=random).to(
-            dtype
-        )
-    if tensor.role == "buffer":
-        # Running variances, masks, frequencies: ones are valid for all of them.
-        return torch.ones(tensor.shape, dtype=dtype)
-    return torch.randn(tensor.shape, generator=random).to(dtype)
-
-
-def _bound(graph: Graph, name: str) -> int:
-    """Returns how many values an integer may have: the fewest rows it indexes, else 1."""
-    bounds = []
-    for op in graph.operators:
-        if name not in op.inputs:
-            continue
-        table = graph.tensors[op.inputs[0]].shape
-        if op.kind.startswith("aten.embedding") and op.inputs[0] != name:
-            bounds.append(table[0])
-        elif op.kind.startswith(("aten.cross_entropy_loss", "aten.nll_loss")):
-            bounds.append(table[1] if len(table) > 1 else table[0])
-        else:
-            bounds.append(1)
-    return max(min(bounds, default=1), 1)

@@ -44,13 +44,15 @@ class RunOptions:
     dtype: str | None = None
     steps: int = 10
     warm_up: int = 3
+    compile: bool | None = None
+    """As `parallelize` has it."""
 
 
 def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | None:
     """Takes part in a run of the plan; returns the `shardwise.measurement/1` document on rank 0.
 
-    Raises `BadInput` if the plan is for another number of ranks or another graph, `PeersLost` if
-    the other ranks do not come.
+    Raises `BadInput` if the plan is for another number of ranks or another graph, or is to be
+    compiled and cannot be; `PeersLost` if the other ranks do not come.
     """
     device = _device(world)
     if device.type == "cpu":
@@ -64,7 +66,7 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
     meet(dist, world, backend)
     try:
         mesh = mesh_of(plan, world.rank)
-        model = ParallelModule(captured, plan, mesh, device)
+        model = ParallelModule(captured, plan, mesh, device, options.compile)
         inputs, named = model.share(*captured.model.args, **dict(captured.model.kwargs))
         optimizer = optimizer_of(model.parameters(), plan.optimizer)
 
@@ -95,6 +97,8 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
             },
             calls=times.calls,
             fallbacks=model.program.fallbacks,
+            compiled_operators=sum(map(len, model.program.regions)),
+            not_compiled=model.program.obstacle,
         )
     finally:
         dist.destroy_process_group()

@@ -38,8 +38,13 @@ def measurement_document(
     versions: Mapping[str, str],
     calls: Mapping[str, int] | None = None,
     fallbacks: Mapping[str, str] | None = None,
+    compiled_operators: int = 0,
+    not_compiled: str | None = None,
 ) -> dict[str, Any]:
-    """Returns the document of a run of this plan; seconds and bytes."""
+    """Returns the document of a run of this plan; seconds and bytes.
+
+    `not_compiled` says why a plan for compiled kernels ran eagerly, if it did.
+    """
     predicted = plan.predicted
     typical = median(iterations_s)
     low = high = typical
@@ -82,6 +87,8 @@ def measurement_document(
         "versions": dict(versions),
         "collectives": dict(calls or {}),
         "fallbacks": dict(fallbacks or {}),
+        "compiled_operators": compiled_operators,
+        "not_compiled": not_compiled,
     }
 
 

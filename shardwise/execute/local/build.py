@@ -8,6 +8,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
+import torch
+
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.local.calling import Run
 from shardwise.execute.local.gathered import gathered
@@ -26,18 +28,25 @@ CLASSES = (
 """The modules that register forms."""
 
 
+COMMUNICATES = "ranks wait for each other in it"
+DEPENDS_ON_DATA = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+
+
 @dataclass(frozen=True)
 class LocalOperator:
     """`run` maps local inputs to local outputs, in the order of the operator.
 
     `form` says how: by the plain overload, by its own form, or gathered (`fallback` then
-    says why). `communicates`: ranks wait for each other in it.
+    says why). `communicates`: ranks wait for each other in it. `untraced` says why torch.compile
+    leaves it out, if it does. `views`: torch may return a view of an input.
     """
 
     run: Run
     form: Literal["plain", "own", "gathered"]
     communicates: bool
     fallback: str | None = None
+    untraced: str | None = None
+    views: bool = False
 
     def __call__(self, *inputs: Any) -> list[Any]:
         return self.run(*inputs)
@@ -62,8 +71,27 @@ def local_operator(
         run = (chosen or plain)(share)
     except NotLocal as refusal:
         share = Share(op, tensors, semantics, split, mesh, exchange)
-        return LocalOperator(gathered(share), "gathered", True, str(refusal))
-    return LocalOperator(run, "plain" if share.is_plain else "own", share.communicates)
+        return LocalOperator(gathered(share), "gathered", True, str(refusal), COMMUNICATES)
+    return LocalOperator(
+        run,
+        "plain" if share.is_plain else "own",
+        share.communicates,
+        untraced=_untraced(share),
+        views=any(r.alias_info is not None for r in share.target._schema.returns),
+    )
+
+
+def _untraced(share: Share) -> str | None:
+    """Returns why torch.compile leaves out the operator, which must not depend on the rank."""
+    if share.communicates:
+        return COMMUNICATES
+    if share.draws:
+        return "it draws random numbers from a seed of its own"
+    if not share.op.kind.startswith("aten."):
+        return "it is no operator of ATen"
+    if DEPENDS_ON_DATA & set(share.target.tags):
+        return "its shapes depend on data"
+    return None
 
 
 @cache

@@ -75,6 +75,7 @@ def numbers_of(seed: int, device: Any) -> Iterator[None]:
 def seeded(share: Share, run: Run, axes: Sequence[int]) -> Run:
     """Returns `run` with the random numbers of its step and of this place along the axes."""
     base, exchange = seed_of(share, axes), share.silent
+    share.draws = True
 
     def drawn(*x: Any) -> list[Any]:
         device = x[0].device if x else exchange.device
@@ -92,6 +93,7 @@ def dropout(share: Share) -> Run:
     if not train or p == 0.0 or p == 1.0:
         return plain(share)
     base, exchange = seed_of(share, share.axes(*share.variables)), share.silent
+    share.draws = True
     generators: dict[torch.device, torch.Generator] = {}
     scale = 1.0 / (1.0 - p)
 

@@ -26,7 +26,7 @@ class Share:
 
     `split` names for each mesh axis the variable (its position in the semantics) that it splits.
     `arguments` are the schema names of the inputs; `attributes` the others, defaults filled in. A
-    form sets `is_plain` if it is the overload with local sizes.
+    form sets `is_plain` if it is the overload with local sizes, `draws` if it draws random numbers.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Share:
         self.attributes = complete_attributes(self.target, op.attributes, self.arguments)
         self.communicates = False
         self.is_plain = False
+        self.draws = False
         self._exchange = exchange
 
     @property

@@ -138,12 +138,18 @@ def _counting(name: str, run: Any, count: Counter[str]) -> Any:
 def test_recomputed_groups_and_no_others_run_twice(four: Ranks) -> None:
     for plan in plans(range(4), zero=(0,), micro_batches=1):
         again = {
-            op["name"]: group["recompute"] for group in plan["groups"] for op in group["operators"]
+            op["name"]: group["recompute"] and op.get("runs_again", True)
+            for group in plan["groups"]
+            for op in group["operators"]
         }
         if not any(again.values()):
             continue
         for runs in four(_runs, plan):
-            assert runs == {name: 1 + int(twice) for name, twice in again.items()}
+            twice = {name for name, count in runs.items() if count == 2}
+            assert set(runs.values()) <= {1, 2}
+            # Where others of its segment keep what they have made, the second run may end earlier.
+            assert twice
+            assert twice <= {name for name, runs_again in again.items() if runs_again}
 
 
 def _with_another_layout(plan: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -99,6 +100,19 @@ def test_a_plan_in_16_bits_of_a_graph_in_32(folder: Path) -> None:
     arguments = ("run", "narrow.json", "--graph", "graph.json", "--steps", "2", "--json")
     narrow = json.loads(call(*arguments, cwd=folder).stdout)
     check(narrow, folder, 2, "narrow.json")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on CPUs")
+def test_a_plan_for_compiled_kernels(folder: Path) -> None:
+    asked = ("--hardware", "dgx-v100-16gb", "--gpus", "2", "--pin", "split=batch")
+    call("plan", "graph.json", *asked, "--kernels", "compiled", "-o", "kernels.json", cwd=folder)
+    arguments = ("run", "kernels.json", "--graph", "graph.json", "--steps", "2", "--json")
+    compiled = json.loads(call(*arguments, cwd=folder).stdout)
+    check(compiled, folder, 2, "kernels.json")
+    assert compiled["compiled_operators"] >= 2 and compiled["not_compiled"] is None
+    eager = json.loads(call(*arguments, "--no-compile", cwd=folder).stdout)
+    assert eager["compiled_operators"] == 0 and eager["not_compiled"] is None
 
 
 def free_port() -> str:
