@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any
 
-from shardwise.hardware.host import Host
+from shardwise.measure.host import REPEATS, passes_of, repeats_s
+from shardwise.measure.real_module import SizedSource
 
-from .model import captured, predicted, trained
+from .model import trained
 from .parts import Row, Work
-from .setting import Model, Setting
+from .setting import Setting
 from .timing import Timer
 
-REPEATS, STEPS, LAUNCHES = 5, 10, 500
+LAUNCHES = 500
 COPIED_BYTES = 2**28
 
 
@@ -35,17 +35,15 @@ def measure(setting: Setting, work: Work) -> None:
             work.tell("left out", f"host floor of {model.name}: no time left")
 
 
-def _floor(model: Model, setting: Setting, timer: Timer) -> Row:
+def _floor(model: SizedSource, setting: Setting, timer: Timer) -> Row:
     """Returns the host's seconds for a pass, counted as in `cost/host.py`: forward and backward of
     layers so small that the device waits for their launch."""
-    graph = captured(model, setting)
-    counted = predicted(graph, replace(setting.hardware, host=Host(1.0, 0.0)), setting)
-    passes = round(float(counted.host_s or 0.0))
+    graph = model.captured(setting.dtype)
+    passes = passes_of(graph)
     ready = trained(model, graph, setting)
     ready.step()
     gradients_s, update_s = (
-        median(timer.launched(call, STEPS) for _ in range(REPEATS))
-        for call in (ready.gradients, ready.optimizer.step)
+        median(repeats_s(call, timer.wait)) for call in (ready.gradients, ready.optimizer.step)
     )
     parameters, operator_s = len(list(ready.module.parameters())), gradients_s / passes
     known = setting.hardware.host

@@ -9,15 +9,13 @@ from statistics import median
 import msgspec
 
 from shardwise.hardware import Hardware, hardware_from_document, load_hardware
-from shardwise.hardware.host import Host
+from shardwise.hardware.host import EAGER
 from shardwise.measure.local import run_ranks
 
 from .parts import Outcome, Row
 from .setting import built_in
 
 LIMIT_S = 30.0
-COLLECTIVE_S = 6e-5
-"""What the built-in profiles have; one device has no collectives to measure."""
 
 
 def base_profile(machine: Row, device: str) -> Hardware:
@@ -53,7 +51,7 @@ def with_measured(hardware: Hardware, outcome: Outcome, machine: Row, device: st
             "under load over that in a short burst"
         )
     if device != "cpu" and (floors := rows.get("floor")):
-        host = hardware.host or Host(0.0, COLLECTIVE_S)
+        host = hardware.host or EAGER  # one device has no collectives to measure
         operator_s = median(row["operator_s"] for row in floors)
         hardware = replace(hardware, host=replace(host, operator_s=operator_s))
         sources["host"] = (

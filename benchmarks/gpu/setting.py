@@ -12,17 +12,8 @@ from dataclasses import dataclass, replace
 from shardwise.advise import Options
 from shardwise.cost.step_settings import StepSettings
 from shardwise.hardware import Hardware, load_hardware
-
-
-@dataclass(frozen=True)
-class Model:
-    """A source as `shardwise capture` takes it, on a batch of so many samples (of `seq` tokens)."""
-
-    name: str
-    source: str
-    batch: int
-    seq: int | None = None
-
+from shardwise.measure.host import STACKS, TINY_GPT2
+from shardwise.measure.real_module import SizedSource
 
 LLAMA = (
     "hf:LlamaConfig:hidden_size=2048,intermediate_size=8192,num_attention_heads=32,"
@@ -32,33 +23,27 @@ BERT = (
     "hf:BertConfig:hidden_size=1024,num_attention_heads=16,intermediate_size=4096,"
     "num_hidden_layers=24"
 )
-TINY_GPT2 = "hf:GPT2Config:n_embd=64,n_head=2,vocab_size=256,n_layer="
 TINY = (
     "Config:hidden_size=64,num_hidden_layers=2,num_attention_heads=2,intermediate_size=128,"
     "vocab_size=256"
 )
 TABLED = (
-    Model("gpt2", "hf:GPT2Config", 8, 1024),
-    Model("llama-1b", LLAMA, 1, 1024),
-    Model("resnet50", "timm:resnet50", 64),
+    SizedSource("gpt2", "hf:GPT2Config", 8, 1024),
+    SizedSource("llama-1b", LLAMA, 1, 1024),
+    SizedSource("resnet50", "timm:resnet50", 64),
 )
 """Those whose operators are measured; repeated layers make the same calls."""
 STEPPED = (
     *TABLED,
-    Model("vit-base", "timm:vit_base_patch16_224", 64),
-    Model("bert-large", BERT, 8, 512),
-)
-STACKS = (
-    Model("16 linear layers", "zoo:mlp:layers=16,inputs=64,hidden=64", 8),
-    Model("gpt2, 8 layers of 64", f"{TINY_GPT2}8", 2, 32),
-    Model("resnet18 at 32 px", "timm:resnet18:img_size=32", 2),
+    SizedSource("vit-base", "timm:vit_base_patch16_224", 64),
+    SizedSource("bert-large", BERT, 8, 512),
 )
 QUICK = (
-    Model("mlp", "zoo:mlp:layers=2,inputs=64,hidden=64", 8),
-    Model("gpt2", f"{TINY_GPT2}2", 2, 32),
-    Model("resnet", "timm:test_resnet:img_size=64", 2),
-    Model("llama", f"hf:Llama{TINY}", 2, 32),
-    Model("bert", f"hf:Bert{TINY}", 2, 32),
+    SizedSource("mlp", "zoo:mlp:layers=2,inputs=64,hidden=64", 8),
+    SizedSource("gpt2", f"{TINY_GPT2}2", 2, 32),
+    SizedSource("resnet", "timm:test_resnet:img_size=64", 2),
+    SizedSource("llama", f"hf:Llama{TINY}", 2, 32),
+    SizedSource("bert", f"hf:Bert{TINY}", 2, 32),
 )
 
 
@@ -75,10 +60,10 @@ class Setting:
     dtype: str
     hardware: Hardware
     measured: Hardware
-    stepped: tuple[Model, ...] = QUICK
-    tabled: tuple[Model, ...] = QUICK[:3]
-    stacks: tuple[Model, ...] = QUICK[:2]
-    compiled: tuple[Model, ...] = QUICK[:1]
+    stepped: tuple[SizedSource, ...] = QUICK
+    tabled: tuple[SizedSource, ...] = QUICK[:3]
+    stacks: tuple[SizedSource, ...] = QUICK[:2]
+    compiled: tuple[SizedSource, ...] = QUICK[:1]
     shrink: int = 64
     tables_s: float = 1.0
 

@@ -8,22 +8,23 @@ from statistics import median
 from typing import Any
 
 from shardwise.execute.allocation import AllocationTracker
+from shardwise.measure.real_module import SizedSource
 
-from .model import Trained, captured, predicted, trained
+from .model import Trained, predicted, trained
 from .parts import Row, Work, one_line
-from .setting import Model, Setting
+from .setting import Setting
 from .timing import Timer
 
 WARM_UP, STEPS, UPDATES = 3, 10, 3
 
 
-def measure(setting: Setting, work: Work, model: Model) -> None:
+def measure(setting: Setting, work: Work, model: SizedSource) -> None:
     """Tells predictions and measured steps; the compiled ones come last, since compiling may take
     longer than there is time."""
     import torch
 
     work.tell("doing", f"capturing {model.name}")
-    graph = captured(model, setting)
+    graph = model.captured(setting.dtype)
     expected = {}
     for framework in ("eager", "compiled"):
         names = (("profile", setting.hardware), ("measured_profile", setting.measured))

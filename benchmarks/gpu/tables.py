@@ -10,10 +10,10 @@ from shardwise.documents import Plan
 from shardwise.hardware import hardware_document, hardware_from_document
 from shardwise.measure.operators import Effort, add_operators
 from shardwise.measure.operators.profile import default_effort
+from shardwise.measure.real_module import SizedSource
 
-from .model import captured
 from .parts import Work
-from .setting import Model, Setting
+from .setting import Setting
 
 MEMORY_SHARE = 0.25
 SHOWN = 8
@@ -32,9 +32,9 @@ def measure(setting: Setting, work: Work) -> None:
 
 
 def _add(
-    document: dict[str, Any], model: Model, limit_s: float, setting: Setting, work: Work
+    document: dict[str, Any], model: SizedSource, limit_s: float, setting: Setting, work: Work
 ) -> dict[str, Any]:
-    graph, options = captured(model, setting), setting.options("eager")
+    graph, options = model.captured(setting.dtype), setting.options("eager")
     on_cpu = not setting.on_gpu
     effort = Effort(
         setting.device,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import median
-from time import perf_counter
 from typing import Any
+
+from shardwise.measure.host import launched_s
 
 PAUSE_CYCLES = 200_000
 """How long a GPU waits for each call to be launched behind the last: some 100 µs."""
@@ -28,12 +29,7 @@ class Timer:
 
     def launched(self, call: Call, calls: int = 1) -> float:
         """Returns the seconds of one of `calls`, launched without waiting in between."""
-        self.wait()
-        began = perf_counter()
-        for _ in range(calls):
-            call()
-        self.wait()
-        return (perf_counter() - began) / calls
+        return launched_s(call, self.wait, calls)
 
     def seconds(self, call: Call, calls: int = 1) -> float:
         """Returns the device's seconds of one of `calls`; a GPU begins when all are launched."""

@@ -1,4 +1,4 @@
-"""measure: this host's (or this job's) collectives, devices, overlap, waiting as a profile file."""
+"""measure: this machine's (or job's) collectives, devices, host, overlap, waiting as a profile."""
 
 from __future__ import annotations
 

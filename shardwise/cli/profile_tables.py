@@ -25,6 +25,12 @@ def show_profile(profile: Hardware) -> None:
         size = f", {level.size} in one" if len(profile.levels) > 2 else ""
         speed = f"{level.bandwidth_bytes_per_s / 1e9:.4g} GB/s one way"
         out.print(f"{level.name}: {speed}{size}{_said(level)}")
+    if profile.host is not None:
+        host = profile.host
+        out.print(
+            f"host: {seconds(host.operator_s)} for one pass of an operator, "
+            f"{seconds(host.collective_s)} for a collective, in eager PyTorch"
+        )
     if profile.overlap is not None:
         overlap = profile.overlap
         out.print(

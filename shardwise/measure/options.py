@@ -13,8 +13,9 @@ GPU_MEMORY_SHARE = 0.25
 """Default shares of the free memory of a host (split among its ranks) and of one rank's device."""
 
 SMALLEST_BYTES = 1024
-COLLECTIVES_SHARE, DEVICE_SHARE, OVERLAP_SHARE, WAITING_SHARE = 0.70, 0.10, 0.10, 0.10
-"""How the time limit is split."""
+COLLECTIVES_SHARE = 0.60
+DEVICE_SHARE, HOST_SHARE, OVERLAP_SHARE, WAITING_SHARE = 0.10, 0.10, 0.10, 0.10
+"""How the time limit is split; collectives also have the shares of what is not measured."""
 
 
 @dataclass(frozen=True)

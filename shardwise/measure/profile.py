@@ -16,6 +16,7 @@ from shardwise.hardware.device import Device
 from shardwise.hardware.hardware import CollectiveTable, Hardware, Overlap, Waiting
 from shardwise.hardware.levels import BETWEEN, INSIDE, Level
 from shardwise.hardware.verdict import verdict
+from shardwise.measure.host import MeasuredHost
 from shardwise.measure.links import Link
 from shardwise.measure.rank import Rank
 
@@ -28,6 +29,7 @@ def assemble(
     device: Device,
     links: Mapping[str, Link | None],
     tables: Sequence[CollectiveTable],
+    host: MeasuredHost | None,
     overlap: Overlap | None,
     waiting: Waiting | None,
     notes: Sequence[str],
@@ -43,7 +45,9 @@ def assemble(
     parts = ["collectives"] if tables else []
     parts += ["overlap"] if overlap is not None else []
     parts += ["waiting"] if waiting is not None else []
+    parts += ["host"] if host is not None else []
     what = ", ".join([*parts, "device"])
+    of_host = {} if host is None else {"host": host.source(now[:10])}
     inside, between = links.get("inside"), links.get("between")
     versions = f"{rank.backend} of torch {rank.torch.__version__}"
     hardware = Hardware(
@@ -60,11 +64,13 @@ def assemble(
             "devices": f"measured on {now[:10]}: products, copies, the smallest operator",
             "levels.inside": _source(inside),
             "levels.between": UNUSED if world.nodes == 1 else _source(between),
+            **of_host,
         },
         nodes=world.nodes,
         overlap=overlap,
         waiting=waiting,
         packing=True,
+        host=None if host is None else host.host,
         measurement={
             "when": now,
             "shardwise": __version__,

@@ -59,10 +59,14 @@ class Rank:
         """
         return -float(self.worst([perf_counter() - began - limit_s])[0])
 
-    def barrier(self) -> None:
-        """Waits for all ranks, and for the device."""
+    def synchronise(self) -> None:
+        """Waits until the device has done all that was launched."""
         if self.on_gpu:
             self.torch.cuda.synchronize(self.device)
+
+    def barrier(self) -> None:
+        """Waits for all ranks, and for the device."""
+        self.synchronise()
         self.torch.distributed.barrier(group=self.control)
 
     def time(self, call: Callable[[], None], calls: int = 1) -> float:

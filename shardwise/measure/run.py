@@ -1,4 +1,4 @@
-"""A whole measurement on one rank: device, overlap, waiting, collectives, the overall profile."""
+"""A whole measurement on one rank: device, host, overlap, waiting, collectives, profile."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from shardwise.hardware.hardware import CollectiveTable, Hardware
 from shardwise.measure.collectives import measure_collectives
 from shardwise.measure.device import free_memory, measure_device
 from shardwise.measure.groups import own_groups
+from shardwise.measure.host import measure_host
 from shardwise.measure.links import Link, gpu_link, network_link
 from shardwise.measure.options import (
     COLLECTIVES_SHARE,
     CPU_MEMORY_SHARE,
     DEVICE_SHARE,
     GPU_MEMORY_SHARE,
+    HOST_SHARE,
     OVERLAP_SHARE,
     WAITING_SHARE,
     MeasureOptions,
@@ -48,15 +50,20 @@ def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | Non
         device = measure_device(rank, memory, options.time_limit_s * DEVICE_SHARE)
         links = _links(rank, device.memory_bandwidth_bytes_per_s)
         groups = own_groups(rank) if world.size > 1 else []
-        overlap = waiting = None
-        share = OVERLAP_SHARE + WAITING_SHARE
+        host = overlap = waiting = None
+        share = HOST_SHARE + OVERLAP_SHARE + WAITING_SHARE
+        if rank.on_gpu:
+            tell("the host", 0.0)
+            everyone = groups[-1].group if groups else None
+            host = measure_host(rank, everyone, options.time_limit_s * HOST_SHARE)
+            share -= HOST_SHARE
         if options.overlap and world.size > 1:
             tell("overlap", 0.0)
             all_ranks = groups[-1].group
             overlap = measure_overlap(rank, all_ranks, memory, options.time_limit_s * OVERLAP_SHARE)
             tell("waiting", 0.0)
             waiting = measure_waiting(rank, groups, memory, options.time_limit_s * WAITING_SHARE)
-            share = 0.0
+            share -= OVERLAP_SHARE + WAITING_SHARE
         spent = float(rank.worst([perf_counter() - began])[0])
         left = min(options.time_limit_s * (COLLECTIVES_SHARE + share), options.time_limit_s - spent)
         tables: list[CollectiveTable] = []
@@ -77,7 +84,7 @@ def measure(world: World, options: MeasureOptions, tell: Tell) -> Hardware | Non
             "seconds": round(perf_counter() - began, 2),
         }
         name = options.name or f"measured-{hosts[0]}-{world.size}"
-        return assemble(rank, name, device, links, tables, overlap, waiting, notes, facts)
+        return assemble(rank, name, device, links, tables, host, overlap, waiting, notes, facts)
 
 
 def _silent(stage: str, fraction: float) -> None:

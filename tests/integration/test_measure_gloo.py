@@ -23,8 +23,12 @@ from harness.answers import frontier
 from shardwise.capture import shipped_graph
 from shardwise.graph import read_graph
 from shardwise.hardware import OPERATIONS, Hardware, load_hardware
+from shardwise.measure.host import STACKS, passes_of, repeats_s
 from shardwise.measure.local import PARENT_VARIABLE
+from shardwise.measure.operators.bench import threads_set
+from shardwise.measure.real_module import SizedSource, real_module
 from shardwise.measure.world import STORE_VARIABLE
+from shardwise.torch_operators import load_torch
 
 pytestmark = pytest.mark.torch
 
@@ -86,6 +90,8 @@ def test_two_ranks_give_a_profile_that_every_command_reads(tmp_path: Path) -> No
     assert all(0 <= wait < 0.1 for wait in hardware.waiting.wait_s)
     assert hardware.measurement["backend"] == "gloo"
     assert hardware.measurement["links"] == {"inside": "loopback"}
+    # A CPU's host is in the times of its operators.
+    assert hardware.host is None and "host" not in hardware.sources
     document = frontier(read_graph(shipped_graph("vgg16")), hardware, 2)
     assert document["points"]
     assert document["provenance"]["communication"] == "measured tables"
@@ -312,6 +318,56 @@ def test_one_rank_measures_its_device_alone(tmp_path: Path) -> None:
     assert hardware.overlap is None
     assert json.loads((tmp_path / "profile.json").read_text())["measurement"]["ranks"] == 1
     assert frontier(read_graph(shipped_graph("vgg16")), hardware, 1)["points"]
+
+
+HOST_OF_TWO = """
+from shardwise.measure.host import STACKS, measure_host
+from shardwise.measure.options import MeasureOptions
+from shardwise.measure.rank import joined
+from shardwise.measure.world import find_world
+with joined(find_world(), MeasureOptions(backend="gloo")) as rank:
+    everyone = rank.torch.distributed.new_group([0, 1])
+    measured = measure_host(rank, everyone, 0.0)
+    # Any processor, loaded or not; a unit that is off by 1000 is not in there.
+    assert 1e-6 < measured.host.operator_s < 1e-2, measured
+    assert 1e-7 < measured.host.collective_s < 1e-2, measured
+    assert measured.stacks == (STACKS[0].name,), "there is time for the first alone"
+    assert rank.gather(measured) == [measured, measured]
+"""
+
+
+def test_the_time_of_the_host_is_the_same_on_all_ranks(tmp_path: Path) -> None:
+    ranks = [_rank(HOST_OF_TWO, number, tmp_path) for number in range(2)]
+    said = [rank.communicate(timeout=PATIENCE_S)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+
+
+def test_more_operators_take_the_host_longer() -> None:
+    """Four times as many layers: four times as many passes, and more than twice the time."""
+    least_s, passes = [], []
+    for layers in (8, 32):
+        sized = SizedSource("", f"zoo:mlp:layers={layers},inputs=16,hidden=16", 2)
+        graph = sized.captured()
+        module = real_module(sized, graph, "cpu")
+        module.gradients()
+        assert all(p.grad is not None for p in module.module.parameters())
+        # As a rank has it: threads that wait for cores of a busy machine take longer than layers.
+        with threads_set(load_torch(), 1):
+            least_s.append(min(repeats_s(module.gradients, lambda: None)))
+        passes.append(passes_of(graph))
+    assert passes == [5 * layers - 1 for layers in (8, 32)]
+    assert least_s[1] > 2 * least_s[0] > 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("sized", STACKS, ids=lambda sized: sized.name)
+def test_every_stack_runs_and_takes_microseconds_a_pass(sized: SizedSource) -> None:
+    graph = sized.captured()
+    module = real_module(sized, graph, "cpu")
+    module.gradients()
+    with threads_set(load_torch(), 1):
+        least_s = min(repeats_s(module.gradients, lambda: None))
+    assert 1e-6 < least_s / passes_of(graph) < 1e-2
 
 
 ALONE = """

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise.errors import BadInput
+from harness.graph_builder import mlp
+from shardwise.errors import BadInput, CaptureError
 from shardwise.hardware import CollectiveTable, Hardware, Level, load_hardware
+from shardwise.hardware.host import Host
 from shardwise.hardware.verdict import verdict
+from shardwise.measure import options as shares
+from shardwise.measure import run
 from shardwise.measure.budget import FEWEST_REPEATS, MOST_REPEATS, WARM_UPS, effort, fits, share_s
 from shardwise.measure.busy import busy_gpus
+from shardwise.measure.host import MeasuredHost, launched_s, measure_host, passes_of
 from shardwise.measure.links import gpu_link, network_link
 from shardwise.measure.options import MeasureOptions
+from shardwise.measure.real_module import SizedSource
 from shardwise.measure.shapes import group_shapes
-from shardwise.measure.world import find_world
+from shardwise.measure.world import World, find_world
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 SRUN = {
@@ -125,6 +134,119 @@ def test_shares_add_up() -> None:
 def test_options_out_of_range_are_named(change: dict, field: str) -> None:
     with pytest.raises(BadInput, match=field):
         MeasureOptions(**change)
+
+
+def test_the_time_limit_is_split_whole() -> None:
+    parts = (shares.DEVICE_SHARE, shares.HOST_SHARE, shares.OVERLAP_SHARE, shares.WAITING_SHARE)
+    assert shares.COLLECTIVES_SHARE + sum(parts) == pytest.approx(1.0)
+
+
+def test_passes_are_counted_as_they_are_priced() -> None:
+    """Three operators forward; backward one product, one activation, two products."""
+    assert passes_of(mlp()) == 3 + 4
+
+
+def test_launches_are_timed_between_two_waits_for_the_device() -> None:
+    said: list[str] = []
+    assert launched_s(lambda: said.append("call"), lambda: said.append("wait"), 3) > 0
+    assert said == ["wait", "call", "call", "call", "wait"]
+
+
+def _rank(**more: object) -> SimpleNamespace:
+    """A rank without torch that meets nobody."""
+    return SimpleNamespace(
+        world=World(0, 1, 0, 1, ""),
+        backend="nccl",
+        torch=SimpleNamespace(__version__="2.8", get_num_threads=lambda: 1),
+        worst=np.asarray,
+        gather=lambda value: [value],
+        **more,
+    )
+
+
+def test_stacks_are_left_out_for_want_of_time_or_of_libraries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of three stacks that take 10 s each, two fit into 25 s; one that cannot be built is none."""
+    clock = [0.0]
+
+    def operator_s(rank: object, stack: SizedSource) -> float | None:
+        clock[0] += 10.0
+        return None if stack.name == "absent" else float(stack.name) / 1e6
+
+    monkeypatch.setattr("shardwise.measure.host._operator_s", operator_s)
+    rank = _rank(left_s=lambda limit_s, began: limit_s - clock[0])
+
+    def measured(limit_s: float, *names: str) -> MeasuredHost | None:
+        clock[0] = 0.0
+        stacks = [SizedSource(name, "zoo:mlp", 1) for name in names]
+        return measure_host(rank, None, limit_s, stacks)  # type: ignore[arg-type]
+
+    two = measured(25.0, "10", "30", "90")
+    assert two is not None and two.stacks == ("10", "30")
+    assert two.host.operator_s == pytest.approx(20e-6)
+    assert two.host.collective_s == 60e-6 and "as in the built-in profiles" in two.source("today")
+    all_three = measured(35.0, "10", "30", "90")
+    assert all_three is not None and all_three.host.operator_s == pytest.approx(30e-6)
+    first = measured(0.0, "10", "30")
+    assert first is not None and first.stacks == ("10",)
+    later = measured(25.0, "absent", "30")
+    assert later is not None and later.stacks == ("30",)
+    assert measured(25.0, "absent") is None
+
+
+def test_a_stack_that_one_rank_cannot_build_is_left_out_on_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def captured(self: SizedSource, dtype: str = "") -> None:
+        raise CaptureError("timm is not installed")
+
+    monkeypatch.setattr(SizedSource, "captured", captured)
+    agreed: list[list[float]] = []
+
+    def worst(values: list[float]) -> list[float]:
+        agreed.append(values)
+        return values
+
+    rank = SimpleNamespace(worst=worst, left_s=lambda limit_s, began: limit_s)
+    assert measure_host(rank, None, 10.0) is None  # type: ignore[arg-type]
+    assert agreed == [[1.0]] * 3, "the ranks agree about every stack"
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_the_host_is_in_the_profiles_of_gpus_alone(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool
+) -> None:
+    """A CPU's operators have the host's time in them."""
+    rank = _rank(on_gpu=on_gpu)
+    limits: list[tuple[object, float]] = []
+
+    @contextmanager
+    def joined(world: object, options: object) -> Iterator[object]:
+        yield rank
+
+    def host(rank: object, group: object, limit_s: float) -> MeasuredHost:
+        limits.append((group, limit_s))
+        return MeasuredHost(Host(31e-6, 47e-6), ("a", "b"), True)
+
+    for name, stub in {
+        "joined": joined,
+        "measure_host": host,
+        "measure_device": lambda *arguments: load_hardware("dgx-h100").devices[0],
+        "_links": lambda *arguments: {"inside": None, "between": None},
+    }.items():
+        monkeypatch.setattr(run, name, stub)
+    options = MeasureOptions(time_limit_s=50.0, memory_bytes=2**30)
+    stages: list[str] = []
+    profile = run.measure(rank.world, options, lambda stage, done: stages.append(stage))
+    assert profile is not None
+    assert limits == ([(None, 50.0 * shares.HOST_SHARE)] if on_gpu else [])
+    assert profile.host == (Host(31e-6, 47e-6) if on_gpu else None)
+    assert ("host" in profile.sources) == (": host, device (" in profile.provenance) == on_gpu
+    assert ("the host" in stages) == on_gpu
+    if on_gpu:
+        assert "(a; b)" in profile.sources["host"]
+        assert "all_reduce of 256 float32" in profile.sources["host"]
 
 
 def _judged(share: float, operation: str = "all_gather", ranks: int = 8, base: str = "dgx-h100"):

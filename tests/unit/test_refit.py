@@ -60,6 +60,7 @@ def test_kernels_take_as_much_longer_as_runs_did(factor: float) -> None:
     for dtype in BEFORE.devices[0].peak_flops_per_s:
         assert kernel(after, dtype) == pytest.approx(factor * kernel(BEFORE, dtype))
     assert after.levels == BEFORE.levels and after.collectives == BEFORE.collectives
+    assert after.host == BEFORE.host is not None
 
 
 @given(st.floats(0.02, 50.0), st.floats(0.02, 50.0))
