@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardwise.cost.options import MOMENTS
-from shardwise.cost.software import FRAMEWORKS, KERNELS
+from shardwise.cost.software import FRAMEWORKS, KERNELS, RERUNS
 from shardwise.cost.step_settings import ACCUMULATIONS, GRADIENTS, STATES, UPDATES
 from shardwise.errors import BadInput
 from shardwise.graph.graph import DTYPE_BYTES
+from shardwise.sharding.fusion import LOSS
 
 from .run import MEMORY_UNITS, RECOMPUTE, UNITS, ZERO_WITHIN, Run, Source
 
@@ -19,6 +20,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "zero_within": ZERO_WITHIN,
     "framework": tuple(FRAMEWORKS),
     "kernels": ("", *KERNELS),
+    "loss": ("", *LOSS),
+    "rerun": ("", *RERUNS),
     "optimizer": tuple(MOMENTS),
     "dtype": tuple(DTYPE_BYTES),
     "state": STATES,

@@ -140,6 +140,8 @@ def run_options(run: Run, mesh: Mesh) -> Options:
         pins=tuple(pins),
         framework=EAGER,
         kernels=run.light_kernels,
+        loss=run.loss or None,
+        rerun=run.rerun_of_segments,
         step=run.step,
     )
 

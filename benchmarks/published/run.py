@@ -13,7 +13,6 @@ with batch the samples of one iteration of the whole job.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict
 
 import msgspec
 
@@ -76,8 +75,10 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zero_within: str = "job"
     recompute: str = "none"
     recompute_share: float = 1.0
+    rerun: str = ""
     framework: str = EAGER
     kernels: str = ""
+    loss: str = ""
     state: str = FLOAT32
     gradients: str = CAPTURED
     accumulation: str = SHARDS
@@ -113,6 +114,11 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.kernels or FRAMEWORKS[self.framework].kernels
 
     @property
+    def rerun_of_segments(self) -> str:
+        """How much of a recomputed layer runs again: as stated, else as the framework has it."""
+        return self.rerun or FRAMEWORKS[self.framework].rerun
+
+    @property
     def step(self) -> StepSettings:
         """What is kept of optimizer states and gradients."""
         return StepSettings(
@@ -124,13 +130,15 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def predicted_as(self) -> str:
-        """A hash of what a prediction depends on: of two runs with one hash they are equal."""
-        content = msgspec.structs.asdict(self)
-        for name in SAID:
-            del content[name]
-        for name, default in asdict(DEFAULTS).items():
-            if content.get(name) == default:
-                del content[name]
+        """A hash of what a prediction depends on: of two runs with one hash they are equal.
+
+        Fields at their defaults are left out: a field that is added makes no prediction old.
+        """
+        content = {
+            field.name: value
+            for field in msgspec.structs.fields(self)
+            if field.name not in SAID and (value := getattr(self, field.name)) != field.default
+        }
         return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
 
 
