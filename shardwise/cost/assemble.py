@@ -23,7 +23,7 @@ from shardwise.cost.terms import GroupTerms
 from shardwise.hardware import Hardware, Mesh
 from shardwise.sharding.coarsen import Coarsened
 from shardwise.sharding.pattern import Crossing, GroupPattern, Patterns
-from shardwise.sharding.rerun import rerun
+from shardwise.sharding.rerun import rerun_of
 from shardwise.sharding.segments import segments
 
 
@@ -151,7 +151,7 @@ def costed(
         of_group,
         Families(patterns),
         micro_batches,
-        rerun(coarsened, patterns, of_group, early_stop=options.rerun_of_segments == NEEDED),
+        rerun_of(coarsened, patterns, of_group, early_stop=options.rerun_of_segments == NEEDED),
     )
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
     kinds = [_kind(context, pattern) for pattern in group_patterns]

@@ -206,8 +206,7 @@ def _can_matter(work: GroupWork) -> bool:
     does one of which nothing runs again.
     """
     context, pattern = work.context, work.pattern
-    outputs = [o for m in pattern.members for o in m.operator.outputs]
-    if not any(context.patterns.carries_gradient(o) for o in outputs):
+    if not any(context.patterns.has_backward(member) for member in pattern.members):
         return False
     segment = context.segments[pattern.group.index]
     keeps = any(name not in work.kept_still for name in pattern.kept) or any(pattern.exit_deferred)

@@ -80,14 +80,14 @@ class GroupHost:
         return np.asarray(self.least_s + self._micro_batches * each * self._launching.collective_s)
 
     def of_recomputation_s(
-        self, communication: Passes, runs: NDArray[np.bool_], read: NDArray[np.bool_]
+        self, communication: Passes, computes: NDArray[np.bool_], reads: NDArray[np.bool_]
     ) -> Floats:
-        """Returns the time of running forward again, shape (n,): of the members that run, with the
-        moves for those that read, both (M,)."""
-        members = zip(self._work.pattern.members, runs, strict=True)
+        """Returns the time of running forward again, shape (n,): of the members that
+        compute, with the moves for those that read, both (M,)."""
+        members = zip(self._work.pattern.members, computes, strict=True)
         number = sum(again and not is_view(member) for member, again in members)
         operators = number * self._launching.operator_s
-        moves = _number(communication.forward_s[:, read]) * self._launching.collective_s
+        moves = _number(communication.forward_s[:, reads]) * self._launching.collective_s
         return np.asarray(self._micro_batches * (operators + moves))
 
     def of_parameters_s(self, terms: ParameterTerms) -> Floats:
@@ -111,7 +111,7 @@ def backward_passes(context: CostContext, member: Member) -> int:
     """Returns how many passes the backward of an operator has: one for each factor of a product
     that needs its gradient, one for any other operator that has a backward."""
     patterns, op = context.patterns, member.operator
-    if is_view(member) or not any(patterns.carries_gradient(name) for name in op.outputs):
+    if is_view(member) or not patterns.has_backward(member):
         return 0
     if member.semantics.category != "heavy":
         return 1

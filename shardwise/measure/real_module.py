@@ -19,7 +19,8 @@ SCALE = 0.02
 
 @dataclass(frozen=True)
 class SizedSource:
-    """A source as `shardwise capture` takes it, on a batch of so many samples (of `seq` tokens)."""
+    """A source as `shardwise capture` takes it, with the samples of a batch and, as `seq`, the
+    tokens of a sample."""
 
     name: str
     source: str

@@ -92,7 +92,7 @@ class StepStructure:
         return self.problem.context.segments[group]
 
     def backward_runs(self, member: Member) -> bool:
-        return any(self.patterns.carries_gradient(o) for o in member.operator.outputs)
+        return self.patterns.has_backward(member)
 
 
 def table_numbers(problem: SearchProblem) -> tuple[list[int], list[int]]:

@@ -70,8 +70,8 @@ class Analysed(Protocol):
 
     graph: Graph
 
-    def carries_gradient(self, tensor: str) -> bool:
-        """Returns whether backward computes a gradient of this tensor."""
+    def has_backward(self, member: Member) -> bool:
+        """Returns whether backward of an operator runs."""
         ...
 
     def storage_of(self, tensor: str) -> str:
@@ -180,7 +180,7 @@ def _region(patterns: Analysed, members: Sequence[Member], positions: list[int])
                 need(source)
 
     for member in joined:
-        if any(patterns.carries_gradient(out) for out in member.operator.outputs):
+        if patterns.has_backward(member):
             for name in patterns.described(member):
                 need(name)
     return Region(tuple(positions), tuple(reads), tuple(writes), tuple(needed), inside)

@@ -73,6 +73,10 @@ class Patterns:
         """Returns whether backward computes a gradient of this tensor."""
         return tensor in self._differentiated
 
+    def has_backward(self, member: Member) -> bool:
+        """Returns whether backward of an operator runs: one of its outputs carries a gradient."""
+        return any(self.carries_gradient(out) for out in member.operator.outputs)
+
     @cached_property
     def crossings(self) -> tuple[Crossing, ...]:
         """Each once per (tensor, reading group), in order of the reading groups."""
@@ -94,7 +98,7 @@ class Patterns:
             frozenset(
                 self._root[name]
                 for member in group.members
-                if any(self.carries_gradient(o) for o in member.operator.outputs)
+                if self.has_backward(member)
                 for name in self.saved(member)
             )
             for group in self.coarsened.groups

@@ -65,11 +65,11 @@ class Rerun:
         stay = [m for m in pattern.members if not self.computes(m)]
         made = {name for m in stay for name in m.operator.outputs}
         read = {n for m in pattern.members if self.takes_part(m) for n in m.operator.inputs}
-        saved = {n for m in stay if _has_backward(patterns, m) for n in patterns.saved(m)}
+        saved = {n for m in stay if patterns.has_backward(m) for n in patterns.saved(m)}
         return frozenset(patterns.storage_of(name) for name in made & (read | saved))
 
 
-def rerun(
+def rerun_of(
     coarsened: Coarsened, patterns: Patterns, segments: Sequence[int], *, early_stop: bool = True
 ) -> Rerun:
     """Returns what does not run again of each segment.
@@ -114,14 +114,10 @@ def _of_the_block_before(
 
 
 def _has_saved(patterns: Patterns, member: Member) -> bool:
-    return _has_backward(patterns, member) and bool(patterns.described(member))
+    return patterns.has_backward(member) and bool(patterns.described(member))
 
 
 def _saves(patterns: Patterns, member: Member, made: set[str]) -> bool:
     """Returns whether backward of an operator needs something that was made in the segment."""
-    saved = patterns.described(member) if _has_backward(patterns, member) else ()
+    saved = patterns.described(member) if patterns.has_backward(member) else ()
     return any(patterns.storage_of(name) in made for name in saved)
-
-
-def _has_backward(patterns: Patterns, member: Member) -> bool:
-    return any(patterns.carries_gradient(out) for out in member.operator.outputs)
