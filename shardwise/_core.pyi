@@ -125,7 +125,10 @@ class Program:
     `uses` (N, 3) are (buffer, task, flag): the buffer is held until the task has ended, if the flag
     is set or -1. A strategy gives `given_flags` flags; `both` (N, 2) defines further ones as the
     conjunction of two earlier ones. `marks` (M,) are tasks of which replays tell when they ended.
-    Raises `ValueError` for numbers that do not fit.
+    `conditions` (N, 2) are (task, flag), at most one per task: the task takes part only where the
+    flag is set. Elsewhere it is void: it takes no time and holds nothing, no task waits for it and
+    its uses do not count. A conditional task makes no buffer and holds no resource with the order
+    "program". Raises `ValueError` for numbers that do not fit.
     """
 
     def __new__(
@@ -143,6 +146,7 @@ class Program:
         marks: NDArray[np.uint32],
         device_classes: int = 1,
         buffer_classes: NDArray[np.uint16] | None = None,
+        conditions: NDArray[np.int32] | None = None,
     ) -> Program: ...
     @property
     def tasks(self) -> int: ...
@@ -176,8 +180,9 @@ class Program:
         """Return the nodes that each task runs after and before, under any strategy, (T,) each.
 
         Node 0 is the start of the step, node p + 1 the task at position p among those of resource
-        `chain` (both are its own), the last node the end of the step. Raises `ValueError` for a
-        resource without the program's order.
+        `chain` (both are its own), the last node the end of the step. Of a conditional task they
+        are the start and the end of the step, and no other task's follow from its dependencies.
+        Raises `ValueError` for a resource without the program's order.
         """
 
     def longest_paths(
@@ -191,8 +196,8 @@ class Program:
 
         The durations of a path's tasks add up to a lower bound on the time of the step under any
         strategy; with `between`, two tasks of the chain, on the time from the end of the first to
-        the end of the second. `chain` is a resource with the program's order. Raises `ValueError`
-        for shapes and tasks that do not fit.
+        the end of the second. `chain` is a resource with the program's order. No path leads through
+        a conditional task. Raises `ValueError` for shapes and tasks that do not fit.
         """
 
     def trace(
@@ -236,11 +241,11 @@ class Replays:
 
     @property
     def mark_end_s(self) -> NDArray[np.float64]:
-        """When each of the program's marks ended, shape (P, M)."""
+        """When each of the program's marks ended, 0 where it is void, shape (P, M)."""
 
 @final
 class Timeline:
-    """One schedule, for T tasks and K device classes."""
+    """One schedule, for T tasks and K device classes; of a void task all numbers are 0."""
 
     @property
     def start_s(self) -> NDArray[np.float64]:

@@ -47,6 +47,7 @@ class Tape:
     durations: list[Value] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     dependencies: set[tuple[int, int]] = field(default_factory=set)
+    conditions: dict[int, int] = field(default_factory=dict)
     makers: list[int] = field(default_factory=list)
     lasting: list[bool] = field(default_factory=list)
     device_classes: list[int] = field(default_factory=list)
@@ -72,16 +73,22 @@ class Tape:
         resources: int | tuple[int, ...],
         duration: Value,
         after: Iterable[int] = (),
+        *,
+        condition: int = ALWAYS,
     ) -> int:
         """Writes a task that starts when those in `after` have ended (`BEFORE` is not a task).
 
-        It holds its resource, or several at once, while it runs.
+        It holds its resource, or several at once, while it runs. Where the flag `condition` is not
+        set, the step is that of a tape without the task and its uses. A task with a condition makes
+        no buffer and holds no resource with the order "program".
         """
         number = len(self.holds)
         self.holds.append((resources,) if isinstance(resources, int) else resources)
         self.durations.append(duration)
         self.labels.append(label)
         self.dependencies.update((before, number) for before in after if before != BEFORE)
+        if condition != ALWAYS:
+            self.conditions[number] = condition
         return number
 
     def last_compute(self) -> int:
@@ -139,6 +146,7 @@ class Tape:
 
         uses = [(buffer, task, number(flag)) for buffer, task, flag in self.uses]
         both = [(number(a), number(b)) for a, b in self._both]
+        conditions = [(task, number(flag)) for task, flag in self.conditions.items()]
         holds = [(task, resource) for task, held in enumerate(self.holds) for resource in held]
         return _core.Program(
             tasks=len(self.holds),
@@ -153,6 +161,7 @@ class Tape:
             marks=np.array(marks, dtype=np.uint32),
             device_classes=max(self.device_classes, default=0) + 1,
             buffer_classes=np.array(self.device_classes, dtype=np.uint16),
+            conditions=np.array(conditions, dtype=np.int32).reshape(-1, 2),
         )
 
 
@@ -187,6 +196,12 @@ class Gather:
             table: Picks(*np.ascontiguousarray(np.array(rows, dtype=np.int64).T))
             for table, rows in picked.items()
         }
+
+    def with_constants(self, constants: NDArray[np.float64]) -> Gather:
+        """Returns the same cells beside other constants, (items,)."""
+        other = Gather(())
+        other.constants, other.picks = constants, self.picks
+        return other
 
     def fill(
         self,

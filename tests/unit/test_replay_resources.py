@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardwise.replay.tape import BEFORE, COMMUNICATION, COMPUTE, Order, Tape
+from shardwise import _core
+from shardwise.replay.tape import ALWAYS, BEFORE, COMMUNICATION, COMPUTE, Cell, Order, Tape
 
 LIMIT = np.array([10.0, np.inf])
 
@@ -56,6 +57,73 @@ def test_a_limit_holds_where_resources_keep_within_memory() -> None:
         assert replays.class_peak_bytes.tolist() == [[peak, 3]]
         assert [at.tolist() for at in timeline.class_at_peak][1] == [2]
         assert timeline.held_bytes.tolist() == timeline.class_held_bytes.sum(axis=1).tolist()
+
+
+def conditional() -> tuple[Tape, int]:
+    """A move before the last computation, where both of two flags are set."""
+    tape = Tape()
+    both = tape.both(tape.flag(Cell(0, 0, 0)), tape.flag(Cell(0, 0, 1)))
+    first = tape.task("first", COMPUTE, 1.0)
+    move = tape.task("move", COMMUNICATION, 4.0, (first,), condition=both)
+    tape.task("last", COMPUTE, 2.0, (move,), condition=ALWAYS)
+    tape.use(tape.buffer("moved", first, 8.0), move)
+    tape.use(tape.buffer("other", BEFORE, 16.0), move, tape.flag(Cell(0, 0, 0)))
+    return tape, move
+
+
+def test_a_task_takes_part_only_under_its_condition() -> None:
+    tape, move = conditional()
+    durations, sizes, _ = values(tape, 3)
+    flags = np.array([[True, True], [True, False], [False, True]])
+    program = tape.program([move])
+    replays = program.replay(durations, sizes, flags, block_bytes=1)
+    assert replays.time_s.tolist() == [7.0, 3.0, 3.0]
+    assert replays.busy_s.tolist() == [[3.0, 4.0], [3.0, 0.0], [3.0, 0.0]]
+    assert replays.mark_end_s.tolist() == [[5.0], [0.0], [0.0]]
+    assert replays.peak_bytes.tolist() == [24.0, 8.0, 8.0]
+    _, timeline = program.trace(durations[0], sizes[0], flags[1], block_bytes=1)
+    assert timeline.start_s.tolist() == [0.0, 0.0, 1.0]
+    assert timeline.end_s.tolist() == [1.0, 0.0, 3.0]
+    lengths, members = program.longest_paths(durations)
+    assert lengths.tolist() == [3.0] * 3
+    assert members.tolist() == [[True, False, True]] * 3
+
+
+@pytest.mark.parametrize(
+    ("conditions", "message"),
+    [
+        ([[1, 0, 0]], r"conditions must be \(task, flag\) in the shape \(N, 2\)"),
+        ([[-1, 0]], "numbers of at least 0"),
+        ([[1, ALWAYS]], "numbers of at least 0"),
+        ([[2, 0]], "unknown task 2 in conditions"),
+        ([[1, 1]], "unknown flag 1 in conditions"),
+        ([[1, 0], [1, 0]], "task 1 has two conditions"),
+        ([[0, 0]], "conditional task 0 holds resource 0, which keeps the program's order"),
+    ],
+)
+def test_conditions_that_do_not_fit_are_named(conditions: list[list[int]], message: str) -> None:
+    none = np.zeros((0, 2), dtype=np.uint32)
+    with pytest.raises(ValueError, match=message):
+        _core.Program(
+            tasks=2,
+            resources=["program", "rank"],
+            holds=np.array([[0, COMPUTE], [1, COMMUNICATION]], dtype=np.uint32),
+            dependencies=none,
+            makers=np.zeros(0, dtype=np.int32),
+            lasting=np.zeros(0, dtype=bool),
+            uses=np.zeros((0, 3), dtype=np.int32),
+            given_flags=1,
+            both=none,
+            marks=np.zeros(0, dtype=np.uint32),
+            conditions=np.array(conditions, dtype=np.int32),
+        )
+
+
+def test_a_task_that_makes_a_buffer_has_no_condition() -> None:
+    tape, move = conditional()
+    tape.buffer("made", move, 1.0)
+    with pytest.raises(ValueError, match="conditional task 1 allocates a buffer"):
+        tape.program()
 
 
 def test_no_strategies_give_empty_arrays() -> None:

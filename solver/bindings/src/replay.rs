@@ -41,7 +41,7 @@ pub struct Timeline {
 impl Program {
     #[new]
     #[allow(clippy::too_many_arguments)] // one per keyword of the Python class
-    #[pyo3(signature = (*, tasks, resources, holds, dependencies, makers, lasting, uses, given_flags, both, marks, device_classes=1, buffer_classes=None))]
+    #[pyo3(signature = (*, tasks, resources, holds, dependencies, makers, lasting, uses, given_flags, both, marks, device_classes=1, buffer_classes=None, conditions=None))]
     fn new(
         tasks: usize,
         resources: Vec<String>,
@@ -55,6 +55,7 @@ impl Program {
         marks: PyReadonlyArray1<u32>,
         device_classes: usize,
         buffer_classes: Option<PyReadonlyArray1<u16>>,
+        conditions: Option<PyReadonlyArray2<i32>>,
     ) -> PyResult<Self> {
         let uses = triples(&uses)?;
         let orders: PyResult<Vec<Order>> = resources.iter().map(|name| order(name)).collect();
@@ -70,6 +71,7 @@ impl Program {
             uses,
             given_flags,
             both: pairs(&both)?,
+            conditions: conditions.map_or_else(|| Ok(Vec::new()), |given| flagged(&given))?,
             marks: marks.as_array().to_vec(),
             device_classes,
             buffer_classes: classes.into_iter().map(Into::into).collect(),
@@ -423,6 +425,17 @@ fn pairs(array: &PyReadonlyArray2<u32>) -> PyResult<Vec<(u32, u32)>> {
         ));
     }
     Ok(array.rows().into_iter().map(|r| (r[0], r[1])).collect())
+}
+
+fn flagged(array: &PyReadonlyArray2<i32>) -> PyResult<Vec<(u32, i32)>> {
+    let array = array.as_array();
+    if array.ncols() != 2 || array.iter().any(|n| *n < 0) {
+        return Err(PyValueError::new_err(
+            "conditions must be (task, flag) in the shape (N, 2), with numbers of at least 0",
+        ));
+    }
+    let rows = array.rows().into_iter();
+    Ok(rows.map(|r| (r[0].unsigned_abs(), r[1])).collect())
 }
 
 fn triples(array: &PyReadonlyArray2<i32>) -> PyResult<Vec<Use>> {

@@ -66,8 +66,8 @@ impl<'a> Liveness<'a> {
         let certain = program.buffers.certain_uses.as_slice();
         self.uses.as_mut_slice().copy_from_slice(certain);
         for &(buffer, flag) in &program.buffers.flagged_uses {
-            let counts = self.counts(flag);
-            self.uses[buffer] += u32::from(counts);
+            let is_set = self.is_set(flag);
+            self.uses[buffer] += u32::from(is_set);
         }
         self.memory.as_mut_slice().fill(Memory::default());
         for &buffer in &program.buffers.given {
@@ -112,15 +112,15 @@ impl<'a> Liveness<'a> {
     pub fn end(&mut self, task: TaskId) {
         let program = self.program;
         for &(buffer, flag) in program.buffers.uses.of(task) {
-            if self.counts(flag) {
+            if self.is_set(flag) {
                 self.release(buffer);
             }
         }
     }
 
-    /// Returns whether a use counts under this strategy.
+    /// Returns whether this strategy sets a flag.
     #[inline]
-    fn counts(&self, flag: i32) -> bool {
+    pub fn is_set(&self, flag: i32) -> bool {
         flag == ALWAYS || self.flags[flag as usize]
     }
 

@@ -14,6 +14,10 @@
 //! all those j of the resource for which that is the longest, is no longer than the step. Which
 //! tasks lie on a path does not depend on the durations, so a path is a set of tasks whose durations
 //! add up to a lower bound on the step under *every* strategy.
+//!
+//! Conditional tasks and all dependencies from and to them are left out, as if the program had none
+//! of them: where they are void, nothing waits for them. They lie on no path, and no path leads
+//! through them, so the bound holds whichever of them take part.
 
 use crate::model::error::SolveError;
 use crate::model::ids::{Id, IdVec};
@@ -41,7 +45,8 @@ pub enum Span {
 ///
 /// Node 0 is the start of the step, node p + 1 the task at position p of the chain, the last node
 /// the end of the step. A task runs after the end of node `after` and before the start of node
-/// `before`; for a task of the chain both are its own node.
+/// `before`; for a task of the chain both are its own node, for a conditional task they are the
+/// start and the end of the step.
 #[derive(Debug, Clone)]
 pub struct Between {
     pub after: IdVec<TaskId, usize>,
@@ -61,15 +66,18 @@ impl Between {
             after[task] = position + 1;
             before[task] = position + 1;
         }
-        for task in in_chain.ids() {
+        let conditions = &program.conditions;
+        let certain = in_chain.ids().filter(|t| !conditions.is_conditional(*t));
+        for task in certain.clone() {
             for &follower in program.after.of(task) {
-                if !in_chain[follower] {
+                if !in_chain[follower] && !conditions.is_conditional(follower) {
                     after[follower] = after[follower].max(after[task]);
                 }
             }
         }
-        for task in in_chain.ids().rev() {
+        for task in certain.rev() {
             if !in_chain[task] {
+                // A conditional follower is before the end of the step alone.
                 let followers = program.after.of(task).iter();
                 before[task] = followers.fold(last, |first, &f| first.min(before[f]));
             }
@@ -148,7 +156,9 @@ impl<'a> LongestPaths<'a> {
         let lanes = others
             .map(|of| {
                 let tasks = program.tasks_of(of).iter();
-                let aside = tasks.filter(|t| node[**t].is_none()).map(|&task| Aside {
+                let aside = tasks.filter(|t| node[**t].is_none());
+                let certain = aside.filter(|t| !program.conditions.is_conditional(**t));
+                let aside = certain.map(|&task| Aside {
                     task,
                     after: between.after[task],
                     before: between.before[task],

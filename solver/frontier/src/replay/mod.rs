@@ -1,6 +1,7 @@
 //! Replay of one training step: peak memory and overlapped time.
 
 mod buffers;
+mod conditions;
 mod gather;
 mod lists;
 mod liveness;

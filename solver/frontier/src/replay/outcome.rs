@@ -14,7 +14,7 @@ pub struct Replayed {
     pub time_s: f64,
     /// How long tasks held each resource.
     pub busy_s: IdVec<ResourceId, f64>,
-    /// When each of the program's marks ended.
+    /// When each of the program's marks ended; 0 if it is void.
     pub marks_s: Vec<f64>,
 }
 
@@ -35,7 +35,7 @@ impl Replayed {
     }
 }
 
-/// The schedule of one replay.
+/// The schedule of one replay. Times and bytes of void tasks are 0.
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
     pub start_s: Vec<f64>,

@@ -5,12 +5,16 @@
 //! and freed when the last of their uses has ended; each is in the memory of one device class. A
 //! use may name a flag, so that it counts only under some strategies. A strategy gives the
 //! durations, the sizes and the flags; all strategies share the structure.
+//!
+//! A conditional task takes part only under strategies that set its flag. Elsewhere it is void: the
+//! step is that of a program without the task, its dependencies and its uses.
 
 use std::collections::HashSet;
 
 use crate::model::error::SolveError;
 use crate::model::ids::{ids, Id, IdVec};
 use crate::replay::buffers::Buffers;
+use crate::replay::conditions::{self, Conditions};
 use crate::replay::lists::Lists;
 use crate::replay::resources::{Order, ResourceId, Resources};
 
@@ -59,6 +63,9 @@ pub struct Parts {
     pub given_flags: usize,
     /// Further flags, each set where two earlier ones are.
     pub both: Vec<(u32, u32)>,
+    /// (task, flag): the task takes part only where the flag is set. Such a task allocates nothing
+    /// and holds no resource with the order `Program`.
+    pub conditions: Vec<(u32, i32)>,
     /// The tasks whose end times replays return.
     pub marks: Vec<u32>,
 }
@@ -78,6 +85,7 @@ impl Default for Parts {
             uses: Vec::new(),
             given_flags: 0,
             both: Vec::new(),
+            conditions: Vec::new(),
             marks: Vec::new(),
         }
     }
@@ -90,10 +98,11 @@ pub struct Program {
     /// Per task, how many tasks it waits for: those that it depends on, and those just before it in
     /// the program's order on a resource.
     pub(super) before: IdVec<TaskId, u32>,
-    /// The tasks that wait for none.
+    /// The tasks that wait for conditional ones at most, ascending.
     pub(super) first: Vec<TaskId>,
     /// Per task, the tasks that wait for it.
     pub(super) after: Lists<TaskId, TaskId>,
+    pub(super) conditions: Conditions,
     pub(super) buffers: Buffers,
     pub(super) device_classes: usize,
     pub(super) given_flags: usize,
@@ -108,10 +117,13 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// Rejects numbers out of range and a task that depends on a later one.
-    pub fn new(parts: Parts) -> Result<Self, SolveError> {
+    /// Rejects numbers out of range, a task that depends on a later one, and a condition on a task
+    /// that cannot have it.
+    pub fn new(mut parts: Parts) -> Result<Self, SolveError> {
         check(&parts)?;
         let tasks = parts.tasks;
+        let conditions = Conditions::new(&parts);
+        conditions.restrict_uses(&mut parts);
         let buffers = Buffers::new(&parts);
         let resources = Resources::new(parts.resources, tasks, &parts.holds)?;
         let given = parts.dependencies.iter();
@@ -122,14 +134,17 @@ impl Program {
             .filter(|pair| !known.contains(pair));
         let waits = given.chain(order);
         let mut before = IdVec::filled(0_u32, tasks);
-        for (_, after) in waits.clone() {
-            before[after] += 1;
+        let mut is_first = IdVec::filled(true, tasks);
+        for (earlier, later) in waits.clone() {
+            before[later] += 1;
+            is_first[later] &= conditions.is_conditional(earlier);
         }
         let after = Lists::group(tasks, waits);
         Ok(Self {
-            first: before.ids().filter(|task| before[*task] == 0).collect(),
+            first: before.ids().filter(|task| is_first[*task]).collect(),
             before,
             after,
+            conditions,
             buffers,
             resources,
             device_classes: parts.device_classes,
@@ -248,5 +263,5 @@ fn check(parts: &Parts) -> Result<(), SolveError> {
             ));
         }
     }
-    Ok(())
+    conditions::check(parts)
 }

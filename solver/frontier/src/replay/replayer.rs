@@ -12,7 +12,8 @@
 //! whose resources are free, the one with the highest rank, until none is left. A task whose
 //! resources are not all free blocks no other. The program's order counts as a dependency in the
 //! ranks. A task that takes no time and holds no resource in the program's order (there is nothing
-//! to move under this strategy) does not wait for its resources.
+//! to move under this strategy) does not wait for its resources. A void task, whose flag is not
+//! set, neither waits nor runs, no task waits for it, and no rank counts it.
 //!
 //! Compute keeps the program's order where a framework issues operators: the order of the backward
 //! pass decides which buffers are alive when, so peak and time describe the same execution.
@@ -20,6 +21,8 @@
 //! Memory follows the schedule: a task's buffers are allocated when it starts, and buffers that it
 //! was the last to use are freed when it ends. Sizes are rounded up to whole blocks of the
 //! allocator.
+
+use std::ops::Range;
 
 use crate::model::error::SolveError;
 use crate::model::ids::{Id, IdVec};
@@ -36,7 +39,10 @@ pub struct Replayer<'a> {
     memory: Liveness<'a>,
     limits_bytes: IdVec<DeviceClassId, f64>,
     rank: IdVec<TaskId, f64>,
-    /// The number of tasks that each task still waits for.
+    /// The conditional tasks whose flag is not set, ascending.
+    void: Vec<TaskId>,
+    /// The number of tasks that each task still waits for; of void tasks a number that no end of
+    /// others brings to 0.
     waiting: IdVec<TaskId, u32>,
     /// When each resource will be free; infinite while no task holds it.
     held_until_s: IdVec<ResourceId, f64>,
@@ -70,6 +76,7 @@ impl<'a> Replayer<'a> {
             memory: Liveness::new(program, block_bytes),
             limits_bytes: IdVec::filled(f64::INFINITY, program.device_classes()),
             rank: IdVec::filled(0.0, program.tasks()),
+            void: Vec::new(),
             waiting: IdVec::filled(0, program.tasks()),
             held_until_s: IdVec::filled(f64::INFINITY, resources.len()),
             holder: IdVec::filled(TaskId::new(0), resources.len()),
@@ -115,6 +122,7 @@ impl<'a> Replayer<'a> {
         self.memory.begin(strategy.sizes_bytes, strategy.flags);
         let before = self.program.before.as_slice();
         self.waiting.as_mut_slice().copy_from_slice(before);
+        self.leave_out_void();
         self.rank_tasks(strategy.durations_s);
         Ok(self.schedule(strategy.durations_s))
     }
@@ -137,14 +145,49 @@ impl<'a> Replayer<'a> {
             at_peak: (0..classes).map(live).collect(),
         });
         let replayed = self.replay(strategy);
-        let timeline = self.timeline.take().unwrap_or_default();
+        let mut timeline = self.timeline.take().unwrap_or_default();
+        for task in &self.void {
+            timeline.start_s[task.index()] = 0.0;
+        }
         Ok((replayed?, timeline))
+    }
+
+    /// Determines the void tasks and lets no task wait for them.
+    fn leave_out_void(&mut self) {
+        let program = self.program;
+        let conditional = program.conditions.tasks().iter();
+        let is_void = |task: &TaskId| !self.memory.is_set(program.conditions.flag(*task));
+        self.void.clear();
+        self.void.extend(conditional.copied().filter(is_void));
+        for &task in &self.void {
+            for &follower in program.after.of(task) {
+                self.waiting[follower] -= 1;
+            }
+            for &mark in program.marks.of(task) {
+                self.marks_s[mark as usize] = 0.0;
+            }
+        }
+        for &task in &self.void {
+            self.waiting[task] = u32::MAX;
+        }
     }
 
     /// Ranks every task by the least time of everything that waits for it, including itself.
     fn rank_tasks(&mut self, durations_s: &[f64]) {
+        let mut end = self.program.tasks();
+        for at in (0..self.void.len()).rev() {
+            let task = self.void[at];
+            self.rank_stretch(task.index() + 1..end, durations_s);
+            self.rank[task] = 0.0;
+            end = task.index();
+        }
+        self.rank_stretch(0..end, durations_s);
+    }
+
+    /// Ranks the tasks of a stretch without void ones, after all later tasks.
+    fn rank_stretch(&mut self, stretch: Range<usize>, durations_s: &[f64]) {
         let program = self.program;
-        for task in program.before.ids().rev() {
+        for task in stretch.rev().map(TaskId::new) {
             let followers = program.after.of(task).iter();
             let longest = followers.fold(0.0, |most, &j| larger(most, self.rank[j]));
             self.rank[task] = longest + durations_s[task.index()];
@@ -157,7 +200,9 @@ impl<'a> Replayer<'a> {
         self.busy_s.as_mut_slice().fill(0.0);
         let (mut now, mut last) = (0.0_f64, 0.0_f64);
         for &task in &program.first {
-            self.release(task, now, durations_s);
+            if self.waiting[task] == 0 {
+                self.release(task, now, durations_s);
+            }
         }
         self.settle(now, durations_s);
         loop {

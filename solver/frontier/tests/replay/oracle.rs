@@ -34,8 +34,17 @@ impl Instance {
         held.iter().any(|r| self.parts.resources[*r] == order)
     }
 
-    fn keeps_program(&self, task: usize) -> bool {
+    pub fn keeps_program(&self, task: usize) -> bool {
         self.has_order(task, Order::Program)
+    }
+
+    /// Returns whether the strategy sets a flag: one of two that are given, or both.
+    pub fn sets(&self, flag: i32) -> bool {
+        match flag {
+            ALWAYS => true,
+            2 => self.flags[0] && self.flags[1],
+            given => self.flags[given as usize],
+        }
     }
 
     /// Returns whether a task starts without waiting for its resources.
@@ -140,17 +149,11 @@ impl<'a> Simulator<'a> {
     /// Returns the buffers of a class that exist and are wanted.
     fn live(&self, class: usize) -> Vec<usize> {
         let parts = &self.given.parts;
-        let flags = &self.given.flags;
-        let set = |flag: i32| match flag {
-            ALWAYS => true,
-            2 => flags[0] && flags[1],
-            other => flags[other as usize],
-        };
         let is_live = |&buffer: &usize| {
             let maker = usize::try_from(parts.makers[buffer]).ok();
             let exists = maker.is_none_or(|maker| self.started[maker]);
             let uses = parts.uses.iter();
-            let counted = uses.filter(|u| u.buffer as usize == buffer && set(u.flag));
+            let counted = uses.filter(|u| u.buffer as usize == buffer && self.given.sets(u.flag));
             let users = counted.map(|u| u.task as usize).chain(maker);
             let is_wanted = users.into_iter().any(|t| !self.ended[t]);
             exists && (is_wanted || parts.lasting[buffer])

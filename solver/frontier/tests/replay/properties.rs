@@ -7,6 +7,7 @@ use frontier::replay::{
 };
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest, ProptestConfig};
 use proptest::strategy::Strategy as Generator;
+use proptest::test_runner::TestCaseError;
 
 use crate::oracle::{Instance, Simulator};
 
@@ -21,7 +22,7 @@ fn duration(kind: u32, number: u32) -> f64 {
     }
 }
 
-fn instances(orders: &'static [&'static [Order]]) -> impl Generator<Value = Instance> {
+pub fn instances(orders: &'static [&'static [Order]]) -> impl Generator<Value = Instance> {
     let resources = prop::sample::select(orders.to_vec());
     let drawn = prop::collection::vec(prop::sample::select(ORDERS.to_vec()), 1..6);
     let resources = (resources, drawn).prop_map(|(fixed, drawn)| match fixed {
@@ -73,6 +74,7 @@ fn instances(orders: &'static [&'static [Order]]) -> impl Generator<Value = Inst
                             uses,
                             given_flags: 2,
                             both: vec![(0, 1)],
+                            conditions: Vec::new(),
                             marks: (0..tasks.len() as u32).collect(),
                         };
                         Instance {
@@ -89,12 +91,68 @@ fn instances(orders: &'static [&'static [Order]]) -> impl Generator<Value = Inst
     )
 }
 
-fn strategy(given: &Instance) -> Strategy<'_> {
+pub fn strategy(given: &Instance) -> Strategy<'_> {
     Strategy {
         durations_s: &given.durations,
         sizes_bytes: &given.sizes,
         flags: &given.flags,
     }
+}
+
+/// Checks that a longest path bounds the step, whatever the durations it was found under, and so
+/// does one between two tasks of the chain.
+pub fn check_longest_paths(given: &Instance, factors: &[u32]) -> Result<(), TestCaseError> {
+    let program = Program::new(given.parts.clone()).unwrap();
+    let other: Vec<f64> = given
+        .durations
+        .iter()
+        .zip(factors)
+        .map(|(duration, factor)| duration * f64::from(*factor))
+        .collect();
+    for chain in (0..program.resources()).map(|r| ResourceId::from(r as u16)) {
+        if !program.keeps_order(chain) {
+            prop_assert!(LongestPaths::new(&program, chain).is_err());
+            continue;
+        }
+        let paths = LongestPaths::new(&program, chain).unwrap();
+        let ends = program.tasks_of(chain);
+        let mut spans = vec![Span::Step];
+        if ends.len() > 1 {
+            spans.push(Span::Between(ends[0], ends[ends.len() - 1]));
+        }
+        for span in spans {
+            let path = paths.longest(&given.durations, span).unwrap();
+            for durations_s in [&given.durations, &other] {
+                let members = path.members.iter().zip(durations_s);
+                let length: f64 = members.filter(|(on, _)| **on).map(|(_, d)| d).sum();
+                let of = Strategy {
+                    durations_s,
+                    ..strategy(given)
+                };
+                let mut replayer = Replayer::new(&program, given.block).unwrap();
+                let (replayed, timeline) = replayer.trace(of).unwrap();
+                let took = match span {
+                    Span::Step => replayed.time_s,
+                    Span::Between(a, b) => {
+                        let at = |t| usize::try_from(u32::from(t)).unwrap();
+                        timeline.end_s[at(b)] - timeline.end_s[at(a)]
+                    }
+                };
+                prop_assert!(length <= took + 1e-9 * (1.0 + took), "{length} {took}");
+            }
+            let members = path.members.iter().zip(&given.durations);
+            let length: f64 = members.filter(|(on, _)| **on).map(|(_, d)| d).sum();
+            prop_assert!((path.length_s - length).abs() <= 1e-9 * (1.0 + length));
+            let alone: f64 = ends
+                .iter()
+                .map(|t| given.durations[u32::from(*t) as usize])
+                .sum();
+            if span == Span::Step {
+                prop_assert!(path.length_s >= alone * (1.0 - 1e-12));
+            }
+        }
+    }
+    Ok(())
 }
 
 proptest! {
@@ -139,57 +197,12 @@ proptest! {
         prop_assert!((busy - held).abs() <= 1e-9 * held);
     }
 
-    /// A longest path bounds the step, whatever the durations it was found under, and so does one
-    /// between two tasks of the chain.
     #[test]
     fn longest_paths_bound_every_strategy(
         given in instances(&[&[], &[Order::Program, Order::Rank]]),
         factors in prop::collection::vec(0_u32..4, 18),
     ) {
-        let program = Program::new(given.parts.clone()).unwrap();
-        let other: Vec<f64> = given
-            .durations
-            .iter()
-            .zip(&factors)
-            .map(|(duration, factor)| duration * f64::from(*factor))
-            .collect();
-        for chain in (0..program.resources()).map(|r| ResourceId::from(r as u16)) {
-            if !program.keeps_order(chain) {
-                prop_assert!(LongestPaths::new(&program, chain).is_err());
-                continue;
-            }
-            let paths = LongestPaths::new(&program, chain).unwrap();
-            let ends = program.tasks_of(chain);
-            let mut spans = vec![Span::Step];
-            if ends.len() > 1 {
-                spans.push(Span::Between(ends[0], ends[ends.len() - 1]));
-            }
-            for span in spans {
-                let path = paths.longest(&given.durations, span).unwrap();
-                for durations_s in [&given.durations, &other] {
-                    let members = path.members.iter().zip(durations_s);
-                    let length: f64 = members.filter(|(on, _)| **on).map(|(_, d)| d).sum();
-                    let of = Strategy { durations_s, ..strategy(&given) };
-                    let mut replayer = Replayer::new(&program, given.block).unwrap();
-                    let (replayed, timeline) = replayer.trace(of).unwrap();
-                    let took = match span {
-                        Span::Step => replayed.time_s,
-                        Span::Between(a, b) => {
-                            let at = |t| usize::try_from(u32::from(t)).unwrap();
-                            timeline.end_s[at(b)] - timeline.end_s[at(a)]
-                        }
-                    };
-                    prop_assert!(length <= took + 1e-9 * (1.0 + took), "{length} {took}");
-                }
-                let members = path.members.iter().zip(&given.durations);
-                let length: f64 = members.filter(|(on, _)| **on).map(|(_, d)| d).sum();
-                prop_assert!((path.length_s - length).abs() <= 1e-9 * (1.0 + length));
-                let alone: f64 = ends.iter().map(|t| given.durations[u32::from(*t) as usize]).sum();
-                if span == Span::Step {
-                    prop_assert!(path.length_s >= alone * (1.0 - 1e-12));
-                }
-            }
-        }
+        check_longest_paths(&given, &factors)?;
     }
 
     /// Without limits memory does not change the schedule.
