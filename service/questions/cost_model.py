@@ -147,8 +147,10 @@ def _factor(options: Options, batch: int | None, near: bool) -> float:
 
 
 def _node(question: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns the GPUs of a node and the most nodes."""
+    """Returns the GPUs of a node, the largest of several groups, and the most nodes."""
     hardware = question["hardware"]
+    if groups := hardware.get("groups"):
+        return max(group["per_node"] for group in groups), sum(group["nodes"] for group in groups)
     levels = hardware.get("levels") or [{"size": 10**6}]
     nodes = hardware.get("nodes") or prod(level["size"] for level in levels[1:] or levels)
     return int(hardware["devices"][0]["count"]), int(nodes)

@@ -15,8 +15,8 @@ from shardwise.cost.pins import Pin, parse_pin
 from shardwise.cost.step_settings import StepSettings
 from shardwise.errors import BadInput
 
-HERE_ONLY = ("threads",)
-"""Options that change how, not what, is computed; the service's settings set them."""
+HERE_ONLY = ("policy", "threads")
+"""Options that no request has: a file of this machine, and what the service's settings decide."""
 
 NAMES = tuple(item.name for item in fields(Options) if item.name not in HERE_ONLY)
 

@@ -27,6 +27,9 @@ from shardwise.hardware import (
 MAX_ROWS = 10_000
 """Rows of one measured table."""
 
+MAX_GROUPS = 64
+"""Groups of devices of a profile."""
+
 MAX_VERSIONS = 100
 """Versions of a profile that are searched for the one that a plan is based on."""
 
@@ -37,6 +40,15 @@ def check_sizes(hardware: Hardware) -> None:
         rows = getattr(hardware, name)
         if len(rows) > MAX_ROWS:
             raise BadInput(f"{len(rows)} rows", field=name, expected=f"at most {MAX_ROWS}")
+    if len(hardware.groups) > MAX_GROUPS:
+        raise BadInput(
+            f"{len(hardware.groups)} groups", field="groups", expected=f"at most {MAX_GROUPS}"
+        )
+    for i, group in enumerate(hardware.groups):
+        if group.per_node > MAX_ROWS:
+            raise BadInput(
+                f"{group.per_node}", field=f"groups[{i}].per_node", expected=f"at most {MAX_ROWS}"
+            )
     for i, device in enumerate(hardware.devices):
         if device.count > MAX_ROWS:
             raise BadInput(
@@ -165,6 +177,7 @@ def find_hardware(session: Session, tenant: str, spec: str) -> Hardware:
     hardware = hardware_from_document(row.document)
     if not star:
         return hardware
+    hardware.require_no_groups("hardware")
     most = hardware.most_nodes
     if not (nodes.isascii() and nodes.isdigit() and len(nodes) < 10 and 1 <= int(nodes) <= most):
         raise BadInput(

@@ -39,7 +39,7 @@ def _with_clipped_texts(values: Mapping[str, Any]) -> dict[str, Any]:
 def hardware_summary(hardware: Hardware, *, builtin: bool) -> dict[str, Any]:
     """Returns a profile as lists show it, without its time of creation."""
     device = hardware.devices[0]
-    return {
+    summary = {
         "schema": HARDWARE_SCHEMA,
         "id": hardware.id,
         "name": clipped(hardware.name),
@@ -50,6 +50,28 @@ def hardware_summary(hardware: Hardware, *, builtin: bool) -> dict[str, Any]:
         "memory_bytes": device.memory_bytes,
         "max_nodes": hardware.max_nodes,
         "measured": bool(hardware.collectives),
+    }
+    return {**summary, **_of_groups(hardware)} if hardware.groups else summary
+
+
+def _of_groups(hardware: Hardware) -> dict[str, Any]:
+    """Returns what differs in the summary of a profile with groups of devices: all kinds, the
+    largest node, the smallest memory, and the groups."""
+    groups: list[dict[str, Any]] = [
+        {
+            "name": clipped(group.name),
+            "kind": clipped(group.kind),
+            "nodes": group.nodes,
+            "per_node": group.per_node,
+            "memory_bytes": hardware.kind(group.kind).memory_bytes,
+        }
+        for group in hardware.groups
+    ]
+    return {
+        "device": clipped(", ".join(dict.fromkeys(group.kind for group in hardware.groups))),
+        "gpus_per_node": max(group.per_node for group in hardware.groups),
+        "memory_bytes": min(group["memory_bytes"] for group in groups),
+        "groups": groups,
     }
 
 

@@ -1,19 +1,28 @@
-"""hardware list|show|import, offers list."""
+"""hardware list|show|import|fit, offers list."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from shardwise.cli.arguments import json_option
+from shardwise.cli.hardware_fit import fit
 from shardwise.cli.output import emit, gib, say, table
 from shardwise.cli.profile_tables import show_profile
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output, write_json
 
+if TYPE_CHECKING:
+    from shardwise.hardware import Hardware
+
 
 @click.group()
 def hardware() -> None:
     """Hardware profiles."""
+
+
+hardware.add_command(fit)
 
 
 @hardware.command(name="list")
@@ -29,16 +38,33 @@ def list_hardware(as_json: bool) -> None:
     table(
         "built-in hardware",
         ("name", "devices", "GiB", "GB/s inside", "GB/s between"),
-        [
-            (
-                h.name,
-                f"{h.per_node} {h.devices[0].kind}",
-                gib(h.devices[0].memory_bytes),
-                f"{h.levels[0].bandwidth_bytes_per_s / 1e9:g}",
-                " / ".join(f"{level.bandwidth_bytes_per_s / 1e9:g}" for level in h.levels[1:]),
-            )
-            for h in profiles
-        ],
+        [row for profile in profiles for row in _rows(profile)],
+    )
+
+
+def _rows(profile: Hardware) -> list[tuple[str, ...]]:
+    """Returns the row of a profile, or one for each of its groups of devices."""
+    if not profile.groups:
+        return [_row(profile.name, str(profile.per_node), profile)]
+    return [
+        _row(
+            f"{profile.name}: {group.name}",
+            f"{group.nodes} x {group.per_node}",
+            profile.of_group(group.name),
+        )
+        for group in profile.groups
+    ]
+
+
+def _row(name: str, count: str, like: Hardware) -> tuple[str, ...]:
+    """Returns a row of the list: like devices, so many of them, and their links."""
+    device = like.devices[0]
+    return (
+        name,
+        f"{count} {device.kind}",
+        gib(device.memory_bytes),
+        f"{like.levels[0].bandwidth_bytes_per_s / 1e9:g}",
+        " / ".join(f"{level.bandwidth_bytes_per_s / 1e9:g}" for level in like.levels[1:]),
     )
 
 

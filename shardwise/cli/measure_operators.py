@@ -128,7 +128,9 @@ def show_operators(profile: Hardware) -> None:
     calls = sum(len(table.times_s) for table in profile.operators)
     kinds = {table.kind for table in profile.operators}
     spreads = sorted(spread for table in profile.operators for spread in table.spreads)
+    fitted = sum(len(table.times_s) for table in profile.operators if table.derived)
+    lines = f", times of {fitted} on fitted lines" if fitted else ""
     say(
         f"operators: {calls} calls of {len(kinds)} kinds measured, "
-        f"spread {spreads[len(spreads) // 2]:.1%} in the median"
+        f"spread {spreads[len(spreads) // 2]:.1%} in the median{lines}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardwise.cli.output import console, counted, gib, note, seconds, table
-from shardwise.hardware import Hardware, Level
+from shardwise.hardware import GroupLink, GroupPath, Hardware, Level
 from shardwise.hardware.device import Device
 from shardwise.hardware.verdict import verdict
 
@@ -13,8 +13,9 @@ def show_profile(profile: Hardware) -> None:
     out = console()
     out.print(f"{profile.name}: {profile.provenance}")
     for device in profile.devices:
+        count = "" if profile.groups else f"{device.count} "
         out.print(
-            f"{device.count} {device.kind}: {gib(device.memory_bytes)} GiB, "
+            f"{count}{device.kind}: {gib(device.memory_bytes)} GiB, "
             f"{device.memory_bandwidth_bytes_per_s / 1e9:.4g} GB/s"
         )
         for dtype, peak in device.peak_flops_per_s.items():
@@ -23,8 +24,9 @@ def show_profile(profile: Hardware) -> None:
             out.print(f"  {line}")
     for level in profile.levels:
         size = f", {level.size} in one" if len(profile.levels) > 2 else ""
-        speed = f"{level.bandwidth_bytes_per_s / 1e9:.4g} GB/s one way"
-        out.print(f"{level.name}: {speed}{size}{_said(level)}")
+        out.print(f"{level.name}: {_speed(level)} one way{size}{_said(level)}")
+    for line in _groups(profile):
+        out.print(line)
     if profile.host is not None:
         host = profile.host
         out.print(
@@ -48,6 +50,28 @@ def show_profile(profile: Hardware) -> None:
         _collectives(profile)
     if left_out := profile.measurement.get("left_out", []):
         note(f"note: {counted(len(left_out), 'table')} without the largest sizes, for want of time")
+
+
+def _groups(profile: Hardware) -> list[str]:
+    """Returns what the profile says of its groups of devices, and of the paths between them."""
+    lines = []
+    for group in profile.groups:
+        own = [
+            f", {_speed(link)} {where}"
+            for link, where in ((group.inside, "inside a node"), (group.network, "between nodes"))
+            if link is not None
+        ]
+        nodes = counted(group.nodes, "node")
+        lines.append(f"group {group.name}: {nodes} of {group.per_node} {group.kind}{''.join(own)}")
+    for path in profile.paths:
+        only = "" if path.collectives else ", not for collectives"
+        lines.append(f"path between {path.source} and {path.target}: {_speed(path)} one way{only}")
+    return lines
+
+
+def _speed(link: Level | GroupLink | GroupPath) -> str:
+    """Returns a link's bandwidth in words."""
+    return f"{link.bandwidth_bytes_per_s / 1e9:.4g} GB/s"
 
 
 def _kernels(device: Device) -> list[str]:
@@ -80,6 +104,7 @@ def _collectives(profile: Hardware) -> None:
         judged = verdict(profile, measured)
         where = " x ".join(str(count) for count in reversed(measured.counts))
         where += "" if measured.consecutive else " strided"
+        where += f" of {'+'.join(dict.fromkeys(measured.groups))}" if measured.groups else ""
         name = measured.operation + (" (derived)" if measured.derived else "")
         spread = "-"
         if measured.p10_s:

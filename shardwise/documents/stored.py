@@ -79,7 +79,10 @@ class HardwareLevel(msgspec.Struct, frozen=True):
 
 
 class Hardware(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.hardware/1"):
-    """A hardware profile (docs/hardware.md); `levels` of links from the innermost outwards."""
+    """A hardware profile (docs/hardware.md); `levels` of links from the innermost outwards.
+
+    With `groups`, devices of several kinds and `paths` between their nodes.
+    """
 
     name: str
     provenance: str
@@ -89,12 +92,28 @@ class Hardware(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.h
     operators: list[dict[str, Any]] | UnsetType = UNSET
     sources: dict[str, Any] | UnsetType = UNSET
     nodes: int | UnsetType = UNSET
+    groups: list[dict[str, Any]] | UnsetType = UNSET
+    paths: list[dict[str, Any]] | UnsetType = UNSET
+
+
+class GroupSummary(msgspec.Struct, frozen=True):
+    """A group of a profile's devices; `memory_bytes` is that of one device."""
+
+    name: str
+    kind: str
+    nodes: int
+    per_node: int
+    memory_bytes: float
 
 
 class HardwareSummary(
     msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.hardware-summary/1"
 ):
-    """A profile as lists show it; `memory_bytes` is that of one device."""
+    """A profile as lists show it; `memory_bytes` is that of one device.
+
+    With `groups` of devices, `device` names all kinds, `gpus_per_node` is of the largest node,
+    `memory_bytes` of the smallest device, `max_nodes` the nodes of all groups.
+    """
 
     id: str
     name: str
@@ -106,6 +125,7 @@ class HardwareSummary(
     max_nodes: int
     measured: bool
     created_at: str | None
+    groups: list[GroupSummary] | UnsetType = UNSET
 
 
 class HardwarePage(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.page/1"):
@@ -116,7 +136,9 @@ class HardwarePage(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwi
     builtin: list[HardwareSummary]
 
 
-class HardwareVersion(HardwareSummary, frozen=True, tag="shardwise.hardware-summary/1"):
+class HardwareVersion(
+    HardwareSummary, frozen=True, kw_only=True, tag="shardwise.hardware-summary/1"
+):
     """A version of a profile, and the one that it was derived from."""
 
     version: int

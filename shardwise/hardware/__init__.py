@@ -1,6 +1,8 @@
-"""Hardware: profiles, meshes, times of collectives, prices."""
+"""Hardware: profiles, meshes, groups and blocks of devices, times of collectives, prices."""
 
 from shardwise.hardware.bandwidth import OPERATIONS, bus_bandwidth, bus_factor
+from shardwise.hardware.blocks import Block, Blocks
+from shardwise.hardware.bundle import Bundle, devices_of
 from shardwise.hardware.collectives import (
     Estimate,
     collective_time,
@@ -8,6 +10,7 @@ from shardwise.hardware.collectives import (
 )
 from shardwise.hardware.device import Device
 from shardwise.hardware.document import hardware_from_document
+from shardwise.hardware.groups import DeviceGroup, GroupLink, GroupPath
 from shardwise.hardware.hardware import (
     CollectiveTable,
     Hardware,
@@ -15,7 +18,10 @@ from shardwise.hardware.hardware import (
     Waiting,
     hardware_document,
 )
+from shardwise.hardware.held_out import HeldOut, held_out_errors
+from shardwise.hardware.joint import JointLinks, RingLinks
 from shardwise.hardware.levels import Level
+from shardwise.hardware.linear_fit import linear_fit
 from shardwise.hardware.mesh import GroupShape, Mesh, MeshAxis, TooFewDevices
 from shardwise.hardware.offers import (
     Offer,
@@ -28,24 +34,36 @@ from shardwise.hardware.profiles import list_builtin, load_hardware
 
 __all__ = [
     "OPERATIONS",
+    "Block",
+    "Blocks",
+    "Bundle",
     "CollectiveTable",
     "Device",
+    "DeviceGroup",
     "Estimate",
+    "GroupLink",
+    "GroupPath",
     "GroupShape",
     "Hardware",
+    "HeldOut",
+    "JointLinks",
     "Level",
     "Mesh",
     "MeshAxis",
     "Offer",
     "Overlap",
+    "RingLinks",
     "TooFewDevices",
     "Waiting",
     "bus_bandwidth",
     "bus_factor",
     "collective_time",
     "collective_times",
+    "devices_of",
     "hardware_document",
     "hardware_from_document",
+    "held_out_errors",
+    "linear_fit",
     "list_builtin",
     "load_hardware",
     "on_demand_usd_per_hour",

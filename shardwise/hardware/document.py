@@ -12,6 +12,13 @@ from shardwise import validation
 from shardwise.errors import BadInput
 from shardwise.hardware.attention import AttentionTable
 from shardwise.hardware.device import Device
+from shardwise.hardware.group_checks import (
+    check_group_levels,
+    check_groups,
+    check_paths,
+    check_table_groups,
+)
+from shardwise.hardware.groups import DeviceGroup, GroupPath
 from shardwise.hardware.hardware import SCHEMA, CollectiveTable, Hardware, Overlap, Waiting
 from shardwise.hardware.host import Host
 from shardwise.hardware.level_checks import check_levels, check_table_levels
@@ -38,7 +45,6 @@ class _AttentionFile(msgspec.Struct):
 
 class _DeviceFile(msgspec.Struct):
     kind: str
-    count: int
     memory_bytes: float
     peak_flops_per_s: dict[str, float]
     memory_bandwidth_bytes_per_s: float
@@ -50,10 +56,12 @@ class _DeviceFile(msgspec.Struct):
     products: list[_ProductsFile] = []
     sustained_clock: float = 1.0
     attention: list[_AttentionFile] = []
+    count: int | None = None
 
-    def device(self) -> Device:
-        """Returns the device that this describes."""
+    def device(self, in_groups: bool) -> Device:
+        """Returns the device that this describes; groups say how many there are, not `count`."""
         members = msgspec.structs.asdict(self)
+        members["count"] = 1 if in_groups else self.count
         members["products"] = tuple(
             ProductTable(p.dtype, tuple(p.m), tuple(p.n), tuple(p.k), tuple(p.utilisation))
             for p in self.products
@@ -92,6 +100,7 @@ class _TableFile(msgspec.Struct):
     siblings: int | None = None
     derived: str = ""
     ranks_by_level: list[int] = []
+    groups: list[str] = []
 
 
 class _OverlapFile(msgspec.Struct):
@@ -112,6 +121,14 @@ class _HostFile(msgspec.Struct):
     collective_s: float
 
 
+class _PathFile(msgspec.Struct, rename={"source": "from", "target": "to"}):
+    source: str
+    target: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    collectives: bool = True
+
+
 class _HardwareFile(msgspec.Struct):
     schema: str
     name: str
@@ -128,6 +145,8 @@ class _HardwareFile(msgspec.Struct):
     packing: bool = False
     waiting: _WaitingFile | None = None
     host: _HostFile | None = None
+    groups: list[DeviceGroup] = []
+    paths: list[_PathFile] = []
 
 
 def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
@@ -138,11 +157,12 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
         )
     parsed = validation.convert(document, _HardwareFile, file=file)
     levels = tuple(Level(**msgspec.structs.asdict(level)) for level in parsed.levels)
-    _check(parsed, levels, file)
+    paths = tuple(GroupPath(**msgspec.structs.asdict(path)) for path in parsed.paths)
+    _check(parsed, levels, paths, file)
     return Hardware(
         parsed.name,
         parsed.provenance,
-        tuple(device.device() for device in parsed.devices),
+        tuple(device.device(bool(parsed.groups)) for device in parsed.devices),
         levels,
         tuple(
             CollectiveTable(
@@ -158,6 +178,7 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
                 t.siblings,
                 t.derived,
                 tuple(t.ranks_by_level),
+                tuple(sorted(t.groups)),
             )
             for t in parsed.collectives
         ),
@@ -172,10 +193,14 @@ def hardware_from_document(document: Any, file: str | None = None) -> Hardware:
         if parsed.waiting is None
         else Waiting(tuple(parsed.waiting.compute_s), tuple(parsed.waiting.wait_s)),
         None if parsed.host is None else Host(**msgspec.structs.asdict(parsed.host)),
+        tuple(parsed.groups),
+        paths,
     )
 
 
-def _check(parsed: _HardwareFile, levels: tuple[Level, ...], file: str | None) -> None:
+def _check(
+    parsed: _HardwareFile, levels: tuple[Level, ...], paths: tuple[GroupPath, ...], file: str | None
+) -> None:
     def demand(holds: bool, field_name: str, problem: str, expected: str) -> None:
         if not holds:
             raise BadInput(problem, file=file, field=field_name, expected=expected)
@@ -183,7 +208,10 @@ def _check(parsed: _HardwareFile, levels: tuple[Level, ...], file: str | None) -
     demand(bool(parsed.devices), "devices", "no devices", "at least one device kind")
     for i, device in enumerate(parsed.devices):
         at = f"devices[{i}]"
-        demand(device.count >= 1, f"{at}.count", f"got {device.count}", "at least 1")
+        if not parsed.groups:
+            count = device.count
+            demand(count is not None, f"{at}.count", "missing", "the devices of a node, at least 1")
+            demand((count or 0) >= 1, f"{at}.count", f"got {count}", "at least 1")
         for name in ("memory_bytes", "memory_bandwidth_bytes_per_s"):
             value = getattr(device, name)
             demand(value > 0, f"{at}.{name}", f"got {value}", "a finite number above 0")
@@ -220,7 +248,18 @@ def _check(parsed: _HardwareFile, levels: tuple[Level, ...], file: str | None) -
             size = attention.head_size
             demand(size > 0, f"{place}.head_size", f"got {size}", "above 0")
             _check_grid(attention, ("heads", "lengths"), place, demand)
+    names = [group.name for group in parsed.groups]
+    if parsed.groups:
+        demand(
+            parsed.nodes is None,
+            "nodes",
+            f"got {parsed.nodes}",
+            "none where there are groups, which say their nodes",
+        )
+        check_group_levels(levels, demand)
+        check_groups(parsed.groups, [device.kind for device in parsed.devices], demand)
     check_levels(levels, parsed.devices[0].count, demand)
+    check_paths(paths, names, demand)
     for i, table in enumerate(parsed.collectives):
         at = f"collectives[{i}]"
         demand(
@@ -232,6 +271,7 @@ def _check(parsed: _HardwareFile, levels: tuple[Level, ...], file: str | None) -
         check_table_levels(
             (table.ranks_per_node, table.nodes), table.ranks_by_level, len(levels), at, demand
         )
+        check_table_groups(table.groups, table.nodes, names, at, demand)
         ascending = all(
             a < b for a, b in zip(table.sizes_bytes, table.sizes_bytes[1:], strict=False)
         )

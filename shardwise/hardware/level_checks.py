@@ -14,8 +14,9 @@ MOST_DEVICES = 10**7
 """Devices of a profile with more than two levels."""
 
 
-def check_levels(levels: Sequence[Level], devices: int, demand: Demand) -> None:
-    """Checks the levels of hardware that has `devices` devices in a node."""
+def check_levels(levels: Sequence[Level], devices: int | None, demand: Demand) -> None:
+    """Checks the levels of hardware that has `devices` devices in a node; None: as groups say, of
+    whose two levels the sizes do not count."""
     demand(
         2 <= len(levels) <= MAX_LEVELS,
         "levels",

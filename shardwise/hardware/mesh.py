@@ -108,8 +108,9 @@ class Mesh:
 
         What is linked to nodes by uplinks is placed as they are: an NVLink domain is one node here.
         Beyond it levels are filled one after another. Raises `TooFewDevices` when the hardware has
-        fewer.
+        fewer, `BadInput` when it has groups: a number does not say of which kind devices are.
         """
+        hardware.require_no_groups("gpus")
         capacity = hardware.max_nodes * hardware.per_node
         if gpus > capacity:
             raise TooFewDevices(

@@ -16,13 +16,14 @@ but shapes. Its columns have one entry per measured call. In a file:
 `spreads` half the distance of the quartiles relative to it. `strides` says how each input lies in
 memory (`sharding/strides.py`; "" is contiguous), `gradients` which inputs backward gives a
 gradient. `ranks` measured at the same time on one host, each with `threads` threads (0: not
-a CPU), with the caches `flushed` between repetitions or not.
+a CPU), with the caches `flushed` between repetitions or not. `derived`, only in tables whose times
+were not measured, is the rule that they come from (`linear_fit.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
 from typing import Any, Literal
@@ -90,6 +91,7 @@ class OperatorTable:
     times_s: tuple[float, ...]
     spreads: tuple[float, ...]
     repetitions: tuple[int, ...]
+    derived: str = ""
 
     @cached_property
     def family(self) -> OperatorFamily:
@@ -103,6 +105,18 @@ class OperatorTable:
             self.gradients,
             tuple(len(shape) for shape in self.shapes[0]),
             self.outputs,
+        )
+
+    def only(self, rows: Sequence[int]) -> OperatorTable:
+        """Returns the table with only these calls."""
+        return replace(
+            self,
+            shapes=tuple(self.shapes[i] for i in rows),
+            flops=tuple(self.flops[i] for i in rows),
+            moved_bytes=tuple(self.moved_bytes[i] for i in rows),
+            times_s=tuple(self.times_s[i] for i in rows),
+            spreads=tuple(self.spreads[i] for i in rows),
+            repetitions=tuple(self.repetitions[i] for i in rows),
         )
 
 
@@ -132,6 +146,7 @@ class OperatorTableFile(msgspec.Struct):
     flushed: bool = True
     spreads: list[float] | None = None
     repetitions: list[int] | None = None
+    derived: str = ""
 
 
 def operator_tables(
@@ -180,6 +195,7 @@ def _table(table: OperatorTableFile) -> OperatorTable:
         tuple(table.times_s),
         tuple(table.spreads or [0.0] * count),
         tuple(table.repetitions or [1] * count),
+        table.derived,
     )
 
 

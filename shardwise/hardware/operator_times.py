@@ -15,12 +15,14 @@ so that u lies between the neighbours' utilisations: nothing is extrapolated but
 family without a measured call asks its relatives: same kind, direction, attributes and dtypes,
 operands that lie otherwise in memory. A call without relatives, or whose operations or bytes are
 beyond those of all measured calls by more than the factor `REACH`, is modelled: T = R.
+
+A call in a table that is derived (`linear_fit.py`) takes the table's time, as an interpolated one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -45,11 +47,12 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Calls:
-    """Measured calls of one family: rows of shapes, sorted by their hash."""
+    """Measured calls of one family: rows of shapes, sorted by their hash; what each time is."""
 
     hashes: NDArray[np.uint64]
     rows: Rows
     times_s: Floats
+    codes: Codes
 
 
 @dataclass(frozen=True)
@@ -103,14 +106,32 @@ class OperatorTimes:
         calls = self._calls.get(family)
         if calls is None:
             return _interpolate(points, flops, moved_bytes, roofline_s)
-        measured, times = _look_up(calls, rows())
-        codes = np.full(len(times), MEASURED, dtype=np.int8)
+        measured, times, codes = _look_up(calls, rows())
         if not measured.all():
             others = ~measured
             times[others], codes[others] = _interpolate(
                 points, flops[others], moved_bytes[others], roofline_s[others]
             )
         return times, codes
+
+
+def times_from_others(tables: Sequence[OperatorTable], device: Device) -> Floats:
+    """Returns for each call of one family, two or more, its time if only the others were measured.
+
+    Calls are in the order of the tables. Seconds by interpolation, beyond `REACH` by the roofline.
+    """
+    points = _points(tables, device)
+    times = np.empty(len(points.utilisations))
+    calls = ((table, row) for table in tables for row in range(len(table.times_s)))
+    for i, (table, row) in enumerate(calls):
+        flops, moved = (
+            np.array(table.flops[row : row + 1]),
+            np.array(table.moved_bytes[row : row + 1]),
+        )
+        others = _Points(np.delete(points.places, i, axis=0), np.delete(points.utilisations, i))
+        roofline = device.roofline_times(flops, moved, compute_dtype(table.dtypes))
+        times[i] = _interpolate(others, flops, moved, roofline)[0][0]
+    return times
 
 
 def _calls(tables: list[OperatorTable]) -> _Calls:
@@ -121,10 +142,12 @@ def _calls(tables: list[OperatorTable]) -> _Calls:
     hashes = _hashes(rows)
     order = np.argsort(hashes, kind="stable")
     times = np.array([time for t in tables for time in t.times_s])
-    return _Calls(hashes[order], rows[order], times[order])
+    sources = [INTERPOLATED if t.derived else MEASURED for t in tables for _ in t.times_s]
+    codes = np.array(sources, dtype=np.int8)
+    return _Calls(hashes[order], rows[order], times[order], codes[order])
 
 
-def _points(tables: list[OperatorTable], device: Device) -> _Points:
+def _points(tables: Sequence[OperatorTable], device: Device) -> _Points:
     places, utilisations = [], []
     for table in tables:
         flops, moved = np.array(table.flops), np.array(table.moved_bytes)
@@ -166,13 +189,14 @@ def _interpolate(
     return times, np.where(far, MODELLED, INTERPOLATED).astype(np.int8)
 
 
-def _look_up(calls: _Calls, rows: Rows) -> tuple[NDArray[np.bool_], Floats]:
-    """Returns which rows were measured, and their times."""
+def _look_up(calls: _Calls, rows: Rows) -> tuple[NDArray[np.bool_], Floats, Codes]:
+    """Returns which rows are in tables, their times, and what these are."""
     if rows.shape[1] != calls.rows.shape[1]:
-        return np.zeros(len(rows), dtype=bool), np.zeros(len(rows))
+        none = np.zeros(len(rows), dtype=bool)
+        return none, np.zeros(len(rows)), np.full(len(rows), MEASURED, dtype=np.int8)
     hashes = _hashes(rows)
     place = np.minimum(np.searchsorted(calls.hashes, hashes), len(calls.hashes) - 1)
-    return (calls.rows[place] == rows).all(axis=1), calls.times_s[place]
+    return (calls.rows[place] == rows).all(axis=1), calls.times_s[place], calls.codes[place]
 
 
 def _hashes(rows: Rows) -> NDArray[np.uint64]:

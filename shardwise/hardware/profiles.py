@@ -26,12 +26,14 @@ def list_builtin() -> list[str]:
 def load_hardware(spec: str) -> Hardware:
     """Returns the profile of `--hardware`: a built-in name, a profile file, either with `*NODES`.
 
-    Raises `BadInput` for an unknown name, a file that is refused, a node count out of range.
+    Raises `BadInput` for an unknown name, a file that is refused, a node count that is out of range
+    or that of a profile with groups.
     """
     name, star, count = spec.rpartition("*")
     if not star:
         return _one(spec)
     hardware = _one(name)
+    hardware.require_no_groups("hardware")
     if not count.isdigit() or not 1 <= int(count) <= hardware.most_nodes:
         raise BadInput(
             f"{count!r} nodes",

@@ -24,7 +24,7 @@ A largest size below `LARGE_ENOUGH_BYTES` is latency, not bandwidth, and gets no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -62,6 +62,10 @@ def verdict(hardware: Hardware, table: CollectiveTable) -> Verdict:
     """Returns whether a table of this profile is what its links usually reach."""
     size, time = table.sizes_bytes[-1], table.times_s[-1]
     bus = bus_bandwidth(table.operation, table.size, size, time)
+    if table.groups:
+        if len(set(table.groups)) > 1:
+            return Verdict("unknown", bus, None, "its nodes are of several groups")
+        return verdict(hardware.of_group(table.groups[0]), replace(table, groups=()))
     kind = link_kind(hardware, table)
     if kind is None:
         return Verdict("unknown", bus, None, "the profile does not say what its links are")

@@ -95,6 +95,8 @@ def _shape(table: CollectiveTable) -> str:
         ranks = f"{table.ranks_per_node} rank{'s' if table.ranks_per_node > 1 else ''}"
         text = f"{table.nodes} nodes × {ranks}"
     text += "" if table.consecutive else ", strided"
+    if table.groups:
+        text += f", {' and '.join(dict.fromkeys(table.groups))}"
     if table.siblings is not None and table.siblings > 1:
         text += f", {table.siblings} groups at once"
     return text + (f" (derived: {table.derived})" if table.derived else "")

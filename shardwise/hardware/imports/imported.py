@@ -61,7 +61,7 @@ def import_measurements(
             raise BadInput(
                 "linear models do not name the devices", field="base", expected="--base NAME"
             )
-        hardware = load_hardware(base)
+        hardware = _load_base(base)
         tables: list[CollectiveTable] = []
         for file in files:
             models = parse_linear(read_bounded(file, "a file of linear models"), file)
@@ -70,7 +70,7 @@ def import_measurements(
     else:
         runs = [run for file in files for run in _runs(file)]
         named = {place.device for run in runs for place in run.places if place.device}
-        hardware = load_hardware(base or _base(named))
+        hardware = _load_base(base or _base(named))
         tables = _tables(runs, hardware, group)
     merged = {table_key(t): t for t in hardware.collectives} | {table_key(t): t for t in tables}
     listed = ", ".join(files)
@@ -96,7 +96,7 @@ def _kernels(systems: Sequence[str], base: str | None, name: str | None) -> Hard
         )
     system = systems[0]
     device = measured_device(system)
-    hardware = load_hardware(base or _base({device}))
+    hardware = _load_base(base or _base({device}))
     return replace(
         with_kernels(hardware, system, _describes),
         name=name or f"{hardware.name}-imported",
@@ -143,16 +143,28 @@ def _describes(kind: str, device: str) -> bool:
     return parts[0] in words and {word for word in words if FORM.fullmatch(word)} <= set(parts)
 
 
+def _load_base(name: str) -> Hardware:
+    """Returns the base profile. Raises `BadInput` for one with groups: tables of one kind of device
+    do not say of which group's."""
+    hardware = load_hardware(name)
+    if hardware.groups:
+        raise BadInput(
+            f"{name} has groups of devices", field="base", expected="a profile without groups"
+        )
+    return hardware
+
+
 def _base(named: set[str]) -> str:
     """Returns the built-in profile of the device that measurements name.
 
     What they say of places is nodes and ranks: of several profiles those of fewest levels are
-    meant.
+    meant, and none with groups.
     """
     candidates = {
         profile
         for profile in list_builtin()
-        if any(_describes(load_hardware(profile).devices[0].kind, device) for device in named)
+        if not load_hardware(profile).groups
+        and any(_describes(load_hardware(profile).devices[0].kind, device) for device in named)
     }
     levels = {name: len(load_hardware(name).levels) for name in candidates}
     candidates = {name for name in candidates if levels[name] == min(levels.values())}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -69,18 +68,5 @@ def merged(old: Sequence[OperatorTable], new: Sequence[OperatorTable]) -> tuple[
             if (table.device, table.family, shapes) not in measured
         ]
         if rows:
-            kept.append(_only(table, rows))
+            kept.append(table.only(rows))
     return (*kept, *new)
-
-
-def _only(table: OperatorTable, rows: list[int]) -> OperatorTable:
-    """Returns the table with only these calls."""
-    return replace(
-        table,
-        shapes=tuple(table.shapes[i] for i in rows),
-        flops=tuple(table.flops[i] for i in rows),
-        moved_bytes=tuple(table.moved_bytes[i] for i in rows),
-        times_s=tuple(table.times_s[i] for i in rows),
-        spreads=tuple(table.spreads[i] for i in rows),
-        repetitions=tuple(table.repetitions[i] for i in rows),
-    )
