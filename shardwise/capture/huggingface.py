@@ -49,6 +49,8 @@ def build_huggingface(source: Source, *, batch: int | None, seq: int | None, dty
             # The architecture has no sdpa; use its own default.
             implementations["attn_implementation"] = "eager"
             model = task.auto.from_config(config, dtype=torch_dtype(dtype), **implementations)
+    # XLNet makes parameters by `torch.FloatTensor`, which knows no default device.
+    model.to("meta")
     if "experts_implementation" not in source.options:
         whole_experts(model)
     model.train()

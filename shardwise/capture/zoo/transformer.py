@@ -25,13 +25,15 @@ def transformer(
     heads: int = 32,
     feed_forward: int = 0,
     vocab: int = 32768,
+    tables: int = 1,
     seq: int = 64,
     dropout: float = 0.1,
     batch: int = 256,
 ) -> Model:
-    """Returns `layers` encoder and decoder layers each, post-norm, with a shared embedding.
+    """Returns `layers` encoder and decoder layers each, post-norm.
 
-    Source and target tokens are [batch, seq]; `feed_forward` defaults to 4 · `hidden`.
+    Source and target tokens are [batch, seq]; `feed_forward` defaults to 4 · `hidden`. With
+    `tables` = 1 source, target and output share one embedding, with 3 each has its own.
     """
     import torch
     from torch import nn
@@ -40,23 +42,31 @@ def transformer(
         raise CaptureError(
             f"{heads} heads do not divide hidden {hidden}", field="heads", expected="a divisor"
         )
+    if tables not in (1, 3):
+        raise CaptureError(
+            f"source, target and output cannot share {tables} tables",
+            field="tables",
+            expected="1 or 3",
+        )
     wide = feed_forward or 4 * hidden
+    own = ("target_embedding", "output_embedding") if tables == 3 else ("embedding", "embedding")
 
-    def embed(self: Any, tokens: Any) -> Any:
-        return self.dropout(self.embedding(tokens) * math.sqrt(hidden) + self.positions)
+    def embed(self: Any, table: Any, tokens: Any) -> Any:
+        return self.dropout(table(tokens) * math.sqrt(hidden) + self.positions)
 
     def forward(self: Any, source: Any, target: Any) -> Any:
-        memory = embed(self, source)
+        target_table, output_table = (getattr(self, name) for name in own)
+        memory = embed(self, self.embedding, source)
         for layer in self.encoder:
             memory = layer(memory)
-        y = embed(self, target)
+        y = embed(self, target_table, target)
         for layer in self.decoder:
             y = layer(y, memory, self.future)
-        return nn.functional.linear(y, self.embedding.weight).transpose(1, 2)
+        return nn.functional.linear(y, output_table.weight).transpose(1, 2)
 
     body = block(
         forward,
-        embedding=nn.Embedding(vocab, hidden),
+        **{name: nn.Embedding(vocab, hidden) for name in ("embedding", *own)},
         positions=torch.zeros(seq, hidden),
         future=torch.zeros(seq, seq),
         dropout=nn.Dropout(dropout),

@@ -34,6 +34,7 @@ SMALL = {
         2,
         16,
     ),
+    "XLNet": ("hf:XLNetConfig:n_layer=1,d_model=32,n_head=2,d_inner=64,vocab_size=64", 2, 8),
     "T5": ("hf:T5Config:num_layers=1,d_model=32,d_kv=8,d_ff=64,num_heads=4,vocab_size=64", 2, 8),
     "ViT": ("hf:ViTConfig:num_hidden_layers=1,hidden_size=32,num_attention_heads=2", 2, None),
     "Whisper": (

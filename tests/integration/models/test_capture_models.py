@@ -223,6 +223,17 @@ def test_transformer_has_the_weights_of_tensoropt() -> None:
     assert len(large.consumers["embedding.weight"]) == 3
 
 
+def test_a_transformer_may_have_three_tables() -> None:
+    shared, own = (
+        capture(f"zoo:transformer:layers=1,hidden=8,heads=2,vocab=100,tables={n}", batch=2, seq=4)
+        for n in (1, 3)
+    )
+    assert own.parameter_count - shared.parameter_count == 2 * 100 * 8
+    assert [op.kind for op in own.operators] == [op.kind for op in shared.operators]
+    for name in ("embedding", "target_embedding", "output_embedding"):
+        assert len(own.consumers[f"{name}.weight"]) == 1
+
+
 @pytest.mark.parametrize(
     ("source", "field", "words"),
     [
@@ -233,6 +244,7 @@ def test_transformer_has_the_weights_of_tensoropt() -> None:
         ("zoo:mlp:layers=true", "layers", "whole number"),
         ("zoo:vgg16:dropout=1.5", "dropout", "fraction"),
         ("zoo:transformer:heads=7", "heads", "do not divide"),
+        ("zoo:transformer:tables=2", "tables", "cannot share 2"),
         ("zoo:vgg16:image=16", None, "too small"),
     ],
 )
