@@ -181,7 +181,8 @@ def compare(
         for step in range(steps):
             optimizer.zero_grad()
             # The last step has a barrier of all ranks around each collective: one program for all.
-            clock = CommunicationClock(torch.device("cpu"))
+            # With devices of several kinds those of a collective wait: one order for all.
+            clock = CommunicationClock(torch.device("cpu"), everyone="cluster" not in plan)
             with clock if step == steps - 1 else nullcontext():
                 loss = model(*case.model.args)
                 loss.backward()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwise.advise.frontier import mesh_description, provenance
+from shardwise.advise.frontier import mesh_description
 from shardwise.advise.strategy import Strategy
 from shardwise.cost.assemble import SearchProblem
 from shardwise.documents import Plan
-from shardwise.documents.common import Certificate, SearchReport
+from shardwise.documents.common import Certificate, Provenance, SearchReport
 from shardwise.documents.plan import Prediction
 from shardwise.hardware import Hardware, Mesh
 from shardwise.search.search import Subject
@@ -41,7 +41,7 @@ def unsearched_plan(
         overlap=context.options.overlap,
         device_memory_bytes=hardware.devices[0].memory_bytes,
         memory_limit_bytes=hardware.devices[0].memory_bytes,
-        provenance=provenance(hardware, mesh),
+        provenance=Provenance(hardware.provenance, "none", "none", "none"),
         undescribed_operators=[],
         replicated_operators=[],
         warnings=[],

@@ -1,8 +1,9 @@
 """Families × random strategies against one device, as JSON lines; run as a process of its own.
 
-    python -m harness.execute.sweep --cases 4:0:2,8:2:3 [--steps 5] [--trace] [FAMILY…]
+    python -m harness.execute.sweep --cases 4:0:2,8:2:3 [--steps 5] [--trace] [--mixed] [FAMILY…]
 
-A case is ranks:first seed:seed after the last.
+A case is ranks:first seed:seed after the last. With `--mixed` strategies are for four ranks of
+several kinds.
 
 A process of its own, because ranks are forked from it, which torch forbids once autograd has run.
 """
@@ -19,24 +20,40 @@ from typing import Any
 import torch
 
 from harness.execute import equality
+from harness.execute.bounds import TOLERANCE
 from harness.execute.families import TOYS
+from harness.execute.mixed import MixedStrategies
 from harness.execute.ranks import Ranks
 
 TRACED = 12
 
 
 def sweep(
-    names: Sequence[str], world: int, seeds: Sequence[int], steps: int, *, trace: bool = False
+    names: Sequence[str],
+    world: int,
+    seeds: Sequence[int],
+    steps: int,
+    *,
+    trace: bool = False,
+    mixed: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yields a result per family and seed; a case that fails does not end the sweep."""
     for name in names:
         if name not in equality.CASES:
             equality.CASES[name] = equality.Case.of(name)
+    several: dict[str, MixedStrategies] = {}
+    for name in names if mixed else ():
+        like = equality.CASES[name].strategies
+        several[name] = MixedStrategies(like.graph, like.micro_batches)
     ranks = Ranks(world, inherit=True)
     for seed in seeds:
         for name in names:
-            plan = equality.CASES[name].strategies.plan(world, seed)
-            yield _one(ranks, name, seed, plan, steps, trace)
+            if mixed:
+                plan = several[name].plan(seed)
+            else:
+                plan = equality.CASES[name].strategies.plan(world, seed)
+            # Tracing gathers tensors of one proportion.
+            yield _one(ranks, name, seed, plan, steps, trace and not mixed)
     ranks.stop()
 
 
@@ -65,9 +82,9 @@ def _one(
         "fallbacks": sorted({f"{kinds.get(op)}: {why}" for op, why in errors.fallbacks.items()}),
         "seconds": round(time.monotonic() - start, 2),
     }
-    if not errors.largest <= equality.TOLERANCE:
+    if not errors.largest <= TOLERANCE:
         result["float64"] = _in_double(name, plan, steps, ranks.world)
-    if trace and not errors.largest <= equality.TOLERANCE:
+    if trace and not errors.largest <= TOLERANCE:
         result["first"] = ranks(equality.first_difference, name, plan)[0][:TRACED]
     return result
 
@@ -98,12 +115,15 @@ def main() -> None:
     parser.add_argument("--cases", default="4:0:2", help="ranks:first:last, the last not included")
     parser.add_argument("--steps", type=int, default=equality.STEPS)
     parser.add_argument("--trace", action="store_true", help="name the first operators that differ")
+    parser.add_argument("--mixed", action="store_true", help="strategies of several kinds")
     given = parser.parse_args()
     torch.set_num_threads(1)
     for case in given.cases.split(","):
         world, first, last = map(int, case.split(":"))
         seeds = range(first, last)
-        for result in sweep(given.families, world, seeds, given.steps, trace=given.trace):
+        for result in sweep(
+            given.families, world, seeds, given.steps, trace=given.trace, mixed=given.mixed
+        ):
             print(json.dumps(result), flush=True)
 
 

@@ -237,12 +237,23 @@ def _launched(plan: Plan, launcher: list[str], arguments: list[str]) -> dict[str
 
 
 def launcher_arguments(plan: Plan, launcher: list[str]) -> list[str]:
-    """Returns the user's arguments, completed from the plan."""
+    """Returns the user's arguments, completed from the plan.
+
+    Raises `BadInput` where nodes have unequal numbers of ranks and the user does not say how many
+    this host has.
+    """
     words = {argument.partition("=")[0].replace("_", "-").lstrip("-") for argument in launcher}
     added = []
+    joins = words & {"nnodes", "standalone", "rdzv-endpoint", "master-addr"}
     if not words & {"nproc-per-node"}:
+        if joins and plan.gpus % max(plan.nodes, 1):
+            raise BadInput(
+                f"{plan.gpus} devices on {plan.nodes} nodes are not as many on each",
+                field="launcher",
+                expected="--nproc-per-node, the devices of this host",
+            )
         added.append(f"--nproc-per-node={plan.gpus // max(plan.nodes, 1)}")
-    if not words & {"nnodes", "standalone", "rdzv-endpoint", "master-addr"}:
+    if not joins:
         added = ["--standalone", f"--nproc-per-node={plan.gpus}"]
         if not words & {"rdzv-conf"}:
             # The store is torchrun's own thread. If it does not answer, the host is busy.

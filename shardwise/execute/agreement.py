@@ -10,17 +10,40 @@ So after their first forward pass the ranks tell each other which instructions s
 they differ, each thing is rebuilt before the backward of the last instruction that needs it on any
 rank; where all agree, when it is first needed. What runs again goes as far as the last instruction
 that saved some of it on any rank.
+
+With devices of several kinds ranks do not compute all operators, but their programs have the same
+instructions in the same order (`absent.py`), and each collective belongs to one. What a rank calls
+is then a part of one order of all, which `require_one_order` checks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
+from shardwise.errors import ShardwiseError
+
 Pairs = set[tuple[int, int]]
+
+
+def require_one_order(names: Sequence[str]) -> None:
+    """Compares the instructions of all ranks; collective.
+
+    Raises `ShardwiseError` where they differ: the ranks would wait for each other for ever.
+    """
+    of_all: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(of_all, list(names))
+    for rank, others in enumerate(of_all):
+        if others != of_all[0]:
+            pairs = enumerate(zip_longest(of_all[0], others))
+            number, (first, here) = next((n, pair) for n, pair in pairs if pair[0] != pair[1])
+            raise ShardwiseError(
+                f"instruction {number} is {first!r} on rank 0 and {here!r} on rank {rank}"
+            )
 
 
 class Thing(Protocol):

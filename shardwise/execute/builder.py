@@ -6,20 +6,26 @@ order is the graph's; a tensor is moved just before its first reader in a group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from shardwise.execute.block_mesh import is_alike
 from shardwise.execute.collectives import Change, parse_path
 from shardwise.execute.crossing import Route, prepare_groups
 from shardwise.execute.instruction import Instruction, Rebuild, mark_dead, written_ports
+from shardwise.execute.loading import Argument
 from shardwise.execute.placement import CONSTANT, Placed, Placement
-from shardwise.execute.redistribute import redistribute
+from shardwise.execute.rank_mesh import Layout, RankMesh
+from shardwise.execute.redistribute import redistribute_between
 from shardwise.graph.graph import Graph, Operator
 from shardwise.sharding.operator_layouts import LayoutPair
 from shardwise.sharding.rerun import MATRIX_PRODUCTS
+
+PlacedPair = tuple[RankMesh, LayoutPair]
+"""Layouts with the mesh that has their shares."""
 
 Local = Callable[[Placed], Any]
 """Returns the operator of a placement on local parts (`shardwise.execute.local`)."""
@@ -29,15 +35,16 @@ Local = Callable[[Placed], Any]
 class Built:
     """What `Program` runs.
 
-    `arguments`, `parameters` and `buffers` name the slots that are filled before a run (a buffer
-    with its layout). `constants` run once, or in every step if they are random. `results` are the
-    slots of the graph's outputs, whole. `lasting` slots are never emptied.
+    `arguments`, `parameters` and `buffers` name the slots that are filled before a run (an argument
+    with the mesh that has its shares, a buffer with its mesh and layout). `constants` run once, or
+    in every step if they are random. `results` are the slots of the graph's outputs, whole.
+    `lasting` slots are never emptied.
     """
 
     slots: int = 0
-    arguments: dict[str, int] = field(default_factory=dict)
+    arguments: dict[Argument, int] = field(default_factory=dict)
     parameters: dict[str, int] = field(default_factory=dict)
-    buffers: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    buffers: dict[int, tuple[str, RankMesh, Layout]] = field(default_factory=dict)
     constants: list[Instruction] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     results: dict[str, int] = field(default_factory=dict)
@@ -45,12 +52,28 @@ class Built:
     lasting: set[int] = field(default_factory=set)
     unpriced: list[str] = field(default_factory=list)
 
+    def written(self) -> dict[str, tuple[RankMesh, Layout]]:
+        """Returns the buffers that operators update, with the mesh and layout of the parts."""
+        slots = [i.inputs[port] for i in self.instructions for port in i.written]
+        return {self.buffers[slot][0]: self.buffers[slot][1:] for slot in slots}
+
 
 class Builder:
-    """Builds the program of one rank."""
+    """Builds the program of one rank.
 
-    def __init__(self, placement: Placement, local: Local, parameters: Parameters) -> None:
+    `differentiated` are the tensors that have a gradient, as all ranks must agree where they run
+    different operators.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        local: Local,
+        parameters: Parameters,
+        differentiated: Collection[str] = frozenset(),
+    ) -> None:
         self._placement = placement
+        self._differentiated = differentiated
         self._graph: Graph = placement.graph
         self._mesh = placement.mesh
         self._local = local
@@ -96,10 +119,11 @@ class Builder:
     def _route(
         self, name: str, forward: Sequence[Change], backward: Sequence[Change] = ()
     ) -> Route:
-        prepare_groups(self._mesh, forward)
-        prepare_groups(self._mesh, backward)
         shape = self._graph.tensors[name].shape
-        return Route(self._mesh, shape, tuple(forward), tuple(backward))
+        proportions = self._placement.proportions
+        prepare_groups(self._mesh, [*forward, *backward], shape, proportions.needed)
+        agreed = name in self._differentiated if proportions.is_mixed else None
+        return Route(self._mesh, shape, tuple(forward), tuple(backward), agreed)
 
     def _moved(self, key: Hashable, name: str, source: int, route: Route) -> int:
         """Returns the slot of a tensor after a route; the same slot if the route is empty."""
@@ -149,18 +173,19 @@ class Builder:
         if tensor.role == "input":
             return self._loaded(placed, name, wanted)
         if tensor.role == "parameter":
-            return self._parameter(name, wanted)
+            return self._parameter(name, placed.mesh, wanted)
         made_in = self._placement.made_in.get(name)
         if made_in is None or made_in == CONSTANT:
-            return self._cut(name, wanted)
+            return self._cut(name, placed.mesh, wanted)
         source, there = self._seen(name, made_in, group, wanted)
         move = placed.moves.get(port)
         if move is None:
             return source
-        forward = self._placement.path(there.forward, move.forward, wanted.forward, name)
+        mesh, path = placed.mesh, self._placement.path
+        forward = path((mesh, there.forward), move.forward, (mesh, wanted.forward), name)
         backward: tuple[Change, ...] = ()
         if move.backward:
-            backward = self._placement.path(wanted.gradient, move.backward, there.gradient, name)
+            backward = path((mesh, wanted.gradient), move.backward, (mesh, there.gradient), name)
         key = (name, group, wanted)
         if key in self._slot:
             return self._slot[key]
@@ -199,53 +224,65 @@ class Builder:
     # Tensors that exist without being computed
 
     def _loaded(self, placed: Placed, name: str, wanted: LayoutPair) -> int:
-        arrived = self._built.arguments.setdefault(name, self._new((name, "argument")))
+        mesh = placed.mesh
+        arrived = self._built.arguments.setdefault(
+            (name, mesh), self._new((name, mesh, "argument"))
+        )
         load = placed.loads.get(name)
         key = (name, placed.group)
         if load is not None and key not in self._slot:
-            steps = parse_path(self._mesh, self._placement.arrives(name), load.steps)
+            start = self._placement.arrives(name)
+            steps = parse_path(self._placement.proportions, mesh, start, load.steps)
             self._moved(key, name, arrived, self._route(name, steps))
             self._entered[name, placed.group] = wanted
-        return self._bridged(name, self._slot[key], self._entered[name, placed.group], wanted)
+        there = self._entered[name, placed.group]
+        return self._bridged(name, self._slot[key], (mesh, there), (mesh, wanted))
 
-    def _parameter(self, name: str, wanted: LayoutPair) -> int:
+    def _parameter(self, name: str, mesh: RankMesh, wanted: LayoutPair) -> int:
         stored = self._parameters.stored(name)
         slot = self._built.parameters.setdefault(name, self._new((name, "parameter")))
-        return self._bridged(name, slot, stored, wanted)
+        return self._bridged(name, slot, (self._parameters.mesh[name], stored), (mesh, wanted))
 
-    def _bridged(self, name: str, slot: int, there: LayoutPair, wanted: LayoutPair) -> int:
+    def _bridged(self, name: str, slot: int, there: PlacedPair, wanted: PlacedPair) -> int:
         """Returns the slot of a tensor that the cost model assumes to exist in any layout."""
+        (here, has), (mesh, pair) = there, wanted
         gradient = self._graph.tensors[name].role == "parameter"
-        if there.forward == wanted.forward and (not gradient or there == wanted):
+        alike = is_alike(here, mesh, has.forward)
+        if alike and has.forward == pair.forward and (not gradient or has == pair):
             return slot
-        key = (name, slot, wanted)
+        key = (name, slot, mesh, pair)
         if key in self._slot:
             return self._slot[key]
-        back = redistribute(wanted.gradient, there.gradient) if gradient else ()
-        route = self._route(name, redistribute(there.forward, wanted.forward), back)
-        if any(step.operation not in ("slice", "mask") for step in (*route.forward, *back)):
+        back: Sequence[Change] = ()
+        if gradient:
+            back = redistribute_between(mesh, pair.gradient, here, has.gradient)
+        forward = redistribute_between(here, has.forward, mesh, pair.forward)
+        route = self._route(name, forward, back)
+        if any(step.operation not in ("slice", "mask") for step in (*forward, *back)):
             self._built.unpriced.append(name)
         return self._moved(key, name, slot, route)
 
     def _whole(self, name: str) -> int:
         """Returns the slot of a constant or buffer in full."""
         whole = LayoutPair(*[(-1,) * len(self._mesh.names)] * 2)
-        return self._cut(name, whole)
+        return self._cut(name, self._mesh, whole)
 
-    def _cut(self, name: str, wanted: LayoutPair) -> int:
+    def _cut(self, name: str, mesh: RankMesh, wanted: LayoutPair) -> int:
         """Returns the slot of a constant or buffer in a layout: this rank's part of the whole."""
         if name not in self._placement.made_in:
-            slot = self._new((name, "buffer", wanted.forward))
-            self._built.buffers[slot] = (name, wanted.forward)
+            slot = self._new((name, "buffer", mesh, wanted.forward))
+            self._built.buffers[slot] = (name, mesh, wanted.forward)
             return slot
         whole = self._slot[name, CONSTANT]
-        if all(state == -1 for state in wanted.forward):
+        if mesh.world_size == self._mesh.world_size and all(s == -1 for s in wanted.forward):
             return whole
-        key = (name, CONSTANT, wanted.forward)
+        key = (name, CONSTANT, mesh, wanted.forward)
         if key not in self._slot:
-            slices = self._mesh.local_slices(self._graph.tensors[name].shape, wanted.forward)
+            shape, layout = self._graph.tensors[name].shape, wanted.forward
             target = self._new(key)
-            instruction = Instruction(f"cut {name}", lambda x: (x[slices],), (whole,), (target,))
+            instruction = Instruction(
+                f"cut {name}", lambda x: (part_of(x, mesh, shape, layout),), (whole,), (target,)
+            )
             constant = name not in self._random
             (self._built.constants if constant else self._built.instructions).append(instruction)
         return self._slot[key]
@@ -260,8 +297,11 @@ class Builder:
             return
         pair = self._placement.output_layouts[name]
         whole = (-1,) * len(self._mesh.names)
+        mesh = self._placement.groups[made_in].mesh
         route = self._route(
-            name, redistribute(pair.forward, whole), redistribute(whole, pair.gradient)
+            name,
+            redistribute_between(mesh, pair.forward, self._mesh, whole),
+            redistribute_between(self._mesh, whole, mesh, pair.gradient),
         )
         self._built.results[name] = self._moved((name, "result"), name, source, route)
 
@@ -277,15 +317,18 @@ class Parameters:
     def __init__(self, placement: Placement) -> None:
         self._pairs: dict[str, LayoutPair] = {}
         self.group: dict[str, int] = {}
+        self.mesh: dict[str, RankMesh] = {}
         for placed in placement.operators:
             for name, pair in zip(placed.operator.inputs, placed.layouts.inputs, strict=True):
                 if placement.graph.tensors[name].role == "parameter":
-                    self._add(name, pair)
                     self.group.setdefault(name, placed.group)
+                    self.mesh.setdefault(name, placed.mesh)
+                    self._add(name, placed.mesh, pair)
 
-    def _add(self, name: str, pair: LayoutPair) -> None:
+    def _add(self, name: str, mesh: RankMesh, pair: LayoutPair) -> None:
         first = self._pairs.setdefault(name, pair)
-        if first.forward == pair.forward and first.gradient != pair.gradient:
+        alike = is_alike(self.mesh[name], mesh, first.forward)
+        if alike and first.forward == pair.forward and first.gradient != pair.gradient:
             both = zip(first.gradient, pair.gradient, strict=True)
             self._pairs[name] = LayoutPair(first.forward, tuple(min(two) for two in both))
 
@@ -296,6 +339,13 @@ class Parameters:
     def all(self) -> Mapping[str, LayoutPair]:
         """Returns the layouts of all parameters that some operator reads."""
         return self._pairs
+
+
+def part_of(
+    whole: torch.Tensor, mesh: RankMesh, shape: Sequence[int], layout: Layout
+) -> torch.Tensor:
+    """Returns this rank's part (a view) of a whole tensor; empty if it has none."""
+    return whole[mesh.local_slices(shape, layout)] if mesh.present else whole.new_empty(0)
 
 
 def _one(route: Route) -> Callable[[torch.Tensor], tuple[torch.Tensor]]:

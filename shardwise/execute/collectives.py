@@ -16,8 +16,10 @@ import torch.distributed as dist
 
 from shardwise.documents.common import Step
 from shardwise.errors import ShardwiseError
+from shardwise.execute.block_mesh import Proportions
 from shardwise.execute.communication import counted
 from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
+from shardwise.execute.reshare import RESHARE, reshare_of
 from shardwise.measure import scatter
 from shardwise.sharding.layout import REPLICATE
 
@@ -26,12 +28,18 @@ CONTIGUOUS = torch.contiguous_format
 
 @dataclass(frozen=True)
 class Change:
-    """One step: the collective, the axes it runs over, the layouts before and after."""
+    """One step: the collective, the axes it runs over, the layouts before and after.
+
+    With devices of several kinds `mesh` is that of the result's shares; a step that changes shares
+    comes from those of `source`.
+    """
 
     operation: str
     axes: tuple[int, ...]
     before: Layout
     after: Layout
+    mesh: RankMesh | None = None
+    source: RankMesh | None = None
 
 
 def parse_layout(words: Sequence[str]) -> Layout:
@@ -43,13 +51,17 @@ def parse_layout(words: Sequence[str]) -> Layout:
     )
 
 
-def parse_path(mesh: RankMesh, start: Layout, steps: Sequence[Step]) -> list[Change]:
-    """Parses a plan's sequence of steps, starting from layout `start`."""
+def parse_path(
+    proportions: Proportions, mesh: RankMesh, start: Layout, steps: Sequence[Step]
+) -> list[Change]:
+    """Parses a plan's sequence of steps, starting from layout `start` with the shares of `mesh`."""
     path = []
     for step in steps:
-        after = parse_layout(step.result)
-        path.append(Change(step.operation, mesh.numbers(step.axes), start, after))
-        start = after
+        after, there = parse_layout(step.result), proportions.at(step.proportion)
+        axes = mesh.numbers(step.axes)
+        source = mesh if step.operation == RESHARE else None
+        path.append(Change(step.operation, axes, start, after, there, source))
+        start, mesh = after, there
     return path
 
 
@@ -62,7 +74,16 @@ def run(x: torch.Tensor, path: Sequence[Change], mesh: RankMesh, shape: Sequence
 
 @counted
 def change(x: torch.Tensor, step: Change, mesh: RankMesh, shape: Sequence[int]) -> torch.Tensor:
-    """Returns the local part after one step."""
+    """Returns the local part after one step; where this rank has none it is an empty tensor."""
+    if step.mesh is not None:
+        mesh = step.mesh
+        if step.source is not None:
+            moved = reshare_of(step.source, mesh, step.after, tuple(shape))
+            return moved(x) if moved.concerns else x.new_empty(0)
+        if not mesh.present:
+            return x.new_empty(0)
+        if mesh.parts(step.axes) == 1:
+            return x.clone(memory_format=CONTIGUOUS)
     state = step.before[step.axes[0]]
     target = step.after[step.axes[0]]
     match step.operation:
@@ -109,6 +130,8 @@ def all_gather(
     x: torch.Tensor, dim: int, mesh: RankMesh, axes: Sequence[int], extent: int
 ) -> torch.Tensor:
     """Gathers the shares of `dim` (`extent` elements in all) along the axes, in order."""
+    if mesh.parts(axes) == 1:
+        return x.contiguous()
     lengths = mesh.shares(extent, axes)
     step = max(lengths)
     own = _padded(x, dim, step)

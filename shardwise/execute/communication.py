@@ -2,10 +2,11 @@
 
 While a `CommunicationClock` is on, each collective of torch.distributed starts and ends with a
 barrier of all ranks and is waited for, and its seconds are added up. So the step must be the same
-program on all ranks. Asynchronous calls complete at once: nothing overlaps, and the rest of the
-step is computation. That is what the cost model adds up (TensorOpt Eq. 2 and 3); overlap in an
-ordinary step shows in that step's time. Copies that pack and unpack count as part of what they move
-(`counted`), as in the cost of re-scheduling.
+program on all ranks; where it is not, as on devices of several kinds, the barriers are of the ranks
+that take part in the collective. Asynchronous calls complete at once: nothing overlaps, and the
+rest of the step is computation. That is what the cost model adds up (TensorOpt Eq. 2 and 3);
+overlap in an ordinary step shows in that step's time. Copies that pack and unpack count as part of
+what they move (`counted`), as in the cost of re-scheduling.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ COLLECTIVES = (
     "reduce_scatter_tensor",
     "all_to_all_single",
     "broadcast",
+    "reduce",
 )
 
 
@@ -45,11 +47,15 @@ def counted(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class CommunicationClock:
-    """A context that counts `seconds`, `waited_s` (for other ranks) and `calls` by collective."""
+    """A context that counts `seconds`, `waited_s` (for other ranks) and `calls` by collective.
+
+    `everyone`: barriers are of all ranks, which run one program.
+    """
 
     running: ClassVar[CommunicationClock | None] = None
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, everyone: bool = True) -> None:
+        self._everyone = everyone
         self.seconds = 0.0
         self.waited_s = 0.0
         self.calls: dict[str, int] = {}
@@ -78,14 +84,15 @@ class CommunicationClock:
     def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
             wanted = kwargs.pop("async_op", False)
+            group = None if self._everyone else kwargs.get("group")
             began = self._now()
-            dist.barrier()
+            dist.barrier(group)
             ready = self._now()
             function(*args, **kwargs)
             ended = self._now()
             # Otherwise a rank that is done computes and, on shared cores, slows down the others'
             # collective.
-            dist.barrier()
+            dist.barrier(group)
             self.waited_s += ready - began + self._now() - ended
             self.seconds += ended - ready
             self.calls[name] = self.calls.get(name, 0) + 1

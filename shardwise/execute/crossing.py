@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 
+from shardwise.execute.block_mesh import BlockMesh
 from shardwise.execute.collectives import Change, run
+from shardwise.execute.peers import Members
 from shardwise.execute.rank_mesh import RankMesh
+from shardwise.execute.reshare import reshare_of
 
 LOCAL = ("slice", "mask")
 """The steps that take no collective."""
@@ -21,12 +24,17 @@ LOCAL = ("slice", "mask")
 
 @dataclass(frozen=True)
 class Route:
-    """The forward and backward steps of a crossing of a tensor of global `shape`."""
+    """The forward and backward steps of a crossing of a tensor of global `shape`.
+
+    `differentiable` says, where ranks run different operators, whether the tensor has a gradient:
+    all must then agree on it. None leaves it to what autograd recorded.
+    """
 
     mesh: RankMesh
     shape: tuple[int, ...]
     forward: tuple[Change, ...]
     backward: tuple[Change, ...]
+    differentiable: bool | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -40,6 +48,8 @@ class Route:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Returns the local part in the other layout; differentiable."""
+        if torch.is_grad_enabled() and self.differentiable not in (None, x.requires_grad):
+            x = x.detach().requires_grad_(self.differentiable)
         if x.requires_grad and torch.is_grad_enabled():
             return _Crossing.apply(x, self)
         return self.move(x)
@@ -61,8 +71,21 @@ class _Crossing(torch.autograd.Function):  # type: ignore[misc]
         return run(gradients[0], route.backward, route.mesh, route.shape), None
 
 
-def prepare_groups(mesh: RankMesh, path: Sequence[Change]) -> None:
-    """Creates the process groups of a path; every rank must do so in the same order."""
+def prepare_groups(
+    mesh: RankMesh, path: Sequence[Change], shape: Sequence[int], needed: set[Members]
+) -> None:
+    """Creates the process groups of a path; every rank must do so in the same order.
+
+    Those of devices of several kinds are added to `needed` instead, to be created later.
+    """
     for step in path:
-        if step.operation not in LOCAL:
-            mesh.group(step.axes)
+        at = mesh if step.mesh is None else step.mesh
+        if step.source is not None:
+            moved = reshare_of(step.source, at, step.after, tuple(shape))
+            if moved.concerns and moved.sends:
+                needed.add(moved.members)
+        elif step.operation not in LOCAL:
+            if isinstance(at, BlockMesh):
+                at.need(step.axes)
+            else:
+                at.group(step.axes)

@@ -79,6 +79,12 @@ class Exchange:
         """Returns the whole dimension (`extent` elements), of which every rank has its share."""
         return _Gather.apply(x, dim, self.mesh, tuple(axes), extent) if axes else x
 
+    def each(self, x: Any, axes: Axes) -> Any:
+        """Returns what every rank along the axes has, stacked in a new first dimension."""
+        x = x.unsqueeze(0)
+        mesh = self.mesh.even
+        return _Gather.apply(x, 0, mesh, tuple(axes), mesh.parts(axes)) if axes else x
+
     def rows(
         self,
         x: Any,

@@ -1,12 +1,14 @@
 """Data loading: every rank gets its share of the batch, or all of it (TensorOpt §4.2).
 
 An input arrives split by the batch over as many mesh axes as it has samples for, as in data
-parallelism. The plan's steps move it where the strategy needs another layout.
+parallelism. The plan's steps move it where the strategy needs another layout. With devices of
+several kinds it arrives with the shares of the groups that read it; of one that groups read with
+different shares every rank needs the whole batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +18,25 @@ from shardwise.errors import BadInput
 from shardwise.execute.rank_mesh import Layout, RankMesh
 from shardwise.graph.graph import Tensor
 
+Argument = tuple[str, RankMesh]
+"""An input of the graph, and the mesh with the shares in which it arrives."""
+
 
 @dataclass(frozen=True)
 class Arrival:
-    """One input of a micro-batch: the tensor of the graph, and the layout in which it arrives."""
+    """One input of a micro-batch: the tensor of the graph, and the layout in which it arrives with
+    the shares of a mesh."""
 
     tensor: Tensor
+    mesh: RankMesh
     layout: Layout
+
+    @property
+    def share(self) -> tuple[int, ...]:
+        """The shape of this rank's part; without elements if it has none."""
+        if not self.mesh.present:
+            return (0,)
+        return self.mesh.local_shape(self.tensor.shape, self.layout)
 
 
 class Loading:
@@ -30,20 +44,20 @@ class Loading:
 
     def __init__(
         self,
-        arrivals: Mapping[str, Arrival],
+        arrivals: Sequence[Arrival],
         names: Sequence[str | None],
-        mesh: RankMesh,
         micro_batches: int,
         device: torch.device,
     ) -> None:
-        self._mesh = mesh
         self._parts = micro_batches
         self._device = device
         self._names = names
-        self._arrivals = arrivals
+        self._arrivals: dict[str, list[Arrival]] = {}
+        for arrival in arrivals:
+            self._arrivals.setdefault(arrival.tensor.name, []).append(arrival)
 
-    def micro_batches(self, leaves: Sequence[Any]) -> list[dict[str, torch.Tensor]]:
-        """Returns what arrives for each micro-batch, by name, given the flattened arguments.
+    def micro_batches(self, leaves: Sequence[Any]) -> list[dict[Argument, torch.Tensor]]:
+        """Returns what arrives for each micro-batch, given the flattened arguments.
 
         Raises `BadInput` for a tensor that is neither the whole batch nor this rank's share.
         """
@@ -51,12 +65,11 @@ class Loading:
             raise BadInput(
                 f"got {len(leaves)} arguments", expected=f"{len(self._names)}, as in example_inputs"
             )
-        parts: list[dict[str, torch.Tensor]] = [{} for _ in range(self._parts)]
+        parts: list[dict[Argument, torch.Tensor]] = [{} for _ in range(self._parts)]
         for name, leaf in zip(self._names, leaves, strict=True):
-            if name is None or name not in self._arrivals:
-                continue
-            for part, tensor in zip(parts, self._of(self._arrivals[name], leaf), strict=True):
-                part[name] = tensor
+            for arrival in self._arrivals.get(name or "", ()):
+                for part, tensor in zip(parts, self._of(arrival, leaf), strict=True):
+                    part[arrival.tensor.name, arrival.mesh] = tensor
         return parts
 
     def share(self, leaves: Sequence[Any]) -> list[Any]:
@@ -67,10 +80,13 @@ class Loading:
         parts = self.micro_batches(leaves)
         shares = list(leaves)
         for place, name in enumerate(self._names):
-            if name is not None and name in self._arrivals:
-                dim = self._arrivals[name].tensor.batch_dim
-                mine = [part[name] for part in parts]
-                together = dim is not None and len(mine) > 1
+            arrivals = self._arrivals.get(name or "", ())
+            if len(arrivals) > 1:
+                shares[place] = leaves[place].to(self._device, copy=True)
+            for arrival in arrivals if len(arrivals) == 1 else ():
+                dim = arrival.tensor.batch_dim
+                mine = [part[arrival.tensor.name, arrival.mesh] for part in parts]
+                together = dim is not None and len(mine) > 1 and arrival.mesh.present
                 shares[place] = torch.cat(mine, dim=dim) if together else mine[0].clone()
         return shares
 
@@ -83,10 +99,12 @@ class Loading:
                 expected=f"a tensor of {tensor.dtype}",
             )
         leaf = leaf.to(self._device, non_blocking=True)
-        share = self._mesh.local_shape(tensor.shape, arrival.layout)
+        mesh, share = arrival.mesh, arrival.share
         shape = tuple(leaf.shape)
+        if not mesh.present and shape in (share, self._times(tensor.shape, dim)):
+            return [leaf.new_empty(0)] * self._parts
         if shape == self._times(tensor.shape, dim):
-            slices = self._mesh.local_slices(tensor.shape, arrival.layout)
+            slices = mesh.local_slices(tensor.shape, arrival.layout)
             return [part[slices] for part in self._chunks(leaf, dim)]
         if shape == self._times(share, dim):
             return self._chunks(leaf, dim)

@@ -1,9 +1,9 @@
 """The graph of one micro-batch, where there is a graph but no module to capture on fewer samples.
 
-The batch is followed both ways, unlike in `sharding/batch.py`, which follows it from the inputs
-only: a class token expanded to one per sample, or positions made for every row, are read beside
-samples and so have one row for each. Sizes in the attributes of operators that make tensors of a
-given size follow; then torch gives every operator's shapes, which tells what does not.
+The batch is followed both ways, as in `sharding/batch.py`: a class token expanded to one per
+sample, or positions made for every row, are read beside samples and so have one row for each.
+Unlike there a tensor may have two such dimensions. Sizes in the attributes of operators that make
+tensors of a given size follow; then torch gives every operator's shapes, which tells what does not.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -14,27 +15,35 @@ from shardwise import documents
 from shardwise.cost.software import COMPILED
 from shardwise.documents import Plan
 from shardwise.errors import BadInput
+from shardwise.execute import peers
+from shardwise.execute.absent import absent, differentiated_by
 from shardwise.execute.accumulate import accumulate
-from shardwise.execute.builder import Builder, Built, Parameters
+from shardwise.execute.agreement import require_one_order
+from shardwise.execute.block_mesh import BlockMesh, Proportions
+from shardwise.execute.builder import Builder, Built, Parameters, part_of
 from shardwise.execute.captured import Captured, capture_for, smaller
-from shardwise.execute.collectives import run
+from shardwise.execute.collectives import Change, run
+from shardwise.execute.crossing import prepare_groups
 from shardwise.execute.exchange import Exchange
-from shardwise.execute.instruction import Instruction
-from shardwise.execute.loading import Arrival, Loading
+from shardwise.execute.instruction import Instruction, written_ports
+from shardwise.execute.loading import Argument, Arrival, Loading
 from shardwise.execute.local import local_operator
 from shardwise.execute.parameters import ParameterSpec, ParameterStore
 from shardwise.execute.parameters.reducer import LONE_BYTES, LONE_BYTES_ELSEWHERE
+from shardwise.execute.parameters.spec import Placement as ParameterPlacement
 from shardwise.execute.placement import CONSTANT, Placed, Placement
 from shardwise.execute.precision import with_casts
 from shardwise.execute.program import Program, Watch
-from shardwise.execute.rank_mesh import RankMesh
-from shardwise.execute.redistribute import redistribute
+from shardwise.execute.rank_mesh import Layout, RankMesh, axes_of
+from shardwise.execute.redistribute import redistribute_between
 from shardwise.execute.region import require_compiler
 from shardwise.execute.regions import in_regions, obstacle
 from shardwise.execute.saved import SavedTensors
 from shardwise.execute.summary import Summary, summarise
 from shardwise.graph.graph import Graph
+from shardwise.measure.slowed import Slowed
 from shardwise.sharding.layout import REPLICATE
+from shardwise.sharding.operator_layouts import Split
 
 
 def parallelize(
@@ -100,20 +109,28 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         mesh: RankMesh,
         device: torch.device | str | None = None,
         compile: bool | None = None,
+        slowed: Slowed | None = None,
     ) -> None:
+        """`slowed` makes this rank's operators slower (`measure/slowed.py`)."""
         super().__init__()
+        self._slowed = slowed
         self._parts = plan.micro_batches
         self._captured = smaller(captured, self._parts)
         self._mesh = mesh
         self._device = torch.device(device) if device is not None else _device(captured)
         self._runs = 0
         saved = SavedTensors()
-        exchange = Exchange(mesh, self._device)
         placement = Placement(self._captured.graph, plan, mesh)
         parameters = Parameters(placement)
-        built = self._build(placement, parameters, exchange)
+        exchanges: dict[RankMesh, Exchange] = {}
+        built = self._build(placement, parameters, exchanges, captured)
+        specs = _specs(placement, parameters, captured)
+        if placement.proportions.is_mixed:
+            note_groups(placement.proportions, specs, built.written(), captured)
+            peers.create(placement.proportions.needed)
+            require_one_order([instruction.name for instruction in built.instructions])
         self._store = ParameterStore(
-            _specs(placement, parameters, captured),
+            specs,
             mesh,
             micro_batches=self._parts,
             device=self._device,
@@ -124,24 +141,24 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         )
         self._whole_buffers = {
             name: captured.value(name).detach().to(self._device, copy=True)
-            for name in dict.fromkeys(name for name, _ in built.buffers.values())
+            for name in dict.fromkeys(name for name, *_ in built.buffers.values())
         }
         self._register()
-        arrivals = {
-            name: Arrival(self._captured.graph.tensors[name], placement.arrives(name))
-            for name in built.arguments
-        }
+        arrivals = [
+            Arrival(self._captured.graph.tensors[name], shares, placement.arrives(name))
+            for name, shares in built.arguments
+        ]
         self._loading = Loading(
-            arrivals, self._captured.converted.inputs, mesh, self._parts, self._device
+            arrivals, self._captured.converted.inputs, self._parts, self._device
         )
 
         def step(number: int) -> None:
-            exchange.step = number
+            for exchange in exchanges.values():
+                exchange.step = number
 
         regions, why_not = self._regions(built, plan, compile)
         self._program = Program(
             built,
-            mesh,
             self._store.user,
             self._whole_buffers.__getitem__,
             saved,
@@ -151,20 +168,43 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         )
         self.program: Summary = summarise(built, plan, regions, why_not)
 
-    def _build(self, placement: Placement, parameters: Parameters, exchange: Exchange) -> Built:
+    def _build(
+        self,
+        placement: Placement,
+        parameters: Parameters,
+        exchanges: dict[RankMesh, Exchange],
+        given: Captured,
+    ) -> Built:
+        """Builds the program of this rank; `exchanges` gets those of all meshes, `given` has the
+        values of parameters."""
         captured, planned = placement.captured, placement.graph
+        trains = {name: given.value(name).requires_grad for name in parameters.all()}
+        differentiated = differentiated_by(planned, trains)
 
         def local(placed: Placed) -> Any:
             op, graph = placed.operator, captured if placed.group == CONSTANT else planned
+            mesh = placed.mesh
+            if not mesh.present:
+                return absent(op, planned, differentiated, self._device)
+            exchange = exchanges.setdefault(mesh, Exchange(mesh, self._device))
             local_op = local_operator(
-                op, graph.tensors, placed.semantics, placed.split, placement.mesh, exchange
+                op, graph.tensors, placed.semantics, placed.split, mesh, exchange
             )
+            if local_op.communicates and isinstance(mesh, BlockMesh):
+                note_axes(mesh, placed.split)
             if graph is captured:
                 return local_op
-            return replace(local_op, run=with_casts(local_op.run, op, captured, planned))
+            local_op = replace(local_op, run=with_casts(local_op.run, op, captured, planned))
+            if self._slowed is None or local_op.communicates:
+                return local_op
+            roles = [planned.tensors[name].role for name in op.inputs]
+            rows = [role not in ("parameter", "buffer") for role in roles]
+            run = self._slowed.around(local_op.run, rows, written_ports(op, planned))
+            return replace(local_op, run=run)
 
         outputs = [n for n in self._captured.converted.outputs if n in placement.made_in]
-        return Builder(placement, local, parameters).build([name for name in outputs if name])
+        builder = Builder(placement, local, parameters, differentiated)
+        return builder.build([name for name in outputs if name])
 
     def _regions(
         self, built: Built, plan: Plan, compile: bool | None
@@ -251,7 +291,7 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
         return self._returned({name: loss})
 
     def _one(
-        self, batch: Mapping[str, torch.Tensor], part: int, watch: Watch | None
+        self, batch: Mapping[Argument, torch.Tensor], part: int, watch: Watch | None
     ) -> dict[str, torch.Tensor]:
         self._store.begin(part)
         number = self._runs
@@ -274,10 +314,10 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
 
     def sync_buffers(self) -> None:
         """Makes running statistics whole on every rank, for saving them; collective."""
-        for name, layout in self._program.written().items():
+        for name, (mesh, layout) in self._program.written().items():
             whole = self._whole_buffers[name]
-            part = whole[self._mesh.local_slices(whole.shape, layout)]
-            path = redistribute(layout, (REPLICATE,) * len(layout))
+            part = part_of(whole, mesh, whole.shape, layout)
+            path = _to_whole(mesh, layout, self._mesh)
             whole.copy_(run(part, path, self._mesh, whole.shape))
 
 
@@ -296,9 +336,46 @@ def _specs(placement: Placement, parameters: Parameters, captured: Captured) -> 
                 gradient=pair.gradient if captured.value(name).requires_grad else None,
                 zero=group.zero,
                 zero_axes=group.zero_axes,
+                mesh=parameters.mesh[name],
+                weights=group.weights,
             )
         )
     return specs
+
+
+def note_axes(mesh: BlockMesh, split: Split) -> None:
+    """Notes the groups that an operator may need: its shares are exchanged along the axes of some
+    of its variables."""
+    variables = sorted({v for v in split if v is not None})
+    for count in range(1, len(variables) + 1):
+        for some in combinations(variables, count):
+            mesh.need([a for a, v in enumerate(split) if v in some])
+
+
+def note_groups(
+    proportions: Proportions,
+    specs: Sequence[ParameterSpec],
+    written: Mapping[str, tuple[RankMesh, Layout]],
+    captured: Captured,
+) -> None:
+    """Notes the groups in which parameters are summed and gathered, and `written` buffers made
+    whole."""
+    for spec in specs:
+        place = ParameterPlacement(spec, proportions.whole)
+        if not isinstance(place.mesh, BlockMesh):
+            continue
+        for axes in (place.repeated, place.sharding, place.beyond):
+            place.mesh.need(axes)
+        for dim in range(len(spec.shape)):
+            place.mesh.need(axes_of(spec.layout, dim))
+    for name, (mesh, layout) in written.items():
+        path = _to_whole(mesh, layout, proportions.whole)
+        prepare_groups(proportions.whole, path, captured.value(name).shape, proportions.needed)
+
+
+def _to_whole(mesh: RankMesh, layout: Layout, whole: RankMesh) -> list[Change]:
+    """Returns the steps by which a buffer becomes whole on all ranks."""
+    return redistribute_between(mesh, layout, whole, (REPLICATE,) * len(layout))
 
 
 def _device(captured: Captured) -> torch.device:

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET, UnsetType
+
 from shardwise.documents.common import Step
-from shardwise.documents.plan import Load, Move, Plan, PlannedOperator
+from shardwise.documents.plan import (
+    COLLECTIVE_SUM,
+    Load,
+    Move,
+    Plan,
+    PlannedCluster,
+    PlannedGroup,
+    PlannedOperator,
+)
 from shardwise.errors import BadInput
+from shardwise.execute.block_mesh import Proportions, is_alike
 from shardwise.execute.collectives import Change, parse_layout, parse_path
 from shardwise.execute.precision import planned_graph
 from shardwise.execute.rank_mesh import RankMesh
@@ -32,7 +43,8 @@ CONSTANT = -1
 class Placed:
     """One operator of the graph as the plan places it; `moves` and `loads` are the plan's.
 
-    `segment` is the segment of recomputation with which it runs again in backward, or None.
+    `mesh` is that of the ranks that have a share of it. `segment` is the segment of recomputation
+    with which it runs again in backward, or None.
     """
 
     operator: Operator
@@ -42,16 +54,23 @@ class Placed:
     group: int
     moves: Mapping[int, Move]
     loads: Mapping[str, Load]
+    mesh: RankMesh
     segment: int | None = None
 
 
 @dataclass(frozen=True)
 class PlacedGroup:
-    """What a group chooses apart from its split; axes are numbers."""
+    """What a group chooses apart from its split; axes are numbers.
+
+    `mesh` is that of the ranks that have a share. `weights` say which elements of a parameter each
+    block owns, None for equal shards.
+    """
 
     zero: int
     zero_axes: tuple[int, ...]
     segment: int | None
+    mesh: RankMesh
+    weights: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +83,10 @@ class CrossingPath:
     recompute: tuple[Change, ...]
 
 
+PlacedLayout = tuple[RankMesh, tuple[int, ...]]
+"""A layout with the mesh that has its shares."""
+
+
 class Placement:
     """A plan on a graph, for one rank; `captured` is that graph, `graph` has the plan's dtypes.
 
@@ -74,13 +97,23 @@ class Placement:
         self.captured = graph
         self.graph = planned_graph(graph, plan)
         self.mesh = mesh
+        self.proportions = Proportions(mesh, plan.cluster)
+        owned = _weights(plan.cluster)
         self.groups: list[PlacedGroup] = []
         entries: dict[str, tuple[int, PlannedOperator]] = {}
         numbers: dict[str, int] = {}
         for number, group in enumerate(plan.groups):
             numbers[group.name] = number
             segment = group.segment if group.recompute else None
-            self.groups.append(PlacedGroup(group.zero, mesh.numbers(group.zero_axes), segment))
+            self.groups.append(
+                PlacedGroup(
+                    group.zero,
+                    mesh.numbers(group.zero_axes),
+                    segment,
+                    self.proportions.at(group.proportion),
+                    _weights_of(group, owned),
+                )
+            )
             for entry in group.operators:
                 entries[entry.name] = (number, entry)
         self.operators = [self._placed(op, entries.get(op.name)) for op in graph.operators]
@@ -102,7 +135,8 @@ class Placement:
         semantics = analyse(op, self.graph.tensors)
         if planned is None:
             nothing: Split = (None,) * axes
-            return Placed(op, semantics, nothing, whole_layouts(op, axes), CONSTANT, {}, {})
+            whole = whole_layouts(op, axes)
+            return Placed(op, semantics, nothing, whole, CONSTANT, {}, {}, self.mesh)
         group, entry = planned
         split = tuple(entry.variables)
         if entry.kind != op.kind or len(split) != axes:
@@ -121,6 +155,7 @@ class Placement:
             group,
             {move.input: move for move in entry.moves},
             {load.tensor: load for load in entry.loads},
+            self.groups[group].mesh,
             None if entry.runs_again is False else self.groups[group].segment,
         )
 
@@ -141,31 +176,56 @@ class Placement:
             raise BadInput(
                 f"the gradient of {name} has no path back", field="edges", expected="backward steps"
             )
-        recompute_from = into.forward if edge.kept == "after" else here.forward
+        at, to = self.groups[source].mesh, self.groups[target].mesh
+        again = (to, into.forward) if edge.kept == "after" else (at, here.forward)
+        back: tuple[Change, ...] = ()
+        if edge.backward:
+            back = self.path((to, into.gradient), edge.backward, (at, here.gradient), name)
         return CrossingPath(
             edge.kept,
-            self.path(here.forward, edge.forward, into.forward, name),
-            self.path(into.gradient, edge.backward, here.gradient, name) if edge.backward else (),
-            tuple(parse_path(self.mesh, recompute_from, edge.again)),
+            self.path((at, here.forward), edge.forward, (to, into.forward), name),
+            back,
+            tuple(parse_path(self.proportions, *again, edge.again)),
         )
 
     def path(
-        self,
-        start: tuple[int, ...],
-        steps: Sequence[Step],
-        end: tuple[int, ...],
-        name: str,
+        self, start: PlacedLayout, steps: Sequence[Step], end: PlacedLayout, name: str
     ) -> tuple[Change, ...]:
         """Parses a sequence of the plan's steps; raises `BadInput` if it does not end in `end`."""
-        changes = tuple(parse_path(self.mesh, start, steps))
-        reached = changes[-1].after if changes else start
-        if reached != end:
+        changes = tuple(parse_path(self.proportions, *start, steps))
+        (mesh, reached), (wanted, layout) = start, end
+        for change in changes:
+            mesh, reached = change.mesh or mesh, change.after
+        if reached != layout or not is_alike(mesh, wanted, layout):
             raise BadInput(
-                f"the steps of {name} lead to {reached}, but its reader needs {end}",
+                f"the steps of {name} lead to {reached}, but its reader needs {layout}",
                 field="edges",
                 expected="steps from layout to layout, as the search found them",
             )
         return changes
+
+
+def _weights(cluster: PlannedCluster | UnsetType) -> dict[str, tuple[int, ...]]:
+    """Returns the weights of what blocks own, by the name of the gradient sum."""
+    if cluster is UNSET:
+        return {}
+    blocks = range(len(cluster.blocks))
+    servers = {name: tuple(int(b == at) for b in blocks) for name, at in cluster.servers.items()}
+    return servers | {state.origin: tuple(state.weights) for state in cluster.states}
+
+
+def _weights_of(
+    group: PlannedGroup, owned: Mapping[str, tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    if group.gradient_sum is UNSET or group.gradient_sum == COLLECTIVE_SUM:
+        return None
+    if group.gradient_sum not in owned:
+        raise BadInput(
+            f"group {group.name} sums gradients by {group.gradient_sum!r}",
+            field="groups.gradient_sum",
+            expected=", ".join([COLLECTIVE_SUM, *owned]),
+        )
+    return owned[group.gradient_sum]
 
 
 def _check_layouts(op: Operator, entry: PlannedOperator, layouts: OperatorLayouts) -> None:

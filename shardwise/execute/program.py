@@ -16,9 +16,10 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from shardwise.execute.agreement import Agreement
-from shardwise.execute.builder import Built
+from shardwise.execute.builder import Built, part_of
 from shardwise.execute.instruction import Instruction, Slots
-from shardwise.execute.rank_mesh import RankMesh
+from shardwise.execute.loading import Argument
+from shardwise.execute.rank_mesh import Layout, RankMesh
 from shardwise.execute.recompute import Recomputations
 from shardwise.execute.saved import SavedTensors
 from shardwise.sharding.operator_layouts import LayoutPair
@@ -51,7 +52,6 @@ class Program:
     def __init__(
         self,
         built: Built,
-        mesh: RankMesh,
         user: Callable[[str], Use],
         buffer: Callable[[str], torch.Tensor],
         saved: SavedTensors,
@@ -61,7 +61,6 @@ class Program:
         compiled: Sequence[Instruction] | None = None,
     ) -> None:
         self._built = built
-        self._mesh = mesh
         self._buffer = buffer
         self._saved = saved
         self._step = step
@@ -91,19 +90,18 @@ class Program:
         """The layouts of what each operator makes, by slot."""
         return self._built.pairs
 
-    def written(self) -> dict[str, tuple[int, ...]]:
-        """Returns the buffers that operators update, with the layout of this rank's part."""
-        slots = [i.inputs[port] for i in self._built.instructions for port in i.written]
-        return {self._built.buffers[slot][0]: self._built.buffers[slot][1] for slot in slots}
+    def written(self) -> dict[str, tuple[RankMesh, Layout]]:
+        """Returns the buffers that operators update, with the mesh and layout of the parts."""
+        return self._built.written()
 
     def run(
-        self, arguments: Mapping[str, torch.Tensor], number: int, watch: Watch | None = None
+        self, arguments: Mapping[Argument, torch.Tensor], number: int, watch: Watch | None = None
     ) -> dict[str, torch.Tensor]:
         """Returns the graph's whole outputs, given inputs as they arrive; `number` counts runs."""
         self._step(number)
         slots = self._begin()
-        for name, slot in self._built.arguments.items():
-            slots[slot] = arguments[name]
+        for argument, slot in self._built.arguments.items():
+            slots[slot] = arguments[argument]
         if self._hooks and torch.is_grad_enabled():
             forward_pass = self._saved.forward_pass = self._agreement.begin()
             with self._saved.hooks():
@@ -125,10 +123,10 @@ class Program:
 
     def _constants(self) -> Slots:
         slots: Slots = [None] * self._built.slots
-        for slot, (name, layout) in self._built.buffers.items():
+        for slot, (name, mesh, layout) in self._built.buffers.items():
             whole = self._buffer(name)
             # A view: running statistics are updated in the module's own buffer.
-            slots[slot] = whole[self._mesh.local_slices(whole.shape, layout)]
+            slots[slot] = part_of(whole, mesh, whole.shape, layout)
         with torch.no_grad():
             for instruction in self._built.constants:
                 results = instruction.run(*[slots[s] for s in instruction.inputs])

@@ -3,7 +3,8 @@
 If several axes split a dimension, they do so in mesh order, each cutting what the one before left:
 ceil(extent / size) elements per share, the last share getting the remainder. The largest share is
 then ceil(extent / all sizes), as the cost model counts (ceil(ceil(E / a) / b) = ceil(E / ab)), and
-gathering the innermost axes gives exactly the share of the outer ones.
+gathering the innermost axes gives exactly the share of the outer ones. With devices of several
+kinds the outermost axis has uneven shares, and some ranks none (`block_mesh.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from shardwise.errors import ShardwiseError
+from shardwise.execute import peers
 
 Layout = tuple[int, ...]
 """Per mesh axis the tensor dimension that it splits, REPLICATE or PARTIAL (sharding/layout.py)."""
@@ -43,8 +45,11 @@ class RankMesh:
     """Axes `names` of `sizes`; rank r is row-major over them, outermost first (hardware/mesh.py).
 
     Without process groups (`rank` given, torch.distributed not initialised) it can still compute
-    shapes and shares. Sets of axes are ascending tuples of axis numbers.
+    shapes and shares. Sets of axes are ascending tuples of axis numbers. `present`: this rank is on
+    the mesh.
     """
+
+    present = True
 
     def __init__(self, names: Sequence[str], sizes: Sequence[int], rank: int) -> None:
         self.names = tuple(names)
@@ -92,6 +97,15 @@ class RankMesh:
         """Returns the ranks that differ from this one only along the axes, ordered by `index`."""
         return self._members(self.coordinates, tuple(axes))
 
+    @property
+    def even(self) -> RankMesh:
+        """The same ranks with equal shares: this mesh, unless its shares are uneven."""
+        return self
+
+    def world_rank(self, rank: int) -> int:
+        """Returns the rank in torch.distributed of a rank of this mesh."""
+        return rank
+
     def _members(self, at: tuple[int, ...], axes: tuple[int, ...]) -> list[int]:
         ranks = []
         for place in product(*(range(self.sizes[a]) for a in axes)):
@@ -132,30 +146,35 @@ class RankMesh:
         `axes` are those that split the dimension, in mesh order.
         """
         coordinates = self.coordinates if at is None else at
-        start, stop = 0, extent
+        start, length = 0, extent
         for a in axes:
-            step = -(-(stop - start) // self.sizes[a])
-            start, stop = (
-                min(start + step * coordinates[a], stop),
-                min(start + step * (coordinates[a] + 1), stop),
-            )
-        return range(start, stop)
+            first, length = self._part(length, a, coordinates[a])
+            start += first
+        return range(start, start + length)
 
     def shares(self, extent: int, axes: Sequence[int]) -> list[int]:
         """Returns the length of each share of `extent` cut by the axes, in the order of `index`."""
         lengths = [extent]
         for a in axes:
-            lengths = [n for length in lengths for n in _cut(length, self.sizes[a])]
+            places = range(self.sizes[a])
+            lengths = [self._part(length, a, p)[1] for length in lengths for p in places]
         return lengths
+
+    def _part(self, length: int, axis: int, place: int) -> tuple[int, int]:
+        """Returns where the share of a place on an axis begins, and its length."""
+        step = -(-length // self.sizes[axis])
+        start = min(step * place, length)
+        return start, min(step, length - start)
 
     def local_shape(
         self, shape: Sequence[int], layout: Layout, at: Sequence[int] | None = None
     ) -> tuple[int, ...]:
-        """Returns the local shape of a tensor of global `shape`, on this rank or the one at `at`.
-
-        No part is larger in any dimension than the one at the origin.
-        """
+        """Returns the local shape of a tensor of global `shape`, here or on the rank at `at`."""
         return tuple(len(self.share(n, axes_of(layout, d), at)) for d, n in enumerate(shape))
+
+    def largest_shape(self, shape: Sequence[int], layout: Layout) -> tuple[int, ...]:
+        """Returns the local shape of the largest part: no part is larger in any dimension."""
+        return self.local_shape(shape, layout, (0,) * len(self.sizes))
 
     def local_slices(self, shape: Sequence[int], layout: Layout) -> tuple[slice, ...]:
         """Returns where this rank's part lies in the tensor of global `shape`."""
@@ -183,6 +202,7 @@ def _release_groups() -> None:
     meshes = list(_MESHES)
     for mesh in meshes:
         mesh.forget_groups()
+    peers.forget()
     if meshes:
         # Functions of torch have the world group as a default argument, so its threads stay.
         time.sleep(_LAST_TENSORS_S)
@@ -191,8 +211,3 @@ def _release_groups() -> None:
 def axes_of(layout: Layout, state: int) -> tuple[int, ...]:
     """Returns the axes in this state (a dimension, REPLICATE or PARTIAL), in mesh order."""
     return tuple(a for a, s in enumerate(layout) if s == state)
-
-
-def _cut(length: int, parts: int) -> list[int]:
-    step = -(-length // parts)
-    return [max(min(step, length - step * p), 0) for p in range(parts)]

@@ -7,13 +7,40 @@ gather what is in the way, sum what is partial, then cut.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from shardwise.execute.block_mesh import BLOCKS, is_alike
 from shardwise.execute.collectives import Change
-from shardwise.execute.rank_mesh import Layout
+from shardwise.execute.rank_mesh import Layout, RankMesh
+from shardwise.execute.reshare import RESHARE
 from shardwise.sharding.layout import PARTIAL, REPLICATE
 
 
+def redistribute_between(
+    here: RankMesh, source: Layout, there: RankMesh, target: Layout
+) -> list[Change]:
+    """Returns steps from a layout with the shares of one mesh to another with those of another.
+
+    Where the shares differ and the layouts too, the tensor is whole in between.
+    """
+    if is_alike(here, there, source):
+        return _on(there, redistribute(source, target))
+    if source == target:
+        return [Change(RESHARE, (BLOCKS,), source, target, there, here)]
+    whole = (REPLICATE,) * len(source)
+    return [
+        *_on(here, redistribute(source, whole)),
+        Change(RESHARE, (BLOCKS,), whole, whole, there, here),
+        *_on(there, redistribute(whole, target)),
+    ]
+
+
+def _on(mesh: RankMesh, path: list[Change]) -> list[Change]:
+    return [replace(step, mesh=mesh) for step in path]
+
+
 def redistribute(source: Layout, target: Layout) -> list[Change]:
-    """Returns steps from one layout to another; the same on every rank."""
+    """Returns steps from one layout to another with the same shares; the same on every rank."""
     path: list[Change] = []
     current = source
     for dim in sorted({s for s in (*source, *target) if s >= 0}):

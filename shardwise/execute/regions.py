@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from msgspec import UNSET
+
 from shardwise.documents import Plan
 from shardwise.execute.instruction import Instruction, mark_dead
 from shardwise.execute.local import LocalOperator
@@ -25,7 +27,10 @@ FEWEST = 2
 
 
 def obstacle(instructions: Sequence[Instruction], plan: Plan) -> str | None:
-    """Returns what in a plan needs saved-tensor hooks, which compiled programs do not run."""
+    """Returns why a plan is not compiled: ranks that run different operators, or what needs
+    saved-tensor hooks, which compiled programs do not run."""
+    if plan.cluster is not UNSET:
+        return "ranks of several kinds run different operators"
     for group in plan.groups:
         if group.zero == 3:
             return f"group {group.name} is under ZeRO 3, which gathers parameters again in backward"

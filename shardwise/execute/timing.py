@@ -42,16 +42,23 @@ class StepTimes:
 
 
 def time_steps(
-    step: Step, resident: Callable[[], Any], device: torch.device, *, warm_up: int, steps: int
+    step: Step,
+    resident: Callable[[], Any],
+    device: torch.device,
+    *,
+    warm_up: int,
+    steps: int,
+    one_program: bool = True,
 ) -> StepTimes:
     """Runs `step` on every rank: `warm_up` + `steps` ordinary ones, some timed alone, one followed.
 
     `resident` returns what is in memory between two steps: parameters, optimizer state, inputs.
+    `one_program` says whether all ranks run the same operators.
     """
     for _ in range(warm_up):
         step()
     ordinary = [_seconds(step, device) for _ in range(steps)]
-    parts = [_parts(step, device) for _ in range(max(steps // 2, LEAST_TIMED))]
+    parts = [_parts(step, device, one_program) for _ in range(max(steps // 2, LEAST_TIMED))]
     peak = _peak(step, resident, device)
     by_rank: list[Any] = [None] * dist.get_world_size()
     mine = (
@@ -78,10 +85,12 @@ def _seconds(step: Step, device: torch.device) -> float:
     return perf_counter() - began
 
 
-def _parts(step: Step, device: torch.device) -> tuple[float, float, dict[str, int]]:
+def _parts(
+    step: Step, device: torch.device, one_program: bool
+) -> tuple[float, float, dict[str, int]]:
     """Returns computation and communication of one step, in seconds, and its collectives."""
     dist.barrier()
-    with CommunicationClock(device) as clock:
+    with CommunicationClock(device, everyone=one_program) as clock:
         total = _seconds(step, device)
     return total - clock.seconds - clock.waited_s, clock.seconds, clock.calls
 

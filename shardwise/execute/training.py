@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from msgspec import UNSET
 from torch.utils import _pytree as pytree
 
 from shardwise import __version__
@@ -79,7 +80,14 @@ def train(plan: Plan, world: World, options: RunOptions) -> dict[str, Any] | Non
             state = [v for s in optimizer.state.values() for v in s.values()]
             return [list(model.parameters()), list(model.buffers()), state, inputs, named]
 
-        times = time_steps(step, resident, device, warm_up=options.warm_up, steps=options.steps)
+        times = time_steps(
+            step,
+            resident,
+            device,
+            warm_up=options.warm_up,
+            steps=options.steps,
+            one_program=plan.cluster is UNSET,
+        )
         if world.rank:
             return None
         return measurement_document(

@@ -8,6 +8,7 @@ import pytest
 from shardwise import advise
 from shardwise.capture import shipped_graph
 from shardwise.cli.run import launcher_arguments
+from shardwise.errors import BadInput
 from shardwise.graph import read_graph
 from shardwise.hardware import load_hardware
 
@@ -32,3 +33,12 @@ def test_on_one_host_a_store_that_is_slow_to_answer_is_waited_for() -> None:
 )
 def test_the_users_arguments_come_last(given: list[str], added: list[str]) -> None:
     assert launcher_arguments(PLAN, given) == [*added, *given]
+
+
+def test_nodes_with_unequal_numbers_of_ranks_are_for_the_user_to_say() -> None:
+    plan = msgspec.structs.replace(PLAN, nodes=3)
+    with pytest.raises(BadInput, match="not as many on each"):
+        launcher_arguments(plan, ["--nnodes=3"])
+    given = ["--nnodes=3", "--nproc-per-node=2"]
+    assert launcher_arguments(plan, given) == given
+    assert "--nproc-per-node=4" in launcher_arguments(plan, [])

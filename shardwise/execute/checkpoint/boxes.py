@@ -65,6 +65,8 @@ def parts_of(name: str, tensor: torch.Tensor, place: Placement | None) -> list[P
     if place is None:
         shape = tuple(tensor.shape)
         return [Part(name, shape, tuple(0 for _ in shape), shape, tensor)]
+    if not place.present:
+        return []
     shape = tuple(place.spec.shape)
     corner = tuple(s.start for s in place.mesh.local_slices(shape, place.spec.layout))
     own = place.own if place.stage else range(place.elements)

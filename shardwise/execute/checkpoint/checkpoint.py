@@ -107,6 +107,8 @@ def load(
             )
     except dcp.api.CheckpointException as error:
         raise ShardwiseError(f"{path}: not loaded: {_reason(error)}") from error
+    if holdings.store is not None:
+        holdings.store.mark_written()
     if optimizer is not None:
         _give(holdings, optimizer, contents, names, state)
 

@@ -96,11 +96,9 @@ def product(share: Share) -> Run:
         return plain(share)
     axes, exchange = share.axes(*share.reductions), share.exchange
     run = bind(share.target, share.arguments, share.attributes, 1)
-    parts = share.mesh.parts(axes)
 
     def whole(x: Any) -> list[Any]:
-        every = exchange.gather(run(x)[0].unsqueeze(0), 0, axes, parts)
-        return [exchange.first(every.prod(0), axes)]
+        return [exchange.first(exchange.each(run(x)[0], axes).prod(0), axes)]
 
     return whole
 

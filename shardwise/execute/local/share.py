@@ -40,7 +40,10 @@ class Share:
     ) -> None:
         self.op = op
         self.semantics = semantics
-        self.split = tuple(split)
+        # An axis of one device splits nothing.
+        self.split = tuple(
+            v if size > 1 else None for v, size in zip(split, mesh.sizes, strict=False)
+        )
         self.mesh = mesh
         self.target = overload(op.kind)
         self.inputs = [tensors[name] for name in op.inputs]

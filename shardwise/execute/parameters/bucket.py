@@ -41,7 +41,9 @@ class Slot:
     def key(self) -> tuple[Any, ...]:
         """What the slots of a bucket have in common."""
         place = self.placement
-        return (place.dtype, place.sharding, place.beyond, min(place.stage, 2))
+        weights = place.spec.weights if place.shares is not None else None
+        stage = min(place.stage, 2)
+        return (place.dtype, place.mesh, place.sharding, place.beyond, stage, weights)
 
     @property
     def bytes(self) -> int:
@@ -254,14 +256,7 @@ class ScatteredBucket(Bucket):
         if not last or self._sum is None:
             return
         for slot, column in zip(self.slots, self._sum.split(self._widths), strict=True):
-            if not slot.arrived:
-                continue
-            piece = column[: len(slot.placement.own)]
-            earlier = slot.parameter.grad
-            if earlier is None:
-                slot.parameter.grad = piece
-            else:
-                earlier.add_(piece)
+            _deliver(slot, column[: len(slot.placement.own)])
         self._sum = None
 
     def abandon(self) -> None:
@@ -290,6 +285,152 @@ def _lay(column: torch.Tensor, gradient: torch.Tensor, add: bool) -> None:
             to.copy_(of)
 
 
+class OwnedBucket(Bucket):
+    """Gradients reduced to what each rank owns where weights say so, server or uneven shards.
+
+    The buffer has, rank after rank along the repeated axes, what it owns of every slot. Under stage
+    0 the sums come back to all ranks.
+    """
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        super().__init__(slots)
+        place = slots[0].placement
+        self.each = place.stage >= 2
+        self._axes, self._stage = place.repeated, place.stage
+        self._mesh.group(self._axes)  # created on all ranks in the same order
+        members = self._mesh.members(self._axes)
+        self._ranks = [self._mesh.world_rank(rank) for rank in members]
+        self._me = self._mesh.index(self._axes)
+        self._shares = [_shares_of(slot.placement) for slot in slots]
+        self._sizes = [sum(len(s[rank]) for s in self._shares) for rank in range(len(members))]
+        self._buffer: torch.Tensor | None = None
+        self._pieces: list[list[torch.Tensor]] = []
+        self._sum: torch.Tensor | None = None
+        self._works: list[Any] = []
+
+    def take(self, slot: Slot, gradient: torch.Tensor) -> None:
+        self.waiting -= 1
+        if self._buffer is None:
+            self._open()
+        flat = gradient.reshape(-1)
+        for piece, share in zip(self._pieces[slot.number], self._shares[slot.number], strict=True):
+            given = flat[share.start : share.stop]
+            if slot.filled:
+                piece.add_(given)
+            else:
+                piece.copy_(given)
+        slot.arrived = slot.filled = True
+
+    def _open(self) -> None:
+        buffer = torch.empty(sum(self._sizes), dtype=self._dtype, device=self._device)
+        self._buffer, self._pieces = buffer, [[] for _ in self.slots]
+        for rank, owned in enumerate(buffer.split(self._sizes)):
+            pieces = owned.split([len(shares[rank]) for shares in self._shares])
+            for of_slot, piece in zip(self._pieces, pieces, strict=True):
+                of_slot.append(piece)
+        for slot in self.slots:
+            slot.filled = False
+
+    def launch(self, last: bool) -> None:
+        if self._buffer is None or not (last or self.each):
+            return
+        for slot, pieces in zip(self.slots, self._pieces, strict=True):
+            for piece in pieces if not slot.filled else ():
+                piece.zero_()
+        group = self._mesh.group(self._axes)
+        self._works = [
+            dist.reduce(owned, rank, group=group, async_op=True)
+            for owned, rank in zip(self._buffer.split(self._sizes), self._ranks, strict=True)
+            if owned.numel()
+        ]
+
+    def release(self) -> None:
+        if self._buffer is None or not self._works:
+            return
+        self._wait()
+        if not self._stage:
+            return
+        own = self._buffer.split(self._sizes)[self._me]
+        self._sum = own.clone() if self._sum is None else self._sum.add_(own)
+        self._buffer, self._pieces = None, []
+
+    def settle(self, last: bool) -> None:
+        if self._stage or self._buffer is None or not last:
+            return
+        group = self._mesh.group(self._axes)
+        self._works = [
+            dist.broadcast(owned, rank, group=group, async_op=True)
+            for owned, rank in zip(self._buffer.split(self._sizes), self._ranks, strict=True)
+            if owned.numel()
+        ]
+
+    def deliver(self, last: bool) -> None:
+        self._wait()
+        if not last:
+            return
+        if self._stage and self._sum is not None:
+            own = self._sum.split([len(shares[self._me]) for shares in self._shares])
+            for slot, piece in zip(self.slots, own, strict=True):
+                _deliver(slot, piece)
+            self._sum = None
+        elif self._buffer is not None:
+            for slot, pieces in zip(self.slots, self._pieces, strict=True):
+                # In the order of ranks, which is that of elements.
+                _deliver(slot, torch.cat(pieces).view(slot.placement.local_shape))
+            self._buffer, self._pieces = None, []
+
+    def _wait(self) -> None:
+        for work in self._works:
+            work.wait()
+        self._works = []
+
+    def abandon(self) -> None:
+        self._wait()
+        self._buffer = self._sum = None
+        self._pieces = []
+
+
+class AbsentBucket(Bucket):
+    """Gradients of parameters that this rank does not have: empty ones, so that its optimizer makes
+    as many steps as those of the others."""
+
+    def take(self, slot: Slot, gradient: torch.Tensor) -> None:
+        self.waiting -= 1
+        slot.arrived = True
+
+    def launch(self, last: bool) -> None:
+        """Does nothing: other ranks communicate."""
+
+    def release(self) -> None:
+        """Does nothing: other ranks communicate."""
+
+    def settle(self, last: bool) -> None:
+        """Does nothing: other ranks communicate."""
+
+    def deliver(self, last: bool) -> None:
+        for slot in self.slots if last else ():
+            if slot.arrived:
+                slot.parameter.grad = torch.empty_like(slot.parameter)
+
+    def abandon(self) -> None:
+        """Does nothing."""
+
+
+def _shares_of(placement: Placement) -> list[range]:
+    assert placement.shares is not None
+    return placement.shares
+
+
+def _deliver(slot: Slot, piece: torch.Tensor) -> None:
+    """Gives a parameter the sum of this step's gradients, added to what it has of earlier ones."""
+    if not slot.arrived:
+        return
+    if slot.parameter.grad is None:
+        slot.parameter.grad = piece
+    else:
+        slot.parameter.grad.add_(piece)
+
+
 def buckets_of(
     slots: Sequence[Slot], first_bytes: int, most_bytes: int, lone_bytes: int
 ) -> list[Bucket]:
@@ -316,7 +457,13 @@ def buckets_of(
     places = {slot: number for number, slot in enumerate(slots)}
     closed += [(places[group[-1]], group) for group in filling.values()]
     closed.sort(key=lambda pair: pair[0])
-    return [
-        ScatteredBucket(group) if group[0].placement.stage else SummedBucket(group)
-        for _, group in closed
-    ]
+    return [_bucket(group) for _, group in closed]
+
+
+def _bucket(slots: Sequence[Slot]) -> Bucket:
+    place = slots[0].placement
+    if not place.present:
+        return AbsentBucket(slots)
+    if place.shares is not None:
+        return OwnedBucket(slots)
+    return ScatteredBucket(slots) if place.stage else SummedBucket(slots)

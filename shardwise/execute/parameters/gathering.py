@@ -70,7 +70,8 @@ class GatheredParameter:
     def __init__(self, placement: Placement, device: torch.device, gatherer: Gatherer) -> None:
         self.placement = placement
         self._gatherer = gatherer
-        placement.mesh.group(placement.sharding)  # created on all ranks in the same order
+        if placement.present:
+            placement.mesh.group(placement.sharding)  # created on all ranks in the same order
         self._shard = torch.empty(placement.shard, dtype=placement.dtype, device=device)
         self.parameter = torch.nn.Parameter(self._shard[: len(placement.own)])
         # What the graph differentiates: a shape without memory.
@@ -104,6 +105,10 @@ class GatheredParameter:
     def gather(self) -> torch.Tensor:
         """Returns the whole local part, flat and padded, in new memory; collective."""
         place = self.placement
+        if not place.present:
+            return self._shard.new_empty(0)
+        if place.shares is not None:
+            return gather_owned(place, self._shard)
         flat = self._shard.new_empty(place.shard * place.parts)
         dist.all_gather_into_tensor(flat, self._shard, group=place.mesh.group(place.sharding))
         return flat
@@ -113,6 +118,28 @@ class GatheredParameter:
         with torch.no_grad():
             own = self.placement.own
             self.parameter.copy_(local.reshape(-1)[own.start : own.stop])
+
+
+def gather_owned(place: Placement, shard: torch.Tensor) -> torch.Tensor:
+    """Returns the whole local part, flat, of which each rank has the elements that it owns."""
+    flat = shard.new_empty(place.elements)
+    flat[place.own.start : place.own.stop].copy_(shard)
+    for work in begin_owned(place, flat):
+        work.wait()
+    return flat
+
+
+def begin_owned(place: Placement, flat: torch.Tensor) -> list[Any]:
+    """Begins to bring what each rank owns to all of them; a broadcast for each that owns any."""
+    mesh, group = place.mesh, place.mesh.group(place.sharding)
+    assert place.shares is not None
+    return [
+        dist.broadcast(
+            flat[share.start : share.stop], mesh.world_rank(rank), group=group, async_op=True
+        )
+        for rank, share in zip(mesh.members(place.sharding), place.shares, strict=True)
+        if len(share)
+    ]
 
 
 def _local(flat: torch.Tensor, place: Placement) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from shardwise.execute.parameters.gathering import begin_owned
 from shardwise.execute.parameters.spec import Placement
 
 
@@ -48,20 +49,23 @@ class SpreadParameter:
         self.placement = placement
         self._together = together
         together.append(self)
-        placement.mesh.group(placement.sharding)  # created on all ranks in the same order
+        if placement.present:
+            placement.mesh.group(placement.sharding)  # created on all ranks in the same order
         size, own = placement.shard, placement.own
-        number = placement.mesh.index(placement.sharding)
-        self._whole = torch.empty(size * placement.parts, dtype=placement.dtype, device=device)
+        owned = placement.shares is not None
+        elements = placement.elements if owned else size * placement.parts
+        self._whole = torch.empty(elements, dtype=placement.dtype, device=device)
         # Writes to `.data` do not change the version: only the optimizer's writes should.
         self._flat = self._whole.data
-        self._shard = self._flat[size * number : size * (number + 1)]
+        start = own.start if owned else size * placement.mesh.index(placement.sharding)
+        self._shard = self._flat[start : start + size]
         self._local = self._whole[: placement.elements].view(placement.local_shape)
         self.leaf = self._local.detach().requires_grad_()
-        self.parameter = torch.nn.Parameter(self._whole[size * number : size * number + len(own)])
+        self.parameter = torch.nn.Parameter(self._whole[start : start + len(own)])
         self.steps = 0
         """Optimizer steps that may have written the shard."""
         self._seen = (self._whole._version, 0)
-        self._work: Any = None
+        self._works: list[Any] = []
 
     @property
     def _written(self) -> tuple[int, int]:
@@ -73,22 +77,29 @@ class SpreadParameter:
         if self._written != self._seen:
             for each in self._together:
                 each.begin_refresh()
-        if self._work is not None:
-            self._work.wait()
-            self._work = None
+        self._wait()
         return self.leaf if self.parameter.requires_grad else self.leaf.detach()
 
     def begin_refresh(self) -> None:
         """Begins to gather the shards if the optimizer has written them."""
         if self._written != self._seen:
             self._seen = self._written
-            if self._work is not None:
-                self._work.wait()
+            self._wait()
             place = self.placement
+            if not place.present:
+                return
+            if place.shares is not None:
+                self._works = begin_owned(place, self._flat)
+                return
             group = place.mesh.group(place.sharding)
-            self._work = dist.all_gather_into_tensor(
-                self._flat, self._shard, group=group, async_op=True
-            )
+            self._works = [
+                dist.all_gather_into_tensor(self._flat, self._shard, group=group, async_op=True)
+            ]
+
+    def _wait(self) -> None:
+        for work in self._works:
+            work.wait()
+        self._works = []
 
     def local(self) -> torch.Tensor:
         """Returns the local part, outside autograd; collective after an update."""

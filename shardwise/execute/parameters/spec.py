@@ -12,7 +12,9 @@ from math import prod
 
 import torch
 
+from shardwise.cost.mixed.proportions import cut
 from shardwise.errors import BadInput
+from shardwise.execute.block_mesh import BLOCKS, support_of
 from shardwise.execute.rank_mesh import Layout, RankMesh
 from shardwise.sharding.layout import PARTIAL, REPLICATE
 
@@ -24,7 +26,9 @@ class ParameterSpec:
     `shape` is global; `dtype` is a torch dtype or its name; `layout` is that of the forward pass.
     `gradient` is the layout in which local autograd leaves its gradient (PARTIAL along axes that
     hold terms of a sum), None if it gets no gradient. `zero` is the ZeRO stage, over `zero_axes`
-    (mesh axis numbers). A `buffer` is a tensor of the module that is not a parameter.
+    (mesh axis numbers). A `buffer` is a tensor of the module that is not a parameter. `mesh` is
+    that of the ranks that have it, by default the store's; `weights` are those of all blocks for
+    what they own, None for equal shards.
     """
 
     name: str
@@ -35,37 +39,67 @@ class ParameterSpec:
     zero: int = 0
     zero_axes: tuple[int, ...] = ()
     buffer: bool = False
+    mesh: RankMesh | None = None
+    weights: tuple[int, ...] | None = None
 
 
 class Placement:
     """Where a spec puts a parameter on this rank of the mesh.
 
     `repeated`: the axes along which gradients are summed; `sharding`: those of them that ZeRO
-    shards over; `beyond`: the others. Axes of one device are in none of them.
+    shards over; `beyond`: the others. Axes of one device are in none of them. `shares` are the
+    elements that each rank along the repeated axes owns, where weights say so, else None. A rank
+    that is not `present` has no elements.
     """
 
     def __init__(self, spec: ParameterSpec, mesh: RankMesh) -> None:
+        mesh = spec.mesh or mesh
         _check(spec, mesh)
         self.spec = spec
         self.mesh = mesh
         self.name = spec.name
         self.dtype = _dtype(spec)
-        self.local_shape = mesh.local_shape(spec.shape, spec.layout)
+        self.present = mesh.present
+        self.local_shape = mesh.local_shape(spec.shape, spec.layout) if mesh.present else (0,)
         self.elements = prod(self.local_shape)
-        origin = (0,) * len(mesh.sizes)
-        self.most_elements = prod(mesh.local_shape(spec.shape, spec.layout, origin))
+        self.most_elements = prod(mesh.largest_shape(spec.shape, spec.layout))
         gradient = spec.gradient or ()
         self.repeated = tuple(
             a for a, state in enumerate(gradient) if state == PARTIAL and mesh.sizes[a] > 1
         )
+        self.shares = self._shares()
         zero = spec.zero_axes if spec.zero else ()
+        if self.shares is not None and zero:
+            zero = self.repeated
         self.sharding = tuple(a for a in self.repeated if a in zero)
         self.beyond = tuple(a for a in self.repeated if a not in self.sharding)
         self.stage = spec.zero if self.sharding else 0
         self.parts = mesh.parts(self.sharding)
+        if self.shares is not None and self.stage:
+            self.own = self.shares[mesh.index(self.sharding)]
+            self.shard = len(self.own)
+            return
         self.shard = -(-self.elements // self.parts)
         start = min(self.shard * mesh.index(self.sharding), self.elements)
         self.own = range(start, min(start + self.shard, self.elements))
+
+    def _shares(self) -> list[range] | None:
+        """Returns by rank along the repeated axes what it owns; None for equal shards."""
+        mesh, weights = self.mesh, self.spec.weights
+        if weights is None or BLOCKS not in self.repeated:
+            return None
+        own = tuple(weights[block] for block in support_of(mesh))
+        if not any(own):
+            return None
+        inside = mesh.parts([a for a in self.repeated if a != BLOCKS])
+        ranges, start = [], 0
+        for length in cut(self.elements, own):
+            step = -(-length // inside)
+            for place in range(inside):
+                first, last = (min(step * n, length) for n in (place, place + 1))
+                ranges.append(range(start + first, start + last))
+            start += length
+        return ranges
 
     @property
     def carries_gradient(self) -> bool:
@@ -84,6 +118,8 @@ class Placement:
             raise BadInput(
                 f"has shape {list(full.shape)}", field=self.name, expected=f"{[*self.spec.shape]}"
             )
+        if not self.present:
+            return full.new_empty(0)
         return full[self.mesh.local_slices(self.spec.shape, self.spec.layout)]
 
 

@@ -12,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from shardwise.errors import BadInput
 from shardwise.execute import collectives
 from shardwise.execute.parameters.bucket import Slot
-from shardwise.execute.parameters.gathering import GatheredParameter, Gatherer
+from shardwise.execute.parameters.gathering import GatheredParameter, Gatherer, gather_owned
 from shardwise.execute.parameters.kept import SpreadParameter, WholeParameter
 from shardwise.execute.parameters.reducer import BUCKET_BYTES, FIRST_BUCKET_BYTES, Reducer
 from shardwise.execute.parameters.spec import ParameterSpec, Placement
@@ -161,23 +161,44 @@ class ParameterStore:
         for name, stored in self._stored.items():
             stored.load(stored.placement.cut(full[name].detach()))
 
+    def mark_written(self) -> None:
+        """Notes on every rank that shards were written from outside, so that all ranks gather them
+        again: ranks without elements of a parameter cannot tell."""
+        for stored in self._stored.values():
+            if not isinstance(stored, WholeParameter):
+                stored.steps += 1
+
     def whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Returns the global tensor, on every rank, of one shaped like `parameters()[name]`.
 
         This may be the parameter itself, its gradient, or a moment of the optimizer. Collective.
         """
         place = self._stored[name].placement
-        flat = tensor.detach()
-        if place.stage:
+        if not place.present:
+            whole = torch.empty(place.spec.shape, dtype=tensor.dtype, device=tensor.device)
+        else:
+            whole = self._assembled(place, tensor.detach())
+        mesh = place.mesh
+        if mesh.world_size < self.mesh.world_size:
+            whole = whole.contiguous()
+            dist.broadcast(whole, mesh.world_rank(0))
+        return whole
+
+    def _assembled(self, place: Placement, flat: torch.Tensor) -> torch.Tensor:
+        """Returns the global tensor on the ranks that have a part of it."""
+        mesh = place.mesh
+        if place.stage and place.shares is not None:
+            flat = gather_owned(place, flat)
+        elif place.stage:
             padded = flat.new_zeros(place.shard)
             padded[: len(place.own)] = flat
             flat = flat.new_empty(place.shard * place.parts)
-            dist.all_gather_into_tensor(flat, padded, group=self.mesh.group(place.sharding))
+            dist.all_gather_into_tensor(flat, padded, group=mesh.group(place.sharding))
         whole = flat.view(-1)[: place.elements].view(place.local_shape)
         for dim, extent in enumerate(place.spec.shape):
             axes = axes_of(place.spec.layout, dim)
             if axes:
-                whole = collectives.all_gather(whole, dim, self.mesh, axes, extent)
+                whole = collectives.all_gather(whole, dim, mesh, axes, extent)
         return whole
 
     def full(self, name: str) -> torch.Tensor:

@@ -158,9 +158,10 @@ def _of_choices(
     for key, total in alike.items():
         group = example[key]
         rows = np.array(list(total), dtype=np.int64)
-        work = GroupWork(context, patterns[group], costs[group].assignment[rows])
+        cost = costs[group]
+        work = GroupWork(context, patterns[group], cost.assignment[rows], cost.proportion[rows])
         times = np.array(list(total.values()))
-        recomputed = costs[group].recompute[rows]
+        recomputed = cost.recompute[rows]
         _of_group(needed, work, times * context.micro_batches, recomputed)
 
 
