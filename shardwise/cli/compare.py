@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from shardwise.cli.arguments import json_option, load_graph, options_from, search_options
+from shardwise.cli.arguments import GPUS, json_option, load_graph, options_from, search_options
 from shardwise.cli.output import counted, emit, gib, note, progress, say, seconds, table, warn
 from shardwise.documents.comparison import (
     ComparedMethod,
@@ -19,35 +19,27 @@ from shardwise.outfiles import check_output
 from shardwise.pictures.compare import plot_compare
 from shardwise.pictures.figure import check_suffix
 
-PROPOSALS = 50_000
-
 
 @click.command()
 @click.argument("graph")
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
-@click.option(
-    "--gpus",
-    required=True,
-    type=click.IntRange(1),
-    help="GPUs of the job: exactly this number is used.",
-)
+@click.option("--gpus", required=True, help=GPUS)
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @click.option(
     "--proposals",
     type=click.IntRange(1),
-    default=PROPOSALS,
-    show_default=True,
-    help="Of FlexFlow's random search.",
+    help="Of FlexFlow's random search. Default: 50,000, of several kinds of devices 5,000. Post "
+    "has as many samples, at most 1,200.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of FlexFlow's search.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of random searches.")
 @search_options
 @json_option
 def compare(
     graph: str,
     hardware: str,
-    gpus: int,
+    gpus: str,
     plot: str | None,
-    proposals: int,
+    proposals: int | None,
     seed: int,
     as_json: bool,
     **search: Any,
@@ -107,6 +99,30 @@ def _ranking(document: Comparison) -> None:
     if certificate and certificate.epsilon is not None:
         gap = max(certificate.epsilon, 0.0)
         say(f"Proven: no strategy that fits saves more than {gap:.1%} of our step.")
+    _places(document)
+
+
+def _places(document: Comparison) -> None:
+    """Prints what the steps take at each place, where devices are of several kinds."""
+    rows = [
+        (
+            method.title if number == 0 else "",
+            place.name,
+            place.kind,
+            seconds(place.compute_s),
+            seconds(place.communication_s),
+            gib(place.peak_bytes),
+            gib(round(place.memory_limit_bytes)),
+        )
+        for method, point in ranked(document)
+        for number, place in enumerate(point.places or ())
+    ]
+    if rows:
+        table(
+            "what each of these steps takes at every place, on one device",
+            ("system", "place", "kind", "compute", "comm.", "peak GiB", "limit GiB"),
+            rows,
+        )
 
 
 def _ranked_row(method: ComparedMethod, point: ComparedPoint) -> tuple[object, ...]:

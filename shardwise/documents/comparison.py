@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardwise.documents.common import Certificate, Details, Heading
+from shardwise.documents.plan import PlannedPlace
 
 
 class CostBreakdown(msgspec.Struct, frozen=True):
@@ -26,6 +27,9 @@ class ComparedPoint(msgspec.Struct, frozen=True):
     `feasible` says that the replayed peak is within the memory limit, by sums that the sum is;
     `our_time_s` is the replayed time of our answer (null where nothing fits), by sums our fastest
     in no more memory. `slower_by` is how much longer the step takes than ours, relative.
+
+    On devices of several kinds the peak is that of the place with the least memory left, as a share
+    of the smallest memory, and `places` has each place's own, with its times.
     """
 
     label: str | None
@@ -41,6 +45,7 @@ class ComparedPoint(msgspec.Struct, frozen=True):
     replayed_time_s: float | UnsetType = UNSET
     exposed_communication_s: float | UnsetType = UNSET
     slower_by: float | UnsetType | None = UNSET
+    places: list[PlannedPlace] | UnsetType = UNSET
 
 
 class ComparedMethod(msgspec.Struct, frozen=True):

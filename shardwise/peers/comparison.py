@@ -16,13 +16,15 @@ from shardwise.cost.options import NEVER, TOFU, Options, Progress, quiet
 from shardwise.documents import Comparison
 from shardwise.errors import BadInput, Cancelled
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware
+from shardwise.hardware import Bundle, Hardware, devices_of
 from shardwise.peers import data_parallel, flexflow, fsdp, megatron
 from shardwise.peers.answer import Answer, proven
 from shardwise.peers.document import ALL, OURS, SPLITS, compare_document
 from shardwise.peers.evaluate import points_of
+from shardwise.peers.mixed.comparison import compare_mixed
 from shardwise.peers.papers import Peer, papers
 from shardwise.peers.replayed import compare_replayed
+from shardwise.search.fitting import of_one_kind
 from shardwise.search.search import Search, Subject, search
 from shardwise.sharding.names import named_dimensions
 
@@ -30,25 +32,31 @@ from shardwise.sharding.names import named_dimensions
 def compare(
     graph: Graph,
     hardware: Hardware,
-    gpus: int,
+    gpus: int | str | Bundle,
     options: Options | None = None,
     progress: Progress | None = None,
     *,
-    proposals: int = flexflow.PROPOSALS,
+    proposals: int | None = None,
     seed: int = 0,
 ) -> Comparison:
     """Returns all peers and this system on one cost model.
 
     Each peer is ranked by its replayed step against our answer; without `overlap` by sums against
-    our frontier. A peer without an answer under the options' limits says why. `proposals` and
-    `seed` are for FlexFlow's random search. Raises `BadInput` for options that a comparison cannot
+    our frontier. A peer without an answer under the options' limits says why. `gpus` is a number of
+    devices, or of a profile with groups a bundle such as `v100=2,1080ti=4` (by replayed steps
+    only). `proposals` (None: 50,000, of several kinds 5,000) and `seed` are for FlexFlow's random
+    search. Raises `BadInput` for options that a comparison cannot
     have (pins, method `tofu`, by sums several numbers of micro-batches), and what `search` raises.
     """
     options, progress = options or Options(), progress or quiet
     _check(options, proposals)
+    devices = devices_of(gpus, hardware)
     subject = Subject.of(graph)
+    if isinstance(devices, Bundle) and options.overlap:
+        return compare_mixed(subject, hardware, devices, options, progress, proposals, seed)
     compared = compare_replayed if options.overlap else _compare_sums
-    return compared(subject, hardware, gpus, options, progress, proposals, seed)
+    count = flexflow.PROPOSALS if proposals is None else proposals
+    return compared(subject, hardware, of_one_kind(devices), options, progress, count, seed)
 
 
 def _compare_sums(
@@ -79,7 +87,7 @@ def _compare_sums(
     return compare_document(ours, rounds)
 
 
-def _check(options: Options, proposals: int) -> None:
+def _check(options: Options, proposals: int | None) -> None:
     if options.method == TOFU:
         raise BadInput("Tofu is one of the peers", field="method", expected="our own method")
     if options.pins:
@@ -88,7 +96,7 @@ def _check(options: Options, proposals: int) -> None:
         raise BadInput(
             f"got {list(options.micro_batches)}", field="micro-batches", expected="one number"
         )
-    if proposals < 1:
+    if proposals is not None and proposals < 1:
         raise BadInput(f"got {proposals}", field="proposals", expected="a whole number from 1")
 
 

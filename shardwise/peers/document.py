@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from msgspec import UNSET
 from msgspec.structs import asdict as members
 from msgspec.structs import replace
 
@@ -25,6 +26,9 @@ SPLITS, ALL = "splits", "all"
 
 OURS = {SPLITS: "shardwise-splits", ALL: "shardwise"}
 """The methods that are this system's."""
+
+DATA_PARALLEL = ("data-parallel", "ev-ar")
+"""Plain data parallelism, on devices of one kind and of several."""
 
 Round = tuple[str, list[Answer], Answer]
 """A space, the peers in it, and our own frontier of it."""
@@ -61,7 +65,7 @@ def replayed_document(
     limit = searches[0].limit_bytes
     best = fastest_within(answers[-1][1].points, limit)
     methods = [_method(answer, space, lambda _: best, limit) for space, answer in answers]
-    batch = [p for _, a in answers if a.method == "data-parallel" for p in a.points]
+    batch = [p for _, a in answers if a.method in DATA_PARALLEL for p in a.points]
     batch.sort(key=lambda point: (point.ranking_bytes > limit, point.ranking_s))
     own = {space: a.points for space, a in answers if a.method in OURS.values()}
     compared = Comparison(
@@ -121,6 +125,7 @@ def _point(point: Point, ours: Point | None, limit_bytes: float) -> ComparedPoin
         replayed_time_s=point.step.time_s,
         exposed_communication_s=point.step.exposed_s,
         slower_by=None if ours is None else point.step.time_s / ours.ranking_s - 1.0,
+        places=list(point.places) or UNSET,
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardwise.cost.assemble import SearchProblem
+from shardwise.documents.plan import PlannedPlace
 from shardwise.replay.replay import Replayer
 from shardwise.search.search import Search
 
@@ -57,6 +58,7 @@ class Point:
 
     `edge_choices` is the alternative of every edge, shape (edges,). `label` says which of a peer's
     strategies it is, where it has several. `step` is there where it was replayed, and ranks it.
+    `places` are there where devices are of several kinds.
     """
 
     memory_bytes: float
@@ -66,6 +68,7 @@ class Point:
     edge_choices: NDArray[np.uint32]
     label: str = ""
     step: Step | None = None
+    places: tuple[PlannedPlace, ...] = ()
 
     @property
     def ranking_bytes(self) -> float:

@@ -96,7 +96,7 @@ def _practitioners(ours: Sequence[Search], progress: Progress) -> Iterator[Answe
 def _replayer(search: Search, progress: Progress) -> Replayer:
     """Returns the replayer of a search's whole problem, which a hopeless count has not built."""
     if len(search.time_s):
-        return search.replayer
+        return search.own_replayer
     context = search.problem.context
     problem = assemble(
         context.patterns,

@@ -40,9 +40,18 @@ MARKS: dict[str, tuple[str, str]] = {
     "zero": ("#c49c94", "p"),
     "fsdp": ("#ff9896", "X"),
     "hsdp": ("#f7b6d2", "h"),
+    "ev-ps": ("#ffbb78", "<"),
+    "ev-ar": ("#d62728", "s"),
+    "cp-ps": ("#ff7f0e", ">"),
+    "cp-ar": ("#e377c2", "p"),
+    "horovod": ("#c49c94", "h"),
+    "post": ("#bcbd22", "o"),
+    "slowest": ("#9467bd", "v"),
     "shardwise-splits": (BLUE, "."),
     "shardwise": ("#0b3d66", "."),
 }
+ALONE = ("#7f7f7f", "d")
+"""The mark of one group of devices alone."""
 PARTS = (("compute_s", "our compute", GREEN), ("communication_s", "our communication", ORANGE))
 
 
@@ -221,7 +230,7 @@ def _draw(picture: Picture, axes: Any, comparison: _Comparison) -> None:
     for part in comparison.parts:
         axes.plot(part.memory, part.time, ":", color=part.colour, label=part.title)
     for line in comparison.lines:
-        colour, mark = MARKS[line.method]
+        colour, mark = MARKS.get(line.method, ALONE)
         answer = line.ours and line.best is not None and not line.frontier
         axes.plot(
             line.memory,
@@ -292,7 +301,7 @@ def _draw_ranking(picture: Picture, axes: Any, document: Comparison) -> None:
     for place, (method, point) in enumerate(best):
         exposed = point.exposed_communication_s or 0.0
         compute = min(steps[place] - exposed, end)
-        colour, alpha = MARKS[method.method][0], 0.9 if point.feasible else 0.3
+        colour, alpha = MARKS.get(method.method, ALONE)[0], 0.9 if point.feasible else 0.3
         text = _said(point)
         for start, length, strength in (
             (0.0, compute, alpha),
