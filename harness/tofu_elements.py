@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.cost.legality import legality
+from shardwise.cost.legality import Legality
 from shardwise.graph import DTYPE_BYTES
 from shardwise.graph.semantics import Access
 from shardwise.search.search import Subject
@@ -69,7 +69,7 @@ class Elements:
         self.touches: dict[str, dict[int, list[Touch]]] = defaultdict(lambda: defaultdict(list))
         self.options: list[list[int]] = []
         for group in subject.coarsened.groups:
-            legal = legality(subject.graph, group)
+            legal = Legality(subject.graph, group).even
             count = range(len(group.variables))
             self.options.append([v for v in count if legal(v, k)] or [-1])
             for member in group.members:

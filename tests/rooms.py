@@ -18,7 +18,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_advice.py", "unit/test_advice_tables.py", "unit/test_allocation.py",
         "unit/test_calibrate.py",
         "unit/test_answers.py", "unit/test_cluster.py", "unit/test_labels.py",
-        "unit/test_neighbours.py", "unit/test_outline.py", "unit/test_ranges.py",
+        "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_outline.py",
+        "unit/test_ranges.py",
         "unit/test_strategy_document.py", "unit/test_summary.py",
     ),
     "agent": (
@@ -26,8 +27,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_sizes.py",
     ),
     "benchmarks": (
-        "integration/models/test_gpu_report.py", "integration/models/test_paper.py",
-        "integration/models/test_published_predictions.py",
+        "integration/models/test_gpu_report.py", "integration/models/test_heterog_models.py",
+        "integration/models/test_paper.py", "integration/models/test_published_predictions.py",
         "unit/test_paper_page.py", "unit/test_published_page.py", "unit/test_published_runs.py",
         "unit/test_published_statistics.py",
     ),
@@ -37,7 +38,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         "end_to_end/test_cli.py", "unit/test_advice_tables.py", "unit/test_imports.py",
-        "unit/test_options.py", "unit/test_sizes.py",
+        "unit/test_linear_fit.py", "unit/test_options.py", "unit/test_policy.py",
+        "unit/test_sizes.py",
     ),
     "client": (
         "integration/service/test_client.py", "integration/service/test_launch_client.py",
@@ -46,6 +48,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "cost": (
         "unit/test_collective_tables.py", "unit/test_configurations.py", "unit/test_host.py",
         "unit/test_fast_convolution.py", "unit/test_fused_memory.py", "unit/test_kernels.py",
+        "unit/test_mixed_costs.py",
         "unit/test_never.py",
         "unit/test_operator_times.py",
         "unit/test_options.py", "unit/test_packing.py", "unit/test_reschedule.py",
@@ -61,7 +64,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "documents": ("unit/test_documents.py",),
     "execute": (
-        "integration/execute/*", "unit/test_agreement.py", "unit/test_extremes.py",
+        "integration/execute/*", "unit/test_agreement.py", "unit/test_block_mesh.py",
+        "unit/test_extremes.py",
         "unit/test_kept_memory.py", "unit/test_run_launcher.py", "unit/test_saved_tensors.py",
         "unit/test_windows.py",
     ),
@@ -71,23 +75,29 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "hardware": (
         "unit/test_aiconfigurator.py", "unit/test_collective_tables.py", "unit/test_hardware*",
-        "unit/test_offers.py", "unit/test_operator_times.py", "unit/test_refit.py",
+        "unit/test_linear_fit.py", "unit/test_offers.py", "unit/test_operator_times.py",
+        "unit/test_refit.py",
     ),
     "measure": (
         "integration/test_measure_gloo.py", "integration/test_operator_tables.py",
         "unit/test_child_process.py", "unit/test_cores.py", "unit/test_measure.py",
-        "unit/test_rank_starts.py",
+        "unit/test_rank_starts.py", "unit/test_slowed.py",
     ),
     "pictures": ("end_to_end/test_cli.py", "unit/test_blocks.py", "unit/test_pictures.py"),
-    "peers": ("integration/models/test_compare*", "unit/test_compare_*"),
+    "peers": (
+        "integration/models/test_compare*", "property/test_mixed_law.py", "unit/test_compare_*",
+    ),
+    "policy": ("unit/test_policy.py",),
     "replay": (
-        "integration/models/test_replay*", "unit/test_replay*", "unit/test_search_kernels.py",
+        "integration/models/test_replay*", "unit/test_mixed_replay.py", "unit/test_replay*",
+        "unit/test_search_kernels.py",
     ),
     "schedulers": ("integration/schedulers/*", "unit/test_schedulers.py"),
     "search": (
         "golden/*", "integration/models/test_onnx_frontiers.py",
         "integration/models/test_tofu_models.py", "property/test_tofu_elements.py",
-        "unit/test_neighbours.py", "unit/test_replayed_search.py", "unit/test_search_kernels.py",
+        "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_replayed_search.py",
+        "unit/test_search_kernels.py",
         "unit/test_solver_problem.py", "unit/test_tofu.py", "unit/test_turning_point.py",
     ),
     "service": (
@@ -96,8 +106,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "unit/test_validation.py",
     ),
     "sharding": (
-        "integration/models/test_coarsening.py", "unit/test_coarsen.py", "unit/test_layout.py",
-        "unit/test_rerun.py", "unit/test_strides.py",
+        "integration/models/test_coarsening.py", "unit/test_coarsen.py",
+        "unit/test_layout.py", "unit/test_rerun.py", "unit/test_strides.py",
     ),
     "solver": (
         "golden/*", "property/test_solver*", "unit/test_search_kernels.py",

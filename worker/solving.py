@@ -22,6 +22,8 @@ _OUT_OF_MEMORY = (
     "failed to spawn thread",
     "ThreadPoolBuildError",  # no room for the stack of a thread
     "MemoryError",
+    # What Python says where an allocation fails inside it.
+    "SystemError: error return without exception set",
     "Cannot allocate memory",
 )
 

@@ -27,6 +27,7 @@ from shardwise.documents.explanation import (
     Totals,
 )
 from shardwise.documents.plan import (
+    COLLECTIVE_SUM,
     Choice,
     Neighbour,
     NextBest,
@@ -118,7 +119,7 @@ def _next_best(other: NextBest | None, axes: Sequence[Axis]) -> ExplainedNextBes
     )
 
 
-def choice_text(choice: Choice | PlannedGroup, axes: Sequence[Axis]) -> str:
+def choice_text(choice: Choice | NextBest | PlannedGroup, axes: Sequence[Axis]) -> str:
     """Returns the split, and what else a group chooses: ZeRO and recomputation."""
     words = [split_text(choice.split, axes)]
     if choice.zero:
@@ -126,6 +127,11 @@ def choice_text(choice: Choice | PlannedGroup, axes: Sequence[Axis]) -> str:
         words.append(f"ZeRO-{choice.zero}/{sharing}")
     if choice.recompute:
         words.append("run again in backward")
+    if not isinstance(choice, NextBest):
+        if choice.proportion is not UNSET and choice.proportion:
+            words.append(f"proportion {choice.proportion}")
+        if choice.gradient_sum is not UNSET and choice.gradient_sum != COLLECTIVE_SUM:
+            words.append(choice.gradient_sum)
     return "; ".join(words)
 
 

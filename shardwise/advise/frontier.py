@@ -6,10 +6,11 @@ import resource
 from collections.abc import Sequence
 from math import inf, isfinite
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from shardwise.advise.communication_basis import MEASURED, MODELLED, communication_basis
+from shardwise.advise.mixed import place_peaks
 from shardwise.advise.outline import outlines
 from shardwise.advise.summary import Summaries, fields
 from shardwise.cost.options import Options, Progress, quiet
@@ -24,9 +25,10 @@ from shardwise.documents.common import (
     Provenance,
     SearchReport,
 )
-from shardwise.documents.frontier import Frontier, FrontierPoint
+from shardwise.documents.frontier import Frontier, FrontierPoint, PlacePeak
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware, Mesh
+from shardwise.hardware import Bundle, Hardware, Mesh, devices_of
+from shardwise.policy.proposals import proposer
 from shardwise.search.chosen import (
     Chosen,
     axes,
@@ -37,6 +39,7 @@ from shardwise.search.chosen import (
 )
 from shardwise.search.fitting import search_frontier
 from shardwise.search.gaps import Gaps
+from shardwise.search.mixed.search import MixedSearch
 from shardwise.search.search import Search, Subject
 from shardwise.search.solution import STATUSES
 from shardwise.search.tofu import TofuSolution
@@ -46,18 +49,26 @@ from shardwise.search.turning_point import turning_point
 def frontier(
     graph: Graph,
     hardware: Hardware,
-    gpus: int,
+    gpus: int | str | Bundle,
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Frontier:
     """Returns every strategy that no other beats in memory and time (TensorOpt Definition 1).
 
     Memory is the replayed peak, time that of the replayed step; the sums of both without `overlap`.
-    Raises `BadInput` for a GPU count below 1 and `Infeasible` when the hardware cannot have that
-    many devices.
+    `gpus` is a number of devices, or of a profile with groups a bundle such as
+    `v100=2,1080ti=4`. Raises `BadInput` for a count below 1 and `Infeasible` when the hardware
+    cannot have that many devices.
     """
+    devices = devices_of(gpus, hardware)
+    options = options or Options()
     searches = search_frontier(
-        Subject.of(graph), hardware, gpus, options or Options(), progress or quiet
+        Subject.of(graph),
+        hardware,
+        devices,
+        options,
+        progress or quiet,
+        proposer(options, devices),
     )
     return frontier_document(searches)
 
@@ -89,6 +100,7 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
                 time=outline.time,
                 splits=outline.splits,
                 other_splits=outline.other_splits,
+                places=_peaks(point),
                 **fields(summaries.of(point)),
             )
         )
@@ -102,6 +114,12 @@ def frontier_document(searches: Sequence[Search]) -> Frontier:
     )
 
 
+def _peaks(point: Chosen) -> list[PlacePeak] | UnsetType:
+    """Returns the peaks of the places, where devices are of several kinds."""
+    search = point.search
+    return place_peaks(search, point.point) if isinstance(search, MixedSearch) else UNSET
+
+
 def heading(search: Search) -> Heading:
     """Returns what every answer says first: the question, the mesh, the basis of its numbers."""
     subject, hardware = search.subject, search.hardware
@@ -110,13 +128,13 @@ def heading(search: Search) -> Heading:
     if undescribed:
         kinds = ", ".join(sorted({op.kind for op in undescribed}))
         warnings.append(f"operators without a description are replicated: {kinds}")
-    if len(hardware.devices) > 1:
+    if len(hardware.devices) > 1 and not hardware.groups:
         warnings.append(f"of several device kinds only {hardware.devices[0].kind} is used")
     if not hardware.collectives:
         warnings.append(
             f"communication times of {hardware.name} are modelled from data sheets, not measured"
         )
-    elif (basis := communication_basis(hardware, search.mesh)) != MEASURED:
+    elif (basis := _communication_basis(search)) != MEASURED:
         warnings.append(f"communication times of {hardware.name}: {basis}")
     return Heading(
         graph=subject.id,
@@ -130,9 +148,9 @@ def heading(search: Search) -> Heading:
         optimizer=search.options.optimizer,
         precision=search.options.precision,
         overlap=search.options.overlap,
-        device_memory_bytes=hardware.devices[0].memory_bytes,
+        device_memory_bytes=search.device_memory_bytes,
         memory_limit_bytes=search.limit_bytes,
-        provenance=provenance(hardware, search.mesh),
+        provenance=_provenance(hardware, search.profiles, _communication_basis(search)),
         undescribed_operators=undescribed,
         replicated_operators=[OperatorName(op.name, op.kind) for op in subject.coarsened.constants],
         warnings=warnings,
@@ -144,12 +162,25 @@ def mesh_description(mesh: SearchMesh) -> MeshDescription:
     return MeshDescription([MeshAxis(axis.name, axis.size, axis.level) for axis in mesh.axes])
 
 
+def _communication_basis(search: Search) -> str:
+    """Returns what communication times are based on, in words."""
+    if isinstance(search, MixedSearch):
+        return MODELLED
+    return communication_basis(search.hardware, search.mesh)
+
+
 def provenance(hardware: Hardware, mesh: Mesh) -> Provenance:
-    """Returns what the numbers are based on."""
+    """Returns what the numbers are based on, with devices of one kind."""
+    return _provenance(hardware, (hardware,), communication_basis(hardware, mesh))
+
+
+def _provenance(hardware: Hardware, profiles: Sequence[Hardware], communication: str) -> Provenance:
+    """Returns what the numbers are based on; `profiles` are those of the kinds of devices."""
+    bases = dict.fromkeys(_compute_basis(profile) for profile in profiles)
     return Provenance(
         profile=hardware.provenance,
-        compute=_compute_basis(hardware),
-        communication=communication_basis(hardware, mesh),
+        compute="; ".join(bases),
+        communication=communication,
         memory="sum of kept tensors and parameter state; the peak is of the replayed step",
     )
 

@@ -17,7 +17,7 @@ from shardwise.advise.strategy import Strategy
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.group_costs import CostContext
 from shardwise.cost.group_work import GroupWork
-from shardwise.cost.reschedule import Rescheduler
+from shardwise.cost.reschedule import Rescheduling
 from shardwise.cost.terms import GroupTerms
 from shardwise.sharding.layout import Floats, Layouts
 from shardwise.sharding.pattern import GroupPattern
@@ -65,9 +65,9 @@ class Levels:
 
             def rescheduler(
                 shape: tuple[int, ...], item_bytes: int, forbidden: str | None = None
-            ) -> Rescheduler:
+            ) -> Rescheduling:
                 paths = context.rescheduler(shape, item_bytes, forbidden)
-                return cast(Rescheduler, _PathsWithin(paths, self._beyond(level)))
+                return cast(Rescheduling, _PathsWithin(paths, self._beyond(level)))
 
             self._contexts[level] = replace(context, rescheduler=rescheduler)
         return self._contexts[level]
@@ -85,15 +85,20 @@ class Levels:
         cost = self._problem.costs[group]
         key = (id(cost), choice, level)
         if key not in self._groups:
-            rows = cost.assignment[choice][None, :]
             work = _WorkWithin(
-                self._context(level), self._problem.patterns[group], rows, self._beyond(level)
+                self._context(level),
+                self._problem.patterns[group],
+                cost.assignment[choice][None, :],
+                cost.proportion[choice][None],
+                self._beyond(level),
             )
             terms = GroupTerms(work)
             total = terms.passes_communication_s()
             if cost.recompute[choice]:
                 total = total + terms.rerun_communication_s()
-            parameters = terms.parameters(int(cost.zero[choice]), cost.zero_axes[choice][None])
+            parameters = terms.parameters(
+                int(cost.zero[choice]), int(cost.gradient_sum[choice]), cost.zero_axes[choice][None]
+            )
             sync_s = parameters.sync_s(terms.micro_batches).sum(axis=1)
             self._groups[key] = float((total + sync_s)[0])
         return self._groups[key]
@@ -131,9 +136,10 @@ class _WorkWithin(GroupWork):
         context: CostContext,
         pattern: GroupPattern,
         assignment: NDArray[np.int8],
+        proportion: NDArray[np.int8],
         beyond: Beyond,
     ) -> None:
-        super().__init__(context, pattern, assignment)
+        super().__init__(context, pattern, assignment, proportion)
         self._goes_beyond = beyond
 
     def collective_s(self, operation: str, masks: NDArray[np.int64], sizes: Floats) -> Floats:
@@ -144,7 +150,7 @@ class _WorkWithin(GroupWork):
 class _PathsWithin:
     """Re-scheduling along the same paths, of which only steps within a level take time."""
 
-    def __init__(self, paths: Rescheduler, beyond: Beyond) -> None:
+    def __init__(self, paths: Rescheduling, beyond: Beyond) -> None:
         self._paths = paths
         self._beyond = beyond
 

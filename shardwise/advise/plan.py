@@ -7,24 +7,36 @@ per edge the sequence of collectives, forward and backward, and the copy that is
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from shardwise import documents, validation
 from shardwise.advise.frontier import certificate, heading, search_report
+from shardwise.advise.mixed import place_costs, planned_cluster
 from shardwise.advise.neighbours import with_neighbours
 from shardwise.advise.strategy import Strategy, choice_of
 from shardwise.advise.summary import Summaries, fields
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.documents import Plan
-from shardwise.documents.plan import Execution, Neighbour, NextBest, Prediction
+from shardwise.documents.plan import (
+    Choice,
+    Execution,
+    Neighbour,
+    NextBest,
+    PlaceCost,
+    PlannedCluster,
+    Prediction,
+)
 from shardwise.errors import BadInput, NotFound
 from shardwise.files import read_bounded
 from shardwise.graph import Graph
-from shardwise.hardware import Hardware
+from shardwise.hardware import Bundle, Hardware, devices_of
+from shardwise.policy.proposals import proposer
 from shardwise.search.chosen import (
     Chosen,
     axes,
@@ -35,6 +47,8 @@ from shardwise.search.chosen import (
     too_large,
 )
 from shardwise.search.fitting import search_fitting, search_frontier
+from shardwise.search.group_alone import fastest_alone
+from shardwise.search.mixed.search import MixedSearch
 from shardwise.search.next_best import next_best
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.search.turning_point import turning_point
@@ -48,7 +62,7 @@ POINT = "point"
 def plan(
     graph: Graph,
     hardware: Hardware,
-    gpus: int,
+    gpus: int | str | Bundle,
     *,
     objective: str = "mini-time",
     point: str | None = None,
@@ -69,15 +83,44 @@ def plan(
         raise BadInput(
             f"unknown objective {objective!r}", field="objective", expected=", ".join(OBJECTIVES)
         )
+    devices = devices_of(gpus, hardware)
     near_limit = objective in ("mini-time", "mini-cost") and point is None
     search = search_fitting if near_limit else search_frontier
-    searches = search(Subject.of(graph), hardware, gpus, options or Options(), progress or quiet)
+    options = options or Options()
+    propose = proposer(options, devices)
+    searches = search(Subject.of(graph), hardware, devices, options, progress or quiet, propose)
     if point is not None:
         return plan_document(searches, _of_id(searches, point), POINT)
+    if near_limit and isinstance(devices, Bundle):
+        return _of_several_kinds(searches, hardware, devices, objective, progress or quiet)
     if near_limit and all(search.proof is not None for search in searches):
         searches, neighbours = with_neighbours(searches, progress or quiet)
         return plan_document(searches, choose(searches, objective), objective, neighbours)
     return plan_document(searches, choose(searches, objective), objective)
+
+
+def _of_several_kinds(
+    searches: Sequence[Search],
+    hardware: Hardware,
+    bundle: Bundle,
+    objective: str,
+    progress: Progress,
+) -> Plan:
+    """Returns the fastest plan of a bundle, or that of one of its groups where that is faster.
+
+    Raises `Infeasible` where nothing fits.
+    """
+    first, together = searches[0], fastest(searches)
+    alone = fastest_alone(first.subject, hardware, bundle, first.options, progress)
+    if alone is None or (together is not None and together.ranking_s <= alone.best.ranking_s):
+        return plan_document(searches, choose(searches, objective), objective)
+    answer = plan_document(alone.searches, alone.best, objective)
+    idle = bundle.gpus - dict(bundle.counts)[alone.name]
+    note = (
+        f"the devices of {alone.name} alone are faster than all of {bundle}; the other {idle} "
+        "stay idle"
+    )
+    return replace(answer, warnings=[note, *answer.warnings])
 
 
 def _of_id(searches: Sequence[Search], plan_id: str) -> Chosen:
@@ -110,8 +153,15 @@ def plan_document(
 ) -> Plan:
     """Returns the plan of one point of the searches of a question."""
     search, point = chosen.search, chosen.point
+    places: Callable[[int, int], list[PlaceCost]] | None = None
+    cluster: PlannedCluster | UnsetType = UNSET
+    if isinstance(search, MixedSearch):
+        places, cluster = partial(place_costs, search.problem), planned_cluster(search, point)
     strategy = Strategy(
-        search.problem, search.solution.choices[point], search.solution.edge_choices[point]
+        search.problem_of(point),
+        search.solution.choices[point],
+        search.solution.edge_choices[point],
+        places,
     )
     return Plan(
         id=search.plan_id(point),
@@ -128,6 +178,7 @@ def plan_document(
         framework=search.options.framework,
         kernels=search.options.light_kernels,
         execution=Execution(**dataclasses.asdict(search.options.step)),
+        cluster=cluster,
     )
 
 
@@ -137,14 +188,14 @@ def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
     return Prediction(
         memory_bytes=round(chosen.memory_bytes),
         peak_bytes=round(chosen.peak_bytes),
-        fixed_memory_bytes=search.problem.fixed_memory_bytes,
+        fixed_memory_bytes=search.problem_of(point).fixed_memory_bytes,
         time_s=chosen.time_s,
         replayed_time_s=chosen.replayed_time_s,
         exposed_communication_s=float(search.replayed.exposed_s[point]),
         compute_s=compute,
         compute_shares=search.compute_shares(point).document(),
         communication_s=max(chosen.time_s - compute, 0.0),
-        fixed_time_s=search.problem.fixed_time_s,
+        fixed_time_s=search.problem_of(point).fixed_time_s,
         samples_per_s=None if batch is None else batch / chosen.ranking_s,
         gap=time_gap(searches, chosen),
         host_s=float(search.replayed.host_s[point]),
@@ -153,17 +204,25 @@ def _prediction(searches: Sequence[Search], chosen: Chosen) -> Prediction:
 
 
 def _next_best(search: Search, point: int) -> list[NextBest | None]:
-    """Returns per group the next best choice, with everything else unchanged."""
+    """Returns per group the next best choice, with everything else unchanged; none on devices of
+    several kinds, where times do not add up."""
+    if isinstance(search, MixedSearch):
+        return [None] * len(search.problem.costs)
     return [
         None
         if other is None
         else NextBest(
-            **asdict(choice_of(search.problem, group, other.choice)),
+            **_members(choice_of(search.problem, group, other.choice)),
             added_time_s=other.time_s,
             added_memory_bytes=other.memory_bytes,
         )
         for group, other in enumerate(next_best(search, point))
     ]
+
+
+def _members(choice: Choice) -> dict[str, Any]:
+    """Returns the members that every choice has."""
+    return {name: value for name, value in asdict(choice).items() if value is not UNSET}
 
 
 def read_plan(path: str | Path) -> Plan:

@@ -8,16 +8,18 @@ that backward rebuilds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from msgspec import UNSET
+import numpy as np
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict as members
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.crossings import AFTER, ALTERNATIVES, BEFORE, REBUILT
 from shardwise.cost.data_loading import arriving
+from shardwise.cost.gradient_sums import GradientSum
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.pins import forbidden_end
 from shardwise.cost.reschedule import Step
@@ -25,10 +27,12 @@ from shardwise.cost.shares import Shares
 from shardwise.cost.terms import operator_costs
 from shardwise.documents import common as documents
 from shardwise.documents.plan import (
+    COLLECTIVE_SUM,
     Choice,
     Load,
     Move,
     NextBest,
+    PlaceCost,
     PlannedEdge,
     PlannedGroup,
     PlannedOperator,
@@ -50,9 +54,16 @@ class Strategy:
     """The choices of one strategy: a configuration per group, an alternative per edge."""
 
     def __init__(
-        self, problem: SearchProblem, choices: Sequence[int], edge_choices: Sequence[int]
+        self,
+        problem: SearchProblem,
+        choices: Sequence[int],
+        edge_choices: Sequence[int],
+        places: Callable[[int, int], list[PlaceCost]] | None = None,
     ) -> None:
+        """`places` returns what a group takes at every place under its choice, where devices are of
+        several kinds."""
         self._problem = problem
+        self._places = places
         self._choices = [int(choice) for choice in choices]
         self._edge_choices = [int(choice) for choice in edge_choices]
         self._axes = tuple(axis.name for axis in problem.context.mesh.axes)
@@ -80,6 +91,7 @@ class Strategy:
             communication_s=float(cost.communication_s[choice]),
             operators=self._operators(pattern, cost, choice),
             next_best=next_best,
+            places=UNSET if self._places is None else self._places(index, choice),
         )
 
     def _operators(
@@ -92,6 +104,7 @@ class Strategy:
         exempt = pins.of(pattern.group, "precision")
         costs = operator_costs(self._problem.context, pattern, cost, choice)
         recomputed, rerun = bool(cost.recompute[choice]), self._problem.context.rerun
+        shares = int(cost.proportion[choice])
         there: dict[str, LayoutPair] = {}
         planned = []
         for member, of_member in zip(pattern.members, costs, strict=True):
@@ -105,9 +118,9 @@ class Strategy:
                 source = there.setdefault(name, wanted)
                 if tensors[name].role == "input":
                     if first:
-                        loads.append(self._load(name, wanted.forward, forbidden))
+                        loads.append(self._load(name, wanted.forward, shares, forbidden))
                 elif self._moves(pattern, name, source, wanted):
-                    moves.append(self._move(port, name, source, wanted, forbidden))
+                    moves.append(self._move(port, name, source, wanted, shares, forbidden))
             there.update(zip(op.outputs, layouts.outputs, strict=True))
             planned.append(
                 PlannedOperator(
@@ -140,14 +153,29 @@ class Strategy:
         )
         return not agrees
 
-    def _load(self, name: str, wanted: Layout, forbidden: str | None) -> Load:
+    def _load(self, name: str, wanted: Layout, shares: int, forbidden: str | None) -> Load:
         context = self._problem.context
         here = tuple(arriving(context.graph.tensors[name], context.mesh).tolist())
         return Load(
             tensor=name,
             arrives=describe(here, ()),
-            steps=self._steps(name, here, wanted, forbidden),
+            steps=self._steps(
+                name, self._placed(here, shares), self._placed(wanted, shares), forbidden
+            ),
         )
+
+    def _placed(self, layout: Layout, shares: int) -> Layout:
+        """Returns a layout as re-scheduling tells it apart, with its proportion if it has one."""
+        rows = np.array([layout], dtype=np.int8), np.array([shares], dtype=np.int8)
+        return _row(self._problem.context.mesh.placed(*rows)[0])
+
+    def _words(self, layout: Layout) -> list[str]:
+        """Returns the file form of a layout, one word per axis."""
+        return describe(layout[: len(self._axes)], ())
+
+    def _proportion(self, layout: Layout) -> int | UnsetType:
+        """Returns the proportion of a layout, where devices are of several kinds."""
+        return layout[-1] if len(layout) > len(self._axes) else UNSET
 
     def _move(
         self,
@@ -155,15 +183,19 @@ class Strategy:
         name: str,
         source: LayoutPair,
         wanted: LayoutPair,
+        shares: int,
         forbidden: str | None,
     ) -> Move:
+        def steps(here: Layout, there: Layout) -> Steps:
+            ends = self._placed(here, shares), self._placed(there, shares)
+            return self._steps(name, *ends, forbidden)
+
         gradient = self._problem.context.patterns.carries_gradient(name)
-        back = self._steps(name, wanted.gradient, source.gradient, forbidden) if gradient else []
         return Move(
             input=port,
             tensor=name,
-            forward=self._steps(name, source.forward, wanted.forward, forbidden),
-            backward=back,
+            forward=steps(source.forward, wanted.forward),
+            backward=steps(wanted.gradient, source.gradient) if gradient else [],
         )
 
     def edge(self, e: int) -> PlannedEdge:
@@ -197,14 +229,16 @@ class Strategy:
             source=source.group.name,
             target=target.group.name,
             tensors=list(edge.tensors),
-            layout_at_source=describe(here, ()),
-            layout_at_target=describe(there, ()),
+            layout_at_source=self._words(here),
+            layout_at_target=self._words(there),
             kept=ALTERNATIVES[kept],
             memory_bytes=float(edge.table.memory_bytes[row, column, alternative]),
             time_s=float(edge.table.time_s[row, column, alternative]),
             forward=forward,
             backward=self._steps(name, *back, forbidden) if backward else [],
             again=rebuild,
+            proportion_at_source=self._proportion(here),
+            proportion_at_target=self._proportion(there),
         )
 
     def _steps(self, name: str, a: Layout, b: Layout, forbidden: str | None) -> Steps:
@@ -222,13 +256,14 @@ class Strategy:
             axes=[axis for a, axis in enumerate(self._axes) if step.axes >> a & 1],
             size_bytes=step.size_bytes,
             time_s=step.time_s,
-            result=describe(step.result, ()),
+            result=self._words(step.result),
+            proportion=self._proportion(step.result),
         )
 
 
 def choice_of(problem: SearchProblem, group: int, choice: int) -> Choice:
     """Returns what a group chooses with its configuration `choice`."""
-    axes = problem.context.mesh.axes
+    axes, sums = problem.context.mesh.axes, problem.context.mesh.gradient_sums
     cost, variables = problem.costs[group], problem.patterns[group].group.variables
     shared = int(cost.zero_axes[choice])
     return Choice(
@@ -239,7 +274,13 @@ def choice_of(problem: SearchProblem, group: int, choice: int) -> Choice:
         zero=int(cost.zero[choice]),
         zero_axes=[axis.name for a, axis in enumerate(axes) if shared >> a & 1],
         recompute=bool(cost.recompute[choice]),
+        proportion=int(cost.proportion[choice]) if len(sums) > 1 else UNSET,
+        gradient_sum=_name(sums[int(cost.gradient_sum[choice])]) if len(sums) > 1 else UNSET,
     )
+
+
+def _name(gradient_sum: GradientSum | None) -> str:
+    return COLLECTIVE_SUM if gradient_sum is None else gradient_sum.name
 
 
 def _layouts(names: Sequence[str], layouts: Sequence[LayoutPair]) -> dict[str, list[str]]:

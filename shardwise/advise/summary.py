@@ -19,10 +19,13 @@ import numpy as np
 
 from shardwise.advise.label import Labels
 from shardwise.advise.levels import Levels
+from shardwise.advise.mixed import mixed_ideal_s, mixed_label
 from shardwise.advise.roles import tokens
 from shardwise.advise.utilisation import ideal_s, model_flops
 from shardwise.cost.software import COMPILED, GRAPHS
+from shardwise.hardware.levels import BETWEEN
 from shardwise.search.chosen import Chosen
+from shardwise.search.mixed.search import MixedSearch
 from shardwise.search.search import Search
 
 COMPUTE, LINKS, MEMORY, HOST = "compute", "links", "memory limit", "host"
@@ -98,6 +101,8 @@ class Summaries:
 
     def _label(self, search: Search, point: int) -> str:
         key = (id(search), point)
+        if key not in self._texts and isinstance(search, MixedSearch):
+            self._texts[key] = mixed_label(search, point)
         if key not in self._texts:
             if id(search.problem) not in self._labels:
                 self._labels[id(search.problem)] = Labels(search.problem)
@@ -110,10 +115,13 @@ class Summaries:
 
     @cached_property
     def _ideal_s(self) -> float:
-        """Seconds of the model's flops on one device at its peak."""
+        """Seconds of the model's flops on one device at its peak; of several kinds on one as fast
+        as their mean."""
         search = self._searches[0]
         context = search.problem.context
         flops = model_flops(search.subject.coarsened, search.subject.patterns, context.graph)
+        if isinstance(search, MixedSearch):
+            return mixed_ideal_s(flops, search)
         return ideal_s(flops, search.hardware.devices[0])
 
     def _exposed(self, chosen: Chosen) -> float:
@@ -139,6 +147,8 @@ class Summaries:
         communication_s = max(chosen.time_s - search.compute_s(point), 0.0)
         if not communication_s:
             return ""
+        if isinstance(search, MixedSearch):
+            return BETWEEN
         if id(search.problem) not in self._levels:
             self._levels[id(search.problem)] = Levels(search.problem)
         levels = self._levels[id(search.problem)]

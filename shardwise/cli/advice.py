@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from shardwise.cli.advisor import advisor, question_options, server_options, service
 from shardwise.cli.arguments import (
+    GPUS,
     SUM,
     json_option,
     load_graph,
@@ -51,12 +52,7 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
 @click.command()
 @click.argument("graph")
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
-@click.option(
-    "--gpus",
-    required=True,
-    type=click.IntRange(1),
-    help="GPUs of the job: exactly this number is used.",
-)
+@click.option("--gpus", required=True, help=GPUS)
 @click.option("--plot", help="Write a picture: .html, .svg or .png.")
 @search_options
 @question_options
@@ -64,7 +60,7 @@ CURVE_FORMATS = ("json", "csv", *FORMS)
 def frontier(
     graph: str,
     hardware: str,
-    gpus: int,
+    gpus: str,
     plot: str | None,
     server: str | None,
     key_file: str | None,
@@ -73,7 +69,7 @@ def frontier(
     **search: Any,
 ) -> None:
     """Every strategy that no other beats in both memory and time."""
-    from shardwise.hardware import load_hardware
+    from shardwise.hardware import devices_of, load_hardware
 
     if plot:
         check_suffix(plot)
@@ -83,8 +79,9 @@ def frontier(
         advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
+        profile = load_hardware(hardware)
         document = advise.frontier(
-            load_graph(graph), load_hardware(hardware), gpus, options, listener
+            load_graph(graph), profile, devices_of(gpus, profile), options, listener
         )
     if plot:
         frontier_picture(document).write(plot)
@@ -209,12 +206,7 @@ def curve(
 @click.command()
 @click.argument("graph")
 @click.option("--hardware", required=True, help="Built-in name, profile file, NAME*NODES.")
-@click.option(
-    "--gpus",
-    required=True,
-    type=click.IntRange(1),
-    help="GPUs of the job: exactly this number is used.",
-)
+@click.option("--gpus", required=True, help=GPUS)
 @click.option(
     "--objective",
     type=click.Choice(("mini-time", "mini-memory", "turning-point", "mini-cost", SUM)),
@@ -230,7 +222,7 @@ def curve(
 def plan(
     graph: str,
     hardware: str,
-    gpus: int,
+    gpus: str,
     objective: str,
     output: str | None,
     server: str | None,
@@ -241,7 +233,7 @@ def plan(
 ) -> None:
     """The strategy that an objective picks, spelled out to be executed."""
     from shardwise.advise import explain as why
-    from shardwise.hardware import load_hardware
+    from shardwise.hardware import devices_of, load_hardware
 
     check_output(output)
     options = options_from({**search, "objective": objective})
@@ -249,10 +241,11 @@ def plan(
         advisor(server, key_file, priority) as advise,
         progress(search["quiet"] or as_json, stoppable=not server) as listener,
     ):
+        profile = load_hardware(hardware)
         document = advise.plan(
             load_graph(graph),
-            load_hardware(hardware),
-            gpus,
+            profile,
+            devices_of(gpus, profile),
             objective="mini-time" if objective == SUM else objective,
             options=options,
             progress=listener,

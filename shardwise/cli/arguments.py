@@ -29,6 +29,11 @@ from shardwise.sizes import parse_option
 REPLAYED, SUM = "replayed", "sum"
 """Objectives: the time of a replayed step, or the sum of all its times."""
 
+GPUS = (
+    "GPUs of the job: exactly this number is used. Of a profile with groups by group: "
+    "v100=2,1080ti=4."
+)
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -178,6 +183,12 @@ def other_search_options(command: Command) -> Command:
             hidden=True,
             help="What is searched without it, too: the replayed time.",
         ),
+        click.option(
+            "--policy",
+            metavar="FILE",
+            help="On devices of several kinds, begin with a policy's strategies too "
+            "(docs/policy.md).",
+        ),
         click.option("--memory", help="What one GPU may use, such as 14.5GB."),
         click.option(
             "--epsilon", type=float, default=0.01, show_default=True, help="Certified error."
@@ -213,6 +224,7 @@ def options_from(values: dict[str, Any]) -> Options:
         kernels=values["kernels"],
         loss=values["loss"],
         rerun=values["rerun"],
+        policy=values["policy"],
         pins=tuple(parse_pin(rule) for rule in values["pins"]),
         overlap=values["objective"] != SUM,
     )

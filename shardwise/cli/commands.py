@@ -36,6 +36,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     ),
     "offers": ("lists", "Prices of cloud instances."),
     "plan": ("advice", "The strategy that an objective picks, spelled out to be executed."),
+    "policy": ("policy", "Train and evaluate the learned strategy maker for mixed devices."),
     "quote": ("advice", "The fewest GPUs on which the job fits; offers ranked by price."),
     "run": ("run", "Train a few steps by a plan."),
     "schema": ("schema", "JSON Schemas of the documents."),

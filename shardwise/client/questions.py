@@ -18,7 +18,7 @@ from shardwise.errors import BadInput
 from shardwise.hardware import Offer
 from shardwise.hardware.offers import UNDATED
 
-THREADS = "threads"
+THREADS, POLICY = "threads", "policy"
 OFFER_COLUMNS = (
     "Provider", "InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "SpotPrice",
     "Region", "PriceAsOf", "PriceSource", "Hardware", "NetworkGbps",
@@ -28,7 +28,7 @@ OFFER_COLUMNS = (
 def options_document(options: Options | None) -> dict[str, Any]:
     """Returns the options that are not the defaults, by name; pins as rules.
 
-    Raises `BadInput` for `threads`, which the service's settings decide.
+    Raises `BadInput` for `threads`, which the service's settings decide, and for `policy`.
     """
     given, default = options or Options(), Options()
     document: dict[str, Any] = {}
@@ -36,6 +36,8 @@ def options_document(options: Options | None) -> dict[str, Any]:
         value = getattr(given, item.name)
         if value == getattr(default, item.name):
             continue
+        if item.name == POLICY:
+            raise BadInput("a file of this machine", field=POLICY, expected="none with a server")
         if item.name == THREADS:
             raise BadInput("the service decides", field=THREADS, expected="none with a server")
         if item.name == "pins":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwise.cost.configurations import group_costs, group_work
 from shardwise.cost.crossings import CrossingKind, EdgeTable, crossing_kind
@@ -22,6 +23,7 @@ from shardwise.cost.space import SearchMesh
 from shardwise.cost.terms import GroupTerms
 from shardwise.hardware import Hardware, Mesh
 from shardwise.sharding.coarsen import Coarsened
+from shardwise.sharding.layout import Floats
 from shardwise.sharding.pattern import Crossing, GroupPattern, Patterns
 from shardwise.sharding.rerun import rerun_of
 from shardwise.sharding.segments import segments
@@ -51,6 +53,26 @@ class SearchProblem:
     edges: list[SearchEdge]
     fixed_memory_bytes: float
     fixed_time_s: float
+
+    def summed(
+        self, choices: NDArray[np.uint32], edge_choices: NDArray[np.uint32]
+    ) -> tuple[Floats, Floats]:
+        """Returns memory and time of S strategies, (S, groups) and (S, edges), without what is
+        fixed.
+
+        Bytes and seconds, shape (S,).
+        """
+        memory, time = np.zeros(len(choices)), np.zeros(len(choices))
+        for g, cost in enumerate(self.costs):
+            memory += cost.memory_bytes[choices[:, g]]
+            time += cost.time_s[choices[:, g]]
+        for e, edge in enumerate(self.edges):
+            table = edge.table
+            row = table.rows[choices[:, edge.source]]
+            at = (row, table.columns[choices[:, edge.target]], edge_choices[:, e])
+            memory += table.memory_bytes[at]
+            time += table.time_s[at]
+        return memory, time
 
     @cached_property
     def sums(self) -> Part:
@@ -91,7 +113,7 @@ class Costed:
     def least_compute_s(self) -> float:
         """Returns a bound on the time that any strategy computes; no step is shorter."""
         least = {kind: terms.least_compute_s() for kind, terms in self.terms.items()}
-        _, fixed = _fixed(self.context, self.coarsened)
+        _, fixed = fixed_costs(self.context, self.coarsened)
         return fixed + sum(least[kind] for kind in self.kinds)
 
     def least_host_s(self) -> float:
@@ -118,10 +140,10 @@ class Costed:
     def joined(self, progress: Progress) -> SearchProblem:
         """Returns the problem with all configurations and crossings."""
         costs = self.costs(progress)
-        return self._problem(costs, _all_edges(self.context, self.patterns, costs, progress))
+        return self._problem(costs, all_edges(self.context, self.patterns, costs, progress))
 
     def _problem(self, costs: list[GroupCosts], edges: list[SearchEdge]) -> SearchProblem:
-        memory, time = _fixed(self.context, self.coarsened)
+        memory, time = fixed_costs(self.context, self.coarsened)
         return SearchProblem(
             self.context, self.coarsened, self.patterns, costs, edges, memory, time
         )
@@ -154,7 +176,7 @@ def costed(
         rerun_of(coarsened, patterns, of_group, early_stop=options.rerun_of_segments == NEEDED),
     )
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
-    kinds = [_kind(context, pattern) for pattern in group_patterns]
+    kinds = [group_kind(context, pattern) for pattern in group_patterns]
     terms: dict[Hashable, GroupTerms] = {}
     for position, (kind, pattern) in enumerate(zip(kinds, group_patterns, strict=True)):
         if kind not in terms:
@@ -163,7 +185,7 @@ def costed(
     return Costed(context, coarsened, group_patterns, terms, kinds)
 
 
-def _kind(context: CostContext, pattern: GroupPattern) -> Hashable:
+def group_kind(context: CostContext, pattern: GroupPattern) -> Hashable:
     """Returns what determines a group's configurations: pattern, pins, whether others recompute
     with it, and where times are measured, how its operands lie in memory.
     """
@@ -176,7 +198,7 @@ def _kind(context: CostContext, pattern: GroupPattern) -> Hashable:
     return pattern.key, context.pins.all_of(pattern.group), shared, operands, again
 
 
-def _all_edges(
+def all_edges(
     context: CostContext,
     patterns: list[GroupPattern],
     costs: list[GroupCosts],
@@ -184,7 +206,7 @@ def _all_edges(
 ) -> list[SearchEdge]:
     """Merges equal crossings between the same groups into one edge; layers share tables."""
     kinds: dict[Hashable, CrossingKind] = {}
-    of_group = [_kind(context, pattern) for pattern in patterns]
+    of_group = [id(cost) for cost in costs]
     of_crossing: dict[Crossing, CrossingKind] = {}
     for crossing in context.patterns.crossings:
         source, target = patterns[crossing.source], patterns[crossing.target]
@@ -215,7 +237,7 @@ def _all_edges(
     return edges
 
 
-def _fixed(context: CostContext, coarsened: Coarsened) -> tuple[float, float]:
+def fixed_costs(context: CostContext, coarsened: Coarsened) -> tuple[float, float]:
     """Returns memory and time of what every device computes in full: constants and buffers."""
     tensors = context.graph.tensors
     memory = float(sum(t.size_bytes for t in tensors.values() if t.role == "buffer"))

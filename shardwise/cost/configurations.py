@@ -8,33 +8,37 @@ that another beats in memory and in the sum is in none either, and the search of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.gradient_sums import COLLECTIVE
 from shardwise.cost.group_costs import CostContext, GroupCosts, Port
 from shardwise.cost.group_work import GroupWork
-from shardwise.cost.legality import legality
+from shardwise.cost.legality import Legality
 from shardwise.cost.parameters import stages
 from shardwise.cost.pins import LEVELS, NO_VARIABLE, Pin, axis_rules, no_axis
 from shardwise.cost.shares import by_source
-from shardwise.cost.space import NONE, assignments
+from shardwise.cost.space import EVEN, NONE, assignments
 from shardwise.cost.terms import GroupTerms
 from shardwise.errors import BadInput
 from shardwise.sharding.layout import Floats
+from shardwise.sharding.operator_layouts import LayoutRows
 from shardwise.sharding.pattern import GroupPattern
 
 
 @dataclass(frozen=True)
 class _Variant:
-    """One ZeRO stage for every assignment: bytes of parameters, seconds, shape (n,).
+    """One ZeRO stage and kind of gradient sum for every assignment: bytes of parameters, seconds,
+    shape (n,).
 
     `terms` are the times that a step may hide each on its own, shape (n, terms).
     """
 
     stage: int
+    gradient_sum: int
     axes: NDArray[np.int64]
     parameter_bytes: Floats
     compute_s: Floats
@@ -55,12 +59,12 @@ def group_work(context: CostContext, pattern: GroupPattern) -> GroupWork:
     allowed = assignments(
         context.mesh.axes,
         len(group.variables),
-        _legal(context, pattern),
-        _pinned(context, pattern),
+        legal_splits(context, pattern),
+        pinned_axes(context, pattern),
     )
     if len(allowed) == 0:
-        raise _no_configuration(context, pattern, rules)
-    return GroupWork(context, pattern, allowed)
+        raise no_configuration(context, pattern, rules)
+    return GroupWork(context, pattern, allowed, np.full(len(allowed), EVEN, dtype=np.int8))
 
 
 def group_costs(terms: GroupTerms) -> GroupCosts:
@@ -68,37 +72,89 @@ def group_costs(terms: GroupTerms) -> GroupCosts:
 
     Raises `BadInput` when the pins leave none.
     """
-    work = terms.work
-    context, pattern = work.context, work.pattern
-    compute_s, communication_s = terms.passes_compute_s(), terms.passes_communication_s()
-    variants = list(_variants(terms))
+    return group_costs_of_places([terms])[0]
+
+
+def group_costs_of_places(
+    places: Sequence[GroupTerms], *, judged: int | None = None, keep_beaten: bool = False
+) -> list[GroupCosts]:
+    """Returns the configurations as devices at several places see them, row by row the same.
+
+    One is dropped that another with the same layouts beats in all terms of the first `judged`
+    places (None: of all); with `keep_beaten` only if an earlier one is equal in all. Raises
+    `BadInput` when the pins leave none.
+    """
+    work = places[0].work
+    every = [list(_variants(terms)) for terms in places]
     recomputations = _recomputations(work)
-    if not variants or not recomputations:
-        raise _no_configuration(context, pattern, context.pins.all_of(pattern.group))
-    memory = np.stack([variant.parameter_bytes for variant in variants])[..., None]
-    time = np.stack([variant.time_s for variant in variants])[..., None]
-    host = np.stack([variant.host_s for variant in variants])[..., None]
-    terms_s = np.stack([variant.terms for variant in variants])
-    keep = _best(np.concatenate([memory, terms_s, host], axis=2))
-    summed = _best(np.concatenate([memory, time], axis=2))
+    if not every[0] or not recomputations:
+        context, pattern = work.context, work.pattern
+        raise no_configuration(context, pattern, context.pins.all_of(pattern.group))
+    counted = list(zip(places, every, strict=True))[:judged]
+    terms = [_of_variants(*one, ("memory", "terms", "host")) for one in counted]
+    sums = [_of_variants(*one, ("memory", "time")) for one in counted]
+    judge = _distinct if keep_beaten else _best
+    keep = judge(np.concatenate(terms, axis=2))
+    summed = _best(np.concatenate(sums, axis=2))
     rows = [
         (recompute, base, v)
         for recompute in recomputations
         for base in range(work.count)
-        for v in range(len(variants))
+        for v in range(len(every[0]))
         if keep[v, base]
     ]
     recomputed, base, which = (np.array(column) for column in zip(*rows, strict=True))
+    return [
+        _selected(terms, variants, recomputed, base, which, summed[which, base])
+        for terms, variants in zip(places, every, strict=True)
+    ]
+
+
+def _of_variants(terms: GroupTerms, variants: Sequence[_Variant], what: Sequence[str]) -> Floats:
+    """Returns what variants are judged by, shape (variants, n, kinds of cost)."""
+    columns = []
+    for variant in variants:
+        parts = {
+            "memory": variant.parameter_bytes[:, None],
+            "time": variant.time_s[:, None],
+            "terms": variant.terms,
+            "host": variant.host_s[:, None],
+        }
+        columns.append(np.concatenate([parts[name] for name in what], axis=1))
+    return np.stack([terms.work.where_present(column) for column in columns])
+
+
+def _selected(
+    terms: GroupTerms,
+    variants: Sequence[_Variant],
+    recomputed: NDArray[np.bool_],
+    base: NDArray[np.int64],
+    which: NDArray[np.int64],
+    summed: NDArray[np.bool_],
+) -> GroupCosts:
+    """Returns configurations as one place sees them: of each whether it recomputes, the number of
+    its assignment and that of its variant."""
+    work = terms.work
+    pattern = work.pattern
 
     def select(terms: list[Floats]) -> Floats:
         return np.asarray(np.stack(terms)[which, base])
 
+    def present(values: Floats) -> Floats:
+        return work.context.mesh.where_present(values, work.proportion[base])
+
+    def port(layouts: LayoutRows) -> Port:
+        forward, gradient = layouts
+        return Port(work.placed(forward), work.placed(gradient)).take(base)
+
+    compute_s, communication_s = terms.passes_compute_s(), terms.passes_communication_s()
     forward_by_source = terms.forward_by_source_s()
     passes_by_source = forward_by_source + terms.backward_by_source_s()
     rerun_by_source = terms.rerun_by_source_s()
     rerun_compute_s, rerun_communication_s = terms.rerun_compute_s(), terms.rerun_communication_s()
     kept, kept_still = terms.kept_bytes(), terms.kept_still_bytes()
     stage = np.array([variant.stage for variant in variants], dtype=np.int8)
+    gradient_sum = np.array([variant.gradient_sum for variant in variants], dtype=np.int8)
     axes = np.stack([variant.axes for variant in variants])[which, base]
     return GroupCosts(
         work.assignment[base],
@@ -106,40 +162,51 @@ def group_costs(terms: GroupTerms) -> GroupCosts:
         np.where(axes > 0, stage[which], 0).astype(np.int8),
         axes,
         recomputed.astype(bool),
-        select([v.parameter_bytes for v in variants]),
-        np.where(recomputed, kept_still[base], kept[base]),
-        compute_s[base]
-        + select([v.compute_s for v in variants])
-        + np.where(recomputed, rerun_compute_s[base], 0.0),
-        passes_by_source[base]
-        + select([v.compute_by_source_s for v in variants])
-        + np.where(recomputed[:, None], rerun_by_source[base], 0.0),
-        communication_s[base]
-        + select([v.communication_s for v in variants])
-        + np.where(recomputed, rerun_communication_s[base], 0.0),
-        tuple(Port(*work.input_layouts[name]).take(base) for name in pattern.entries),
-        tuple(Port(*work.output_layouts[name]).take(base) for name in pattern.exits),
+        present(select([v.parameter_bytes for v in variants])),
+        present(np.where(recomputed, kept_still[base], kept[base])),
+        present(
+            compute_s[base]
+            + select([v.compute_s for v in variants])
+            + np.where(recomputed, rerun_compute_s[base], 0.0)
+        ),
+        present(
+            passes_by_source[base]
+            + select([v.compute_by_source_s for v in variants])
+            + np.where(recomputed[:, None], rerun_by_source[base], 0.0)
+        ),
+        present(
+            communication_s[base]
+            + select([v.communication_s for v in variants])
+            + np.where(recomputed, rerun_communication_s[base], 0.0)
+        ),
+        tuple(port(work.input_layouts[name]) for name in pattern.entries),
+        tuple(port(work.output_layouts[name]) for name in pattern.exits),
         recomputed * work.count + base,
-        summed[which, base],
-        terms.passes_host_s()[base]
-        + select([v.host_s for v in variants])
-        + np.where(recomputed, terms.rerun_host_s()[base], 0.0),
+        summed,
+        present(
+            terms.passes_host_s()[base]
+            + select([v.host_s for v in variants])
+            + np.where(recomputed, terms.rerun_host_s()[base], 0.0)
+        ),
+        work.proportion[base],
+        np.where(axes > 0, gradient_sum[which], 0).astype(np.int8),
     )
 
 
 def _variants(group: GroupTerms) -> list[_Variant]:
-    variants = [_variant(group, stage, axes) for stage, axes in stages(group.work)]
+    variants = [_variant(group, *kind) for kind in stages(group.work)]
     nowhere = np.zeros(group.work.count, dtype=np.int64)
-    if any(v.stage and (v.axes == 0).any() for v in variants):
-        plain = _variant(group, 0, nowhere)
+    if any((v.stage or v.gradient_sum) and (v.axes == 0).any() for v in variants):
+        plain = _variant(group, 0, COLLECTIVE, nowhere)
         variants = [_where_sharded(v, plain) for v in variants]
     return variants
 
 
-def _variant(group: GroupTerms, stage: int, axes: NDArray[np.int64]) -> _Variant:
-    terms = group.parameters(stage, axes)
+def _variant(group: GroupTerms, stage: int, gradient_sum: int, axes: NDArray[np.int64]) -> _Variant:
+    terms = group.parameters(stage, gradient_sum, axes)
     return _Variant(
         stage,
+        gradient_sum,
         axes,
         terms.bytes,
         terms.update_s.sum(axis=1),
@@ -184,6 +251,15 @@ def _best(costs: Floats) -> NDArray[np.bool_]:
     return keep
 
 
+def _distinct(costs: Floats) -> NDArray[np.bool_]:
+    """Returns which variants have no equal before them; shapes are those of `_best`."""
+    keep = np.ones(costs.shape[:2], dtype=bool)
+    for v in range(len(costs)):
+        for u in range(v):
+            keep[v] &= (costs[u] != costs[v]).any(axis=1)
+    return keep
+
+
 def _recomputations(work: GroupWork) -> list[bool]:
     """Returns whether forward may be run again, as options and pins allow and where it matters."""
     context, group = work.context, work.pattern.group
@@ -215,19 +291,19 @@ def _can_matter(work: GroupWork) -> bool:
     return keeps or context.segments.count(segment) > 1
 
 
-def _legal(context: CostContext, pattern: GroupPattern) -> Callable[[int, int], bool]:
+def legal_splits(context: CostContext, pattern: GroupPattern) -> Callable[[int, int], bool]:
     """Returns whether operators and pins let a variable be split into a number of shares."""
-    possible = legality(context.graph, pattern.group)
+    possible = Legality(context.graph, pattern.group)
     rules = context.pins.of(pattern.group, "split")
     allowed = [all(r.allows(name) for r in rules) for name in pattern.group.variables]
 
     def legal(variable: int, parts: int) -> bool:
-        return allowed[variable] and possible(variable, parts)
+        return allowed[variable] and possible.even(variable, parts)
 
     return legal
 
 
-def _pinned(context: CostContext, pattern: GroupPattern) -> dict[int, list[int]]:
+def pinned_axes(context: CostContext, pattern: GroupPattern) -> dict[int, list[int]]:
     """Returns per pinned axis the variables (or NONE) that it may split.
 
     An axis pinned to variables of which the group has none splits nothing there.
@@ -252,9 +328,10 @@ def _pinned(context: CostContext, pattern: GroupPattern) -> dict[int, list[int]]
     return allowed
 
 
-def _no_configuration(
+def no_configuration(
     context: CostContext, pattern: GroupPattern, rules: tuple[Pin, ...]
 ) -> BadInput:
+    """Returns what to raise where pins leave a group no configuration."""
     constraints = "; ".join(str(rule) for rule in rules) or "the options"
     axes = ", ".join(f"{axis.name} ({axis.size})" for axis in context.mesh.axes)
     return BadInput(

@@ -30,10 +30,11 @@ from numpy.typing import NDArray
 from shardwise.cost.group_costs import CostContext, GroupCosts, Port
 from shardwise.cost.host import Launching
 from shardwise.cost.pins import forbidden_end
-from shardwise.cost.reschedule import Rescheduler
+from shardwise.cost.reschedule import Rescheduling
+from shardwise.cost.space import SearchMesh
 from shardwise.errors import BadInput
 from shardwise.graph.graph import DTYPE_BYTES
-from shardwise.sharding.layout import Floats, Layouts, encode, local_elements
+from shardwise.sharding.layout import Floats, Layouts, encode
 from shardwise.sharding.pattern import Crossing, GroupPattern
 
 ALTERNATIVES = ("one", "after", "before", "both", "rebuilt")
@@ -125,8 +126,8 @@ class CrossingKind:
     `launch_s` is what the host takes for one collective.
     """
 
-    paths: Rescheduler
-    sizes: NDArray[np.int64]
+    paths: Rescheduling
+    mesh: SearchMesh
     shape: tuple[int, ...]
     item_bytes: int
     backward: bool
@@ -230,7 +231,7 @@ class CrossingKind:
 
     def _bytes(self, layouts: Layouts) -> Floats:
         # Keeping a partial sum keeps the whole local term, as large as a replica.
-        return local_elements(self.shape, layouts, self.sizes) * self.item_bytes
+        return self.mesh.local_elements(self.shape, layouts) * self.item_bytes
 
 
 class _Cells:
@@ -328,7 +329,7 @@ def crossing_kind(
     )
     return CrossingKind(
         context.rescheduler(tensor.shape, item, forbidden),
-        context.mesh.sizes,
+        context.mesh,
         tensor.shape,
         item,
         backward,

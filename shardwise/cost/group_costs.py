@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from shardwise.cost.operator_family import Families
 from shardwise.cost.options import Options
 from shardwise.cost.pins import Pins
-from shardwise.cost.reschedule import Rescheduler
+from shardwise.cost.reschedule import Rescheduling
 from shardwise.cost.space import SearchMesh
 from shardwise.graph.graph import Graph
 from shardwise.hardware import Hardware
@@ -61,6 +61,7 @@ class GroupCosts:
     of `compute_s` was measured, interpolated, modelled. Configurations of one number in `alike`
     have the same layouts and recomputation; `summed` marks those of them that no other beats in
     memory and in the sum of its times. `host_s` is the host's time of a step (`cost/host.py`).
+    `proportion` and `gradient_sum` are numbers among those of the mesh (`cost/space.py`).
     """
 
     assignment: NDArray[np.int8]
@@ -77,6 +78,8 @@ class GroupCosts:
     alike: NDArray[np.int64]
     summed: NDArray[np.bool_]
     host_s: Floats
+    proportion: NDArray[np.int8]
+    gradient_sum: NDArray[np.int8]
 
     @property
     def memory_bytes(self) -> Floats:
@@ -92,7 +95,7 @@ class ReschedulerFor(Protocol):
 
     def __call__(
         self, shape: tuple[int, ...], item_bytes: int, forbidden: str | None = None
-    ) -> Rescheduler: ...
+    ) -> Rescheduling: ...
 
 
 @dataclass(frozen=True)

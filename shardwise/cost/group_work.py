@@ -1,6 +1,7 @@
 """The assignments of a group: the layouts that each gives its tensors, and what follows from them.
 
-Terms are for one micro-batch, forward and backward apart, one column per member: shape (n, M) for
+With each goes a proportion (n,): which shares devices have where they are of several kinds. Terms
+are for one micro-batch, forward and backward apart, one column per member: shape (n, M) for
 n assignments of a group of M members.
 """
 
@@ -19,9 +20,8 @@ from shardwise.cost.group_costs import CostContext
 from shardwise.cost.passes import Kernel, Passes, Work
 from shardwise.cost.pins import forbidden_end
 from shardwise.cost.products import Product, operands
-from shardwise.cost.reschedule import Rescheduler
+from shardwise.cost.reschedule import Rescheduling
 from shardwise.graph.graph import DTYPE_BYTES
-from shardwise.hardware import collective_times
 from shardwise.hardware.operator_tables import Direction
 from shardwise.hardware.sources import INTERPOLATED, MODELLED, Codes
 from shardwise.sharding.coarsen import Member
@@ -31,6 +31,7 @@ from shardwise.sharding.layout import (
     Layouts,
     local_elements,
     local_extents,
+    shard_of,
 )
 from shardwise.sharding.operator_layouts import (
     LayoutRows,
@@ -45,12 +46,17 @@ class GroupWork:
     """The assignments of a group with their layouts, derived once, and the terms of its cost."""
 
     def __init__(
-        self, context: CostContext, pattern: GroupPattern, assignment: NDArray[np.int8]
+        self,
+        context: CostContext,
+        pattern: GroupPattern,
+        assignment: NDArray[np.int8],
+        proportion: NDArray[np.int8],
     ) -> None:
         self.context = context
         self.pattern = pattern
         self.assignment = assignment
-        self.sizes = context.mesh.sizes
+        self.proportion = proportion
+        self.sizes = context.mesh.sizes_of(proportion)
         self.tensors = context.graph.tensors
         self.device = context.hardware.devices[0]
         self.count = assignment.shape[0]
@@ -77,12 +83,20 @@ class GroupWork:
             ports += [(name, source), (name, wanted)]
         for name, (forward, gradient) in ports:
             paths = self._paths(name)
-            paths.register(forward)
+            paths.register(self.placed(forward))
             if self.context.patterns.carries_gradient(name):
-                paths.register(gradient)
+                paths.register(self.placed(gradient))
         for _, name in self.loads:
-            self._paths(name).register(self.arriving_layout(name)[None, :])
-            self._paths(name).register(self.input_layouts[name][0])
+            self._paths(name).register(self.placed(self.arriving_layouts(name)))
+            self._paths(name).register(self.placed(self.input_layouts[name][0]))
+
+    def placed(self, layouts: Layouts) -> Layouts:
+        """Returns layouts (n, axes) as re-scheduling tells them apart."""
+        return self.context.mesh.placed(layouts, self.proportion)
+
+    def where_present(self, values: Floats) -> Floats:
+        """Returns values (n, …), 0 where this device has no share of the group."""
+        return self.context.mesh.where_present(values, self.proportion)
 
     def _parts(self, variable: int) -> Floats:
         parts = np.where(self.assignment == variable, self.sizes, 1)
@@ -120,7 +134,7 @@ class GroupWork:
         for variable, dim, rows in _halos(member, port):
             parts = self._parts(variable)
             split |= parts > 1
-            share = np.ceil(self.tensors[name].shape[dim] / parts)
+            share = shard_of(self.tensors[name].shape[dim], parts)
             factor *= np.where(parts > 1, 1.0 + rows / share, 1.0)
         return np.where(split, local * factor, 0.0)
 
@@ -242,7 +256,7 @@ class GroupWork:
         share = np.ones(self.count)
         for v, variable in enumerate(sem.variables):
             parts = self._parts(member.variables[v])
-            share *= np.ceil(variable.extent / parts) / variable.extent
+            share *= shard_of(variable.extent, parts) / variable.extent
         read = np.zeros(self.count)
         for name, layouts in zip(op.inputs, self.inputs[position], strict=True):
             if not _looked_up(member, name, self.tensors[name].shape):
@@ -289,10 +303,14 @@ class GroupWork:
     def collective_s(self, operation: str, masks: NDArray[np.int64], sizes: Floats) -> Floats:
         """Returns time of one collective over the axes in each bit mask (n,), sizes in bytes."""
         time = np.zeros(len(masks))
-        for mask in np.unique(masks[masks > 0]):
-            chosen = masks == mask
-            shape = self.context.mesh.group_shape(int(mask))
-            time[chosen] = collective_times(self.context.hardware, operation, sizes[chosen], shape)
+        hardware, mesh = self.context.hardware, self.context.mesh
+        for proportion in np.unique(self.proportion).tolist():
+            of_proportion = self.proportion == proportion
+            for mask in np.unique(masks[of_proportion & (masks > 0)]).tolist():
+                chosen = of_proportion & (masks == mask)
+                time[chosen] = mesh.collective_times(
+                    hardware, operation, mask, sizes[chosen], proportion
+                )
         return time
 
     def masks(self, split: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -307,9 +325,11 @@ class GroupWork:
             self._windows(position, member, passes)
         for position, name, source, wanted in self.moves:
             paths = self._paths(name)
-            passes.forward_s[:, position] += paths.between(source[0], wanted[0])
+            here, there = (self.placed(ends[0]) for ends in (source, wanted))
+            passes.forward_s[:, position] += paths.between(here, there)
             if self.context.patterns.carries_gradient(name):
-                passes.backward_s[:, position] += paths.between(wanted[1], source[1])
+                here, there = (self.placed(ends[1]) for ends in (source, wanted))
+                passes.backward_s[:, position] += paths.between(there, here)
         return passes
 
     def staged_bytes(self, position: int) -> Floats:
@@ -318,7 +338,7 @@ class GroupWork:
         for reader, name, source, wanted in self.moves:
             if reader == position:
                 paths = self._paths(name)
-                ends = paths.register(source[0]), paths.register(wanted[0])
+                ends = [paths.register(self.placed(end[0])) for end in (source, wanted)]
                 most = np.maximum(most, paths.staged_bytes(*ends))
         return most
 
@@ -329,8 +349,8 @@ class GroupWork:
         """
         time = np.zeros((self.count, len(self.pattern.members)))
         for position, name in self.loads:
-            here = self.arriving_layout(name)[None, :]
-            time[:, position] += self._paths(name).between(here, self.input_layouts[name][0])
+            here, there = self.arriving_layouts(name), self.input_layouts[name][0]
+            time[:, position] += self._paths(name).between(self.placed(here), self.placed(there))
         return time
 
     @cached_property
@@ -343,15 +363,17 @@ class GroupWork:
                     loads.setdefault(name, position)
         return [(position, name) for name, position in loads.items()]
 
-    def arriving_layout(self, name: str) -> NDArray[np.int8]:
-        return arriving(self.tensors[name], self.context.mesh)
+    def arriving_layouts(self, name: str) -> Layouts:
+        """Returns the layouts in which an input arrives, (n, axes)."""
+        layout = arriving(self.tensors[name], self.context.mesh)
+        return np.broadcast_to(layout, self.assignment.shape)
 
     def _statistics(self, position: int, member: Member, passes: Passes) -> None:
         sem = member.semantics
         for statistic in sem.statistics:
             elements = np.full(self.count, float(statistic.values))
             for v in statistic.indexed:
-                elements *= np.ceil(sem.variables[v].extent / self._parts(member.variables[v]))
+                elements *= shard_of(sem.variables[v].extent, self._parts(member.variables[v]))
             split = np.zeros(self.assignment.shape, dtype=bool)
             for v in statistic.reduced:
                 split |= self.assignment == member.variables[v]
@@ -372,7 +394,7 @@ class GroupWork:
             time = self.context.hardware.copy_times(np.where(tapped, 2.0 * local, 0.0))
             for variable, dim, rows in _halos(member, i):
                 split = self.masks(self.assignment == variable)
-                share = np.ceil(self.tensors[name].shape[dim] / self._parts(variable))
+                share = shard_of(self.tensors[name].shape[dim], self._parts(variable))
                 time = time + self.collective_s("send_receive", split, local / share * rows)
                 time += self.context.hardware.copy_times(np.where(split > 0, 2.0 * local, 0.0))
             passes.forward_s[:, position] += time
@@ -399,7 +421,7 @@ class GroupWork:
             not backward or np.array_equal(source[1], wanted[1])
         )
 
-    def _paths(self, name: str) -> Rescheduler:
+    def _paths(self, name: str) -> Rescheduling:
         tensor = self.tensors[name]
         return self.context.rescheduler(tensor.shape, DTYPE_BYTES[tensor.dtype], self.forbidden)
 

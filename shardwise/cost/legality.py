@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 
 from shardwise.graph.graph import Graph
 from shardwise.graph.semantics import Access
@@ -10,37 +11,63 @@ from shardwise.sharding.coarsen import Group
 from shardwise.sharding.layout import shard_fits
 
 
-def legality(graph: Graph, group: Group) -> Callable[[int, int], bool]:
-    """Returns a function of a group variable and a number of shares: is that split legal?"""
-    demands: dict[int, list[tuple[int, Access | None]]] = {}
-    clashing = set()
-    for member in group.members:
-        if len(set(member.variables)) < len(member.variables):
-            seen = list(member.variables)
-            clashing |= {v for v in seen if seen.count(v) > 1}
-        tensors = (*member.operator.inputs, *member.operator.outputs)
-        accesses = (*member.semantics.inputs, *member.semantics.outputs)
-        for v, variable in enumerate(member.semantics.variables):
-            demand = demands.setdefault(member.variables[v], [])
-            demand.append((variable.extent, None))
-            for name, by_variable in zip(tensors, accesses, strict=True):
-                access = by_variable.get(v)
-                if access is not None:
-                    demand.append((graph.tensors[name].shape[access.dim], access))
-    distinct = {variable: list(dict.fromkeys(pairs)) for variable, pairs in demands.items()}
+class Legality:
+    """Which splits of a group's variables every member can have."""
 
-    def legal(variable: int, parts: int) -> bool:
-        if variable in clashing:
+    def __init__(self, graph: Graph, group: Group) -> None:
+        demands: dict[int, list[tuple[int, Access | None]]] = {}
+        self._clashing: set[int] = set()
+        for member in group.members:
+            if len(set(member.variables)) < len(member.variables):
+                seen = list(member.variables)
+                self._clashing |= {v for v in seen if seen.count(v) > 1}
+            tensors = (*member.operator.inputs, *member.operator.outputs)
+            accesses = (*member.semantics.inputs, *member.semantics.outputs)
+            for v, variable in enumerate(member.semantics.variables):
+                demand = demands.setdefault(member.variables[v], [])
+                demand.append((variable.extent, None))
+                for name, by_variable in zip(tensors, accesses, strict=True):
+                    access = by_variable.get(v)
+                    if access is not None:
+                        demand.append((graph.tensors[name].shape[access.dim], access))
+        self._demands = {
+            variable: list(dict.fromkeys(pairs)) for variable, pairs in demands.items()
+        }
+
+    def even(self, variable: int, parts: int) -> bool:
+        """Returns whether a variable may be split into equal shares."""
+        if variable in self._clashing:
             return False
-        for extent, access in distinct[variable]:
-            if not shard_fits(extent, parts):
-                return False
-            if access is None:
-                continue
-            if access.granularity and access.granularity % parts:
-                return False
-            if max(access.halo_before, access.halo_after) > extent // parts:
-                return False
+        return all(_fits(extent, access, parts) for extent, access in self._demands[variable])
+
+    def uneven(self, variable: int, weights: Sequence[int], parts: int, *, exact: bool) -> bool:
+        """Returns whether a variable may be cut by weights, and each share into `parts` equal ones.
+
+        `exact`: only without a remainder. Shares of weight 0 have no demands.
+        """
+        if variable in self._clashing:
+            return False
+        total = sum(weights)
+        for extent, access in self._demands[variable]:
+            granules = access.granularity if access is not None else 0
+            for weight in {weight for weight in weights if weight}:
+                if (granules * weight) % (total * parts) or (exact and extent * weight % total):
+                    return False
+                if not _fits(extent * weight // total, _without_granules(access), parts):
+                    return False
         return True
 
-    return legal
+
+def _without_granules(access: Access | None) -> Access | None:
+    return None if access is None else replace(access, granularity=0)
+
+
+def _fits(extent: int, access: Access | None, parts: int) -> bool:
+    """Returns whether a dimension of this extent may be read in equal shares."""
+    if not shard_fits(extent, parts):
+        return False
+    if access is None:
+        return True
+    if access.granularity and access.granularity % parts:
+        return False
+    return max(access.halo_before, access.halo_after) <= extent // parts

@@ -71,6 +71,9 @@ class Options:
 
     `gradients_applied_at_once`: every gradient is applied and freed as soon as it is there, as
     TensorFlow's graphs did with plain SGD, and is no more counted than other transient buffers.
+
+    `policy` is a file of weights (docs/policy.md): on devices of several kinds its strategies are
+    among those that a search begins with.
     """
 
     epsilon: float = 0.01
@@ -94,6 +97,7 @@ class Options:
     kernels: str | None = None
     loss: str | None = None
     rerun: str | None = None
+    policy: str | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon <= 10.0:

@@ -27,6 +27,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.cost.gradient_sums import COLLECTIVE, GradientSum
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.operator_family import update_family
 from shardwise.graph.graph import DTYPE_BYTES
@@ -112,12 +113,16 @@ class Parameters:
         self._work = work
         self._parameters = [_Parameter(work, name) for name in work.pattern.parameters]
 
-    def terms(self, stage: int, axes: NDArray[np.int64]) -> ParameterTerms:
-        """Returns the terms under a ZeRO stage over `axes` (bit masks, shape (n,))."""
+    def terms(self, stage: int, gradient_sum: int, axes: NDArray[np.int64]) -> ParameterTerms:
+        """Returns the terms under a ZeRO stage and a kind of gradient sum over `axes` (bit masks,
+        shape (n,))."""
         count, context = self._work.count, self._work.context
         micro_batches = context.micro_batches
         scatters = context.options.step.scatters(stage, micro_batches)
-        columns = [_Column(parameter, stage, axes, scatters) for parameter in self._parameters]
+        columns = [
+            _Column(parameter, stage, gradient_sum, axes, scatters)
+            for parameter in self._parameters
+        ]
 
         def stack(field: str) -> Floats:
             terms = [getattr(column, field) for column in columns]
@@ -163,14 +168,16 @@ class _Parameter:
         self.elements = local_elements(tensor.shape, forward, work.sizes)
         self.bytes = self.elements * self.item
         self.repeated = work.masks(gradient == PARTIAL)
-        self._sharded: dict[bytes, _Sharded] = {}
+        self._sharded: dict[tuple[int, bytes], _Sharded] = {}
 
-    def sharded(self, axes: NDArray[np.int64]) -> _Sharded:
+    def sharded(self, axes: NDArray[np.int64], gradient_sum: int = COLLECTIVE) -> _Sharded:
         """Returns what is sharded over those of `axes` along which the parameter is repeated."""
         axes = self.repeated & axes
-        key = axes.tobytes()
+        key = gradient_sum, axes.tobytes()
         if key not in self._sharded:
-            self._sharded[key] = _Sharded(self, axes)
+            special = self.work.context.mesh.gradient_sums[gradient_sum]
+            made = _Sharded(self, axes) if special is None else _Summed(self, axes, special)
+            self._sharded[key] = made
         return self._sharded[key]
 
     @cached_property
@@ -220,11 +227,56 @@ class _Sharded:
         return parameter.work.collective_s("all_gather", self._axes, parameter.bytes)
 
 
-class _Column:
-    """One parameter under one stage; `scatters`: every micro-batch scatters its gradient."""
+class _Summed(_Sharded):
+    """One parameter whose gradients a server sums, or of which devices of several kinds have uneven
+    shards.
+
+    Without axes all have the state, and the sum comes back to all instead of the parameter.
+    """
 
     def __init__(
-        self, parameter: _Parameter, stage: int, axes: NDArray[np.int64], scatters: bool
+        self, parameter: _Parameter, axes: NDArray[np.int64], special: GradientSum
+    ) -> None:
+        super().__init__(parameter, axes)
+        self._special = special
+        self._reaches = special.reaches(parameter.repeated, parameter.work.proportion)
+        own = special.elements(parameter.elements, parameter.repeated, parameter.work.proportion)
+        self.elements = np.where(self._reaches & (axes > 0), own, self.elements)
+
+    @cached_property
+    def reduce_s(self) -> Floats:
+        """Seconds of bringing the gradient to its shards, and without axes of the way back."""
+        parameter = self._parameter
+        push_s = self._one_way_s(parameter.elements * parameter.gradient_item)
+        there_s = np.where(self._axes > 0, push_s, 2.0 * push_s)
+        return np.where(self._reaches, there_s, super().reduce_s)
+
+    @cached_property
+    def finish_s(self) -> Floats:
+        """Seconds of reducing a shard any further: none, all ranks have taken part."""
+        return np.where(self._reaches, 0.0, super().finish_s)
+
+    @cached_property
+    def gather_s(self) -> Floats:
+        """Seconds of bringing the parameter back from its shards."""
+        return np.where(self._reaches, self._one_way_s(self._parameter.bytes), super().gather_s)
+
+    def _one_way_s(self, sizes_bytes: Floats) -> Floats:
+        work = self._parameter.work
+        return self._special.one_way_s(sizes_bytes, self._parameter.repeated, work.proportion)
+
+
+class _Column:
+    """One parameter under one stage and kind of gradient sum; `scatters`: every micro-batch
+    scatters its gradient."""
+
+    def __init__(
+        self,
+        parameter: _Parameter,
+        stage: int,
+        gradient_sum: int,
+        axes: NDArray[np.int64],
+        scatters: bool,
     ) -> None:
         work, item, whole = parameter.work, parameter.item, parameter.bytes
         nothing = np.zeros(work.count)
@@ -235,7 +287,7 @@ class _Column:
         if not parameter.is_trained:
             return
         options = work.context.options
-        shards = parameter.sharded(axes if stage else np.zeros_like(axes))
+        shards = parameter.sharded(axes if stage else np.zeros_like(axes), gradient_sum)
         self.weight_bytes = shards.elements * item if stage >= 3 else whole
         if not options.gradients_applied_at_once:
             kept = shards.elements if scatters else parameter.elements
@@ -264,12 +316,14 @@ def _update(
 
 def _ranks(work: GroupWork, masks: NDArray[np.int64]) -> Floats:
     """Returns how many ranks the axes of each mask span."""
-    marked = masks[:, None] >> np.arange(len(work.sizes)) & 1
-    return np.asarray(np.where(marked, work.sizes, 1).prod(axis=1), dtype=np.float64)
+    marked = masks[:, None] >> np.arange(work.assignment.shape[1]) & 1
+    ranks = work.context.mesh.ranks_of(work.proportion)
+    return np.asarray(np.where(marked, ranks, 1).prod(axis=1), dtype=np.float64)
 
 
-def stages(work: GroupWork) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yields the ZeRO stages that the options and pins allow, each with the axes that it may use.
+def stages(work: GroupWork) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """Yields the ZeRO stages that the options and pins allow, each with a kind of gradient sum and
+    the axes that it may use.
 
     Every stage is stage 0 where a group has nothing to shard.
     """
@@ -284,7 +338,10 @@ def stages(work: GroupWork) -> Iterator[tuple[int, NDArray[np.int64]]]:
         if not pins.allows(group, "zero", str(stage)):
             continue
         if not stage:
-            yield stage, np.zeros_like(repeated)
-            continue
-        for axes in candidates:
-            yield stage, axes
+            yield stage, COLLECTIVE, np.zeros_like(repeated)
+        for axes in candidates if stage else ():
+            yield stage, COLLECTIVE, axes
+        for number, special in enumerate(work.context.mesh.gradient_sums):
+            if special is not None and stage in special.stages:
+                reaches = special.reaches(repeated, work.proportion)
+                yield stage, number, np.where(reaches, repeated, 0)

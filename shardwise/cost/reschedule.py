@@ -22,8 +22,9 @@ innermost axes of a dimension; an arc that would need more is left out, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from shardwise import _core
 from shardwise.cost.space import SearchMesh
 from shardwise.cost.staging import staged_elements
 from shardwise.errors import BadInput, ShardwiseError, SolverError
-from shardwise.hardware import Hardware, collective_times
+from shardwise.hardware import Hardware
 from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, Layouts, encode, local_elements
 
 SLICE = "slice"
@@ -49,6 +50,30 @@ class Step:
     size_bytes: float
     time_s: float
     result: tuple[int, ...]
+
+
+class Rescheduling(Protocol):
+    """Re-scheduling of tensors of one shape; layouts are those of `SearchMesh.placed`."""
+
+    def register(self, layouts: Layouts) -> NDArray[np.int64]:
+        """Returns node numbers of the layouts, shape (K,)."""
+        ...
+
+    def distance(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
+        """Returns seconds from each source node to each target node (broadcast)."""
+        ...
+
+    def between(self, source: Layouts, target: Layouts) -> Floats:
+        """Returns seconds from each source layout to each target layout."""
+        ...
+
+    def staged_bytes(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> Floats:
+        """Returns what each path between nodes (broadcast) holds besides its two ends."""
+        ...
+
+    def path_between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[Step]:
+        """Returns the steps of the cheapest sequence from one layout to another."""
+        ...
 
 
 class Rescheduler:
@@ -182,7 +207,7 @@ class Paths:
         self._solved = 0
         self._distance: Floats = np.zeros((0, 0))
         self._predecessor: NDArray[np.int32] = np.zeros((0, 0), dtype=np.int32)
-        self._arcs: _Arcs | None = None
+        self._arcs: Arcs | None = None
 
     def register(self, layouts: Layouts) -> NDArray[np.int64]:
         """Returns node numbers of the layouts, shape (K,)."""
@@ -197,9 +222,7 @@ class Paths:
         if code not in self._index:
             self._index[code] = len(self._rows)
             self._rows.append(layout.copy())
-            # Detours: gather or reduce everything of one kind.
-            for state in set(layout.tolist()) - {REPLICATE}:
-                via = np.where(layout == state, np.int8(REPLICATE), layout)
+            for via in detours(layout):
                 self._add(int(encode(via[None, :])[0]), via)
         return self._index[code]
 
@@ -237,20 +260,14 @@ class Paths:
 
     def no_path(self, shape: tuple[int, ...]) -> ShardwiseError:
         """Returns what to raise when two layouts of a tensor have no path."""
-        if self._forbidden is not None:
-            return BadInput(
-                f"without {self._forbidden} partial sums of shape {list(shape)} cannot be resolved",
-                field="pin",
-                expected=f"partial={self._forbidden} for the operators that make it",
-            )
-        return SolverError(f"no sequence of collectives between two layouts of {shape}")
+        return no_path(self._forbidden, shape)
 
     def _solve(self) -> None:
         if self._solved == len(self._rows):
             return
         layouts = np.array(self._rows, dtype=np.int8)
         local = local_elements(self._shape, layouts, self._mesh.sizes) * self.item_bytes
-        arcs = _arcs(self._hardware, self._mesh, layouts, local, self._forbidden)
+        arcs = arcs_between(self._hardware, self._mesh, layouts, local, self._forbidden)
         self._arcs = _packed(arcs, self._hardware, local, self._outermost)
         self._distance, self._predecessor = _core.shortest_paths(
             len(layouts),
@@ -261,8 +278,41 @@ class Paths:
         self._solved = len(self._rows)
 
 
+def detours(layout: NDArray[np.int8]) -> list[NDArray[np.int8]]:
+    """Returns the layouts in which everything of one kind is gathered or reduced."""
+    states = set(layout.tolist()) - {REPLICATE}
+    return [np.where(layout == state, np.int8(REPLICATE), layout) for state in states]
+
+
+def no_path(forbidden: str | None, shape: tuple[int, ...]) -> ShardwiseError:
+    """Returns what to raise when two layouts of a tensor have no path.
+
+    `forbidden` is the collective by which partial sums may not end.
+    """
+    if forbidden is not None:
+        return BadInput(
+            f"without {forbidden} partial sums of shape {list(shape)} cannot be resolved",
+            field="pin",
+            expected=f"partial={forbidden} for the operators that make it",
+        )
+    return SolverError(f"no sequence of collectives between two layouts of {shape}")
+
+
+class ArcMesh(Protocol):
+    """What the times of arcs need of a mesh."""
+
+    @property
+    def axes(self) -> Sequence[object]: ...
+
+    def collective_times(
+        self, hardware: Hardware, operation: str, mask: int, sizes_bytes: Floats
+    ) -> Floats: ...
+
+
 @dataclass(frozen=True)
-class _Arcs:
+class Arcs:
+    """Pairs of layouts that one collective joins; arrays (arcs,)."""
+
     source: NDArray[np.int64]
     target: NDArray[np.int64]
     before: NDArray[np.int8]
@@ -281,9 +331,9 @@ class _Arcs:
         )
 
 
-def _arcs(
-    hardware: Hardware, mesh: SearchMesh, layouts: Layouts, local: Floats, forbidden: str | None
-) -> _Arcs:
+def arcs_between(
+    hardware: Hardware, mesh: ArcMesh, layouts: Layouts, local: Floats, forbidden: str | None
+) -> Arcs:
     """Returns every pair of layouts that one collective joins, with its time."""
     source, target, before, after, axes = _core.layout_changes(layouts)
     if forbidden is not None:
@@ -294,7 +344,7 @@ def _arcs(
     # The size of an all_gather is that of its result, of all others that of their source.
     gathers = (before >= 0) & (after == REPLICATE)
     size_bytes = np.where(gathers, local[target], local[source])
-    return _Arcs(
+    return Arcs(
         source,
         target,
         before,
@@ -305,7 +355,7 @@ def _arcs(
     )
 
 
-def _packed(arcs: _Arcs, hardware: Hardware, local: Floats, outermost: int) -> _Arcs:
+def _packed(arcs: Arcs, hardware: Hardware, local: Floats, outermost: int) -> Arcs:
     """Returns the arcs with the copies that they take besides their collectives.
 
     Read and written is, of the part before and of the part after,
@@ -338,7 +388,7 @@ def _operation(before: int, after: int) -> str:
 
 def _arc_times(
     hardware: Hardware,
-    mesh: SearchMesh,
+    mesh: ArcMesh,
     before: NDArray[np.int8],
     after: NDArray[np.int8],
     axes: NDArray[np.int64],
@@ -353,6 +403,6 @@ def _arc_times(
     for chosen in np.split(order, starts[1:]) if len(order) else []:
         operation = _operation(int(before[chosen[0]]), int(after[chosen[0]]))
         if operation not in FREE:
-            shape = mesh.group_shape(int(axes[chosen[0]]))
-            times[chosen] = collective_times(hardware, operation, sizes[chosen], shape)
+            mask = int(axes[chosen[0]])
+            times[chosen] = mesh.collective_times(hardware, operation, mask, sizes[chosen])
     return times

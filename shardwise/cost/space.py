@@ -19,7 +19,12 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise.hardware import GroupShape, Mesh
+from shardwise.cost.gradient_sums import GradientSum
+from shardwise.hardware import GroupShape, Hardware, Mesh, collective_times
+from shardwise.sharding.layout import Floats, Layouts, local_elements
+
+EVEN = 0
+"""The first proportion of a mesh: every device has an equal share."""
 
 NONE = -1
 """In an assignment: the axis splits no variable of the group; its ranks repeat the work."""
@@ -42,6 +47,11 @@ class SearchMesh:
     mesh: Mesh
     axes: tuple[SearchAxis, ...]
 
+    @property
+    def gradient_sums(self) -> Sequence[GradientSum | None]:
+        """The kinds of gradient sum, that of collectives (None) first."""
+        return (None,)
+
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         return np.array([axis.size for axis in self.axes], dtype=np.int64)
@@ -50,6 +60,43 @@ class SearchMesh:
         """Returns the group that the axes in the bit mask `mask` span."""
         base = [i for a, axis in enumerate(self.axes) if mask >> a & 1 for i in axis.base]
         return self.mesh.group_shape(tuple(base))
+
+    def collective_times(
+        self,
+        hardware: Hardware,
+        operation: str,
+        mask: int,
+        sizes_bytes: Floats,
+        proportion: int = EVEN,
+    ) -> Floats:
+        """Returns seconds of one collective over the axes in a bit mask, for each size.
+
+        Of the shares that devices have this mesh knows one `proportion`, even ones.
+        """
+        return collective_times(hardware, operation, sizes_bytes, self.group_shape(mask))
+
+    def sizes_of(self, proportions: NDArray[np.int8]) -> NDArray[np.int64] | Floats:
+        """Returns into how many shares like this device's the axes split, (axes,) or under each
+        of the proportions (n, axes)."""
+        return self.sizes
+
+    def ranks_of(self, proportions: NDArray[np.int8]) -> NDArray[np.int64]:
+        """Returns how many ranks take part along the axes, (axes,) or under each of the
+        proportions (n, axes)."""
+        return self.sizes
+
+    def where_present(self, values: Floats, proportions: NDArray[np.int8]) -> Floats:
+        """Returns values (n, …), 0 where this device has no share under a proportion (n,)."""
+        return values
+
+    def placed(self, layouts: Layouts, proportions: NDArray[np.int8]) -> Layouts:
+        """Returns layouts (n, axes) as those between groups are told apart: with proportions, if
+        there are several."""
+        return layouts
+
+    def local_elements(self, shape: tuple[int, ...], layouts: Layouts) -> Floats:
+        """Returns elements of the largest shard of a tensor under each layout of `placed`."""
+        return local_elements(shape, layouts, self.sizes)
 
     @classmethod
     def build(cls, mesh: Mesh, max_configurations: int, variables: int = 4) -> SearchMesh:

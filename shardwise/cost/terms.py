@@ -54,10 +54,10 @@ class GroupTerms:
         """Seconds of re-scheduling the inputs of the graph, shape (n, M)."""
         return self.work.loading_s()
 
-    def parameters(self, stage: int, axes: NDArray[np.int64]) -> ParameterTerms:
-        """Returns the terms of the parameters under a ZeRO stage over `axes` (bit masks, shape
-        (n,))."""
-        return self._parameters.terms(stage, axes)
+    def parameters(self, stage: int, gradient_sum: int, axes: NDArray[np.int64]) -> ParameterTerms:
+        """Returns the terms of the parameters under a ZeRO stage and a kind of gradient sum over
+        `axes` (bit masks, shape (n,))."""
+        return self._parameters.terms(stage, gradient_sum, axes)
 
     @cached_property
     def _parameters(self) -> Parameters:
@@ -88,7 +88,7 @@ class GroupTerms:
 
     def least_compute_s(self) -> float:
         """Returns the least that any assignment computes in a step, with any ZeRO stage."""
-        update_s = self._parameters.least_update_s([axes for _, axes in stages(self.work)])
+        update_s = self._parameters.least_update_s([axes for _, _, axes in stages(self.work)])
         return float((self.passes_compute_s() + update_s).min())
 
     def passes_communication_s(self) -> Floats:
@@ -169,7 +169,9 @@ def operator_costs(
     the one that reads it first; forward that runs again, and its communication, to the operator
     that runs.
     """
-    work = GroupWork(context, pattern, costs.assignment[choice][None, :])
+    work = GroupWork(
+        context, pattern, costs.assignment[choice][None, :], costs.proportion[choice][None]
+    )
     terms = GroupTerms(work)
     recomputed = bool(costs.recompute[choice])
     batches = terms.micro_batches
@@ -191,7 +193,9 @@ def operator_costs(
     for m, seconds in enumerate(terms.loading_s[0]):
         member_costs[m].communication_s += float(batches * seconds)
     maker, reader = _makers_and_readers(work)
-    parameters = terms.parameters(int(costs.zero[choice]), costs.zero_axes[choice][None])
+    parameters = terms.parameters(
+        int(costs.zero[choice]), int(costs.gradient_sum[choice]), costs.zero_axes[choice][None]
+    )
     memory = parameters.weight_bytes + parameters.gradient_bytes + parameters.state_bytes
     sync_s = parameters.sync_s(batches)
     for p, name in enumerate(pattern.parameters):

@@ -112,13 +112,17 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One collective of a re-scheduling: over which axes, with how many bytes, to which layout."""
+    """One collective of a re-scheduling: over which axes, with how many bytes, to which layout.
+
+    `proportion` is that of the result, where devices are of several kinds.
+    """
 
     operation: str
     axes: list[str]
     size_bytes: float
     time_s: float
     result: list[str]
+    proportion: int | UnsetType = UNSET
 
 
 Layout = list[str]

@@ -45,6 +45,14 @@ class Split(msgspec.Struct, frozen=True):
     groups: int
 
 
+class PlacePeak(msgspec.Struct, frozen=True):
+    """The replayed peak on the devices of one place, and what one of them may use."""
+
+    place: str
+    peak_bytes: int
+    memory_limit_bytes: float
+
+
 class FrontierPoint(msgspec.Struct, frozen=True):
     """One strategy: sums of the search, and the step as it was replayed.
 
@@ -73,6 +81,7 @@ class FrontierPoint(msgspec.Struct, frozen=True):
     bound_by: str | UnsetType = UNSET
     gap: float | UnsetType | None = UNSET
     host_s: float | UnsetType = UNSET
+    places: list[PlacePeak] | UnsetType = UNSET
 
 
 def exposed_s(point: FrontierPoint) -> float:

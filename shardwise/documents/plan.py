@@ -91,24 +91,50 @@ class PlannedOperator(msgspec.Struct, frozen=True):
     compute_from: dict[str, str] = {}
 
 
+COLLECTIVE_SUM = "collective"
+"""What plans call the sum of gradients by collectives over all replicas."""
+
+
 class Choice(msgspec.Struct, frozen=True):
-    """What a group chooses: per mesh axis the variable that it splits, ZeRO, recomputation."""
+    """What a group chooses: per mesh axis the variable that it splits, ZeRO, recomputation.
+
+    With devices of several kinds also its `proportion`, by position among those of the cluster, and
+    how its gradients are summed: `collective`, `server NAME` or `by memory`.
+    """
 
     split: dict[str, str | None]
     zero: int
     zero_axes: list[str]
     recompute: bool
+    proportion: int | UnsetType = UNSET
+    gradient_sum: str | UnsetType = UNSET
 
 
-class NextBest(Choice, frozen=True):
+class NextBest(msgspec.Struct, frozen=True):
     """The best other choice of a group, and what it would add."""
 
+    split: dict[str, str | None]
+    zero: int
+    zero_axes: list[str]
+    recompute: bool
     added_time_s: float
     added_memory_bytes: float
 
 
+class PlaceCost(msgspec.Struct, frozen=True):
+    """What a group or a step takes on the devices of one place, in one step."""
+
+    place: str
+    compute_s: float
+    communication_s: float
+
+
 class PlannedGroup(msgspec.Struct, frozen=True):
-    """A group of operators that share a choice: split, ZeRO stage, recomputation."""
+    """A group of operators that share a choice: split, ZeRO stage, recomputation.
+
+    With devices of several kinds, costs are those on the devices of the busiest place, and `places`
+    has the times of all.
+    """
 
     name: str
     choice: int
@@ -124,6 +150,9 @@ class PlannedGroup(msgspec.Struct, frozen=True):
     communication_s: float
     operators: list[PlannedOperator]
     next_best: NextBest | None
+    proportion: int | UnsetType = UNSET
+    gradient_sum: str | UnsetType = UNSET
+    places: list[PlaceCost] | UnsetType = UNSET
 
 
 class PlannedEdge(msgspec.Struct, frozen=True):
@@ -143,6 +172,54 @@ class PlannedEdge(msgspec.Struct, frozen=True):
     forward: list[Step]
     backward: list[Step]
     again: list[Step]
+    proportion_at_source: int | UnsetType = UNSET
+    proportion_at_target: int | UnsetType = UNSET
+
+
+class PlannedBlock(msgspec.Struct, frozen=True):
+    """Devices of one group in one node; ranks are numbered block by block."""
+
+    group: str
+    node: int
+
+
+class PlannedProportion(msgspec.Struct, frozen=True):
+    """The weights of the blocks, which cut a dimension by largest remainder, and what they are for.
+
+    A block of weight 0 does not have the operator.
+    """
+
+    weights: list[int]
+    origin: str
+
+
+class PlannedPlace(msgspec.Struct, frozen=True):
+    """Blocks that do the same: one device's peak and times in the replayed step."""
+
+    name: str
+    group: str
+    kind: str
+    blocks: list[int]
+    memory_limit_bytes: float
+    peak_bytes: int
+    compute_s: float
+    communication_s: float
+
+
+class PlannedCluster(msgspec.Struct, frozen=True):
+    """The devices of a plan on several kinds (docs/mixed.md).
+
+    `servers` maps gradient sums at a server to its block, `states` are the uneven shards of the
+    optimizer's state, whose `origin` is the gradient sum.
+    """
+
+    bundle: str
+    block_size: int
+    blocks: list[PlannedBlock]
+    proportions: list[PlannedProportion]
+    places: list[PlannedPlace]
+    states: list[PlannedProportion] = []
+    servers: dict[str, int] = {}
 
 
 class Neighbour(msgspec.Struct, frozen=True):
@@ -176,7 +253,8 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
 
     `neighbours` are there where the replayed time was searched near the memory limit. `framework`
     launches the work, `kernels` says how light operators run (`--framework`, `--kernels`),
-    `execution` what else of running a step memory depends on.
+    `execution` what else of running a step memory depends on. `cluster` is there for devices of
+    several kinds; memory is then scaled to the devices with the least (docs/mixed.md).
     """
 
     id: str
@@ -209,3 +287,4 @@ class Plan(msgspec.Struct, frozen=True, tag_field="schema", tag="shardwise.plan/
     framework: str | UnsetType = UNSET
     kernels: str | UnsetType = UNSET
     execution: Execution | UnsetType = UNSET
+    cluster: PlannedCluster | UnsetType = UNSET

@@ -7,7 +7,7 @@ A column is computed when it is first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from typing import Any, Concatenate, ParamSpec
@@ -21,7 +21,7 @@ from shardwise.cost.parameters import ParameterTerms
 from shardwise.cost.terms import GroupTerms
 from shardwise.graph.graph import DTYPE_BYTES
 from shardwise.replay.footprint import Dims, Size
-from shardwise.sharding.layout import Floats, Layouts, encode
+from shardwise.sharding.layout import Floats, Layouts, encode, shard_of
 from shardwise.sharding.operator_layouts import LayoutRows
 from shardwise.sharding.pattern import GroupPattern
 
@@ -76,10 +76,12 @@ class GroupTable:
 
     def __init__(self, context: CostContext, pattern: GroupPattern, costs: GroupCosts) -> None:
         self.pattern = pattern
-        self.work = GroupWork(context, pattern, costs.assignment)
+        self.work = GroupWork(context, pattern, costs.assignment, costs.proportion)
         self.terms = GroupTerms(self.work)
         self.work.register()
         self._costs = costs
+        self.places: Sequence[GroupTable] = (self,)
+        """The tables of the same groups at all places, where devices are of several kinds."""
         self.asked: dict[Asked, int] = {}
         self.inside = False
         self._communicates: dict[tuple[int, int], bool] = {}
@@ -125,7 +127,10 @@ class GroupTable:
     def _column(self, key: Hashable, make: Callable[[], Floats | NDArray[np.bool_]]) -> int:
         if key not in self._known:
             # A column may be computed from others, which are then numbered first.
-            column = np.broadcast_to(make(), (self.work.count,)).astype(np.float64)
+            made = np.broadcast_to(make(), (self.work.count,))
+            column = made.astype(np.float64)
+            if made.dtype != np.bool_:
+                column = self.work.where_present(column)
             self._known[key] = len(self._columns)
             self._columns.append(column)
         return self._known[key]
@@ -178,12 +183,18 @@ class GroupTable:
         return np.where(self._costs.recompute, values, 0.0)
 
     def communicates(self, position: int, direction: int) -> bool:
-        """Returns whether a member waits for communication under any configuration."""
+        """Returns whether a member waits for communication under any configuration, anywhere."""
         if (position, direction) not in self._communicates:
-            passes = self.terms.communication
-            of = passes.backward_s if direction == BACKWARD else passes.forward_s
-            self._communicates[position, direction] = bool(of[:, position].any())
+            does = any(table.communicates_here(position, direction) for table in self.places)
+            self._communicates[position, direction] = does
         return self._communicates[position, direction]
+
+    def communicates_here(self, position: int, direction: int) -> bool:
+        """Returns whether a member waits for communication under any configuration at this
+        place."""
+        passes = self.terms.communication
+        of = passes.backward_s if direction == BACKWARD else passes.forward_s
+        return bool(of[:, position].any())
 
     # Moves between members
 
@@ -266,7 +277,7 @@ class GroupTable:
         name = self.pattern.members[position].operator.inputs[port]
 
         def size() -> Floats:
-            arriving = encode(self.work.arriving_layout(name)[None, :])
+            arriving = encode(self.work.arriving_layouts(name))
             wanted = self.work.input_layouts[name][0]
             copied = encode(wanted) != arriving
             return np.where(copied, self.work.local_bytes(name, wanted), 0.0)
@@ -279,7 +290,7 @@ class GroupTable:
         name = self.pattern.members[position].operator.inputs[port]
 
         def size() -> Floats:
-            one = self.work.local_bytes(name, self.work.arriving_layout(name)[None, :])
+            one = self.work.local_bytes(name, self.work.arriving_layouts(name))
             blocks = np.ceil(one / block_bytes) * block_bytes
             return np.asarray(self.work.context.micro_batches * blocks)
 
@@ -346,7 +357,7 @@ class GroupTable:
         shape = self._shape(name)
         for dim in dims:
             parts = np.where(layouts == dim, self.work.sizes, 1).prod(axis=1)
-            count *= np.ceil(shape[dim] / parts)
+            count *= shard_of(shape[dim], parts)
         return count
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -362,10 +373,11 @@ class GroupTable:
     # Parameters
 
     @cached_property
-    def _terms(self) -> dict[int, ParameterTerms]:
-        """By ZeRO stage, for the configurations that have it."""
-        stages = np.unique(self._costs.zero).tolist()
-        return {stage: self.terms.parameters(stage, self._costs.zero_axes) for stage in stages}
+    def _terms(self) -> dict[tuple[int, int], ParameterTerms]:
+        """By ZeRO stage and kind of gradient sum, for the configurations that have them."""
+        costs = self._costs
+        kinds = sorted(set(zip(costs.zero.tolist(), costs.gradient_sum.tolist(), strict=True)))
+        return {kind: self.terms.parameters(*kind, costs.zero_axes) for kind in kinds}
 
     @column
     def parameter(self, number: int, field: str) -> int:
@@ -373,8 +385,8 @@ class GroupTable:
 
         def values() -> Floats:
             result = np.zeros(self.work.count)
-            for stage, terms in self._terms.items():
-                chosen = self._costs.zero == stage
+            for (stage, gradient_sum), terms in self._terms.items():
+                chosen = (self._costs.zero == stage) & (self._costs.gradient_sum == gradient_sum)
                 result[chosen] = getattr(terms, field)[chosen, number]
             return result
 

@@ -16,7 +16,7 @@ from shardwise.cost.assemble import SearchEdge, SearchProblem
 from shardwise.cost.crossings import AFTER, ALTERNATIVES, BEFORE, BOTH, REBUILT, End
 from shardwise.cost.pins import forbidden_end
 from shardwise.graph.graph import DTYPE_BYTES
-from shardwise.sharding.layout import Floats, Layouts, local_elements
+from shardwise.sharding.layout import Floats
 
 COLUMNS = (
     "forward_s",
@@ -95,10 +95,9 @@ class EdgeValues:
         # The producer needs its own copy in backward, and the edge decides which is kept.
         self.owed = source.exit_deferred[source.exits.index(name)] & at_source.keeps[row]
         self.recomputes = at_target.again[column]
-        self.at_source = _bytes(tensor.shape, exit_layouts.forward[row], context.mesh.sizes, item)
-        self.at_target = _bytes(
-            tensor.shape, entry_layouts.forward[column], context.mesh.sizes, item
-        )
+        mesh = context.mesh
+        self.at_source = mesh.local_elements(tensor.shape, exit_layouts.forward[row]) * item
+        self.at_target = mesh.local_elements(tensor.shape, entry_layouts.forward[column]) * item
         self._grids: dict[str, Floats] = {}
 
     def cells(
@@ -305,7 +304,3 @@ class _Cells:
 def _first(numbers: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Returns one configuration per row of the table."""
     return np.unique(numbers, return_index=True)[1]
-
-
-def _bytes(shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64], item: int) -> Floats:
-    return local_elements(shape, layouts, sizes) * item

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from shardwise.cost.group_costs import CostContext
 from shardwise.graph.graph import Operator
 from shardwise.replay.columns import FORWARD
 from shardwise.replay.structure import Copies, Copy, Crossing, StepStructure, Weights
@@ -11,6 +12,13 @@ from shardwise.replay.tape import BEFORE, COMMUNICATION, COMPUTE
 
 CONSTANT = -1
 """Instead of a group: all groups see the same constants."""
+
+
+def constant_s(context: CostContext, op: Operator) -> float:
+    """Returns the seconds of an operator that every device computes in full."""
+    tensors, device = context.graph.tensors, context.hardware.devices[0]
+    moved = np.array([float(sum(tensors[n].size_bytes for n in (*op.inputs, *op.outputs)))])
+    return float(device.roofline_times(np.zeros(1), moved, tensors[op.outputs[0]].dtype)[0])
 
 
 class Forward:
@@ -45,10 +53,7 @@ class Forward:
 
     def _constant(self, op: Operator) -> None:
         tape, tensors = self._tape, self._step.graph.tensors
-        device = self._step.problem.context.hardware.devices[0]
-        moved = np.array([float(sum(tensors[n].size_bytes for n in (*op.inputs, *op.outputs)))])
-        seconds = device.roofline_times(np.zeros(1), moved, tensors[op.outputs[0]].dtype)
-        task = tape.task(op.name, COMPUTE, float(seconds[0]))
+        task = tape.task(op.name, COMPUTE, constant_s(self._step.problem.context, op))
         for name in op.inputs:
             for copy in self._there.get((name, CONSTANT), ()):
                 tape.use(copy.buffer, task)

@@ -59,13 +59,16 @@ def kit_for(
                 return kit, tables
             repeat = replace(kit.repeat, times=batches - step_programs.WRITTEN)
             return replace(kit, repeat=repeat if repeat.times else None), tables
-    kit, tables = _written(problem, settings)
+    kit, tables = written_kit(problem, settings)
     kits.setdefault(key, []).append((compared, kit))
     return kit, tables
 
 
-def _written(problem: SearchProblem, settings: StepSettings) -> tuple[Kit, list[GroupTable]]:
-    written = step_program(problem, settings)
+def written_kit(
+    problem: SearchProblem, settings: StepSettings, tables: list[GroupTable] | None = None
+) -> tuple[Kit, list[GroupTable]]:
+    """Returns the program of a problem, written anew, and its tables of groups."""
+    written = step_program(problem, settings, tables)
     step, tape = written.structure, written.structure.tape
     kit = Kit(
         tape,

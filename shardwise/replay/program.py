@@ -20,8 +20,9 @@ from functools import partial
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.step_settings import StepSettings
 from shardwise.replay.backward import Backward
+from shardwise.replay.columns import GroupTable
 from shardwise.replay.forward import Forward
-from shardwise.replay.structure import StepStructure
+from shardwise.replay.structure import StepStructure, numbered_tables
 from shardwise.replay.tape import BEFORE
 from shardwise.replay.update import Update
 
@@ -58,9 +59,11 @@ class StepProgram:
     last_backward: int
 
 
-def step_program(problem: SearchProblem, settings: StepSettings) -> StepProgram:
-    """Writes the whole step to the structure's tape."""
-    step = StepStructure(problem, settings)
+def step_program(
+    problem: SearchProblem, settings: StepSettings, tables: list[GroupTable] | None = None
+) -> StepProgram:
+    """Writes the whole step to the structure's tape; `tables` are those of the groups."""
+    step = StepStructure(problem, settings, tables or numbered_tables(problem))
     _write_lasting(step)
     update = Update(step)
     batches = problem.context.micro_batches

@@ -9,6 +9,7 @@ longer counts activations and gradients that never exist at the same time.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.step_settings import StepSettings
 from shardwise.hardware.host import soft_maximum
+from shardwise.replay.columns import GroupTable
 from shardwise.replay.edge_values import EdgeValues
-from shardwise.replay.kit import Kits, kit_for
+from shardwise.replay.kit import Kit, Kits, kit_for
 from shardwise.replay.overlap import contended_time
 from shardwise.replay.owner_costs import Choices, host_costs
 from shardwise.replay.structure import table_numbers
@@ -75,22 +77,56 @@ class Moment:
     tasks: tuple[tuple[str, int, float, float, float], ...]
 
 
+class StrategyReplayer(Protocol):
+    """What replays strategies of a problem: on devices of one kind, or of several."""
+
+    @property
+    def problem(self) -> SearchProblem:
+        """The problem whose configurations and alternatives strategies choose."""
+        ...
+
+    @property
+    def tape(self) -> object:
+        """What is the same where durations are of the same tasks."""
+        ...
+
+    def replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
+        """Replays P strategies: `choices` (P, groups), `edge_choices` (P, edges)."""
+        ...
+
+    def values(self, choices: Choices, edge_choices: Choices) -> Values:
+        """Returns durations, sizes and flags of P strategies."""
+        ...
+
+    def host_times(self, choices: Choices, edge_choices: Choices) -> Floats:
+        """Returns how long the host launches each strategy's work, (P,) seconds of a step."""
+        ...
+
+    def replay_values(self, values: Values, host_s: Floats) -> Replayed:
+        """Replays P strategies from what `values` and `host_times` give of them."""
+        ...
+
+
 class Replayer:
     """Replays strategies of one search problem; what they share is built once, here.
 
     `kits` are the programs of problems of the same model, which are used where they can be; new
-    ones join them.
+    ones join them. `made` is the program itself, where it is known.
     """
 
     def __init__(
-        self, problem: SearchProblem, settings: StepSettings, kits: Kits | None = None
+        self,
+        problem: SearchProblem,
+        settings: StepSettings,
+        kits: Kits | None = None,
+        made: tuple[Kit, list[GroupTable]] | None = None,
     ) -> None:
         self.problem = problem
         self._settings = settings
         self.overlap = problem.context.hardware.overlap
         self._waiting = problem.context.hardware.waiting
         self.host = host_costs(problem)
-        kit, self.group_tables = kit_for(problem, settings, {} if kits is None else kits)
+        kit, self.group_tables = made or kit_for(problem, settings, {} if kits is None else kits)
         self.tape, self.program, self.durations = kit.tape, kit.program, kit.durations
         self._sizes, self._flags = kit.sizes, kit.flags
         self.repeat, self.last_backward = kit.repeat, kit.last_backward

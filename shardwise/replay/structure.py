@@ -43,13 +43,15 @@ Copies = tuple[Copy, ...]
 class StepStructure:
     """The structure of one search problem. Tables of groups are numbered before those of edges."""
 
-    def __init__(self, problem: SearchProblem, settings: StepSettings) -> None:
+    def __init__(
+        self, problem: SearchProblem, settings: StepSettings, tables: list[GroupTable]
+    ) -> None:
         self.problem = problem
         self.settings = settings
         self.graph = problem.context.graph
         self.patterns = problem.context.patterns
         self.tape = Tape()
-        self.tables = numbered_tables(problem)
+        self.tables = tables
         self.group_table, self.edge_table = table_numbers(problem)
         # After which task of computation each group that gathers its parameters began, in order:
         # in forward and in backward itself, and in forward and in the recomputations.

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import inf, isfinite
 from time import monotonic
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from shardwise.replay.bound import Paths, StepBound, with_host
 from shardwise.replay.linear import LinearStep
 from shardwise.replay.moments import Moments
 from shardwise.replay.owner_costs import OwnerCosts, priced
-from shardwise.replay.replay import Replayer
+from shardwise.replay.replay import Replayer, StrategyReplayer
 from shardwise.search.elimination import cheapest
 from shardwise.search.linear_programme import Equilibrium, equilibrium
 from shardwise.search.search import Line
@@ -81,6 +82,43 @@ class Met:
         )
 
 
+class TimeBound(Protocol):
+    """Weights of tasks under which no step takes less than the sum (`replay/bound.py`)."""
+
+    def longest(self, durations_s: Floats) -> Paths: ...
+    def weights(self, once: Floats, again: Floats) -> Floats: ...
+    def sums(self) -> Floats: ...
+
+
+class WeightedStep(Protocol):
+    """Sums over the tasks of a step (`replay/linear.py`)."""
+
+    def weighted(self, weights: Floats) -> OwnerCosts: ...
+
+
+class MemoryMoments(Protocol):
+    """Moments at which memory is surely held (`replay/moments.py`)."""
+
+    @property
+    def last_backward(self) -> int: ...
+    def task_of(self, task: int) -> int: ...
+    def held(self, task: int) -> OwnerCosts: ...
+
+
+@dataclass(frozen=True)
+class Bounding:
+    """What bounds the steps of a replayer's problem."""
+
+    bound: TimeBound
+    linear: WeightedStep
+    moments: MemoryMoments
+
+    @classmethod
+    def of(cls, replayer: Replayer) -> Bounding:
+        """Returns what bounds steps on devices of one kind."""
+        return cls(StepBound(replayer), LinearStep(replayer), Moments(replayer))
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a game found: no strategy within the limit is faster than `bound_s` (infinite: none
@@ -123,7 +161,8 @@ class Game:
 
     def __init__(
         self,
-        replayer: Replayer,
+        replayer: StrategyReplayer,
+        bounding: Bounding,
         options: Options,
         progress: Progress,
     ) -> None:
@@ -133,9 +172,9 @@ class Game:
         self._fraction = 0.0
         self.is_wide = False
         """Whether the graph is so wide that an elimination has met less than it has proven."""
-        self._bound = StepBound(replayer)
-        self._linear = LinearStep(replayer)
-        self._moments = Moments(replayer)
+        self._bound = bounding.bound
+        self._linear = bounding.linear
+        self._moments = bounding.moments
         self._tasks: list[int] = []
         self._asked: Met | None = None
         self._board: _Board | None = None

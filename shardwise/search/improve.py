@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.replay.owner_costs import OwnerCosts
-from shardwise.replay.replay import Replayer
+from shardwise.replay.replay import StrategyReplayer
 from shardwise.search.game import Met
 from shardwise.search.gaps import unbeaten
-from shardwise.search.solution import Solution, sums_of
+from shardwise.search.solution import Solution
 from shardwise.sharding.layout import Floats
 
 BATCH = 96
@@ -52,7 +52,7 @@ class Pool:
     time_s: Floats
 
     @classmethod
-    def of(cls, replayer: Replayer, choices: Choices, edge_choices: Choices) -> Pool:
+    def of(cls, replayer: StrategyReplayer, choices: Choices, edge_choices: Choices) -> Pool:
         """Returns strategies, replayed."""
         replayed = replayer.replay(choices, edge_choices)
         return cls(choices, edge_choices, replayed.peak_bytes, replayed.time_s)
@@ -118,7 +118,7 @@ class Pool:
         """Returns the unbeaten strategies with their sums; `epsilon` is the excess of the fastest
         that fits over a proven bound."""
         kept, best_s = self.unbeaten(), self.time_within(limit_bytes)
-        memory, time = sums_of(problem, kept.choices, kept.edge_choices)
+        memory, time = problem.summed(kept.choices, kept.edge_choices)
         proven = 0.0 < bound_s < inf and isfinite(best_s)
         return Solution(
             memory,
@@ -135,10 +135,21 @@ class Pool:
 
 
 class Improver:
-    """Makes strategies under the charges of one game, for one limit (bytes)."""
+    """Makes strategies under the charges of one game, for one limit (bytes).
 
-    def __init__(self, replayer: Replayer, charges: OwnerCosts, limit_bytes: float) -> None:
+    `apart`: where nothing else gains, groups of one kind are changed one by one too.
+    """
+
+    def __init__(
+        self,
+        replayer: StrategyReplayer,
+        charges: OwnerCosts,
+        limit_bytes: float,
+        *,
+        apart: bool = False,
+    ) -> None:
         self._replayer = replayer
+        self.apart = apart
         self._problem = replayer.problem
         self._charges = charges
         self._limit = limit_bytes
@@ -199,14 +210,16 @@ class Improver:
         best takes at most `good_s`, or when nothing gains. `go_on(fraction)` may raise to end it.
         """
         seen: set[bytes] = set()
-        wider = False
+        wider = apart = False
         for number in range(MOST_ROUNDS):
             go_on(number / MOST_ROUNDS)
             before = pool.rank(self._limit)
             if before <= (0.0, good_s):
                 break
             nearest = pool.nearest(self._limit)
-            if wider:
+            if apart:
+                candidates = list(self._singles(nearest[0]))
+            elif wider:
                 candidates = list(self._pairs(nearest[0]))
             else:
                 candidates = [one for donor in donors for one in self._windows(nearest[0], donor)]
@@ -218,11 +231,13 @@ class Improver:
                 pool = pool.joined(self._try(np.stack(new), before))
                 yield pool
             if _gains(pool.rank(self._limit), before):
-                wider = False
+                wider = apart = False
+            elif self.apart and not apart:
+                apart = True
             elif wider or before[0] == 0.0:
                 break
             else:
-                wider = True
+                wider, apart = True, False
 
     def _swaps(self, best: Choices) -> Iterator[Choices]:
         """Yields the best with one other configuration for all groups of one kind."""
@@ -230,10 +245,27 @@ class Improver:
             yield from self._of_kind(best, kind, SWAPS)
 
     def _of_kind(self, best: Choices, kind: int, most: int) -> Iterator[Choices]:
-        """Yields the best with one of the `most` cheapest configurations for one kind's groups."""
-        groups = np.flatnonzero(self._kind == kind)
+        """Yields the best with one of the `most` cheapest configurations for one kind's groups, or
+        with the cheapest of any proportion and kind of gradient sum."""
+        yield from self._of_groups(best, np.flatnonzero(self._kind == kind), most)
+
+    def _singles(self, best: Choices) -> Iterator[Choices]:
+        """Yields the best with other configurations for one group, or for two between which data
+        moves."""
+        for group in range(len(self._kind)):
+            yield from self._of_groups(best, np.array([group]), PAIRED)
+        for edge in self._problem.edges[:MOST_PAIRS]:
+            for one in self._of_groups(best, np.array([edge.source]), PAIRED):
+                yield from self._of_groups(one, np.array([edge.target]), PAIRED)
+
+    def _of_groups(self, best: Choices, groups: NDArray[np.int64], most: int) -> Iterator[Choices]:
         charged = self._charges.groups[groups[0]]
-        for row in np.argsort(charged, kind="stable")[:most].tolist():
+        cheapest = np.argsort(charged, kind="stable")
+        costs = self._problem.costs[groups[0]]
+        kinds = np.stack([costs.proportion, costs.gradient_sum], axis=1)[cheapest]
+        _, first = np.unique(kinds, axis=0, return_index=True)
+        others = cheapest[np.sort(first[first >= most])]
+        for row in [*cheapest[:most].tolist(), *others.tolist()]:
             if (best[groups] != row).any():
                 one = best.copy()
                 one[groups] = row

@@ -132,8 +132,8 @@ class _Within:
         self.search = search
         self._masks = masks
         self._watch = watch
-        self._bound = StepBound(search.replayer)
-        self._linear = LinearStep(search.replayer)
+        self._bound = StepBound(search.own_replayer)
+        self._linear = LinearStep(search.own_replayer)
         self._charges = self._time = search.charges.time
         self._last: Floats | None = None
         self._pool = self._known()
@@ -245,8 +245,9 @@ class _Within:
     @cached_property
     def _held(self) -> OwnerCosts:
         """The memory that is priced."""
-        charges, replayer = self.search.charges, self.search.replayer
+        charges = self.search.charges
         assert charges is not None
+        replayer = self.search.own_replayer
         return charges.held or Moments(replayer).held(replayer.last_backward)
 
     def _known(self) -> Pool:

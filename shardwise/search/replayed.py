@@ -17,93 +17,55 @@ of all numbers of micro-batches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import islice
 from math import inf
 
-import numpy as np
-
 from shardwise.cost.options import Options, Progress, quiet
-from shardwise.errors import BadInput, Cancelled, SolverError
-from shardwise.hardware import Hardware
-from shardwise.hardware.host import soft_maximum
-from shardwise.replay.linear import evened
-from shardwise.replay.owner_costs import OwnerCosts
-from shardwise.search.customary import customary
-from shardwise.search.elimination import near
-from shardwise.search.game import Game, Outcome, Query
-from shardwise.search.improve import SHARE, Choices, Improver, Pool
-from shardwise.search.search import (
-    Charges,
-    Draft,
-    Proof,
-    Search,
-    Subject,
-    mesh_of,
-    search_near,
-)
-from shardwise.search.solution import STATUSES
-from shardwise.search.watch import OutOfTime, Watch
-from shardwise.sharding.layout import Floats
+from shardwise.errors import BadInput
+from shardwise.hardware import Bundle, Hardware, Mesh
+from shardwise.search.count import Count
+from shardwise.search.game import Query
+from shardwise.search.mixed.search import MixedCount, MixedDraft, Propose
+from shardwise.search.search import Draft, Search, Subject, mesh_of
+from shardwise.search.watch import Watch
 
 DRAFTED = 0.1
 """The share of a search when all is costed."""
-IMPROVING = 0.7
-"""Of one number of micro-batches: where improvement begins."""
-GOOD = 2.5e-3
-"""Relative: an answer this near the bound is not improved any further."""
-CLOSE = 1.5e-2
-"""Relative: an answer farther from the bound is sought along a frontier of sums too, and where
-memory binds along one of what is charged."""
-TRACKED = 5e-3
-"""The error of that frontier."""
-COARSE = 1e-2
-"""The error of a frontier over all memories."""
-MOST_TRACKING_S = 5.0
-"""Seconds after which a frontier is taken as it is; its strategies are candidates only."""
-MOST_TRACKED = 120
-"""Points of that frontier that are replayed."""
-MOST_POINTS = 48
-"""Points of a frontier, nearest to the limit, that are replayed."""
-FEW = 5
-"""Points of which the median says how peaks compare with the memory that is priced."""
-NEAR = 0.01
-"""Relative: targets of memory that are as good as one another."""
-ROUNDING = 1e-9
-"""Relative: how much two sums of the same times may differ."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is tried: queries of a game, frontiers near the limit, rounds of windows."""
-
-    queries: int
-    frontiers: int
-    rounds: int
-
-
-THOROUGH = Effort(queries=24, frontiers=4, rounds=24)
+MOST_DRAFTING = 0.2
+"""The share of the time limit after which no further number of micro-batches is costed, on devices
+of several kinds."""
+FEW_NUMBERS = (1, 2, 4, 8)
+"""The numbers of micro-batches that are tried on devices of several kinds, where none are given."""
+SEVERAL_KINDS_S = 60.0
+"""The seconds of a search on devices of several kinds, where no limit is given."""
 
 
 def search_replayed(
     subject: Subject,
     hardware: Hardware,
-    gpus: int,
+    gpus: int | Bundle,
     options: Options,
     progress: Progress = quiet,
+    mesh: Mesh | None = None,
+    propose: Propose | None = None,
 ) -> list[Search]:
     """Returns one search for each number of micro-batches, with its proof.
 
-    Their points are replayed strategies that none of the same search beats in peak and time; one
-    that was found to be hopeless at once has none. Raises as `search` does.
+    A number of like devices may have a `mesh` of its own; `propose` gives strategies of several
+    kinds of devices to begin with. Points are replayed strategies that none of the same search
+    beats in peak and time; a search that was found to be hopeless at once has none. Raises as
+    `search` does.
     """
-    watch = Watch(progress, options.time_limit_s)
-    counts = drafted(subject, hardware, gpus, options, watch.part(0.0, DRAFTED))
+    watch = Watch(progress, time_limit_s(gpus, options))
+    part = watch.part(0.0, DRAFTED)
+    counts = drafted(subject, hardware, gpus, options, part, mesh, propose)
     best = _Best()
     waiting: list[Count] = []
     for place, count in enumerate(counts):
         count.watch = watch.part(_share(place, len(counts)), _share(place + 1, len(counts)))
         if count.least_s < best.time_s:
+            if best.time_s < inf and watch.is_over:
+                count.status = "budget"
+                continue
             count.begin()
             if best.time_s == count.time_within(count.limit_bytes) == inf:
                 waiting.append(count)
@@ -112,6 +74,14 @@ def search_replayed(
     for count in waiting:
         best.improve(count)
     return answered(counts)
+
+
+def time_limit_s(gpus: int | Bundle, options: Options) -> float | None:
+    """Returns the seconds that a search may take: devices of several kinds have a limit of their
+    own where none is given."""
+    if isinstance(gpus, Bundle) and options.time_limit_s is None:
+        return SEVERAL_KINDS_S
+    return options.time_limit_s
 
 
 def _share(done: int, of: int) -> float:
@@ -134,299 +104,55 @@ class _Best:
 
 
 def drafted(
-    subject: Subject, hardware: Hardware, gpus: int, options: Options, watch: Watch
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int | Bundle,
+    options: Options,
+    watch: Watch,
+    mesh: Mesh | None = None,
+    propose: Propose | None = None,
 ) -> list[Count]:
     """Returns the searches of all numbers of micro-batches, that of the least computation first.
 
     Raises as `search` does.
     """
-    mesh = mesh_of(hardware, gpus)
     numbers = options.counts(subject.graph.batch_size)
-    counts = []
+    if isinstance(gpus, Bundle) and not options.micro_batches:
+        numbers = tuple(number for number in numbers if number in FEW_NUMBERS)
+    counts: list[Count] = []
     for place, number in enumerate(numbers):
         part = watch.part(place / len(numbers), (place + 1) / len(numbers))
+        if isinstance(gpus, Bundle) and counts and watch.spent_share > MOST_DRAFTING:
+            break
         try:
-            draft = Draft.of(subject, hardware, mesh, options, part.report, number)
+            draft = _drafted(subject, hardware, gpus, options, part, number, mesh, propose)
+            counts.append(draft)
         except BadInput:
             # A rule may ask for more samples than a small micro-batch has.
             if number in (numbers[0], *options.micro_batches):
                 raise
-            continue
-        counts.append(Count(draft, part))
     return sorted(counts, key=lambda count: count.least_s)
+
+
+def _drafted(
+    subject: Subject,
+    hardware: Hardware,
+    gpus: int | Bundle,
+    options: Options,
+    watch: Watch,
+    number: int,
+    mesh: Mesh | None,
+    propose: Propose | None,
+) -> Count:
+    """Returns the search of one number of micro-batches."""
+    if isinstance(gpus, Bundle):
+        mixed = MixedDraft.of(subject, hardware, gpus, options, watch.report, number)
+        return MixedCount(mixed, watch, propose)
+    mesh = mesh or mesh_of(hardware, gpus)
+    return Count(Draft.of(subject, hardware, mesh, options, watch.report, number), watch)
 
 
 def answered(counts: list[Count]) -> list[Search]:
     """Returns the searches, those with points first, each in the order of micro-batches."""
     searches = [count.result() for count in counts]
     return sorted(searches, key=lambda s: (len(s.time_s) == 0, s.micro_batches))
-
-
-class Count:
-    """The search of one number of micro-batches, under one limit after another.
-
-    `watch` reports its progress, `first` is a query of another number to begin with.
-    """
-
-    def __init__(self, draft: Draft, watch: Watch) -> None:
-        self._draft = draft
-        self._options = draft.options
-        self.limit_bytes = draft.options.limit_for(draft.hardware.devices[0].memory_bytes)
-        self.watch = watch
-        self.seconds = watch.spent_s
-        self.first: Query | None = None
-        least_s = np.array([draft.groups.least_compute_s(), draft.groups.least_host_s()])
-        self.least_s = float(soft_maximum(least_s[0], least_s[1])) * (1.0 - ROUNDING)
-        self._least_bytes = 0.0
-        self._game: Game | None = None
-        self._search: Search | None = None
-        self._pool: Pool | None = None
-        self._ratio = 1.0
-        self._has_customary = False
-        self._charges: Charges | None = None
-        self.status = "within_epsilon"
-
-    @property
-    def best_query(self) -> Query | None:
-        """The query with the best bound within the limit."""
-        return None if self._game is None else self._game.best_query(self.limit_bytes)
-
-    @property
-    def proof(self) -> Proof:
-        """What is proven so far."""
-        lines = [] if self._game is None else [query.line for query in self._game.queries]
-        return Proof(self.least_s, self._least_bytes, tuple(lines))
-
-    def bound_s(self, limit_bytes: float) -> float:
-        """Returns the best bound on every step within a limit."""
-        return self.proof.bound_s(limit_bytes)
-
-    @property
-    def pool(self) -> Pool | None:
-        """The strategies that were replayed; None before there is any."""
-        return self._pool
-
-    def time_within(self, limit_bytes: float) -> float:
-        """Returns the time of the fastest strategy within a limit; infinite where none is."""
-        return inf if self._pool is None else self._pool.time_within(limit_bytes)
-
-    def search_within(self, limit_bytes: float, cutoff_s: float, effort: Effort = THOROUGH) -> None:
-        """Searches within a limit, until the bound is `cutoff_s` or nothing is gained.
-
-        An infinite limit leaves memory out of account. Raises `Cancelled` when `progress` returns
-        False before anything fits.
-        """
-        if self.least_s >= cutoff_s:
-            return
-        started = self.watch.spent_s
-        status = "budget"
-        try:
-            self._play(limit_bytes, cutoff_s, effort)
-            fits = self.time_within(limit_bytes) < inf
-            hopeless = self.bound_s(limit_bytes) >= cutoff_s
-            # Otherwise there is neither a strategy nor a proof that there is none.
-            open_end = limit_bytes == self.limit_bytes and not (fits or hopeless)
-            status = "budget" if open_end else "within_epsilon"
-        except (OutOfTime, SolverError):
-            pass
-        except Cancelled:
-            if not self.time_within(limit_bytes) < inf:
-                raise
-            status = "cancelled"
-        self.status = max(self.status, status, key=STATUSES.index)
-        self.seconds += self.watch.spent_s - started
-
-    def _play(self, limit_bytes: float, cutoff_s: float, effort: Effort) -> None:
-        """Plays the game and improves its strategies."""
-        game = self._begun_game
-        if game.try_first(self.first, self.watch.left_s) and self.bound_s(limit_bytes) >= cutoff_s:
-            return
-        if not self._first_pool().fits(limit_bytes).any():
-            self.find_least()
-            if self._least_bytes > limit_bytes:
-                return
-        pool = self._known
-        at = {int(pool.time_s.argmin()), int(pool.peak_bytes.argmin()), pool.best(limit_bytes)}
-        start = sorted(at)
-        met = game.met(pool.choices[start], pool.edge_choices[start])
-        outcome = game.play(
-            met,
-            limit_bytes,
-            cutoff_s=cutoff_s,
-            time_limit_s=self.watch.left_s,
-            most_queries=effort.queries,
-        )
-        self._charges = Charges(outcome.time, outcome.held)
-        self._add(Pool.of_met(outcome.met.take(np.arange(-outcome.new, 0))))
-        if outcome.bound_s < min(cutoff_s, self.time_within(limit_bytes)):
-            self._improve(outcome, limit_bytes, effort)
-
-    @property
-    def _begun_game(self) -> Game:
-        """The game, which begins when it is first asked for."""
-        if self._game is None:
-            search = self._search = self._draft.joined(self.watch.report)
-            self._game = Game(search.replayer, self._options, self._bounding)
-        return self._game
-
-    def _bounding(self, stage: str, fraction: float) -> bool:
-        return self.watch.part(0.0, IMPROVING).report(stage, fraction)
-
-    def begin(self) -> None:
-        """Replays what practitioners would try."""
-        started = self.watch.spent_s
-        self._first_pool()
-        self.seconds += self.watch.spent_s - started
-
-    def _first_pool(self) -> Pool:
-        """Returns the strategies so far, among them what practitioners would try."""
-        if not self._has_customary:
-            game, search = self._begun_game, self._begun_search
-            starts = customary(search.problem)
-            self._add(Improver(search.replayer, game.sums(), self.limit_bytes).replayed(starts))
-            self._has_customary = True
-        return self._known
-
-    def find_least(self) -> None:
-        """Adds the strategy that surely holds the least, and the bound on every peak.
-
-        Raises `Cancelled`, and `SolverError` where it is not found in time or memory.
-        """
-        if self._least_bytes == 0.0:
-            self._least_bytes, smallest = self._begun_game.smallest(self.watch.left_s)
-            self._add(Pool.of_met(smallest))
-
-    @property
-    def _known(self) -> Pool:
-        assert self._pool is not None
-        return self._pool
-
-    def _add(self, pool: Pool) -> None:
-        self._pool = pool if self._pool is None else self._pool.joined(pool)
-
-    def _improve(self, outcome: Outcome, limit_bytes: float, effort: Effort) -> None:
-        """Adds strategies made of those that the game met."""
-        assert self._game is not None
-        improver = Improver(self._begun_search.replayer, outcome.charges, limit_bytes)
-        self._add(improver.replayed(improver.mixes(outcome.met, outcome.mix)))
-        good_s = outcome.bound_s * (1.0 + GOOD)
-        binds = self._known.time_s.min() < self.time_within(limit_bytes)
-        if binds and not self._game.is_wide:
-            held = outcome.held or self._game.least_held()
-            close_s = outcome.bound_s * (1.0 + CLOSE)
-            for _ in range(effort.frontiers):
-                if self.time_within(limit_bytes) <= close_s:
-                    break
-                if not self._search_near(outcome.time, held, limit_bytes):
-                    break
-        donors = outcome.met.choices[outcome.mix > SHARE]
-        self._replace_parts(improver, donors, limit_bytes, good_s, effort)
-        far = self.time_within(limit_bytes) > outcome.bound_s * (1.0 + CLOSE)
-        if far and effort.frontiers:
-            self._search_sums(limit_bytes)
-            self._replace_parts(improver, donors, limit_bytes, good_s, effort)
-
-    def _replace_parts(
-        self,
-        improver: Improver,
-        donors: Choices,
-        limit_bytes: float,
-        good_s: float,
-        effort: Effort,
-    ) -> None:
-        """Improves the best strategy by parts of others."""
-        if not self._known.fits(limit_bytes).any():
-            smallest = np.argsort(self._known.peak_bytes)[:FEW]
-            donors = np.concatenate([donors, self._known.choices[smallest]])
-        pools = improver.improve(self._known, donors, good_s, self._improving)
-        for pool in islice(pools, effort.rounds):
-            self._pool = pool
-
-    def track(self) -> None:
-        """Adds a frontier over all memories of what the best query charges, or of the sums.
-
-        Raises `Cancelled` and `OutOfTime`.
-        """
-        game = self._begun_game
-        self._first_pool()
-        if game.is_wide:
-            return
-        solved = self._near(game.charged_time(), game.least_held(), None, epsilon=COARSE)
-        if solved is not None:
-            choices, edge_choices, _ = solved
-            some = np.unique(np.linspace(0, len(choices) - 1, MOST_TRACKED).astype(np.int64))
-            self._add(Pool.of(self._begun_search.replayer, choices[some], edge_choices[some]))
-
-    def _search_sums(self, limit_bytes: float) -> None:
-        """Adds the frontier of sums near the limit, which other weights of time lead elsewhere."""
-        self._improving(0.0)
-        left_s = min(self.watch.left_s, MOST_TRACKING_S)
-        try:
-            sums = search_near(self._begun_search, limit_bytes, left_s, self._bounding).solution
-        except SolverError:
-            return  # other strategies are still to be tried
-        self._add(Pool.of(self._begun_search.replayer, sums.choices, sums.edge_choices))
-
-    def _search_near(self, time: OwnerCosts, held: OwnerCosts, limit_bytes: float) -> bool:
-        """Adds a frontier of charged time and priced memory near the limit; returns whether another
-        one may bring more.
-
-        Peaks are higher than the memory that is priced, so the next frontier is tracked where the
-        peaks of this one should meet the limit.
-        """
-        before = self.time_within(limit_bytes)
-        solved = self._near(time, held, limit_bytes / self._ratio, epsilon=TRACKED)
-        if solved is None:
-            return False
-        choices, edge_choices, sums = solved
-        nearest = np.argsort(np.abs(sums * self._ratio / limit_bytes - 1.0))[:MOST_POINTS]
-        replayer = self._begun_search.replayer
-        some = Pool.of(replayer, choices[nearest], edge_choices[nearest])
-        self._add(some)
-        few = float(np.median(some.peak_bytes[:FEW] / sums[nearest[:FEW]]))
-        moved = abs(few / self._ratio - 1.0) >= NEAR
-        self._ratio = few
-        return moved or self.time_within(limit_bytes) < before
-
-    def _near(
-        self, time: OwnerCosts, held: OwnerCosts, target_bytes: float | None, epsilon: float
-    ) -> tuple[Choices, Choices, Floats] | None:
-        """Returns a frontier as `near` does; None where there is none within memory and time."""
-        self._improving(0.0)
-        problem = self._begun_search.problem
-        try:
-            return near(
-                problem,
-                evened(problem, held),
-                evened(problem, time),
-                target_bytes,
-                epsilon=epsilon,
-                time_limit_s=min(self.watch.left_s, MOST_TRACKING_S),
-                memory_limit_bytes=self._options.search_memory_bytes,
-                threads=self._options.threads,
-                progress=self.watch.part(IMPROVING, IMPROVING).report,
-            )
-        except SolverError:
-            return None  # other strategies are still to be tried
-
-    @property
-    def _begun_search(self) -> Search:
-        assert self._search is not None
-        return self._search
-
-    def _improving(self, fraction: float) -> None:
-        """Reports how far improvement is; raises where the search is to end."""
-        self.watch.part(IMPROVING, 1.0).go_on("improving", fraction)
-
-    def result(self) -> Search:
-        """Returns the search with its points and what is proven."""
-        if self._search is None or self._pool is None:
-            return replace(self._draft.alone(), proof=self.proof)
-        solution = self._pool.solution(
-            self._search.problem,
-            self.limit_bytes,
-            self.bound_s(self.limit_bytes),
-            status=self.status,
-            seconds=self.seconds,
-        )
-        return replace(self._search, solution=solution, proof=self.proof, charges=self._charges)

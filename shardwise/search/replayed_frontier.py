@@ -15,9 +15,11 @@ import numpy as np
 
 from shardwise.cost.options import Options, Progress, quiet
 from shardwise.errors import Cancelled, SolverError
-from shardwise.hardware import Hardware
+from shardwise.hardware import Bundle, Hardware
+from shardwise.search.count import Count, Effort
 from shardwise.search.gaps import unbeaten
-from shardwise.search.replayed import Count, Effort, answered, drafted
+from shardwise.search.mixed.search import Propose
+from shardwise.search.replayed import answered, drafted, time_limit_s
 from shardwise.search.search import Search, Subject
 from shardwise.search.watch import OutOfTime, Watch
 
@@ -34,16 +36,18 @@ DRAFTS, ENDS = 0.1, 0.5
 def search_replayed_frontier(
     subject: Subject,
     hardware: Hardware,
-    gpus: int,
+    gpus: int | Bundle,
     options: Options,
     progress: Progress = quiet,
+    propose: Propose | None = None,
 ) -> list[Search]:
     """Returns one search for each number of micro-batches, with its proof.
 
     The unbeaten points of all of them are the frontier. Raises as `search` does.
     """
-    watch = Watch(progress, options.time_limit_s)
-    counts = drafted(subject, hardware, gpus, options, watch.part(0.0, DRAFTS))
+    watch = Watch(progress, time_limit_s(gpus, options))
+    part = watch.part(0.0, DRAFTS)
+    counts = drafted(subject, hardware, gpus, options, part, propose=propose)
     try:
         _find_ends(counts, watch.part(DRAFTS, ENDS))
         _narrow(counts, options.epsilon, watch.part(ENDS, 1.0))

@@ -21,7 +21,7 @@ from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.replay.kit import Kits
 from shardwise.replay.owner_costs import OwnerCosts
-from shardwise.replay.replay import Replayed, Replayer
+from shardwise.replay.replay import Replayed, Replayer, StrategyReplayer
 from shardwise.search.solution import Solution
 from shardwise.search.solver_errors import solver_errors
 from shardwise.search.tofu import TofuSolution, tofu
@@ -127,7 +127,7 @@ class Search:
     options: Options
     problem: SearchProblem
     solution: Solution | TofuSolution
-    replayer_of: Callable[[], Replayer]
+    replayer_of: Callable[[], StrategyReplayer]
     """Returns the problem's replayer, built when it is first called."""
     proof: Proof | None = None
     """What is proven about replayed times, where they were searched."""
@@ -139,9 +139,20 @@ class Search:
         return self.problem.context.micro_batches
 
     @property
-    def replayer(self) -> Replayer:
+    def replayer(self) -> StrategyReplayer:
         """Replays strategies of the problem."""
         return self.replayer_of()
+
+    @property
+    def own_replayer(self) -> Replayer:
+        """The replayer, of devices of one kind.
+
+        Raises `TypeError` where there are several kinds.
+        """
+        replayer = self.replayer
+        if not isinstance(replayer, Replayer):
+            raise TypeError("devices of several kinds have a replayer for each place")
+        return replayer
 
     @cached_property
     def replayed(self) -> Replayed:
@@ -162,7 +173,22 @@ class Search:
 
     @property
     def limit_bytes(self) -> float:
-        return self.options.limit_for(self.hardware.devices[0].memory_bytes)
+        """What one device may use."""
+        return self.options.limit_for(self.device_memory_bytes)
+
+    @property
+    def device_memory_bytes(self) -> float:
+        """The memory of one device, the least where there are several kinds."""
+        return self.hardware.devices[0].memory_bytes
+
+    @property
+    def profiles(self) -> tuple[Hardware, ...]:
+        """The profile of each kind of device."""
+        return (self.hardware,)
+
+    def problem_of(self, point: int) -> SearchProblem:
+        """Returns the problem as the busiest devices of a point see it."""
+        return self.problem
 
     @property
     def memory_bytes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -233,6 +259,11 @@ class Draft:
         variant = subject.variant(options, micro_batches)
         groups = costed(variant, hardware, mesh, options, progress, micro_batches)
         return cls(subject, hardware, mesh, options, groups)
+
+    @property
+    def limit_bytes(self) -> float:
+        """What one device may use."""
+        return self.options.limit_for(self.hardware.devices[0].memory_bytes)
 
     def joined(self, progress: Progress) -> Search:
         """Returns the search with all crossings, without points."""

@@ -69,23 +69,3 @@ class Solution:
             solved.method,
             solved.statistics,
         )
-
-
-def sums_of(
-    problem: SearchProblem, choices: NDArray[np.uint32], edge_choices: NDArray[np.uint32]
-) -> tuple[Floats, Floats]:
-    """Returns memory and time of S strategies, (S, groups) and (S, edges), without what is fixed.
-
-    Bytes and seconds, shape (S,).
-    """
-    memory, time = np.zeros(len(choices)), np.zeros(len(choices))
-    for g, cost in enumerate(problem.costs):
-        memory += cost.memory_bytes[choices[:, g]]
-        time += cost.time_s[choices[:, g]]
-    for e, edge in enumerate(problem.edges):
-        table = edge.table
-        row = table.rows[choices[:, edge.source]]
-        at = (row, table.columns[choices[:, edge.target]], edge_choices[:, e])
-        memory += table.memory_bytes[at]
-        time += table.time_s[at]
-    return memory, time

@@ -48,6 +48,16 @@ class Watch:
         return max(self._until - monotonic(), 1e-3)
 
     @property
+    def is_over(self) -> bool:
+        """Whether the time limit has passed."""
+        return monotonic() > self._until
+
+    @property
+    def spent_share(self) -> float:
+        """How much of the time up to the limit has passed; 0 without one."""
+        return self.spent_s / max(self._until - self._started, 1e-3)
+
+    @property
     def spent_s(self) -> float:
         """The seconds since the stretch began."""
         return monotonic() - self._started

@@ -26,21 +26,41 @@ def encode(layouts: Layouts) -> NDArray[np.int64]:
     return (layouts.astype(np.int64) + 2) @ weights
 
 
-def local_elements(shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64]) -> Floats:
+def shard_of(extent: float | Floats, parts: Floats | NDArray[np.int64]) -> Floats:
+    """Returns the largest of `parts` shards of a dimension, its ceiling where they are uneven.
+
+    Parts are no whole number where devices take uneven shares (a device with a third of what all
+    have is one of 3 parts, whatever the others take), and infinite where a device has none.
+    """
+    return np.asarray(np.ceil(extent / parts * _ROUNDING))
+
+
+_ROUNDING = 1.0 - 1e-12
+"""Below one by more than the error of a quotient, and by less than any remainder."""
+
+
+def local_elements(
+    shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64] | Floats
+) -> Floats:
     """Returns elements of the largest shard under each layout: uneven shards count as their
-    ceiling."""
+    ceiling.
+
+    `sizes` are those of the axes, (axes,) or under each layout (K, axes).
+    """
     count = np.ones(layouts.shape[0])
     for dim, extent in enumerate(shape):
-        parts = np.where(layouts == dim, sizes, 1).prod(axis=1)
-        count *= np.ceil(extent / parts)
+        count *= shard_of(extent, np.where(layouts == dim, sizes, 1).prod(axis=1))
     return count
 
 
-def local_extents(shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64]) -> Floats:
-    """Returns the shape of the largest shard under each layout, (K, dimensions)."""
+def local_extents(
+    shape: tuple[int, ...], layouts: Layouts, sizes: NDArray[np.int64] | Floats
+) -> Floats:
+    """Returns the shape of the largest shard under each layout, (K, dimensions); `sizes` as in
+    `local_elements`."""
     extents = np.empty((layouts.shape[0], len(shape)))
     for dim, extent in enumerate(shape):
-        extents[:, dim] = np.ceil(extent / np.where(layouts == dim, sizes, 1).prod(axis=1))
+        extents[:, dim] = shard_of(extent, np.where(layouts == dim, sizes, 1).prod(axis=1))
     return extents
 
 

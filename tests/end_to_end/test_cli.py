@@ -175,7 +175,7 @@ def test_compare_ranks_by_replayed_steps() -> None:
         (("--plot", "no-such-folder/f.png"), ("no such folder",)),
         (("--proposals", "0"), ("--proposals",)),
         (("--memory", "much"), ("memory", "expected a size", "got 'much'")),
-        (("--gpus", "0"), ("--gpus",)),
+        (("--gpus", "0"), ("gpus", "at least 1")),
         (("--pin", "split=batch"), ("pin", "no pins")),
         (("--micro-batches", "1,2", "--objective", "sum"), ("micro-batches", "one number")),
     ],

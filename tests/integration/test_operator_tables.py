@@ -116,7 +116,9 @@ def test_the_frontier_needs_some_of_all_calls(source: str, options: Options) -> 
             strict=True,
         ):
             row = (mine.assignment == theirs.assignment[choice]).all(axis=1)
-            work = GroupWork(problem.context, pattern, mine.assignment[row][:1])
+            work = GroupWork(
+                problem.context, pattern, mine.assignment[row][:1], mine.proportion[row][:1]
+            )
             passes = work.compute()
             taken = passes.forward_s > 0
             assert (passes.forward_codes[taken] == MEASURED).all()

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TORCH = {"torch", "transformers", "timm"}
-TORCH_ROOMS = {"capture", "execute", "measure", "torch_operators.py"}
+TORCH_ROOMS = {"capture", "execute", "measure", "policy", "torch_operators.py"}
 TORCH_ALWAYS = "execute"
 """The room whose modules import torch at once; the others import it, if they do, when asked to."""
 

@@ -58,7 +58,7 @@ def times_s(problem: SearchProblem, operator: str) -> tuple[float, float]:
     for pattern, cost in zip(problem.patterns, problem.costs, strict=True):
         for position, member in enumerate(pattern.members):
             if member.operator.name == operator:
-                work = GroupWork(problem.context, pattern, cost.assignment[:1])
+                work = GroupWork(problem.context, pattern, cost.assignment[:1], cost.proportion[:1])
                 passes = work.compute()
                 return float(passes.forward_s[0, position]), float(passes.backward_s[0, position])
     raise AssertionError(operator)

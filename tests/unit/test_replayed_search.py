@@ -25,7 +25,7 @@ from shardwise.replay.bound import StepBound, with_host
 from shardwise.replay.linear import LinearStep
 from shardwise.replay.moments import Moments
 from shardwise.replay.replay import Replayed, Replayer
-from shardwise.search import replayed
+from shardwise.search import count
 from shardwise.search.fitting import search_frontier
 from shardwise.search.replayed import search_replayed
 from shardwise.search.search import Subject
@@ -265,7 +265,7 @@ def test_rules_leave_out_numbers_of_micro_batches_that_are_not_named() -> None:
 def test_a_frontier_that_is_not_tracked_in_time_is_done_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(replayed, "MOST_TRACKING_S", 1e-6)
+    monkeypatch.setattr(count, "MOST_TRACKING_S", 1e-6)
     options = Options(micro_batches=(1, 2))
     graph, machine = read_graph(shipped_graph("gpt2")), load_hardware("dgx-h100")
     searches = search_frontier(Subject.of(graph), machine, 4, options)

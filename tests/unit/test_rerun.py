@@ -80,7 +80,9 @@ def test_the_down_projection_costs_nothing_more_where_it_is_recomputed() -> None
 def test_what_enters_a_layer_is_kept_by_the_group_that_makes_it() -> None:
     problem, group, choice = _recomputing("model.layers.4.input_layernorm.mul_1")
     context, pattern, cost = problem.context, problem.patterns[group], problem.costs[group]
-    terms = GroupTerms(GroupWork(context, pattern, cost.assignment[choice][None, :]))
+    terms = GroupTerms(
+        GroupWork(context, pattern, cost.assignment[choice][None, :], cost.proportion[choice][None])
+    )
     assert terms.work.kept_still == ("model.layers.3.add_1",)
     entering = terms.work.kept_bytes(terms.work.kept_still)[0]
     assert cost.activation_bytes[choice] == entering

@@ -47,6 +47,7 @@ ARGUMENTS: Mapping[str, str] = {
     "subject": "A person, by the identity provider's `sub`, as the audit shows it behind `oidc:`.",
     "tenant": "A tenant's name.",
     "value": "A number or a size; without it the settings' own value applies.",
+    "weights": "A file that `policy train` wrote.",
 }
 """What each argument is, by its name: older releases of click have no help for arguments."""
 

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from shardwise import _core
 from shardwise.cost.assemble import SearchEdge, SearchProblem
-from shardwise.cost.legality import legality
+from shardwise.cost.legality import Legality
 from shardwise.cost.options import Options, Progress, go_on
 from shardwise.cost.space import SearchAxis, canonical
 from shardwise.documents.common import TofuReport, TofuStep
@@ -129,7 +129,9 @@ def whole_graph(problem: SearchProblem) -> Workers:
     """Returns all workers as one group, before the first step."""
     patterns = problem.context.patterns
     groups = [
-        TofuGroup(group, pattern.key, uses_of(group, patterns), legality(patterns.graph, group))
+        TofuGroup(
+            group, pattern.key, uses_of(group, patterns), Legality(patterns.graph, group).even
+        )
         for group, pattern in zip(problem.coarsened.groups, problem.patterns, strict=True)
     ]
     touching: dict[str, list[int]] = defaultdict(list)

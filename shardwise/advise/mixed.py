@@ -1,0 +1,172 @@
+"""What answers say of devices of several kinds: the cluster, its places, a strategy in one line.
+
+    balanced 22:16:14:12 (ZeRO-3), alone on v100 12 %, servers 30 %, recompute 25 %
+
+The label names the proportion with most of the computation, then those with a tenth or more, then
+how much of the parameters' bytes is summed otherwise than by collectives.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from operator import mul
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.mixed.assemble import MixedProblem
+from shardwise.cost.mixed.cluster import Cluster
+from shardwise.cost.mixed.proportions import Proportion
+from shardwise.cost.mixed.sums import server_name
+from shardwise.cost.options import Options
+from shardwise.documents.frontier import PlacePeak
+from shardwise.documents.plan import (
+    COLLECTIVE_SUM,
+    PlaceCost,
+    PlannedBlock,
+    PlannedCluster,
+    PlannedPlace,
+    PlannedProportion,
+)
+from shardwise.search.mixed.search import MixedSearch, limits_of
+from shardwise.sharding.layout import Floats
+
+SAID = 0.1
+"""The share from which a part of a strategy is named."""
+
+
+def planned_cluster(search: MixedSearch, point: int) -> PlannedCluster:
+    """Returns the devices of a plan, with what the replayed step takes at every place."""
+    cluster = search.problem.cluster
+    peaks, compute, communication = (values[point] for values in search.places)
+    places = planned_places(search.problem, search.options, peaks, compute, communication)
+    return described_cluster(cluster, places)
+
+
+def described_cluster(cluster: Cluster, places: list[PlannedPlace]) -> PlannedCluster:
+    """Returns the devices of a plan, with what a step takes at every place."""
+    blocks = cluster.blocks
+    return PlannedCluster(
+        bundle=str(blocks.bundle),
+        block_size=blocks.size,
+        blocks=[PlannedBlock(block.group, block.node) for block in blocks.blocks],
+        proportions=[_planned(proportion) for proportion in cluster.proportions],
+        places=places,
+        states=[_planned(proportion) for proportion in cluster.states],
+        servers={server_name(cluster, block): block for block in cluster.servers},
+    )
+
+
+def _planned(proportion: Proportion) -> PlannedProportion:
+    return PlannedProportion(list(proportion.weights), proportion.origin)
+
+
+def planned_places(
+    problem: MixedProblem,
+    options: Options,
+    peak_bytes: Floats,
+    compute_s: Floats,
+    communication_s: Floats,
+) -> list[PlannedPlace]:
+    """Returns the places of a cluster with what a replayed step takes at each, (places,) arrays."""
+    cluster, limits = problem.cluster, limits_of(problem, options)
+    return [
+        PlannedPlace(
+            name=place.name,
+            group=place.group.name,
+            kind=place.group.kind,
+            blocks=[b for b, at in enumerate(cluster.place_of) if at == number],
+            memory_limit_bytes=float(limits[number]),
+            peak_bytes=round(float(peak_bytes[number])),
+            compute_s=float(compute_s[number]),
+            communication_s=float(communication_s[number]),
+        )
+        for number, place in enumerate(cluster.places)
+    ]
+
+
+def place_peaks(search: MixedSearch, point: int) -> list[PlacePeak]:
+    """Returns the peak at every place in a point's replayed step."""
+    limits = limits_of(search.problem, search.options)
+    peaks = search.places[0][point]
+    return [
+        PlacePeak(place.name, round(float(peaks[n])), float(limits[n]))
+        for n, place in enumerate(search.problem.cluster.places)
+    ]
+
+
+def place_costs(problem: MixedProblem, group: int, choice: int) -> list[PlaceCost]:
+    """Returns what a group takes at every place under a choice."""
+    return [
+        PlaceCost(
+            place.name,
+            float(of_place.costs[group].compute_s[choice]),
+            float(of_place.costs[group].communication_s[choice]),
+        )
+        for place, of_place in zip(problem.cluster.places, problem.places, strict=True)
+    ]
+
+
+def mixed_label(search: MixedSearch, point: int) -> str:
+    """Returns a point's strategy in one line."""
+    return label_of(search.problem, search.solution.choices[point])
+
+
+def label_of(problem: MixedProblem, choices: NDArray[np.uint32]) -> str:
+    """Returns a strategy, (groups,), in one line."""
+    compute: dict[str, float] = defaultdict(float)
+    summed: dict[str, float] = defaultdict(float)
+    zero: dict[int, float] = defaultdict(float)
+    recomputed = 0.0
+    for group, choice in enumerate(choices.tolist()):
+        # On all devices together: absent ones compute nothing.
+        seconds = sum(
+            place.count * float(of_place.costs[group].compute_s[choice])
+            for place, of_place in zip(problem.cluster.places, problem.places, strict=True)
+        )
+        cost = problem.costs[group]
+        proportion = problem.cluster.proportions[int(cost.proportion[choice])]
+        compute[_shares(proportion.weights, proportion.origin)] += seconds
+        recomputed += seconds * bool(cost.recompute[choice])
+        size = float(np.max([p.costs[group].parameter_bytes[choice] for p in problem.places]))
+        special = problem.context.mesh.gradient_sums[int(cost.gradient_sum[choice])]
+        summed[COLLECTIVE_SUM if special is None else special.name] += size
+        zero[int(cost.zero[choice])] += size
+    first, *others = _parts(compute)
+    stage, share = max(zero.items(), key=lambda one: one[1])
+    if stage and share > 0.5 * sum(zero.values()):
+        first += f" (ZeRO-{stage})"
+    sums = [text for text in _parts(summed, all_of=True) if not text.startswith(COLLECTIVE_SUM)]
+    total = sum(compute.values()) or 1.0
+    runs_again = f"recompute {recomputed / total:.0%}" if recomputed > 0.005 * total else ""
+    count = problem.context.micro_batches
+    batches = f"{count} micro-batches" if count > 1 else ""
+    return ", ".join(filter(None, (first, *others, *sums, batches, runs_again)))
+
+
+def _shares(weights: tuple[int, ...], origin: str) -> str:
+    """Returns a proportion in words, with its weights where they are uneven."""
+    if len({weight for weight in weights if weight}) > 1:
+        return f"{origin} {':'.join(map(str, weights))}"
+    return origin
+
+
+def _parts(of: dict[str, float], *, all_of: bool = False) -> list[str]:
+    """Returns what has the most, and what else has at least `SAID` with its share."""
+    total = sum(of.values()) or 1.0
+    ordered = sorted(of.items(), key=lambda one: -one[1])
+    said = [] if all_of else [ordered[0][0]]
+    rest = ordered if all_of else ordered[1:]
+    return [*said, *(f"{name} {size / total:.0%}" for name, size in rest if size >= SAID * total)]
+
+
+def mixed_ideal_s(flops: Mapping[str, float], search: MixedSearch) -> float:
+    """Returns the seconds in which one device as fast as the mean of all would do these flops."""
+    counts = [count for _, count in search.bundle.counts]
+    total = 0.0
+    for dtype, number in flops.items():
+        peaks = [profile.devices[0].peak(dtype) for profile in search.profiles]
+        mean = sum(map(mul, counts, peaks)) / search.bundle.gpus
+        total += number / mean
+    return total

@@ -1,0 +1,129 @@
+"""Lower bounds on the step of a cluster of several kinds, as sums over groups and edges.
+
+The tasks of one place are a part of the step of all, with dependencies of their own, so a longest
+path at one place is no longer than the replayed step (`replay/bound.py`), whatever other places
+do; means of such paths over places are such weights too. What is surely held at a place
+(`replay/moments.py`) is so in the step of all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shardwise.replay.bound import Paths, StepBound
+from shardwise.replay.linear import LinearStep
+from shardwise.replay.mixed.replay import MixedReplayer
+from shardwise.replay.moments import Moments
+from shardwise.replay.owner_costs import OwnerCosts, priced
+from shardwise.sharding.layout import Floats
+
+
+class MixedBound:
+    """Longest paths at the places of a cluster: durations of P strategies are (P, places · tasks +
+    1), the host's time last."""
+
+    def __init__(self, replayer: MixedReplayer) -> None:
+        self._replayer = replayer
+        self._bounds = [StepBound(place) for place in replayer.places]
+
+    def longest(self, durations_s: Floats) -> Paths:
+        """Returns the longest path of each of P strategies at the place where it is longest."""
+        tasks, width = self._replayer.tasks, durations_s.shape[1]
+        found = [
+            bound.longest(np.column_stack([_of(durations_s, n, tasks), durations_s[:, -1]]))
+            for n, bound in enumerate(self._bounds)
+        ]
+        lengths = np.stack([paths.length_s for paths in found])
+        place = lengths.argmax(axis=0)
+
+        def placed(name: str, extra: int) -> Floats:
+            """Returns rows of the chosen places; the last `extra` columns belong to none."""
+            result = np.zeros((len(durations_s), width - 1 + extra))
+            for row, number in enumerate(place.tolist()):
+                own = getattr(found[number], name)[row]
+                result[row, number * tasks : (number + 1) * tasks] = own[:tasks]
+                result[row, -extra:] = own[tasks:]
+            return result
+
+        return Paths(
+            lengths.max(axis=0), placed("weights", 1), placed("once", 2), placed("again", 2)
+        )
+
+    def weights(self, once: Floats, again: Floats) -> Floats:
+        """Returns the weights of paths, or of means of them, (…, places · tasks + 1)."""
+        tasks, slopes = self._replayer.tasks, once[..., -2:]
+        total = np.zeros((*once.shape[:-1], once.shape[-1] - 1))
+        count = max(len(self._bounds), 1)
+        for number, bound in enumerate(self._bounds):
+            own = np.concatenate([_of(once, number, tasks), slopes / count], axis=-1)
+            repeated = np.concatenate([_of(again, number, tasks), np.zeros_like(slopes)], axis=-1)
+            weights = bound.weights(own, repeated)
+            total[..., number * tasks : (number + 1) * tasks] = weights[..., :-1]
+        total[..., -1] = once[..., -1]
+        return total
+
+    def sums(self) -> Floats:
+        """Returns weights under which every place's tasks count alike: (places · tasks + 1,)."""
+        count = len(self._bounds)
+        return np.append(np.concatenate([b.often / count for b in self._bounds]), 0.0)
+
+
+def _of(columns: Floats, place: int, tasks: int) -> Floats:
+    return columns[..., place * tasks : (place + 1) * tasks]
+
+
+class MixedLinear:
+    """Sums over the tasks of all places."""
+
+    def __init__(self, replayer: MixedReplayer) -> None:
+        self._replayer = replayer
+        self._steps = [LinearStep(place) for place in replayer.places]
+
+    def weighted(self, weights: Floats) -> OwnerCosts:
+        """Returns the durations of all tasks and the host's time, weighted."""
+        tasks, count = self._replayer.tasks, len(self._steps)
+        # The busiest host's time is at least the mean of all.
+        return priced(
+            [
+                (1.0, step.weighted(np.append(_of(weights, n, tasks), weights[-1] / count)))
+                for n, step in enumerate(self._steps)
+            ]
+        )
+
+
+class MixedMoments:
+    """Bytes that are surely held, scaled as in `MixedReplayer`.
+
+    A moment of a place is a number: its task, and `tasks` times the place more.
+    """
+
+    def __init__(self, replayer: MixedReplayer) -> None:
+        self._replayer = replayer
+        self._moments = [Moments(place) for place in replayer.places]
+        self._known: dict[int, OwnerCosts] = {}
+
+    @property
+    def last_backward(self) -> int:
+        """The moment at which the last written backward pass begins at the place with least
+        memory."""
+        place = int(self._replayer.limits_bytes.argmin())
+        return place * self._replayer.tasks + self._moments[place].last_backward
+
+    @property
+    def all_last_backward(self) -> list[int]:
+        """The same at every place."""
+        tasks = self._replayer.tasks
+        return [n * tasks + moments.last_backward for n, moments in enumerate(self._moments)]
+
+    def task_of(self, task: int) -> int:
+        """Returns the moment of computation that is at a task or the last one before it."""
+        place, own = divmod(task, self._replayer.tasks)
+        return place * self._replayer.tasks + self._moments[place].task_of(own)
+
+    def held(self, task: int) -> OwnerCosts:
+        """Returns the scaled bytes that are surely held when a task of computation starts."""
+        if task not in self._known:
+            place, own = divmod(task, self._replayer.tasks)
+            scale = float(self._replayer.scale[place])
+            self._known[task] = priced([(scale, self._moments[place].held(own))])
+        return self._known[task]

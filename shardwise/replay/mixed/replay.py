@@ -1,0 +1,154 @@
+"""Replay of strategies on a cluster of several kinds: each place's peak, and the step's time."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.mixed.assemble import MixedProblem
+from shardwise.cost.step_settings import StepSettings
+from shardwise.hardware.host import soft_maximum
+from shardwise.replay.forward import constant_s
+from shardwise.replay.kit import Kit, written_kit
+from shardwise.replay.mixed.program import mixed_program
+from shardwise.replay.overlap import contended_time
+from shardwise.replay.owner_costs import Choices
+from shardwise.replay.replay import AT_ONCE, Replayed, Replayer, Values
+from shardwise.replay.structure import numbered_tables
+from shardwise.replay.tape import Gather
+from shardwise.sharding.layout import Floats
+
+
+class MixedReplayer:
+    """Replays strategies of a problem of several kinds.
+
+    Memory is scaled: a place whose devices may use `limits_bytes` counts as much of the smallest of
+    these limits as it uses of its own, so that a strategy fits if its peak is within that one.
+    Durations of P strategies are those of all places one after another, (P, places · tasks).
+    """
+
+    def __init__(self, problem: MixedProblem, settings: StepSettings, limits_bytes: Floats) -> None:
+        self.problem = problem
+        self.limits_bytes = limits_bytes
+        self._settings = settings
+        problems = [*problem.places, problem.joins]
+        tables = [numbered_tables(one) for one in problems]
+        for of_group in zip(*tables, strict=True):
+            for table in of_group:
+                table.places = of_group
+        kit, _ = written_kit(problem.places[0], settings, tables[0])
+        for of_place in tables[1:]:
+            for table, structure in zip(of_place, kit.tables, strict=True):
+                assert table.follows(structure), "places differ in what a step does"
+        replayers = [
+            Replayer(one, settings, made=(kit, own))
+            for one, own in zip(problems, tables, strict=True)
+        ]
+        self.places, self._joins = replayers[:-1], replayers[-1]
+        for one, place in zip(problem.places, self.places, strict=True):
+            place.durations = _with_constants(kit, one)
+        self.kit = self.tape = kit
+        self.mixed = mixed_program(kit, len(self.places))
+        self._columns = np.where(
+            self.mixed.place >= 0, self.mixed.place * self.tasks + self.mixed.task, 0
+        )
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of one place."""
+        return self.kit.program.tasks
+
+    @property
+    def scale(self) -> Floats:
+        """By what each place's bytes are multiplied, (places,)."""
+        return np.asarray(self.limits_bytes.min() / self.limits_bytes)
+
+    def replay(self, choices: Choices, edge_choices: Choices) -> Replayed:
+        """Replays P strategies: `choices` (P, groups), `edge_choices` (P, edges)."""
+        parts = []
+        for start in range(0, max(len(choices), 1), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            values = self.values(choices[part], edge_choices[part])
+            host_s = self.host_times(choices[part], edge_choices[part])
+            parts.append(self.replay_values(values, host_s))
+        return Replayed(
+            *(np.concatenate([getattr(p, field.name) for p in parts]) for field in fields(Replayed))
+        )
+
+    def host_times(self, choices: Choices, edge_choices: Choices) -> Floats:
+        """Returns how long the busiest host launches each strategy's work, (P,) seconds."""
+        of_places = [place.host_times(choices, edge_choices) for place in self.places]
+        return np.asarray(np.max(of_places, axis=0))
+
+    def values(self, choices: Choices, edge_choices: Choices) -> Values:
+        """Returns durations (P, places · tasks), sizes (P, places · buffers) and flags of P
+        strategies: those of all places, then which communication joins places."""
+        of_places = [place.values(choices, edge_choices) for place in self.places]
+        durations, sizes, flags = zip(*of_places, strict=True)
+        joins = self._joins.values(choices, edge_choices)[0][:, self.mixed.communicating] > 0.0
+        return (
+            np.concatenate(durations, axis=1),
+            np.concatenate(sizes, axis=1),
+            np.concatenate([*flags, joins], axis=1),
+        )
+
+    def replay_values(self, values: Values, host_s: Floats) -> Replayed:
+        """Replays P strategies from what `values` and `host_times` give of them."""
+        peaks, tasks, time_s, busy_s = self.outcome(values)
+        compute, communication = busy_s[:, 0::2].max(axis=1), busy_s[:, 1::2].max(axis=1)
+        hardware = self.problem.cluster.places[0].hardware
+        time_s = contended_time(time_s, compute, communication, hardware.overlap)
+        scaled = peaks * self.scale
+        place = scaled.argmax(axis=1)
+        rows = np.arange(len(place))
+        return Replayed(
+            scaled[rows, place],
+            soft_maximum(time_s, host_s),
+            time_s,
+            compute,
+            communication,
+            np.maximum(time_s - compute, 0.0),
+            host_s,
+            np.where(tasks[rows, place] < 0, -1, place * self.tasks + tasks[rows, place]),
+        )
+
+    def outcome(self, values: Values) -> tuple[Floats, NDArray[np.int64], Floats, Floats]:
+        """Returns of P strategies the peak of each place in bytes and the task of one place that
+        reaches it (P, places), the time of the devices' step (P,), and how long each place computes
+        and communicates (P, 2 · places)."""
+        durations, sizes, flags = values
+        mixed = np.where(self.mixed.place >= 0, durations[:, self._columns], 0.0)
+        outcome = self.mixed.program.replay(
+            np.ascontiguousarray(mixed), sizes, flags, block_bytes=self._settings.block_bytes
+        )
+        time_s, busy_s = outcome.time_s, outcome.busy_s[:, :-1].copy()
+        if (repeat := self.kit.repeat) is not None:
+            begins, ends = outcome.mark_end_s.reshape(len(time_s), 2, -1).transpose(1, 0, 2)
+            time_s = time_s + repeat.times * (ends - begins).max(axis=1)
+            busy_s += repeat.times * self._busy_in(durations, repeat.tasks)
+        peak_task = outcome.class_peak_task
+        tasks = np.where(peak_task < 0, -1, self.mixed.task[np.maximum(peak_task, 0)])
+        return outcome.class_peak_bytes, tasks, time_s, busy_s
+
+    def _busy_in(self, durations: Floats, stretch: range) -> Floats:
+        """Returns how long a stretch of tasks keeps each place's streams busy, (P, 2 · places)."""
+        streams = np.array(self.kit.tape.streams)[stretch.start : stretch.stop]
+        busy = []
+        for place in range(len(self.places)):
+            first = place * self.tasks
+            own = durations[:, first + stretch.start : first + stretch.stop]
+            busy += [own[:, streams == 0].sum(axis=1), own[:, streams != 0].sum(axis=1)]
+        return np.stack(busy, axis=1)
+
+
+def _with_constants(kit: Kit, problem: SearchProblem) -> Gather:
+    """Returns the durations of a program with the times that constants take at a place."""
+    seconds = {op.name: constant_s(problem.context, op) for op in problem.coarsened.constants}
+    constants = kit.durations.constants.copy()
+    for task, label in enumerate(kit.tape.labels):
+        if label in seconds:
+            constants[task] = seconds[label]
+    return kit.durations.with_constants(constants)

@@ -1,0 +1,1 @@
+"""The search on devices of several kinds."""

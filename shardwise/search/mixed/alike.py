@@ -1,0 +1,106 @@
+"""Answers for devices of one kind, as strategies for several: all as slow as the slowest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.gradient_sums import COLLECTIVE
+from shardwise.cost.group_costs import GroupCosts
+from shardwise.cost.mixed.assemble import MixedProblem
+from shardwise.cost.space import EVEN
+from shardwise.hardware import Blocks, Hardware, JointLinks, Level, Mesh, MeshAxis
+from shardwise.hardware.levels import BETWEEN, INSIDE
+from shardwise.search.improve import Choices
+
+
+def slowest_hardware(blocks: Blocks) -> Hardware:
+    """Returns a profile of blocks that are all as slow as the slowest of a cluster's.
+
+    The kind is that of the least peak; memory, and links between blocks and inside them, are the
+    least of all. Blocks of one node share its card.
+    """
+    whole = blocks.hardware
+    names = [name for name, _ in blocks.bundle.counts]
+    views = [whole.of_group(name) for name in names]
+    slow = min(views, key=lambda view: view.devices[0].peak("float32"))
+    least_bytes = min(view.devices[0].memory_bytes for view in views)
+    device = replace(slow.devices[0], memory_bytes=least_bytes, count=blocks.size)
+    links = JointLinks(blocks)
+    numbers = range(len(blocks.blocks))
+    inside = [links.inside(number) for number in numbers]
+    nodes = [links.node(number) for number in numbers]
+    cards = [
+        min((links.bandwidth(a, b) for b in numbers if b != a), default=links.bandwidth(a, a))
+        / nodes.count(nodes[a])
+        for a in numbers
+    ]
+    levels = (
+        Level(
+            "inside a node",
+            blocks.size,
+            min(link.bandwidth for link in inside),
+            max(link.latency_s for link in inside),
+            1.0,
+        ),
+        Level(
+            "between nodes",
+            len(blocks.blocks),
+            min(cards),
+            max(links.latency_s(number) for number in numbers),
+            1.0,
+        ),
+    )
+    return replace(
+        slow, name=f"{whole.name}/slowest", devices=(device,), levels=levels, collectives=()
+    )
+
+
+def mesh_of_alike(size: int, blocks: int) -> Mesh:
+    """Returns the mesh of some blocks of a size as if they were of one kind, each a node."""
+    inner = Mesh.place(size, size).axes if size > 1 else ()
+    axes = [MeshAxis("blocks", blocks, BETWEEN)] if blocks > 1 else []
+    axes += [MeshAxis(f"m{i}", axis.size, INSIDE) for i, axis in enumerate(inner)]
+    return Mesh(size * blocks, blocks, size, tuple(axes), (), (INSIDE, BETWEEN))
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Rows of a problem of several kinds (groups,); `nearest` groups do not have the very one."""
+
+    choices: Choices
+    nearest: int
+
+
+def mapped_rows(
+    problem: SearchProblem, choices: Choices, mixed: MixedProblem, proportion: int = EVEN
+) -> Mapped:
+    """Returns the rows of a proportion that are the same configurations, or the nearest ones.
+
+    A problem of a block alone has no axis of blocks.
+    """
+    rows, nearest = [], 0
+    for own, row, cost in zip(problem.costs, choices.tolist(), mixed.costs, strict=True):
+        found, same = _row_like(own, row, cost, proportion)
+        rows.append(found)
+        nearest += not same
+    return Mapped(np.array(rows, dtype=np.uint32), nearest)
+
+
+def _row_like(own: GroupCosts, row: int, cost: GroupCosts, proportion: int) -> tuple[int, bool]:
+    missing = cost.assignment.shape[1] - own.assignment.shape[1]
+    axes = int(own.zero_axes[row]) << missing
+    known = cost.zero_axes >> missing << missing
+    differs: list[NDArray[np.int64]] = [
+        np.abs(known - axes).astype(np.int64),
+        np.abs(cost.zero.astype(np.int64) - int(own.zero[row])),
+        (cost.recompute != own.recompute[row]).astype(np.int64),
+        (cost.gradient_sum != COLLECTIVE).astype(np.int64),
+        (cost.assignment[:, missing:] != own.assignment[row]).sum(axis=1).astype(np.int64),
+        (cost.proportion != proportion).astype(np.int64),
+    ]
+    best = int(np.lexsort((cost.time_s, *differs))[0])
+    return best, all(of[best] == 0 for of in differs)

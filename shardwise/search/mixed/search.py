@@ -1,0 +1,284 @@
+"""The search of one number of micro-batches on devices of several kinds.
+
+It is the search by replayed times (`count.py`) over the same game and improvements: a strategy's
+durations are those of all places, its memory is scaled to the place with the least, a path is one
+at some place, and every place has its moment of memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwise.cost.assemble import SearchProblem
+from shardwise.cost.mixed.assemble import (
+    MOST_CONFIGURATIONS,
+    MixedCosted,
+    MixedProblem,
+    mixed_costed,
+)
+from shardwise.cost.options import Options, Progress
+from shardwise.cost.shares import Shares
+from shardwise.cost.space import EVEN
+from shardwise.errors import SolverError
+from shardwise.hardware import Blocks, Bundle, Hardware, JointLinks
+from shardwise.replay.mixed.bounds import MixedBound, MixedLinear, MixedMoments
+from shardwise.replay.mixed.replay import MixedReplayer
+from shardwise.replay.owner_costs import OwnerCosts
+from shardwise.search.count import AnyDraft, Count, Effort
+from shardwise.search.elimination import Cheapest, cheapest
+from shardwise.search.game import Bounding, Outcome
+from shardwise.search.improve import Choices, Improver
+from shardwise.search.mixed.alike import mapped_rows, mesh_of_alike, slowest_hardware
+from shardwise.search.mixed.improve import MixedImprover
+from shardwise.search.mixed.incumbents import incumbents
+from shardwise.search.search import Draft, Search, Subject
+from shardwise.search.solution import Solution
+from shardwise.search.watch import Watch
+from shardwise.sharding.layout import Floats
+
+OF_ONE = Effort(queries=8, frontiers=1, rounds=8)
+SHARE_OF_ONE, MOST_OF_ONE_S = 0.08, 8.0
+"""How long a search for one kind takes: a share of what is left, and seconds."""
+MOST_SOLVING_S = 3.0
+"""Seconds after which the cheapest strategy of one proportion is given up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedSearch(Search):
+    """A search on devices of several kinds: `bundle` of them."""
+
+    problem: MixedProblem
+    bundle: Bundle
+
+    @property
+    def device_memory_bytes(self) -> float:
+        return min(place.hardware.devices[0].memory_bytes for place in self.problem.cluster.places)
+
+    @property
+    def profiles(self) -> tuple[Hardware, ...]:
+        return tuple(self.hardware.of_group(name) for name, _ in self.bundle.counts)
+
+    @cached_property
+    def busiest(self) -> NDArray[np.int64]:
+        """The place at which each point's times add up to the most, (points,)."""
+        return self.problem.busiest(self.solution.choices, self.solution.edge_choices)
+
+    def problem_of(self, point: int) -> SearchProblem:
+        return self.problem.places[int(self.busiest[point])]
+
+    @property
+    def memory_bytes(self) -> Floats:
+        fixed = np.array([place.fixed_memory_bytes for place in self.problem.places])
+        return np.asarray(self.solution.memory_bytes + fixed[self.busiest])
+
+    @property
+    def time_s(self) -> Floats:
+        fixed = np.array([place.fixed_time_s for place in self.problem.places])
+        return np.asarray(self.solution.time_s + fixed[self.busiest])
+
+    @cached_property
+    def mixed_replayer(self) -> MixedReplayer:
+        """The replayer of all places."""
+        replayer = self.replayer
+        assert isinstance(replayer, MixedReplayer)
+        return replayer
+
+    @cached_property
+    def places(self) -> tuple[Floats, Floats, Floats]:
+        """Of every point and place the peak in bytes, and the seconds that it computes and
+        communicates, (points, places) each."""
+        values = self.mixed_replayer.values(self.solution.choices, self.solution.edge_choices)
+        peaks, _, _, busy_s = self.mixed_replayer.outcome(values)
+        return peaks, busy_s[:, 0::2], busy_s[:, 1::2]
+
+    def compute_s(self, point: int) -> float:
+        problem = self.problem_of(point)
+        chosen = zip(problem.costs, self.solution.choices[point], strict=True)
+        return problem.fixed_time_s + sum(float(cost.compute_s[k]) for cost, k in chosen)
+
+    def compute_shares(self, point: int) -> Shares:
+        problem = self.problem_of(point)
+        total = np.array([0.0, 0.0, problem.fixed_time_s])
+        for cost, choice in zip(problem.costs, self.solution.choices[point], strict=True):
+            total += cost.compute_by_source_s[choice]
+        return Shares.of_columns(total)
+
+    def plan_id(self, point: int) -> str:
+        digest = hashlib.sha256(super().plan_id(point).encode())
+        digest.update(str(self.bundle).encode())
+        cluster = self.problem.cluster
+        for cost, k in zip(self.problem.costs, self.solution.choices[point], strict=True):
+            weights = cluster.proportions[cost.proportion[k]].reduced
+            digest.update(repr((weights, int(cost.gradient_sum[k]))).encode())
+        return f"sha256:{digest.hexdigest()}"
+
+
+def limits_of(problem: MixedProblem, options: Options) -> Floats:
+    """Returns what a device of every place may use, in bytes."""
+    places = problem.cluster.places
+    return np.array([options.limit_for(p.hardware.devices[0].memory_bytes) for p in places])
+
+
+@dataclass(frozen=True)
+class MixedDraft:
+    """A question with the costs of all groups at all places, before the crossings between them."""
+
+    subject: Subject
+    hardware: Hardware
+    bundle: Bundle
+    options: Options
+    groups: MixedCosted
+
+    @classmethod
+    def of(
+        cls,
+        subject: Subject,
+        hardware: Hardware,
+        bundle: Bundle,
+        options: Options,
+        progress: Progress,
+        micro_batches: int,
+        links_of: Callable[[Blocks], JointLinks] = JointLinks,
+    ) -> MixedDraft:
+        """Returns the draft with `micro_batches` in a step; raises as `mixed_costed`."""
+        variant = subject.variant(options, micro_batches)
+        blocks = Blocks.of(hardware, bundle)
+        groups = mixed_costed(variant, blocks, options, progress, micro_batches, links_of)
+        return cls(subject, hardware, bundle, options, groups)
+
+    @property
+    def limit_bytes(self) -> float:
+        """What a device with the least memory may use."""
+        places = self.groups.cluster.places
+        return min(self.options.limit_for(p.hardware.devices[0].memory_bytes) for p in places)
+
+    def joined(self, progress: Progress) -> MixedSearch:
+        """Returns the search with all crossings, without points."""
+        return self._search(self.groups.joined(progress))
+
+    def alone(self) -> MixedSearch:
+        """Returns a search that was given up before it began."""
+        return self._search(self.groups.alone())
+
+    def _search(self, problem: MixedProblem) -> MixedSearch:
+        made: Callable[[], MixedReplayer] = partial(
+            MixedReplayer, problem, self.options.step, limits_of(problem, self.options)
+        )
+        return MixedSearch(
+            subject=self.subject,
+            hardware=self.hardware,
+            mesh=problem.cluster.search.mesh,
+            options=self.options,
+            problem=problem,
+            solution=Solution.empty(problem),
+            replayer_of=cache(made),
+            bundle=self.bundle,
+        )
+
+
+Propose = Callable[[MixedSearch, Improver, Watch], Choices]
+"""Returns strategies (S, groups) to begin with besides the incumbents, within a watch's time."""
+
+
+class MixedCount(Count):
+    """The search of one number of micro-batches on devices of several kinds.
+
+    `propose` gives more strategies to begin with.
+    """
+
+    def __init__(self, draft: AnyDraft, watch: Watch, propose: Propose | None = None) -> None:
+        super().__init__(draft, watch)
+        self._propose = propose
+
+    def _bounding_of(self, search: Search) -> Bounding:
+        assert isinstance(search, MixedSearch)
+        replayer = search.mixed_replayer
+        return Bounding(MixedBound(replayer), MixedLinear(replayer), MixedMoments(replayer))
+
+    def _starts(self, search: Search, improver: Improver) -> Choices:
+        assert isinstance(search, MixedSearch)
+        found = [incumbents(search.problem), *self._of_one_kind(search)]
+        if self._propose is not None:
+            found.append(self._propose(search, improver, self.watch))
+        return np.unique(np.concatenate(found), axis=0)
+
+    def _of_one_kind(self, search: MixedSearch) -> Iterator[Choices]:
+        """Yields what searches for one kind find: all as the slowest, and every group alone."""
+        problem, cluster = search.problem, search.problem.cluster
+        blocks = cluster.blocks
+        questions = [(slowest_hardware(blocks), len(blocks.blocks), EVEN)]
+        for name in {group.name: None for group in blocks.groups}:
+            weights = tuple(int(group.name == name) for group in blocks.groups)
+            same = [n for n, p in enumerate(cluster.proportions) if p.reduced == weights]
+            if same and sum(weights) < len(weights):
+                questions.append((blocks.hardware.of_group(name), sum(weights), same[0]))
+        most = min(self._options.max_configurations, MOST_CONFIGURATIONS)
+        options = replace(self._options, max_configurations=most)
+        for hardware, count, number in questions:
+            watch = Watch(self.watch.report, min(self.watch.left_s * SHARE_OF_ONE, MOST_OF_ONE_S))
+            mesh = mesh_of_alike(blocks.size, count)
+            draft = Draft.of(
+                search.subject, hardware, mesh, options, watch.report, search.micro_batches
+            )
+            one = Count(draft, watch)
+            one.search_within(one.limit_bytes, inf, OF_ONE)
+            if one.pool is not None:
+                best = one.pool.choices[[one.pool.best(one.limit_bytes)]]
+                own = one.result().problem
+                yield np.stack([mapped_rows(own, row, problem, number).choices for row in best])
+
+    def _improve(self, outcome: Outcome, limit_bytes: float, effort: Effort) -> None:
+        self._solve_each(outcome, limit_bytes)
+        super()._improve(outcome, limit_bytes, effort)
+
+    def _solve_each(self, outcome: Outcome, limit_bytes: float) -> None:
+        """Adds, for each proportion, the cheapest strategy in which all groups have it that can."""
+        search = self._begun_search
+        assert isinstance(search, MixedSearch)
+        found: list[Cheapest] = []
+        for number in range(len(search.problem.cluster.proportions)):
+            self._improving(0.0)
+            for costs in (outcome.charges, self._sums):
+                found += self._cheapest(search, costs, number)
+        if found:
+            choices = np.stack([one.choices for one in found])
+            self._add(self._improver(outcome.charges, limit_bytes).replayed(choices))
+
+    @cached_property
+    def _sums(self) -> OwnerCosts:
+        """What all places together compute and communicate."""
+        return self._begun_game.sums()
+
+    def _cheapest(self, search: MixedSearch, costs: OwnerCosts, number: int) -> list[Cheapest]:
+        """Returns the cheapest strategy of one proportion; none where it is not found in time."""
+        masks: dict[int, NDArray[np.bool_]] = {}
+        for cost in search.problem.costs:
+            has = cost.proportion == number
+            masks[id(cost)] = has if has.any() else cost.proportion == EVEN
+        try:
+            return [
+                cheapest(
+                    search.problem,
+                    costs,
+                    allowed=[masks[id(cost)] for cost in search.problem.costs],
+                    time_limit_s=min(self.watch.left_s, MOST_SOLVING_S),
+                    memory_limit_bytes=self._options.search_memory_bytes,
+                    threads=self._options.threads,
+                    progress=self._bounding,
+                )
+            ]
+        except (SolverError, ValueError):
+            return []  # other strategies are still to be tried
+
+    def _improver(self, charges: OwnerCosts, limit_bytes: float) -> Improver:
+        return MixedImprover(self._begun_search.replayer, charges, limit_bytes, apart=True)
+
+    def _search_sums(self, limit_bytes: float) -> None:
+        """Sums of several kinds are none of the search's."""
