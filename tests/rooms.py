@@ -38,7 +38,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "cli": (
         "end_to_end/test_cli.py", "unit/test_advice_tables.py", "unit/test_imports.py",
-        "unit/test_linear_fit.py", "unit/test_options.py", "unit/test_policy.py",
+        "unit/test_linear_fit.py", "unit/test_options.py", "unit/test_policy*",
         "unit/test_sizes.py",
     ),
     "client": (
@@ -87,7 +87,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "peers": (
         "integration/models/test_compare*", "property/test_mixed_law.py", "unit/test_compare_*",
     ),
-    "policy": ("unit/test_policy.py",),
+    "policy": ("unit/test_policy*",),
     "replay": (
         "integration/models/test_replay*", "unit/test_mixed_replay.py", "unit/test_replay*",
         "unit/test_search_kernels.py",

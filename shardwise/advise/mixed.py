@@ -15,6 +15,7 @@ from operator import mul
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise.advise.strategy import sum_name
 from shardwise.cost.mixed.assemble import MixedProblem
 from shardwise.cost.mixed.cluster import Cluster
 from shardwise.cost.mixed.proportions import Proportion
@@ -130,8 +131,8 @@ def label_of(problem: MixedProblem, choices: NDArray[np.uint32]) -> str:
         compute[_shares(proportion.weights, proportion.origin)] += seconds
         recomputed += seconds * bool(cost.recompute[choice])
         size = float(np.max([p.costs[group].parameter_bytes[choice] for p in problem.places]))
-        special = problem.context.mesh.gradient_sums[int(cost.gradient_sum[choice])]
-        summed[COLLECTIVE_SUM if special is None else special.name] += size
+        kind = problem.context.mesh.gradient_sums[int(cost.gradient_sum[choice])]
+        summed[sum_name(kind)] += size
         zero[int(cost.zero[choice])] += size
     first, *others = _parts(compute)
     stage, share = max(zero.items(), key=lambda one: one[1])

@@ -275,11 +275,12 @@ def choice_of(problem: SearchProblem, group: int, choice: int) -> Choice:
         zero_axes=[axis.name for a, axis in enumerate(axes) if shared >> a & 1],
         recompute=bool(cost.recompute[choice]),
         proportion=int(cost.proportion[choice]) if len(sums) > 1 else UNSET,
-        gradient_sum=_name(sums[int(cost.gradient_sum[choice])]) if len(sums) > 1 else UNSET,
+        gradient_sum=sum_name(sums[int(cost.gradient_sum[choice])]) if len(sums) > 1 else UNSET,
     )
 
 
-def _name(gradient_sum: GradientSum | None) -> str:
+def sum_name(gradient_sum: GradientSum | None) -> str:
+    """Returns what answers call a kind of gradient sum."""
     return COLLECTIVE_SUM if gradient_sum is None else gradient_sum.name
 
 

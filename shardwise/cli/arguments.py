@@ -51,6 +51,11 @@ def json_option(command: Command) -> Command:
     )
 
 
+def quiet_option(command: Command) -> Command:
+    """Adds `--quiet`."""
+    return click.option("--quiet", is_flag=True, help="No progress.")(command)
+
+
 def search_options(command: Command) -> Command:
     """Adds the options of every search."""
     objective = click.option(
@@ -66,7 +71,7 @@ def search_options(command: Command) -> Command:
 def other_search_options(command: Command) -> Command:
     """Adds the options of every search, for a command that has an objective of its own."""
     for option in (
-        click.option("--quiet", is_flag=True, help="No progress."),
+        quiet_option,
         click.option("--time-limit", type=float, help="Seconds for each search."),
         click.option(
             "--search-memory", help="Memory that a search may use besides its input: 4GiB."

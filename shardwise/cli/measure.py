@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from shardwise.cli.arguments import json_option
+from shardwise.cli.arguments import json_option, quiet_option
 from shardwise.cli.measure_operators import OperatorWish, operator_options, show_operators
 from shardwise.cli.output import emit, progress, say
 from shardwise.cli.profile_tables import show_profile
@@ -58,7 +58,7 @@ REPORT = Path("report") / "profile.json"
 )  # fmt: skip
 @click.option("--allow-busy", is_flag=True, help="Measure even if other processes use the GPU.")
 @operator_options
-@click.option("--quiet", is_flag=True, help="No progress.")
+@quiet_option
 @json_option
 def measure(
     ranks: int | None,

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardwise.cli.arguments import json_option
+from shardwise.cli.arguments import json_option, quiet_option
 from shardwise.cli.output import emit, progress, say, seconds, table
 from shardwise.errors import BadInput
 from shardwise.outfiles import check_output
 
 if TYPE_CHECKING:
     from shardwise.policy.evaluation import Case, Evaluation
+
+seed_option = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn."
+)
 
 TRAINED_SCHEMA = "shardwise.policy-training-report/1"
 
@@ -26,9 +30,7 @@ def policy() -> None:
 @click.option("-o", "--output", required=True, help="The file of weights: .npz.")
 @click.option("--checkpoint", help="A file from which --resume goes on, written every minute.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn."
-)
+@seed_option
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds.")
 @click.option(
     "--rounds", type=click.IntRange(1), default=20000, show_default=True, help="Rounds in all."
@@ -63,7 +65,7 @@ def policy() -> None:
 )
 @click.option("--family", "names", multiple=True, help="Train on these families alone.")
 @click.option("--held-out", multiple=True, help="Families that are left out, for `evaluate`.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@quiet_option
 @json_option
 def train(
     output: str,
@@ -138,11 +140,9 @@ def train(
     show_default=True,
     help="Random clusters for each graph.",
 )
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what is drawn."
-)
+@seed_option
 @click.option("--family", "names", multiple=True, help="These families alone.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@quiet_option
 @json_option
 def evaluate(
     weights: str,

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardwise import validation
-from shardwise.cli.arguments import json_option
+from shardwise.cli.arguments import json_option, quiet_option
 from shardwise.cli.output import emit, progress, proven, say, stop_if_cancelled, table
 from shardwise.cost.options import SOLVER_METHODS
 from shardwise.documents.common import Certificate
@@ -25,7 +25,7 @@ MOST_ROWS = 24
     help="How it is searched (docs/methods.md).",
 )  # fmt: skip
 @click.option("--time-limit", type=float, help="Seconds.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@quiet_option
 @json_option
 def solve(
     problem: str,

@@ -160,21 +160,7 @@ def costed(
     """Costs what every group computes on the mesh; as `assemble`."""
     coarsened = patterns.coarsened
     search_mesh = SearchMesh.build(mesh, options.max_configurations)
-    reschedulers = Reschedulers(hardware, search_mesh)
-    of_group = segments(coarsened)
-    context = CostContext(
-        coarsened.graph,
-        hardware,
-        search_mesh,
-        options,
-        patterns,
-        reschedulers.of,
-        Pins(options.pins, coarsened),
-        of_group,
-        Families(patterns),
-        micro_batches,
-        rerun_of(coarsened, patterns, of_group, early_stop=options.rerun_of_segments == NEEDED),
-    )
+    context = context_of(patterns, hardware, search_mesh, options, micro_batches)
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
     kinds = [group_kind(context, pattern) for pattern in group_patterns]
     terms: dict[Hashable, GroupTerms] = {}
@@ -183,6 +169,31 @@ def costed(
             go_on(progress, "costs", 0.5 * position / max(len(group_patterns), 1))
             terms[kind] = GroupTerms(group_work(context, pattern))
     return Costed(context, coarsened, group_patterns, terms, kinds)
+
+
+def context_of(
+    patterns: Patterns,
+    hardware: Hardware,
+    mesh: SearchMesh,
+    options: Options,
+    micro_batches: int,
+) -> CostContext:
+    """Returns what all costs of a question share. Raises `BadInput` for pins that match nothing."""
+    coarsened = patterns.coarsened
+    of_group = segments(coarsened)
+    return CostContext(
+        coarsened.graph,
+        hardware,
+        mesh,
+        options,
+        patterns,
+        Reschedulers(hardware, mesh).of,
+        Pins(options.pins, coarsened),
+        of_group,
+        Families(patterns),
+        micro_batches,
+        rerun_of(coarsened, patterns, of_group, early_stop=options.rerun_of_segments == NEEDED),
+    )
 
 
 def group_kind(context: CostContext, pattern: GroupPattern) -> Hashable:

@@ -18,6 +18,7 @@ all_reduce takes the faster of ring and hierarchical (HeteroG §5), `RingLinks` 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from math import log2
 
@@ -106,7 +107,6 @@ class JointLinks:
     def _slowest_of(self, support: tuple[int, ...]) -> Hardware:
         """Returns a profile of nodes as slow as the slowest links of the support."""
         if support not in self._slowest:
-            inside = [self.inside(block) for block in support]
             cards = [
                 min(
                     self.bandwidth(block, other, collectives=True)
@@ -115,23 +115,9 @@ class JointLinks:
                 )
                 for block in support
             ]
-            size = self._blocks.size * max(self._nodes(support).values())
-            levels = (
-                Level(
-                    "inside a node",
-                    size,
-                    min(link.bandwidth for link in inside),
-                    max(link.latency_s for link in inside),
-                    1.0,
-                ),
-                Level(
-                    "between nodes",
-                    len(self._nodes(support)),
-                    min(cards),
-                    max(self.latency_s(block) for block in support),
-                    1.0,
-                ),
-            )
+            nodes = self._nodes(support)
+            size = self._blocks.size * max(nodes.values())
+            levels = self.slowest_levels(support, cards, size, len(nodes))
             whole = self._blocks.hardware
             self._slowest[support] = Hardware(
                 whole.name,
@@ -141,6 +127,29 @@ class JointLinks:
                 two_node_trees=whole.two_node_trees,
             )
         return self._slowest[support]
+
+    def slowest_levels(
+        self, support: Sequence[int], cards: Sequence[float], size: int, nodes: int
+    ) -> tuple[Level, Level]:
+        """Returns the levels of `nodes` nodes of `size` devices that are as slow as the slowest of
+        some blocks, whose cards have these bandwidths (bytes per second)."""
+        inside = [self.inside(block) for block in support]
+        return (
+            Level(
+                "inside a node",
+                size,
+                min(link.bandwidth for link in inside),
+                max(link.latency_s for link in inside),
+                1.0,
+            ),
+            Level(
+                "between nodes",
+                nodes,
+                min(cards),
+                max(self.latency_s(block) for block in support),
+                1.0,
+            ),
+        )
 
     def _hierarchical_s(
         self, sizes_bytes: Floats, slowest: Hardware, nodes: dict[int, int], ranks: int

@@ -17,6 +17,7 @@ from shardwise.cost.assemble import (
     SearchEdge,
     SearchProblem,
     all_edges,
+    context_of,
     fixed_costs,
     group_kind,
 )
@@ -28,11 +29,7 @@ from shardwise.cost.mixed.catalogue import catalogue
 from shardwise.cost.mixed.cluster import Cluster, PlaceMesh, mesh_of_blocks
 from shardwise.cost.mixed.reschedule import Reschedulers
 from shardwise.cost.mixed.sums import sums_at
-from shardwise.cost.operator_family import Families
 from shardwise.cost.options import Options, Progress, go_on
-from shardwise.cost.pins import Pins
-from shardwise.cost.reschedule import Reschedulers as EvenReschedulers
-from shardwise.cost.software import NEEDED
 from shardwise.cost.space import SearchMesh
 from shardwise.cost.terms import GroupTerms
 from shardwise.hardware import Blocks, JointLinks
@@ -40,8 +37,6 @@ from shardwise.sharding.coarsen import Coarsened
 from shardwise.sharding.layout import Floats
 from shardwise.sharding.names import sample_variables
 from shardwise.sharding.pattern import GroupPattern, Patterns
-from shardwise.sharding.rerun import rerun_of
-from shardwise.sharding.segments import segments
 
 MOST_CONFIGURATIONS = 80
 """Assignments of a group under one proportion: axes inside blocks are merged until there are no
@@ -185,22 +180,9 @@ def mixed_costed(
     coarsened = patterns.coarsened
     most = min(options.max_configurations, MOST_CONFIGURATIONS)
     search = SearchMesh.build(mesh_of_blocks(blocks), most)
-    of_group = segments(coarsened)
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
     links = links_of(blocks)
-    bare = CostContext(
-        coarsened.graph,
-        links.view(0),
-        search,
-        options,
-        patterns,
-        EvenReschedulers(links.view(0), search).of,
-        Pins(options.pins, coarsened),
-        of_group,
-        Families(patterns),
-        micro_batches,
-        rerun_of(coarsened, patterns, of_group, early_stop=options.rerun_of_segments == NEEDED),
-    )
+    bare = context_of(patterns, links.view(0), search, options, micro_batches)
     probed = catalogue(bare, group_patterns, blocks)
     cluster = Cluster(
         blocks,

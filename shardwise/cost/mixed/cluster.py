@@ -38,10 +38,15 @@ BLOCKS_BIT = 1 << BLOCKS
 
 def mesh_of_blocks(blocks: Blocks) -> Mesh:
     """Returns the mesh of a cluster: an axis over its blocks, and those inside a block."""
-    inner = Mesh.place(blocks.size, blocks.size).axes if blocks.size > 1 else ()
-    axes = [MeshAxis("blocks", len(blocks.blocks), BETWEEN)]
+    return mesh_over(blocks.size, len(blocks.blocks), blocks.nodes)
+
+
+def mesh_over(size: int, count: int, nodes: int) -> Mesh:
+    """Returns the mesh of `count` blocks of a size: an axis over them, and those inside one."""
+    inner = Mesh.place(size, size).axes if size > 1 else ()
+    axes = [MeshAxis("blocks", count, BETWEEN)]
     axes += [MeshAxis(f"m{i}", axis.size, INSIDE) for i, axis in enumerate(inner)]
-    return Mesh(blocks.gpus, blocks.nodes, blocks.size, tuple(axes), (), (INSIDE, BETWEEN))
+    return Mesh(size * count, nodes, size, tuple(axes), (), (INSIDE, BETWEEN))
 
 
 @dataclass(frozen=True)
@@ -75,14 +80,9 @@ class Cluster:
     @cached_property
     def places(self) -> tuple[Place, ...]:
         """The classes of alike blocks, in the order of their first ones."""
-        alike: dict[object, list[int]] = {}
-        weighed = (*self.proportions, *self.states)
-        for block, group in enumerate(self.blocks.groups):
-            weights = tuple(proportion.weights[block] for proportion in weighed)
-            alike.setdefault((group.name, weights, block in self.servers), []).append(block)
         counts: dict[str, int] = {}
         places = []
-        for members in alike.values():
+        for members in self._alike:
             group = self.blocks.groups[members[0]]
             number = counts[group.name] = counts.get(group.name, 0) + 1
             name = group.name if number == 1 else f"{group.name}.{number}"
@@ -92,14 +92,18 @@ class Cluster:
     @cached_property
     def place_of(self) -> tuple[int, ...]:
         """Per block the number of its place."""
+        of_block = {block: n for n, members in enumerate(self._alike) for block in members}
+        return tuple(of_block[block] for block in range(len(self.blocks.blocks)))
+
+    @cached_property
+    def _alike(self) -> tuple[list[int], ...]:
+        """The blocks that are alike, in the order of their first ones."""
+        alike: dict[object, list[int]] = {}
         weighed = (*self.proportions, *self.states)
-
-        def likeness(block: int) -> object:
+        for block, group in enumerate(self.blocks.groups):
             weights = tuple(proportion.weights[block] for proportion in weighed)
-            return self.blocks.groups[block].name, weights, block in self.servers
-
-        first = [likeness(place.block) for place in self.places]
-        return tuple(first.index(likeness(block)) for block in range(len(self.blocks.blocks)))
+            alike.setdefault((group.name, weights, block in self.servers), []).append(block)
+        return tuple(alike.values())
 
     @cached_property
     def _parts(self) -> Floats:

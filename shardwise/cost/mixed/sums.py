@@ -8,6 +8,7 @@ state that its free memory is of all (Cephalo's decoupling of state from computa
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from shardwise.sharding.layout import Floats
 
 
 @dataclass(frozen=True)
-class _Sum:
+class _Sum(ABC):
     """A sum as the devices of one place see it; without a place it says where places are joined."""
 
     cluster: Cluster
@@ -60,11 +61,14 @@ class _Sum:
         assert self.place is not None
         return self.cluster.places[self.place].block in support
 
+    @abstractmethod
     def _allows(self, proportion: Proportion) -> bool:
-        raise NotImplementedError
+        """Returns whether blocks with these shares can sum their gradients so."""
 
+    @abstractmethod
     def _seconds(self, sizes_bytes: Floats, support: tuple[int, ...], ranks: int) -> Floats:
-        raise NotImplementedError
+        """Returns how long the place's links are busy with a sum over the blocks of `support`, (n,)
+        seconds."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.gradient_sums import COLLECTIVE
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.mixed.assemble import MixedProblem
+from shardwise.cost.mixed.cluster import mesh_over
 from shardwise.cost.space import EVEN
-from shardwise.hardware import Blocks, Hardware, JointLinks, Level, Mesh, MeshAxis
-from shardwise.hardware.levels import BETWEEN, INSIDE
+from shardwise.hardware import Blocks, Hardware, JointLinks, Mesh
 from shardwise.search.improve import Choices
 
 
@@ -31,29 +31,13 @@ def slowest_hardware(blocks: Blocks) -> Hardware:
     device = replace(slow.devices[0], memory_bytes=least_bytes, count=blocks.size)
     links = JointLinks(blocks)
     numbers = range(len(blocks.blocks))
-    inside = [links.inside(number) for number in numbers]
     nodes = [links.node(number) for number in numbers]
     cards = [
         min((links.bandwidth(a, b) for b in numbers if b != a), default=links.bandwidth(a, a))
         / nodes.count(nodes[a])
         for a in numbers
     ]
-    levels = (
-        Level(
-            "inside a node",
-            blocks.size,
-            min(link.bandwidth for link in inside),
-            max(link.latency_s for link in inside),
-            1.0,
-        ),
-        Level(
-            "between nodes",
-            len(blocks.blocks),
-            min(cards),
-            max(links.latency_s(number) for number in numbers),
-            1.0,
-        ),
-    )
+    levels = links.slowest_levels(numbers, cards, blocks.size, len(blocks.blocks))
     return replace(
         slow, name=f"{whole.name}/slowest", devices=(device,), levels=levels, collectives=()
     )
@@ -61,10 +45,8 @@ def slowest_hardware(blocks: Blocks) -> Hardware:
 
 def mesh_of_alike(size: int, blocks: int) -> Mesh:
     """Returns the mesh of some blocks of a size as if they were of one kind, each a node."""
-    inner = Mesh.place(size, size).axes if size > 1 else ()
-    axes = [MeshAxis("blocks", blocks, BETWEEN)] if blocks > 1 else []
-    axes += [MeshAxis(f"m{i}", axis.size, INSIDE) for i, axis in enumerate(inner)]
-    return Mesh(size * blocks, blocks, size, tuple(axes), (), (INSIDE, BETWEEN))
+    mesh = mesh_over(size, blocks, blocks)
+    return mesh if blocks > 1 else replace(mesh, axes=mesh.axes[1:])
 
 
 @dataclass(frozen=True)

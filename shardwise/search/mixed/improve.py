@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +24,14 @@ class MixedImprover(Improver):
     """
 
     def _swaps(self, best: Choices) -> Iterator[Choices]:
-        yield from chain(super()._swaps(best), self._all_together(best))
+        yield from super()._swaps(best)
+        yield from self._all_together(best)
 
     def _all_together(self, best: Choices) -> Iterator[Choices]:
         """Yields the best with one proportion, kind of gradient sum or stage everywhere."""
-        cluster = self._problem.context.mesh
         for what, count in (
             (PROPORTION, max(int(c.proportion.max(initial=0)) for c in self._problem.costs) + 1),
-            (GRADIENT_SUM, len(cluster.gradient_sums)),
+            (GRADIENT_SUM, len(self._problem.context.mesh.gradient_sums)),
             (STAGE, 4),
         ):
             for value in range(count):

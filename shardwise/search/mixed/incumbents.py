@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from shardwise.cost.gradient_sums import COLLECTIVE
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.mixed.assemble import MixedProblem
-from shardwise.cost.mixed.cluster import BLOCKS
 from shardwise.cost.space import EVEN, NONE
 from shardwise.sharding.layout import Floats
 from shardwise.sharding.names import sample_variables
@@ -81,8 +80,6 @@ class _Nearest:
             only = (split | (cost.assignment == NONE)).all(axis=1)
             shares = np.maximum(shares, np.where(only, np.where(split, sizes, 1).prod(axis=1), 0))
         self._shares = shares
-        # Of what no sample runs through, and of a block alone, whatever is fastest.
-        self._splits_blocks = cost.assignment[:, BLOCKS] != NONE
 
     def row(self, wish: Wish) -> int:
         """Returns the row nearest to a wish in proportion, recomputation, split, sum and stage,

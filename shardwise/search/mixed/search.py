@@ -230,9 +230,8 @@ class MixedCount(Count):
             one = Count(draft, watch)
             one.search_within(one.limit_bytes, inf, OF_ONE)
             if one.pool is not None:
-                best = one.pool.choices[[one.pool.best(one.limit_bytes)]]
-                own = one.result().problem
-                yield np.stack([mapped_rows(own, row, problem, number).choices for row in best])
+                best = one.pool.choices[one.pool.best(one.limit_bytes)]
+                yield mapped_rows(one.result().problem, best, problem, number).choices[None]
 
     def _improve(self, outcome: Outcome, limit_bytes: float, effort: Effort) -> None:
         self._solve_each(outcome, limit_bytes)
