@@ -96,7 +96,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "search": (
         "golden/*", "integration/models/test_onnx_frontiers.py",
         "integration/models/test_tofu_models.py", "property/test_tofu_elements.py",
-        "unit/test_mixed_search.py", "unit/test_neighbours.py", "unit/test_replayed_search.py",
+        "unit/test_mixed_search.py", "unit/test_mixed_time.py", "unit/test_neighbours.py",
+        "unit/test_replayed_search.py",
         "unit/test_search_kernels.py",
         "unit/test_solver_problem.py", "unit/test_tofu.py", "unit/test_turning_point.py",
     ),

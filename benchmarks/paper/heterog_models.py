@@ -37,6 +37,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from paper import models
 from shardwise.graph import Graph, read_graph, write_graph
@@ -110,14 +111,24 @@ def heterog_graph(name: str, batch: int, *, seq: int | None = None) -> Graph:
 
     `seq` replaces the model's tokens. Captured once, then read from `models.FOLDER`.
     """
-    source, tokens = SOURCES[name]
-    asked = {"batch": batch, "seq": tokens if seq is None else seq}
-    # What is captured is part of the name: a changed source does not find the old graph.
-    version = hashlib.sha256(repr((source, asked)).encode()).hexdigest()[:8]
-    path = models.FOLDER / f"heterog-{name}-{batch}-{version}.json.gz"
+    path = heterog_path(name, batch, seq=seq)
     if not path.exists():
         from shardwise.capture import capture
 
         models.FOLDER.mkdir(parents=True, exist_ok=True)
+        source, asked = _asked(name, batch, seq)
         write_graph(capture(source, name=f"{name}-{batch}", dtype="float32", **asked), path)
     return read_graph(path)
+
+
+def heterog_path(name: str, batch: int, *, seq: int | None = None) -> Path:
+    """Where `heterog_graph` keeps what it has captured."""
+    # What is captured is part of the name: a changed source does not find the old graph.
+    version = hashlib.sha256(repr(_asked(name, batch, seq)).encode()).hexdigest()[:8]
+    return models.FOLDER / f"heterog-{name}-{batch}-{version}.json.gz"
+
+
+def _asked(name: str, batch: int, seq: int | None) -> tuple[str, dict[str, int | None]]:
+    """What `capture` is given."""
+    source, tokens = SOURCES[name]
+    return source, {"batch": batch, "seq": tokens if seq is None else seq}

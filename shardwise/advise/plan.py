@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from shardwise.documents.plan import (
     PlannedCluster,
     Prediction,
 )
-from shardwise.errors import BadInput, NotFound
+from shardwise.errors import BadInput, NotFound, SolverError
 from shardwise.files import read_bounded
 from shardwise.graph import Graph
 from shardwise.hardware import Bundle, Hardware, devices_of
@@ -47,11 +48,13 @@ from shardwise.search.chosen import (
     too_large,
 )
 from shardwise.search.fitting import search_fitting, search_frontier
-from shardwise.search.group_alone import fastest_alone
-from shardwise.search.mixed.search import MixedSearch
+from shardwise.search.group_alone import ALONE, TOGETHER, fastest_alone
+from shardwise.search.mixed.search import MixedSearch, Propose
 from shardwise.search.next_best import next_best
+from shardwise.search.replayed import check_replayed, time_limit_s
 from shardwise.search.search import Infeasible, Search, Subject
 from shardwise.search.turning_point import turning_point
+from shardwise.search.watch import Watch
 
 PLAN_SCHEMA = documents.schema_of(Plan)
 OBJECTIVES = ("mini-time", "mini-memory", "turning-point", "mini-cost")
@@ -88,11 +91,13 @@ def plan(
     search = search_fitting if near_limit else search_frontier
     options = options or Options()
     propose = proposer(options, devices)
+    if near_limit and isinstance(devices, Bundle):
+        return _of_several_kinds(
+            graph, hardware, devices, objective, options, progress or quiet, propose
+        )
     searches = search(Subject.of(graph), hardware, devices, options, progress or quiet, propose)
     if point is not None:
         return plan_document(searches, _of_id(searches, point), POINT)
-    if near_limit and isinstance(devices, Bundle):
-        return _of_several_kinds(searches, hardware, devices, objective, progress or quiet)
     if near_limit and all(search.proof is not None for search in searches):
         searches, neighbours = with_neighbours(searches, progress or quiet)
         return plan_document(searches, choose(searches, objective), objective, neighbours)
@@ -100,19 +105,37 @@ def plan(
 
 
 def _of_several_kinds(
-    searches: Sequence[Search],
+    graph: Graph,
     hardware: Hardware,
     bundle: Bundle,
     objective: str,
+    options: Options,
     progress: Progress,
+    propose: Propose | None,
 ) -> Plan:
     """Returns the fastest plan of a bundle, or that of one of its groups where that is faster.
 
-    Raises `Infeasible` where nothing fits.
+    Both are sought within the time limit. Raises `Infeasible` where nothing fits, and `SolverError`
+    where the limit passed before any strategy was replayed.
     """
-    first, together = searches[0], fastest(searches)
-    alone = fastest_alone(first.subject, hardware, bundle, first.options, progress)
-    if alone is None or (together is not None and together.ranking_s <= alone.best.ranking_s):
+    limit_s = time_limit_s(bundle, options) or inf
+    watch = Watch(progress, ALONE * limit_s)
+    several = len(bundle.counts) > 1
+    within = dataclasses.replace(options, time_limit_s=(TOGETHER if several else ALONE) * limit_s)
+    subject = Subject.of(graph)
+    searches: list[Search] = []
+    reason: SolverError | None = None
+    try:
+        searches = search_fitting(subject, hardware, bundle, within, progress, propose)
+        check_replayed(searches)
+    except SolverError as out_of_time:
+        if not several:
+            raise
+        reason = out_of_time
+    alone = fastest_alone(subject, hardware, bundle, options, watch, searches)
+    if alone is None:
+        if reason is not None:
+            raise reason
         return plan_document(searches, choose(searches, objective), objective)
     answer = plan_document(alone.searches, alone.best, objective)
     idle = bundle.gpus - dict(bundle.counts)[alone.name]

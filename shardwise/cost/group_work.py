@@ -8,6 +8,7 @@ n assignments of a group of M members.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -74,6 +75,18 @@ class GroupWork:
             self.output_layouts.update(zip(member.operator.outputs, outs, strict=True))
             for name, layouts in zip(member.operator.inputs, ins, strict=True):
                 self.input_layouts.setdefault(name, layouts)
+
+    def at(self, context: CostContext) -> GroupWork:
+        """Returns the same assignments as devices at another place of a cluster see them.
+
+        Layouts are the same at all places, and derived once; `context` may differ in its hardware,
+        in its mesh's shares and in its view of re-scheduling.
+        """
+        other = copy(self)
+        other.context = context
+        other.sizes = context.mesh.sizes_of(self.proportion)
+        other.device = context.hardware.devices[0]
+        return other
 
     def register(self) -> None:
         """Registers all layouts between which tensors may be re-scheduled."""
@@ -304,8 +317,9 @@ class GroupWork:
         """Returns time of one collective over the axes in each bit mask (n,), sizes in bytes."""
         time = np.zeros(len(masks))
         hardware, mesh = self.context.hardware, self.context.mesh
-        for proportion in np.unique(self.proportion).tolist():
-            of_proportion = self.proportion == proportion
+        like = mesh.alike_for_collectives(self.proportion)
+        for proportion in np.unique(like).tolist():
+            of_proportion = like == proportion
             for mask in np.unique(masks[of_proportion & (masks > 0)]).tolist():
                 chosen = of_proportion & (masks == mask)
                 time[chosen] = mesh.collective_times(

@@ -75,6 +75,11 @@ class SearchMesh:
         """
         return collective_times(hardware, operation, sizes_bytes, self.group_shape(mask))
 
+    def alike_for_collectives(self, proportions: NDArray[np.int8]) -> NDArray[np.int64]:
+        """Returns for each of the proportions (n,) the first under which collectives of a size take
+        as long."""
+        return np.full(len(proportions), EVEN)
+
     def sizes_of(self, proportions: NDArray[np.int8]) -> NDArray[np.int64] | Floats:
         """Returns into how many shares like this device's the axes split, (axes,) or under each
         of the proportions (n, axes)."""

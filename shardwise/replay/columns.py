@@ -74,11 +74,21 @@ class GroupTable:
     Such groups differ in names only, so columns are asked for by position.
     """
 
-    def __init__(self, context: CostContext, pattern: GroupPattern, costs: GroupCosts) -> None:
+    def __init__(
+        self,
+        context: CostContext,
+        pattern: GroupPattern,
+        costs: GroupCosts,
+        like: GroupTable | None = None,
+    ) -> None:
+        """`like` is the table of the same configurations at another place of a cluster."""
         self.pattern = pattern
-        self.work = GroupWork(context, pattern, costs.assignment, costs.proportion)
+        if like is None:
+            self.work = GroupWork(context, pattern, costs.assignment, costs.proportion)
+            self.work.register()
+        else:
+            self.work = like.work.at(context)
         self.terms = GroupTerms(self.work)
-        self.work.register()
         self._costs = costs
         self.places: Sequence[GroupTable] = (self,)
         """The tables of the same groups at all places, where devices are of several kinds."""

@@ -60,6 +60,9 @@ for a reader that runs forward again. `rerun_…`: the reader gets it from the p
 recomputation of forward.
 """
 
+MOST_ROWS = 10_000
+"""Cells of one edge whose columns are kept."""
+
 Column = Floats | NDArray[np.bool_]
 
 _MOVED_AGAIN = ("before", "before_again", "after", "rerun_moved")
@@ -99,6 +102,8 @@ class EdgeValues:
         self.at_source = mesh.local_elements(tensor.shape, exit_layouts.forward[row]) * item
         self.at_target = mesh.local_elements(tensor.shape, entry_layouts.forward[column]) * item
         self._grids: dict[str, Floats] = {}
+        self._rows_of = np.zeros(0, dtype=np.int64)
+        self._known: Floats = np.zeros((0, len(COLUMNS)))
 
     def cells(
         self,
@@ -111,6 +116,24 @@ class EdgeValues:
         row = self._table.rows[at_source].astype(np.int64)
         column = self._table.columns[at_target].astype(np.int64)
         return np.asarray((row * columns + column) * alternatives + alternative)
+
+    def rows(self, cells: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:
+        """Returns a table of columns (N, columns), and the row of each cell in it.
+
+        Cells that strategies have chosen before keep their rows. Above `MOST_ROWS` the table is
+        begun anew.
+        """
+        if not len(self._rows_of):
+            self._rows_of = np.full(self._table.memory_bytes.size, -1, dtype=np.int64)
+        new = cells[self._rows_of[cells] < 0]
+        if new.size:
+            if len(self._known) > MOST_ROWS:
+                self._rows_of[:] = -1
+                self._known, new = self._known[:0], cells
+            occurring = np.unique(new)
+            self._rows_of[occurring] = len(self._known) + np.arange(len(occurring))
+            self._known = np.concatenate([self._known, self.values(occurring)])
+        return self._known, self._rows_of[cells]
 
     def values(self, cells: NDArray[np.int64]) -> Floats:
         """Returns the columns of N cells, shape (N, columns)."""

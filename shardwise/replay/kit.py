@@ -8,7 +8,7 @@ problem gives the same.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,12 +45,16 @@ Kits = dict[Hashable, list[tuple[Any, Kit]]]
 
 
 def kit_for(
-    problem: SearchProblem, settings: StepSettings, kits: Kits
+    problem: SearchProblem,
+    settings: StepSettings,
+    kits: Kits,
+    made: Callable[[], list[GroupTable]] | None = None,
 ) -> tuple[Kit, list[GroupTable]]:
-    """Returns the program of a problem, written if none of `kits` is, and its tables of groups."""
+    """Returns the program of a problem, written if none of `kits` is, and its tables of groups,
+    which `made` makes anew for each try."""
     key, compared = problem_structure(problem, settings, step_programs.WRITTEN)
     for other, kit in kits.get(key, ()):
-        tables = numbered_tables(problem)
+        tables = made() if made is not None else numbered_tables(problem)
         if other == compared and all(
             table.follows(structure) for table, structure in zip(tables, kit.tables, strict=True)
         ):
@@ -59,7 +63,7 @@ def kit_for(
                 return kit, tables
             repeat = replace(kit.repeat, times=batches - step_programs.WRITTEN)
             return replace(kit, repeat=repeat if repeat.times else None), tables
-    kit, tables = written_kit(problem, settings)
+    kit, tables = written_kit(problem, settings, None if made is None else made())
     kits.setdefault(key, []).append((compared, kit))
     return kit, tables
 

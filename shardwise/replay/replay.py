@@ -254,15 +254,14 @@ class Replayer:
         alternatives = edge_choices.astype(np.int64)
         tables = dict(self._group_values)
         rows: dict[int, NDArray[np.int64]] = dict.fromkeys(tables, chosen)
-        # Edges choose cells; a table holds those that occur, and a row number selects one of them.
+        # Edges choose cells; a table holds those that occurred, and a row number selects one.
         for number, (values, of) in self._edges.items():
             cells = values.cells(
                 chosen[:, self._sources[of]], chosen[:, self._targets[of]], alternatives[:, of]
             )
-            occurring, inverse = np.unique(cells, return_inverse=True)
-            tables[number] = values.values(occurring)
+            tables[number], at = values.rows(cells)
             row = np.zeros((points, len(self._sources)), dtype=np.int64)
-            row[:, of] = inverse.reshape(cells.shape)
+            row[:, of] = at
             rows[number] = row
         return (
             self.durations.fill(points, tables, rows),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -111,12 +111,16 @@ def table_numbers(problem: SearchProblem) -> tuple[list[int], list[int]]:
     return groups, edges
 
 
-def numbered_tables(problem: SearchProblem) -> list[GroupTable]:
-    """Returns the tables of groups, in the order of `table_numbers`."""
+def numbered_tables(problem: SearchProblem, like: Sequence[GroupTable] = ()) -> list[GroupTable]:
+    """Returns the tables of groups, in the order of `table_numbers`.
+
+    `like` are those of the same problem at another place of a cluster.
+    """
     tables: dict[int, GroupTable] = {}
     for pattern, costs in zip(problem.patterns, problem.costs, strict=True):
         if id(costs) not in tables:
-            tables[id(costs)] = GroupTable(problem.context, pattern, costs)
+            other = like[len(tables)] if like else None
+            tables[id(costs)] = GroupTable(problem.context, pattern, costs, other)
     return list(tables.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -19,7 +20,7 @@ from shardwise.search.elimination import near
 from shardwise.search.game import Bounding, Game, Outcome, Query
 from shardwise.search.improve import SHARE, Choices, Improver, Pool
 from shardwise.search.search import Charges, Proof, Search, search_near
-from shardwise.search.solution import STATUSES
+from shardwise.search.solution import STATUSES, Solution
 from shardwise.search.watch import OutOfTime, Watch
 from shardwise.sharding.layout import Floats
 
@@ -183,7 +184,9 @@ class Count:
     def _begun_game(self) -> Game:
         """The game, which begins when it is first asked for."""
         if self._game is None:
-            search = self._search = self._draft.joined(self.watch.report)
+            if self._search is None:
+                self._search = self._draft.joined(self.watch.costing)
+            search = self._search
             bounding = self._bounding_of(search)
             self._game = Game(search.replayer, bounding, self._options, self._bounding)
         return self._game
@@ -196,17 +199,21 @@ class Count:
         """Returns what makes strategies under the charges of a game."""
         return Improver(self._begun_search.replayer, charges, limit_bytes)
 
-    def _starts(self, search: Search, improver: Improver) -> Choices:
-        """Returns what practitioners would try; `improver` replays strategies."""
-        return customary(search.problem)
+    def _starts(self, search: Search, improver: Improver) -> Iterator[Choices]:
+        """Yields what practitioners would try, (S, groups), each replayed before the next is asked
+        for; `improver` replays strategies."""
+        yield customary(search.problem)
 
     def _bounding(self, stage: str, fraction: float) -> bool:
         return self.watch.part(0.0, IMPROVING).report(stage, fraction)
 
     def begin(self) -> None:
-        """Replays what practitioners would try."""
+        """Replays what practitioners would try, as much of it as a strict limit leaves time for."""
         started = self.watch.spent_s
-        self._first_pool()
+        try:
+            self._first_pool()
+        except OutOfTime:
+            self.status = "budget"
         self.seconds += self.watch.spent_s - started
 
     def _first_pool(self) -> Pool:
@@ -214,8 +221,9 @@ class Count:
         if not self._has_customary:
             game, search = self._begun_game, self._begun_search
             improver = Improver(search.replayer, game.sums(), self.limit_bytes)
-            self._add(improver.replayed(self._starts(search, improver)))
-            self._has_customary = True
+            for choices in self._starts(search, improver):
+                self._add(improver.replayed(choices))
+                self._has_customary = True
         return self._known
 
     def find_least(self) -> None:
@@ -352,7 +360,10 @@ class Count:
     def result(self) -> Search:
         """Returns the search with its points and what is proven."""
         if self._search is None or self._pool is None:
-            return replace(self._draft.alone(), proof=self.proof)
+            alone = self._draft.alone()
+            if self.watch.strict and isinstance(alone.solution, Solution):
+                alone = replace(alone, solution=replace(alone.solution, status=self.status))
+            return replace(alone, proof=self.proof)
         solution = self._pool.solution(
             self._search.problem,
             self.limit_bytes,

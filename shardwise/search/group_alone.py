@@ -6,18 +6,21 @@ that the search of all does not have. Its own search, of devices of one kind, do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
-from shardwise.cost.options import Options, Progress
+from shardwise.cost.options import Options
 from shardwise.errors import NotFound, SolverError
 from shardwise.hardware import Bundle, Hardware
 from shardwise.search.chosen import Chosen, fastest
-from shardwise.search.fitting import search_fitting
-from shardwise.search.replayed import SEVERAL_KINDS_S
+from shardwise.search.replayed import search_replayed
 from shardwise.search.search import Search, Subject
+from shardwise.search.watch import Watch
 
-SHARE = 0.15
-"""Of the time limit of a question, what the search of one group may take."""
+TOGETHER, ALONE = 0.8, 0.95
+"""Of the time limit of a question, when the search of all groups together ends, and those of each
+alone; the rest is for the answer."""
 
 
 @dataclass(frozen=True)
@@ -30,26 +33,40 @@ class Alone:
 
 
 def fastest_alone(
-    subject: Subject, hardware: Hardware, bundle: Bundle, options: Options, progress: Progress
+    subject: Subject,
+    hardware: Hardware,
+    bundle: Bundle,
+    options: Options,
+    watch: Watch,
+    together: Sequence[Search] = (),
 ) -> Alone | None:
-    """Returns the answer of the group that is fastest alone; None for a bundle of one group, and
-    where none fits."""
+    """Returns the answer of the group that is fastest alone; None for a bundle of one group, where
+    none fits, and where none is faster than the searches of all `together`.
+
+    What is surely no faster is not searched, and each group takes its part of what is left of the
+    time.
+    """
     if len(bundle.counts) < 2:
         return None
-    limit_s = SHARE * (options.time_limit_s or SEVERAL_KINDS_S)
+    known = fastest(together)
+    best_s = inf if known is None else known.ranking_s
     best: Alone | None = None
-    for name, count in bundle.counts:
+    for place, (name, count) in enumerate(bundle.counts):
         try:
-            found = search_fitting(
+            found = search_replayed(
                 subject,
                 hardware.of_group(name),
                 count,
-                replace(options, time_limit_s=limit_s, policy=None),
-                progress,
+                replace(
+                    options, time_limit_s=watch.left_s / (len(bundle.counts) - place), policy=None
+                ),
+                watch.report,
+                cutoff_s=best_s,
+                strict=True,
             )
         except (NotFound, SolverError):
             continue
         chosen = fastest(found)
-        if chosen is not None and (best is None or chosen.ranking_s < best.best.ranking_s):
-            best = Alone(name, found, chosen)
+        if chosen is not None and chosen.ranking_s < best_s:
+            best, best_s = Alone(name, found, chosen), chosen.ranking_s
     return best

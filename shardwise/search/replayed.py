@@ -17,16 +17,17 @@ of all numbers of micro-batches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from shardwise.cost.options import Options, Progress, quiet
-from shardwise.errors import BadInput
+from shardwise.errors import BadInput, SolverError
 from shardwise.hardware import Bundle, Hardware, Mesh
 from shardwise.search.count import Count
 from shardwise.search.game import Query
 from shardwise.search.mixed.search import MixedCount, MixedDraft, Propose
 from shardwise.search.search import Draft, Search, Subject, mesh_of
-from shardwise.search.watch import Watch
+from shardwise.search.watch import OutOfTime, Watch
 
 DRAFTED = 0.1
 """The share of a search when all is costed."""
@@ -37,6 +38,11 @@ FEW_NUMBERS = (1, 2, 4, 8)
 """The numbers of micro-batches that are tried on devices of several kinds, where none are given."""
 SEVERAL_KINDS_S = 60.0
 """The seconds of a search on devices of several kinds, where no limit is given."""
+SHARE_OF_NUMBER = 0.6
+"""Of the time that is left on devices of several kinds, what one number of micro-batches may take
+where others may be faster."""
+WORTH_BEGINNING = 1.5
+"""Another number is begun where so many times as long is left as beginning one took at most."""
 
 
 def search_replayed(
@@ -47,33 +53,72 @@ def search_replayed(
     progress: Progress = quiet,
     mesh: Mesh | None = None,
     propose: Propose | None = None,
+    *,
+    cutoff_s: float = inf,
+    strict: bool = False,
 ) -> list[Search]:
     """Returns one search for each number of micro-batches, with its proof.
 
     A number of like devices may have a `mesh` of its own; `propose` gives strategies of several
     kinds of devices to begin with. Points are replayed strategies that none of the same search
-    beats in peak and time; a search that was found to be hopeless at once has none. Raises as
+    beats in peak and time; a search that was found to be hopeless at once has none, nor has one
+    that is surely no faster than `cutoff_s`. Under a strict time limit, which devices of several
+    kinds have, none has any where the limit passed before a strategy was replayed. Raises as
     `search` does.
     """
-    watch = Watch(progress, time_limit_s(gpus, options))
+    strict = strict or isinstance(gpus, Bundle)
+    watch = Watch(progress, time_limit_s(gpus, options), strict=strict)
     part = watch.part(0.0, DRAFTED)
     counts = drafted(subject, hardware, gpus, options, part, mesh, propose)
-    best = _Best()
+    best = _Best(cutoff_s)
     waiting: list[Count] = []
+    beginning_s = 0.0
     for place, count in enumerate(counts):
         count.watch = watch.part(_share(place, len(counts)), _share(place + 1, len(counts)))
         if count.least_s < best.time_s:
-            if best.time_s < inf and watch.is_over:
+            known = best.time_s < inf
+            too_late = known and watch.left_s < WORTH_BEGINNING * beginning_s
+            if watch.is_over or too_late if strict else watch.is_over and known:
                 count.status = "budget"
                 continue
+            if strict and any(other.least_s < best.time_s for other in counts[place + 1 :]):
+                count.watch = count.watch.within(SHARE_OF_NUMBER)
+            started = watch.spent_s
             count.begin()
+            beginning_s = max(beginning_s, watch.spent_s - started)
             if best.time_s == count.time_within(count.limit_bytes) == inf:
                 waiting.append(count)
             else:
                 best.improve(count)
-    for count in waiting:
+    for place, count in enumerate(waiting, 1):
+        if strict:
+            share = SHARE_OF_NUMBER if place < len(waiting) else 1.0
+            count.watch = count.watch.again(share)
         best.improve(count)
+    if strict:
+        _go_on_with_the_best(counts, watch, best)
     return answered(counts)
+
+
+def _go_on_with_the_best(counts: Sequence[Count], watch: Watch, best: _Best) -> None:
+    """Spends what is left of the time on the number of micro-batches with the fastest answer, if it
+    was left for the others before it was done."""
+    first = min(counts, key=lambda count: count.time_within(count.limit_bytes))
+    known_s = first.time_within(first.limit_bytes)
+    if first.status != "budget" or watch.is_over or not first.least_s < known_s < inf:
+        return
+    first.watch = first.watch.again(1.0)
+    first.status = "within_epsilon"
+    best.time_s = inf  # its own answer is no reason to end
+    best.improve(first)
+
+
+def check_replayed(searches: Sequence[Search]) -> None:
+    """Raises `SolverError` where the time limit passed before any strategy was replayed."""
+    if any(len(search.time_s) for search in searches):
+        return
+    if any(search.solution.status == "budget" for search in searches):
+        raise SolverError("the time limit passed before any strategy was replayed")
 
 
 def time_limit_s(gpus: int | Bundle, options: Options) -> float | None:
@@ -91,8 +136,8 @@ def _share(done: int, of: int) -> float:
 class _Best:
     """The time of the best answer so far, and the best query of the last number that was played."""
 
-    def __init__(self) -> None:
-        self.time_s = inf
+    def __init__(self, time_s: float = inf) -> None:
+        self.time_s = time_s
         self._query: Query | None = None
 
     def improve(self, count: Count) -> None:
@@ -122,7 +167,7 @@ def drafted(
     counts: list[Count] = []
     for place, number in enumerate(numbers):
         part = watch.part(place / len(numbers), (place + 1) / len(numbers))
-        if isinstance(gpus, Bundle) and counts and watch.spent_share > MOST_DRAFTING:
+        if watch.strict and counts and watch.spent_share > MOST_DRAFTING:
             break
         try:
             draft = _drafted(subject, hardware, gpus, options, part, number, mesh, propose)
@@ -131,6 +176,10 @@ def drafted(
             # A rule may ask for more samples than a small micro-batch has.
             if number in (numbers[0], *options.micro_batches):
                 raise
+        except OutOfTime:
+            break
+    if not counts:
+        raise SolverError("the time limit passed before the search began")
     return sorted(counts, key=lambda count: count.least_s)
 
 
@@ -146,10 +195,10 @@ def _drafted(
 ) -> Count:
     """Returns the search of one number of micro-batches."""
     if isinstance(gpus, Bundle):
-        mixed = MixedDraft.of(subject, hardware, gpus, options, watch.report, number)
+        mixed = MixedDraft.of(subject, hardware, gpus, options, watch.costing, number)
         return MixedCount(mixed, watch, propose)
     mesh = mesh or mesh_of(hardware, gpus)
-    return Count(Draft.of(subject, hardware, mesh, options, watch.report, number), watch)
+    return Count(Draft.of(subject, hardware, mesh, options, watch.costing, number), watch)
 
 
 def answered(counts: list[Count]) -> list[Search]:

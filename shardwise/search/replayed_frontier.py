@@ -19,7 +19,7 @@ from shardwise.hardware import Bundle, Hardware
 from shardwise.search.count import Count, Effort
 from shardwise.search.gaps import unbeaten
 from shardwise.search.mixed.search import Propose
-from shardwise.search.replayed import answered, drafted, time_limit_s
+from shardwise.search.replayed import answered, check_replayed, drafted, time_limit_s
 from shardwise.search.search import Search, Subject
 from shardwise.search.watch import OutOfTime, Watch
 
@@ -43,9 +43,10 @@ def search_replayed_frontier(
 ) -> list[Search]:
     """Returns one search for each number of micro-batches, with its proof.
 
-    The unbeaten points of all of them are the frontier. Raises as `search` does.
+    The unbeaten points of all of them are the frontier. Raises as `search` does, and `SolverError`
+    where the time limit passed before there was any.
     """
-    watch = Watch(progress, time_limit_s(gpus, options))
+    watch = Watch(progress, time_limit_s(gpus, options), strict=isinstance(gpus, Bundle))
     part = watch.part(0.0, DRAFTS)
     counts = drafted(subject, hardware, gpus, options, part, propose=propose)
     try:
@@ -57,7 +58,9 @@ def search_replayed_frontier(
         if not any(count.pool for count in counts):
             raise
         _end(counts, "cancelled")
-    return answered(counts)
+    found = answered(counts)
+    check_replayed(found)
+    return found
 
 
 def _end(counts: list[Count], status: str) -> None:

@@ -20,6 +20,7 @@ from shardwise.errors import BadInput, NotFound, SolverError
 from shardwise.graph import Graph, graph_id
 from shardwise.hardware import Hardware, Mesh, TooFewDevices
 from shardwise.replay.kit import Kits
+from shardwise.replay.mixed.replay import MixedKits
 from shardwise.replay.owner_costs import OwnerCosts
 from shardwise.replay.replay import Replayed, Replayer, StrategyReplayer
 from shardwise.search.solution import Solution
@@ -47,6 +48,8 @@ class Subject:
     patterns: Patterns
     kits: Kits = field(default_factory=dict)
     """Step programs of the subject's problems (`replay/kit.py`)."""
+    mixed_kits: MixedKits = field(default_factory=MixedKits)
+    """The same on devices of several kinds."""
     _variants: dict[Hashable, Patterns] = field(default_factory=dict)
 
     @classmethod

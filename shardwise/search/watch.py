@@ -15,26 +15,54 @@ class OutOfTime(Exception):
 class Watch:
     """Reports a stretch of a search, its first and last share of it all, within a time limit (s).
 
-    All parts of one watch have the same end; each counts the seconds that pass in it.
+    All parts of one watch have the same end; each counts the seconds that pass in it. `strict`: the
+    limit ends the computation of costs too, otherwise what is sought with them.
     """
 
-    def __init__(self, progress: Progress, time_limit_s: float | None = None) -> None:
+    def __init__(
+        self, progress: Progress, time_limit_s: float | None = None, *, strict: bool = False
+    ) -> None:
         self._progress = progress
+        self.strict = strict
         self._first, self._last = 0.0, 1.0
         self._started = monotonic()
         self._until = inf if time_limit_s is None else self._started + time_limit_s
+        self._costs_until = self._until
 
     def part(self, first: float, last: float) -> Watch:
         """Returns the watch of a part of this stretch."""
-        part = Watch(self._progress)
+        part = Watch(self._progress, strict=self.strict)
         width = self._last - self._first
         part._first, part._last = self._first + first * width, self._first + last * width
-        part._until = self._until
+        part._until, part._costs_until = self._until, self._costs_until
         return part
+
+    def within(self, share: float) -> Watch:
+        """Returns the watch of the same stretch that ends after a share of the time that is left.
+
+        Costs may still be computed up to the end of this one.
+        """
+        part = self.part(0.0, 1.0)
+        part._until = part._started + share * (self._until - part._started)
+        return part
+
+    def again(self, share: float) -> Watch:
+        """Returns the watch of the same stretch with a share of what is left of the whole limit,
+        for one that had a share of it before."""
+        part = self.part(0.0, 1.0)
+        part._until = self._costs_until
+        return part.within(share)
 
     def report(self, stage: str, fraction: float) -> bool:
         """Reports a fraction of the stretch; returns whether to go on."""
         return self._progress(stage, self._first + fraction * (self._last - self._first))
+
+    def costing(self, stage: str, fraction: float) -> bool:
+        """Reports a fraction of computing costs; a strict watch raises `OutOfTime` too."""
+        going = self.report(stage, fraction)
+        if self.strict and monotonic() > self._costs_until:
+            raise OutOfTime
+        return going
 
     def go_on(self, stage: str, fraction: float) -> None:
         """Reports a fraction; raises `Cancelled` or `OutOfTime` where the search is to end."""

@@ -30,7 +30,7 @@ from shardwise.cost.mixed.cluster import Cluster, PlaceMesh, mesh_of_blocks
 from shardwise.cost.mixed.reschedule import Reschedulers
 from shardwise.cost.mixed.sums import sums_at
 from shardwise.cost.options import Options, Progress, go_on
-from shardwise.cost.space import SearchMesh
+from shardwise.cost.space import EVEN, SearchMesh
 from shardwise.cost.terms import GroupTerms
 from shardwise.hardware import Blocks, JointLinks
 from shardwise.sharding.coarsen import Coarsened
@@ -60,6 +60,29 @@ class MixedProblem(SearchProblem):
         memory, time = (np.stack(sums) for sums in zip(*of_places, strict=True))
         at = time.argmax(axis=0), np.arange(len(choices))
         return memory[at], time[at]
+
+    def everywhere(self, proportion: int) -> list[NDArray[np.bool_]]:
+        """Returns per group the configurations of a proportion, or the even ones where a group has
+        none of it; groups that cost alike share one array."""
+        masks: dict[int, NDArray[np.bool_]] = {}
+        for cost in self.costs:
+            if id(cost) not in masks:
+                has = cost.proportion == proportion
+                masks[id(cost)] = has if has.any() else cost.proportion == EVEN
+        return [masks[id(cost)] for cost in self.costs]
+
+    def least_everywhere_s(self, proportion: int) -> float:
+        """Returns what any strategy within `everywhere` computes at least at some place, which no
+        step is shorter than."""
+        masks = self.everywhere(proportion)
+        least = []
+        for place in self.places:
+            known: dict[int, float] = {}
+            for cost, mask in zip(place.costs, masks, strict=True):
+                if id(cost) not in known:
+                    known[id(cost)] = float(cost.compute_s[mask].min())
+            least.append(sum(known[id(cost)] for cost in place.costs))
+        return max(least)
 
     def busiest(
         self, choices: NDArray[np.uint32], edge_choices: NDArray[np.uint32]
@@ -203,7 +226,9 @@ def mixed_costed(
         if kind not in terms:
             go_on(progress, "costs", 0.5 * position / max(len(group_patterns), 1))
             rows = mixed_assignments(contexts[0], cluster, pattern, samples[pattern.group.index])
-            terms[kind] = [GroupTerms(GroupWork(context, pattern, *rows)) for context in contexts]
+            first = GroupWork(contexts[0], pattern, *rows)
+            works = [first, *(first.at(context) for context in contexts[1:])]
+            terms[kind] = [GroupTerms(work) for work in works]
     return MixedCosted(cluster, contexts, coarsened, group_patterns, terms, kinds)
 
 

@@ -169,6 +169,16 @@ class PlaceMesh(SearchMesh):
             return np.ones(len(self.cluster.proportions), dtype=bool)
         return np.isfinite(self.cluster.parts(self.place))
 
+    @cached_property
+    def _first_of_support(self) -> NDArray[np.int64]:
+        """The first proportion with the support of each, (proportions,)."""
+        supports = [proportion.support for proportion in self.cluster.proportions]
+        return np.array([supports.index(support) for support in supports])
+
+    def alike_for_collectives(self, proportions: NDArray[np.int8]) -> NDArray[np.int64]:
+        # Times depend on which blocks take part, not on their shares.
+        return np.asarray(self._first_of_support[proportions])
+
     def sizes_of(self, proportions: NDArray[np.int8]) -> Floats:
         return np.asarray(self._sizes[proportions])
 

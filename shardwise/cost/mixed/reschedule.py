@@ -31,7 +31,7 @@ from shardwise.cost.mixed.proportions import Proportion, cut, offsets
 from shardwise.cost.reschedule import Arcs, Step, arcs_between, detours, no_path
 from shardwise.cost.staging import staged_elements
 from shardwise.hardware import Hardware
-from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, Layouts, local_elements
+from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, Layouts, encode, local_elements
 
 RESHARE = "reshare"
 """The operation of a step that changes the shares of blocks and nothing else."""
@@ -81,7 +81,7 @@ class Paths:
         self.forbidden = forbidden
         self._meshes = meshes
         self._hardwares: list[Hardware] = [place.hardware for place in cluster.places]
-        self._index: dict[bytes, int] = {}
+        self._index: dict[int, int] = {}
         self._rows: list[NDArray[np.int8]] = []
         self._within: dict[int, _Within] = {}
         self._between: dict[tuple[int, int], _Between] = {}
@@ -98,21 +98,24 @@ class Paths:
 
     def register(self, layouts: Layouts) -> Nodes:
         """Returns the nodes of placed layouts, (K,)."""
-        unique, inverse = np.unique(layouts, axis=0, return_inverse=True)
-        numbers = [self._add(row[:-1]) * self.count + int(row[-1]) for row in unique]
-        return np.array(numbers, dtype=np.int64)[inverse.reshape(-1)]
+        rows, proportions = encode(layouts[:, :-1]), layouts[:, -1]
+        unique, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
+        numbers = [
+            self._add(code, layouts[i, :-1])
+            for code, i in zip(unique.tolist(), first.tolist(), strict=True)
+        ]
+        return np.array(numbers, dtype=np.int64)[inverse.reshape(-1)] * self.count + proportions
 
-    def _add(self, layout: NDArray[np.int8]) -> int:
-        key = layout.tobytes()
-        if key not in self._index:
-            self._index[key] = len(self._rows)
+    def _add(self, code: int, layout: NDArray[np.int8]) -> int:
+        if code not in self._index:
+            self._index[code] = len(self._rows)
             self._rows.append(layout.copy())
             self._within.clear()
             self._between.clear()
             self._known = None
             for via in detours(layout):
-                self._add(via)
-        return self._index[key]
+                self._add(int(encode(via[None])[0]), via)
+        return self._index[code]
 
     def layout(self, node: int) -> NDArray[np.int8]:
         """Returns the placed layout of a node."""

@@ -113,8 +113,8 @@ def slowest(
 
     `space_of` returns the space of a number of micro-batches with what the options allow.
     """
-    mesh = mesh_of_alike(blocks.size, len(blocks.blocks))
     most = min(options.max_configurations, MOST_CONFIGURATIONS)
+    mesh = mesh_of_alike(blocks, len(blocks.blocks), most)
     hardware = slowest_hardware(blocks)
     found = _searched(
         subject, hardware, blocks.gpus, replace(options, max_configurations=most), progress, mesh

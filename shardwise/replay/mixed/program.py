@@ -46,6 +46,7 @@ def mixed_program(kit: Kit, places: int) -> MixedProgram:
 class _Writer:
     def __init__(self, kit: Kit, places: int) -> None:
         self._tape, self._places, self._kit = kit.tape, places, kit
+        self._streams = kit.tape.streams
         self._before: list[list[int]] = [[] for _ in range(kit.program.tasks)]
         for before, after in sorted(kit.tape.dependencies):
             self._before[after].append(before)
@@ -61,7 +62,7 @@ class _Writer:
 
     def write(self, task: int) -> None:
         """Writes one task for all places."""
-        computes = self._tape.streams[task] == COMPUTE
+        computes = self._streams[task] == COMPUTE
         gathers = None
         if not computes:
             flag = len(self._communicating)

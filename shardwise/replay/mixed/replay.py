@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from dataclasses import field as dataclass_field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.mixed.assemble import MixedProblem
+from shardwise.cost.options import Progress, go_on, quiet
 from shardwise.cost.step_settings import StepSettings
 from shardwise.hardware.host import soft_maximum
+from shardwise.replay.columns import GroupTable
 from shardwise.replay.forward import constant_s
-from shardwise.replay.kit import Kit, written_kit
-from shardwise.replay.mixed.program import mixed_program
+from shardwise.replay.kit import Kit, Kits, kit_for
+from shardwise.replay.mixed.program import MixedProgram, mixed_program
 from shardwise.replay.overlap import contended_time
 from shardwise.replay.owner_costs import Choices
 from shardwise.replay.replay import AT_ONCE, Replayed, Replayer, Values
 from shardwise.replay.structure import numbered_tables
 from shardwise.replay.tape import Gather
 from shardwise.sharding.layout import Floats
+
+
+@dataclass(frozen=True)
+class MixedKits:
+    """Step programs of a model on devices of several kinds: those of one place (`of_one`), and what
+    has been written from them for all places."""
+
+    of_one: Kits = dataclass_field(default_factory=dict)
+    _written: dict[tuple[int, bool, int], tuple[Kit, MixedProgram]] = dataclass_field(
+        default_factory=dict
+    )
+
+    def program(self, kit: Kit, places: int) -> MixedProgram:
+        """Returns the program of so many places, the same for all kits of one tape."""
+        key = id(kit.tape), kit.repeat is None, places
+        if key not in self._written:
+            # With the kit, so that no other tape takes its place in memory.
+            self._written[key] = kit, mixed_program(kit, places)
+        return self._written[key][1]
 
 
 class MixedReplayer:
@@ -30,28 +53,42 @@ class MixedReplayer:
     Durations of P strategies are those of all places one after another, (P, places · tasks).
     """
 
-    def __init__(self, problem: MixedProblem, settings: StepSettings, limits_bytes: Floats) -> None:
+    def __init__(
+        self,
+        problem: MixedProblem,
+        settings: StepSettings,
+        limits_bytes: Floats,
+        kits: MixedKits | None = None,
+        progress: Progress = quiet,
+    ) -> None:
+        """`kits` are programs of the same model, used where they can be; `progress` may raise to
+        end."""
         self.problem = problem
         self.limits_bytes = limits_bytes
         self._settings = settings
+        kits = kits or MixedKits()
         problems = [*problem.places, problem.joins]
-        tables = [numbered_tables(one) for one in problems]
-        for of_group in zip(*tables, strict=True):
-            for table in of_group:
-                table.places = of_group
-        kit, _ = written_kit(problem.places[0], settings, tables[0])
-        for of_place in tables[1:]:
-            for table, structure in zip(of_place, kit.tables, strict=True):
-                assert table.follows(structure), "places differ in what a step does"
-        replayers = [
-            Replayer(one, settings, made=(kit, own))
-            for one, own in zip(problems, tables, strict=True)
-        ]
+        tables: list[list[GroupTable]] = []
+
+        def of_first() -> list[GroupTable]:
+            go_on(progress, "costs", 1.0)
+            tables[:] = _tables_of(problems)
+            return tables[0]
+
+        kit, _ = kit_for(problem.places[0], settings, kits.of_one, of_first)
+        replayers = []
+        for one, of_place in zip(problems, tables, strict=True):
+            go_on(progress, "costs", 1.0)
+            if of_place is not tables[0]:
+                for table, structure in zip(of_place, kit.tables, strict=True):
+                    assert table.follows(structure), "places differ in what a step does"
+            replayers.append(Replayer(one, settings, made=(kit, of_place)))
         self.places, self._joins = replayers[:-1], replayers[-1]
         for one, place in zip(problem.places, self.places, strict=True):
             place.durations = _with_constants(kit, one)
-        self.kit = self.tape = kit
-        self.mixed = mixed_program(kit, len(self.places))
+        self.kit = kit
+        go_on(progress, "costs", 1.0)
+        self.mixed = self.tape = kits.program(kit, len(self.places))
         self._columns = np.where(
             self.mixed.place >= 0, self.mixed.place * self.tasks + self.mixed.task, 0
         )
@@ -142,6 +179,16 @@ class MixedReplayer:
             own = durations[:, first + stretch.start : first + stretch.stop]
             busy += [own[:, streams == 0].sum(axis=1), own[:, streams != 0].sum(axis=1)]
         return np.stack(busy, axis=1)
+
+
+def _tables_of(problems: Sequence[SearchProblem]) -> list[list[GroupTable]]:
+    """Returns the tables of all places' problems; layouts are derived once."""
+    tables = [numbered_tables(problems[0])]
+    tables += [numbered_tables(one, tables[0]) for one in problems[1:]]
+    for of_group in zip(*tables, strict=True):
+        for table in of_group:
+            table.places = of_group
+    return tables
 
 
 def _with_constants(kit: Kit, problem: SearchProblem) -> Gather:

@@ -11,9 +11,9 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.gradient_sums import COLLECTIVE
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.mixed.assemble import MixedProblem
-from shardwise.cost.mixed.cluster import mesh_over
-from shardwise.cost.space import EVEN
-from shardwise.hardware import Blocks, Hardware, JointLinks, Mesh
+from shardwise.cost.mixed.cluster import BLOCKS, mesh_of_blocks, mesh_over
+from shardwise.cost.space import EVEN, SearchMesh
+from shardwise.hardware import Blocks, Hardware, JointLinks, Mesh, MeshAxis
 from shardwise.search.improve import Choices
 
 
@@ -43,10 +43,16 @@ def slowest_hardware(blocks: Blocks) -> Hardware:
     )
 
 
-def mesh_of_alike(size: int, blocks: int) -> Mesh:
-    """Returns the mesh of some blocks of a size as if they were of one kind, each a node."""
-    mesh = mesh_over(size, blocks, blocks)
-    return mesh if blocks > 1 else replace(mesh, axes=mesh.axes[1:])
+def mesh_of_alike(blocks: Blocks, count: int, most: int) -> Mesh:
+    """Returns the mesh of `count` blocks as if they were of one kind, each a node.
+
+    Axes inside a block are merged as those of a search of all blocks with `most` configurations, so
+    that its strategies have the same axes.
+    """
+    inner = SearchMesh.build(mesh_of_blocks(blocks), most).axes[BLOCKS + 1 :]
+    axes = tuple(MeshAxis(f"m{i}", axis.size, axis.level) for i, axis in enumerate(inner))
+    mesh = mesh_over(blocks.size, count, count)
+    return replace(mesh, axes=mesh.axes[: BLOCKS + 1] + axes if count > 1 else axes)
 
 
 @dataclass(frozen=True)

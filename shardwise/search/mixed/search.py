@@ -23,7 +23,7 @@ from shardwise.cost.mixed.assemble import (
     MixedProblem,
     mixed_costed,
 )
-from shardwise.cost.options import Options, Progress
+from shardwise.cost.options import Options, Progress, quiet
 from shardwise.cost.shares import Shares
 from shardwise.cost.space import EVEN
 from shardwise.errors import SolverError
@@ -40,7 +40,7 @@ from shardwise.search.mixed.improve import MixedImprover
 from shardwise.search.mixed.incumbents import incumbents
 from shardwise.search.search import Draft, Search, Subject
 from shardwise.search.solution import Solution
-from shardwise.search.watch import Watch
+from shardwise.search.watch import OutOfTime, Watch
 from shardwise.sharding.layout import Floats
 
 OF_ONE = Effort(queries=8, frontiers=1, rounds=8)
@@ -161,15 +161,20 @@ class MixedDraft:
 
     def joined(self, progress: Progress) -> MixedSearch:
         """Returns the search with all crossings, without points."""
-        return self._search(self.groups.joined(progress))
+        return self._search(self.groups.joined(progress), progress)
 
     def alone(self) -> MixedSearch:
         """Returns a search that was given up before it began."""
-        return self._search(self.groups.alone())
+        return self._search(self.groups.alone(), quiet)
 
-    def _search(self, problem: MixedProblem) -> MixedSearch:
+    def _search(self, problem: MixedProblem, progress: Progress) -> MixedSearch:
         made: Callable[[], MixedReplayer] = partial(
-            MixedReplayer, problem, self.options.step, limits_of(problem, self.options)
+            MixedReplayer,
+            problem,
+            self.options.step,
+            limits_of(problem, self.options),
+            self.subject.mixed_kits,
+            progress,
         )
         return MixedSearch(
             subject=self.subject,
@@ -202,15 +207,16 @@ class MixedCount(Count):
         replayer = search.mixed_replayer
         return Bounding(MixedBound(replayer), MixedLinear(replayer), MixedMoments(replayer))
 
-    def _starts(self, search: Search, improver: Improver) -> Choices:
+    def _starts(self, search: Search, improver: Improver) -> Iterator[Choices]:
         assert isinstance(search, MixedSearch)
-        found = [incumbents(search.problem), *self._of_one_kind(search)]
+        yield incumbents(search.problem)
+        yield from self._of_one_kind(search)
         if self._propose is not None:
-            found.append(self._propose(search, improver, self.watch))
-        return np.unique(np.concatenate(found), axis=0)
+            yield self._propose(search, improver, self.watch)
 
     def _of_one_kind(self, search: MixedSearch) -> Iterator[Choices]:
-        """Yields what searches for one kind find: all as the slowest, and every group alone."""
+        """Yields what searches for one kind find: all as the slowest, and every group alone that
+        may be faster than what is known."""
         problem, cluster = search.problem, search.problem.cluster
         blocks = cluster.blocks
         questions = [(slowest_hardware(blocks), len(blocks.blocks), EVEN)]
@@ -222,12 +228,18 @@ class MixedCount(Count):
         most = min(self._options.max_configurations, MOST_CONFIGURATIONS)
         options = replace(self._options, max_configurations=most)
         for hardware, count, number in questions:
-            watch = Watch(self.watch.report, min(self.watch.left_s * SHARE_OF_ONE, MOST_OF_ONE_S))
-            mesh = mesh_of_alike(blocks.size, count)
-            draft = Draft.of(
-                search.subject, hardware, mesh, options, watch.report, search.micro_batches
-            )
+            limit_s = min(self.watch.left_s * SHARE_OF_ONE, MOST_OF_ONE_S)
+            watch = Watch(self.watch.report, limit_s, strict=self.watch.strict)
+            mesh = mesh_of_alike(blocks, count, most)
+            try:
+                draft = Draft.of(
+                    search.subject, hardware, mesh, options, watch.costing, search.micro_batches
+                )
+            except OutOfTime:
+                continue
             one = Count(draft, watch)
+            if number != EVEN and one.least_s >= self.time_within(self.limit_bytes):
+                continue
             one.search_within(one.limit_bytes, inf, OF_ONE)
             if one.pool is not None:
                 best = one.pool.choices[one.pool.best(one.limit_bytes)]
@@ -242,8 +254,11 @@ class MixedCount(Count):
         search = self._begun_search
         assert isinstance(search, MixedSearch)
         found: list[Cheapest] = []
+        known_s = self.time_within(limit_bytes) if limit_bytes < inf else inf
         for number in range(len(search.problem.cluster.proportions)):
             self._improving(0.0)
+            if search.problem.least_everywhere_s(number) >= known_s:
+                continue
             for costs in (outcome.charges, self._sums):
                 found += self._cheapest(search, costs, number)
         if found:
@@ -257,16 +272,13 @@ class MixedCount(Count):
 
     def _cheapest(self, search: MixedSearch, costs: OwnerCosts, number: int) -> list[Cheapest]:
         """Returns the cheapest strategy of one proportion; none where it is not found in time."""
-        masks: dict[int, NDArray[np.bool_]] = {}
-        for cost in search.problem.costs:
-            has = cost.proportion == number
-            masks[id(cost)] = has if has.any() else cost.proportion == EVEN
+        masks = search.problem.everywhere(number)
         try:
             return [
                 cheapest(
                     search.problem,
                     costs,
-                    allowed=[masks[id(cost)] for cost in search.problem.costs],
+                    allowed=masks,
                     time_limit_s=min(self.watch.left_s, MOST_SOLVING_S),
                     memory_limit_bytes=self._options.search_memory_bytes,
                     threads=self._options.threads,
