@@ -20,6 +20,7 @@ from shardwise.cost.options import Options, quiet
 from shardwise.cost.step_settings import StepSettings
 from shardwise.graph import Graph
 from shardwise.hardware import Blocks, Bundle, Hardware, hardware_from_document
+from shardwise.replay.mixed.replay import MixedReplayer
 from shardwise.search.search import Subject
 
 BUNDLES = ({"a": 2, "b": 2}, {"a": 1, "b": 1, "c": 2})
@@ -104,8 +105,20 @@ class MixedStrategies:
         bundle = seed % len(BUNDLES)
         halves = (self.graph.batch_size or 1) % 2 == 0
         problem = self.problem(bundle, self.micro_batches[-1] if seed % 5 == 4 and halves else 1)
-        choices, edges = _drawn(problem, seed)
+        choices, edges = drawn_strategy(problem, seed)
         return self.document(problem, choices, edges, f"random:{seed}")
+
+    def peaks(
+        self, problem: MixedProblem, choices: list[int], edges: list[int]
+    ) -> tuple[float, ...]:
+        """Returns each rank's peak memory as replayed, in bytes."""
+        cluster = problem.cluster
+        limits = np.array([place.hardware.devices[0].memory_bytes for place in cluster.places])
+        replayer = MixedReplayer(problem, problem.context.options.step, limits)
+        values = replayer.values(np.array([choices]), np.array([edges]))
+        of_places = replayer.outcome(values)[0][0]
+        size = cluster.blocks.size
+        return tuple(float(of_places[place]) for place in cluster.place_of for _ in range(size))
 
     def document(
         self, problem: MixedProblem, choices: list[int], edges: list[int], name: str
@@ -124,7 +137,25 @@ class MixedStrategies:
         return document(msgspec.structs.replace(plan, cluster=described_cluster(cluster, [])))
 
 
-def _drawn(problem: MixedProblem, seed: int) -> tuple[list[int], list[int]]:
+def data_parallel(problem: MixedProblem, proportion: int, **wanted: Any) -> list[int]:
+    """Returns configurations of data parallelism with one proportion, without recomputation, and
+    with gradient sum and ZeRO stage as `wanted`, each where a group has it."""
+    choices = []
+    for cost, pattern in zip(problem.costs, problem.patterns, strict=True):
+        fits = (cost.proportion == proportion) & ~cost.recompute
+        fits = fits if fits.any() else ~cost.recompute
+        if "batch" in pattern.group.variables:
+            batch = pattern.group.variables.index("batch")
+            of_batch = fits & (cost.assignment == batch).all(axis=1)
+            fits = of_batch if of_batch.any() else fits
+        for column, value in wanted.items():
+            some = fits & (getattr(cost, column) == value)
+            fits = some if some.any() else fits
+        choices.append(int(fits.nonzero()[0][0]))
+    return choices
+
+
+def drawn_strategy(problem: MixedProblem, seed: int) -> tuple[list[int], list[int]]:
     """Draws a configuration of every group, its proportion and its gradient sum first, and an
     alternative of every edge."""
     random = np.random.default_rng(seed)

@@ -268,7 +268,7 @@ class Paths:
         layouts = np.array(self._rows, dtype=np.int8)
         local = local_elements(self._shape, layouts, self._mesh.sizes) * self.item_bytes
         arcs = arcs_between(self._hardware, self._mesh, layouts, local, self._forbidden)
-        self._arcs = _packed(arcs, self._hardware, local, self._outermost)
+        self._arcs = packed(arcs, self._hardware, local, self._outermost)
         self._distance, self._predecessor = _core.shortest_paths(
             len(layouts),
             self._arcs.source.astype(np.uint32),
@@ -355,8 +355,12 @@ def arcs_between(
     )
 
 
-def _packed(arcs: Arcs, hardware: Hardware, local: Floats, outermost: int) -> Arcs:
+def packed(
+    arcs: Arcs, hardware: Hardware, local: Floats, outermost: int | NDArray[np.int64]
+) -> Arcs:
     """Returns the arcs with the copies that they take besides their collectives.
+
+    `outermost` is the outermost dimension, of all arcs or of each (-1: what is packed anyway).
 
     Read and written is, of the part before and of the part after,
 

@@ -37,14 +37,14 @@ def staged_elements(
     for step in range(len(path) - 1):
         on_the_way = elements[step] if step else 0.0
         result = elements[step + 1] - elements[-1]
-        packed = _packed_elements(
+        packed = packed_elements(
             path[step], path[step + 1], extents[step], extents[step + 1], sizes
         )
         most = max(most, on_the_way + result + packed)
     return float(most)
 
 
-def _packed_elements(
+def packed_elements(
     before: Layout, after: Layout, source: Floats, result: Floats, sizes: NDArray[np.int64]
 ) -> float:
     """Returns elements of the copies that one collective packs or unpacks.

@@ -106,6 +106,56 @@ class CommunicationClock:
         return perf_counter()
 
 
+class Silence:
+    """A context in which collectives of torch.distributed send nothing and return at once.
+
+    Results have the right shapes, and what this rank alone can put into them: for operators that
+    are run again only to take time (`measure/slowed.py`).
+    """
+
+    def __enter__(self) -> Self:
+        self._before = {name: getattr(dist, name) for name in COLLECTIVES}
+        for name in COLLECTIVES:
+            setattr(dist, name, _silent(_ALONE.get(name, _nothing)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name, function in self._before.items():
+            setattr(dist, name, function)
+
+
+def _silent(alone: Callable[..., None]) -> Callable[..., Any]:
+    def silent(*args: Any, async_op: bool = False, **kwargs: Any) -> Any:
+        alone(*args)
+        return _Done() if async_op else None
+
+    return silent
+
+
+def _nothing(*args: Any) -> None:
+    """Leaves what is summed or sent in place as it is."""
+
+
+def _gathered_alone(output: Any, own: Any, *args: Any) -> None:
+    output.view(-1, own.numel()).copy_(own.view(1, -1))
+
+
+def _scattered_alone(output: Any, given: Any, *args: Any) -> None:
+    output.copy_(given[: len(output)])
+
+
+def _swapped_alone(output: Any, *args: Any) -> None:
+    output.zero_()
+
+
+_ALONE: dict[str, Callable[..., None]] = {
+    "all_gather_into_tensor": _gathered_alone,
+    "reduce_scatter_tensor": _scattered_alone,
+    "all_to_all_single": _swapped_alone,
+}
+"""What this rank does by itself where a collective fills another tensor."""
+
+
 class _Done:
     """A `dist.Work` that has completed."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -23,6 +24,7 @@ from shardwise.execute.block_mesh import BlockMesh, Proportions
 from shardwise.execute.builder import Builder, Built, Parameters, part_of
 from shardwise.execute.captured import Captured, capture_for, smaller
 from shardwise.execute.collectives import Change, run
+from shardwise.execute.communication import Silence
 from shardwise.execute.crossing import prepare_groups
 from shardwise.execute.exchange import Exchange
 from shardwise.execute.instruction import Instruction, written_ports
@@ -192,14 +194,16 @@ class ParallelModule(torch.nn.Module):  # type: ignore[misc]
             )
             if local_op.communicates and isinstance(mesh, BlockMesh):
                 note_axes(mesh, placed.split)
-            if graph is captured:
+            if placed.group == CONSTANT:
                 return local_op
-            local_op = replace(local_op, run=with_casts(local_op.run, op, captured, planned))
-            if self._slowed is None or local_op.communicates:
+            if planned is not captured:
+                local_op = replace(local_op, run=with_casts(local_op.run, op, captured, planned))
+            if self._slowed is None:
                 return local_op
             roles = [planned.tensors[name].role for name in op.inputs]
             rows = [role not in ("parameter", "buffer") for role in roles]
-            run = self._slowed.around(local_op.run, rows, written_ports(op, planned))
+            silently = Silence if local_op.communicates else nullcontext
+            run = self._slowed.around(local_op.run, rows, written_ports(op, planned), silently)
             return replace(local_op, run=run)
 
         outputs = [n for n in self._captured.converted.outputs if n in placement.made_in]

@@ -7,7 +7,7 @@
                  in turn; one that had none begins with zeros
 
 Which block sends what to which follows from integers of the plan alone (`flows_between` in
-cost/mixed/reschedule.py prices the same), so every rank knows it beforehand. All that is sent in a
+cost/mixed/flows.py prices the same), so every rank knows it beforehand. All that is sent in a
 change goes by one all_to_all among the ranks that have a part before or after it; where nothing is
 sent there is none.
 """

@@ -5,14 +5,16 @@ backward: whole runs, and for the rest one on a part of the rows of its batch. W
 takes as long as before. Results are those of the first run. So the times of plans on several kinds
 can be compared with what they predict, without any rights that a quota would need.
 
-An operator that other ranks wait for inside runs once, and so do updates of parameters. Where an
-operator cannot run on a part of its rows (a view has its sizes in it), every fourth, second or all
-but every fourth of its runs is repeated whole instead, which is the same on average.
+An operator that communicates inside is repeated without sending anything. Updates of parameters,
+and copies that pack what is sent, run once. Where an operator cannot run on a part of its rows (a
+view has its sizes in it), every fourth, second or all but every fourth of its runs is repeated
+whole instead, which is the same on average.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from typing import Any
 
@@ -24,12 +26,15 @@ MOST = 4
 Run = Callable[..., list[Any]]
 """Maps the inputs of an operator to its outputs."""
 
+Silently = Callable[[], AbstractContextManager[Any]]
+"""Makes a context in which an operator sends nothing."""
+
 Copy = tuple[list[Any], list[Any], "int | None"]
 """Outputs and inputs of one more run, and on how many rows it was, None for all."""
 
 
 class Slowed:
-    """Makes operators `times` as slow."""
+    """Makes operators `times` as slow, while it is `active`."""
 
     def __init__(self, times: float) -> None:
         """Raises `BadInput` unless `times` is a number of quarters from 1 to 4."""
@@ -39,25 +44,39 @@ class Slowed:
                 f"{times} times as slow", field="times", expected="1, 1.25, 1.5, … or 4 times"
             )
         self.times = Fraction(int(quarters), QUARTERS)
+        self.active = True
 
-    def around(self, run: Run, cut: Sequence[bool], written: Sequence[int] = ()) -> Run:
+    def around(
+        self,
+        run: Run,
+        cut: Sequence[bool],
+        written: Sequence[int] = (),
+        silently: Silently = nullcontext,
+    ) -> Run:
         """Returns `run`, slower.
 
         `cut` says of each input whether its first dimension are rows of the batch. The inputs
-        `written` are changed by a run, and only the first may do so.
+        `written` are changed by a run, and only the first may do so. All other runs are inside
+        `silently()`, forward and backward.
         """
         if self.times == 1:
             return run
-        return _Repeated(run, self.times, tuple(cut), tuple(written))
+        repeated = _Repeated(run, self.times, tuple(cut), tuple(written), silently)
+        return lambda *x: (repeated if self.active else run)(*x)
 
 
 class _Repeated:
     """An operator that runs several times."""
 
     def __init__(
-        self, run: Run, times: Fraction, cut: tuple[bool, ...], written: tuple[int, ...]
+        self,
+        run: Run,
+        times: Fraction,
+        cut: tuple[bool, ...],
+        written: tuple[int, ...],
+        silently: Silently,
     ) -> None:
-        self._run, self._cut, self._written = run, cut, written
+        self._run, self._cut, self._written, self._silently = run, cut, written, silently
         self._whole, self._part = divmod(times - 1, 1)
         self._by_rows = any(cut)
         self._runs = 0
@@ -71,7 +90,7 @@ class _Repeated:
         if self._part:
             copies += self._rest(x, records)
         if records:
-            _repeat_backward(results, copies)
+            _repeat_backward(results, copies, self._silently)
         return results
 
     def _rest(self, x: Sequence[Any], records: bool) -> list[Copy]:
@@ -101,11 +120,11 @@ class _Repeated:
             inputs.append(given.requires_grad_(tensor.requires_grad and records))
         # What the copy saves is its own: no hooks of the step see it.
         hooks = torch.autograd.graph.saved_tensors_hooks(_same, _same)
-        with torch.set_grad_enabled(records), hooks:
+        with torch.set_grad_enabled(records), hooks, self._silently():
             return self._run(*inputs), inputs, rows
 
 
-def _repeat_backward(results: Sequence[Any], copies: list[Copy]) -> None:
+def _repeat_backward(results: Sequence[Any], copies: list[Copy], silently: Silently) -> None:
     """Lets the copies run backward when the gradient of the first result arrives."""
     import torch
 
@@ -120,7 +139,10 @@ def _repeat_backward(results: Sequence[Any], copies: list[Copy]) -> None:
             if rows is not None and output.dim() and output.shape != gradient.shape:
                 given = gradient[: len(output)]
             if output.requires_grad:
-                torch.autograd.grad(output, leaves, given.reshape(output.shape), allow_unused=True)
+                with silently():
+                    torch.autograd.grad(
+                        output, leaves, given.reshape(output.shape), allow_unused=True
+                    )
 
     results[number].register_hook(again)
 

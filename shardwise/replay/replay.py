@@ -200,7 +200,7 @@ class Replayer:
             communication = communication + times * period[:, streams != COMPUTE].sum(axis=1)
         time = contended_time(time, compute, communication, self.overlap)
         if self._waiting is not None:
-            time = time + self._waiting.per_step(compute, self._collectives(durations))
+            time = time + self._waiting.per_step(compute, self.collectives(durations))
         return Replayed(
             outcome.peak_bytes,
             soft_maximum(time, host_s),
@@ -212,7 +212,7 @@ class Replayer:
             outcome.peak_task,
         )
 
-    def _collectives(self, durations: Floats) -> Floats:
+    def collectives(self, durations: Floats) -> Floats:
         """Returns how often ranks communicate in one step of each strategy: (P,)."""
         tasks = self._communicating
         times = np.ones(len(tasks))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
+from shardwise.cost.mixed.flows import flows_between
 from shardwise.cost.mixed.proportions import Proportion, cut
-from shardwise.cost.mixed.reschedule import flows_between
 from shardwise.execute.block_mesh import BlockMesh
 from shardwise.execute.rank_mesh import RankMesh
 from shardwise.execute.reshare import Reshare

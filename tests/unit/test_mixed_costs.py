@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,10 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.execute.mixed import BUNDLES, hardware
 from harness.kinds import FAST, SLOW, everything, profile
+from shardwise.cost.mixed.cluster import Cluster, PlaceMesh, mesh_of_blocks
+from shardwise.cost.mixed.flows import flows_between
 from shardwise.cost.mixed.proportions import Proportion, cut, offsets
-from shardwise.cost.mixed.reschedule import flows_between
-from shardwise.hardware import Blocks, GroupShape, JointLinks, collective_times
+from shardwise.cost.mixed.reschedule import Reschedulers
+from shardwise.cost.space import SearchMesh
+from shardwise.hardware import Blocks, Bundle, GroupShape, JointLinks, collective_times
 from shardwise.sharding.layout import PARTIAL, REPLICATE, shard_of
 
 WEIGHTS = st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any)
@@ -127,3 +132,45 @@ def test_a_servers_card_is_busier_than_any_workers() -> None:
             one_way = links.to_server_s(SIZES, server, block, everybody, 2)
             assert (one_way[1:] >= SIZES[1:] / 2e9 * 0.99).all()
     assert not links.to_server_s(SIZES, 2, 0, (2, 3), 2).any()
+
+
+def reschedulers(packing: bool) -> tuple[Cluster, Reschedulers]:
+    """Returns the paths of four blocks of one device, evenly and by 2 : 1 : 0 : 1."""
+    whole = replace(hardware(), packing=packing)
+    blocks = Blocks.of(whole, Bundle.of(whole, BUNDLES[1]))
+    search = SearchMesh.build(mesh_of_blocks(blocks), 10)
+    proportions = (Proportion((1, 1, 1, 1), "even"), Proportion((2, 1, 0, 1), "uneven"))
+    cluster = Cluster(blocks, search, JointLinks(blocks), proportions, 24)
+    numbers = (*range(len(cluster.places)), None)
+    meshes = [
+        PlaceMesh(search.mesh, search.axes, cluster=cluster, place=n, sums=(None,)) for n in numbers
+    ]
+    return cluster, Reschedulers(cluster, meshes)
+
+
+SHAPE, ITEM = (24, 10), 4
+EVEN_ROWS, UNEVEN_ROWS = np.array([[0, 0]], dtype=np.int8), np.array([[0, 1]], dtype=np.int8)
+GATHERED = np.array([[REPLICATE, 1]], dtype=np.int8)
+
+
+def test_a_change_of_shares_costs_the_copies_of_what_is_sent_and_of_what_comes_out() -> None:
+    cluster, packed = reschedulers(True)
+    _, plain = reschedulers(False)
+    # Rows sent, and rows afterwards: of 6 each, to 12, 6, none and 6.
+    for number, (sent, after) in enumerate([(0, 12), (6, 6), (6, 0), (0, 6)]):
+        of_place = [paths.view(number, SHAPE, ITEM) for paths in (packed, plain)]
+        with_copies, without = (view.between(EVEN_ROWS, UNEVEN_ROWS)[0] for view in of_place)
+        copied = np.array([2.0 * (sent + after) * 10 * ITEM])
+        expected = cluster.places[number].hardware.copy_times(copied)[0]
+        assert with_copies - without == pytest.approx(expected, rel=1e-9)
+        assert expected > 0.0
+
+
+def test_what_travels_is_held_besides_both_parts() -> None:
+    _, paths = reschedulers(False)
+    for number, (changed, gathered) in enumerate([(60, 480), (60, 480), (60, 0), (0, 480)]):
+        view = paths.view(number, SHAPE, ITEM)
+        source, even = view.register(UNEVEN_ROWS), view.register(EVEN_ROWS)
+        assert view.staged_bytes(even, source)[0] == changed * ITEM
+        # Three shares and one's own travel as large as the largest, 12 rows.
+        assert view.staged_bytes(source, view.register(GATHERED))[0] == gathered * ITEM

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.execute.mixed import data_parallel
 from harness.kinds import FAST, SLOW, mixed_search, profile
 from harness.strategies import random_strategies
 from shardwise.advise import Options
@@ -15,7 +16,7 @@ from shardwise.cost.assemble import SearchProblem
 from shardwise.cost.group_costs import GroupCosts
 from shardwise.cost.options import quiet
 from shardwise.graph import Graph, read_graph
-from shardwise.hardware import Mesh
+from shardwise.hardware import Mesh, Overlap, Waiting
 from shardwise.replay.bound import with_host
 from shardwise.replay.mixed.bounds import MixedBound, MixedLinear, MixedMoments
 from shardwise.search.mixed.incumbents import incumbents
@@ -78,7 +79,12 @@ def common(
 @pytest.mark.parametrize("micro_batches", [1, 4])
 def test_groups_that_are_alike_are_devices_of_one_kind(gpt2: Graph, micro_batches: int) -> None:
     """Times, peaks and sums are the same to the last bit."""
-    hardware = profile([("a", "fast", 1, 2), ("b", "fast", 1, 2)], {"fast": FAST})
+    hardware = replace(
+        profile([("a", "fast", 1, 2), ("b", "fast", 1, 2)], {"fast": FAST}),
+        packing=True,
+        overlap=Overlap(0.3, 1.2, 1.5, "all_reduce", 2.0**20),
+        waiting=Waiting((1e-4, 1e-2), (1e-5, 3e-4)),
+    )
     several = mixed_search(gpt2, hardware, Options(), micro_batches)
     whole = hardware.of_group("a")
     wide = replace(whole, levels=(whole.levels[0], replace(whole.levels[1], size=2)))
@@ -104,6 +110,31 @@ def test_a_step_takes_as_long_as_its_busiest_device_and_no_longer_than_all_of_it
     assert (time_s <= values[0].sum(axis=1) * (1 + ROUNDING)).all()
     # Kinds differ: the bound is not met by all of them at once.
     assert (busy_s.min(axis=1) < busy_s.max(axis=1)).any()
+
+
+def test_what_is_not_hidden_is_added_at_the_place_where_it_is_most(gpt2: Graph) -> None:
+    """One kind computes while another communicates: that is no contention. Waiting comes on top."""
+    plain = profile(TWO_KINDS, KINDS)
+    taking_turns = replace(plain, overlap=Overlap(0.0, 2.0, 2.0, "all_reduce", 2.0**20))
+    waiting = Waiting((1e-4, 1e-2), (1e-5, 3e-4))
+    search, alone, late = (
+        mixed_search(gpt2, hardware, Options())
+        for hardware in (taking_turns, plain, replace(plain, waiting=waiting))
+    )
+    # The server's links are the busiest, and the other kind's devices.
+    names = [s and s.name for s in search.problem.context.mesh.gradient_sums]
+    server = data_parallel(search.problem, 0, gradient_sum=names.index("server a"), zero=0)
+    choices = np.array([server, data_parallel(search.problem, 0, gradient_sum=0, zero=0)])
+    strategies = choices, np.zeros((2, len(search.problem.edges)), dtype=np.int64)
+    _, _, time_s, busy_s = search.mixed_replayer.outcome(search.mixed_replayer.values(*strategies))
+    in_turn = (busy_s[:, 0::2] + busy_s[:, 1::2]).max(axis=1)
+    replayed = search.replayer.replay(*strategies).device_s
+    assert replayed == pytest.approx(np.maximum(time_s, in_turn), rel=1e-12)
+    assert (replayed > time_s).any()
+    busiest = busy_s[:, 0::2].max(axis=1) + busy_s[:, 1::2].max(axis=1)
+    assert replayed[0] < busiest[0] * 0.99
+    waits = late.replayer.replay(*strategies).device_s - alone.replayer.replay(*strategies).device_s
+    assert (waits > 0.0).all()
 
 
 def test_paths_and_moments_of_any_strategy_bound_all_others(of_two_kinds: MixedSearch) -> None:

@@ -25,7 +25,7 @@ from shardwise.cost.configurations import group_costs_of_places
 from shardwise.cost.group_costs import CostContext, GroupCosts
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.mixed.assignments import mixed_assignments
-from shardwise.cost.mixed.catalogue import catalogue
+from shardwise.cost.mixed.catalogue import Probed, catalogue
 from shardwise.cost.mixed.cluster import Cluster, PlaceMesh, mesh_of_blocks
 from shardwise.cost.mixed.reschedule import Reschedulers
 from shardwise.cost.mixed.sums import sums_at
@@ -194,11 +194,13 @@ def mixed_costed(
     progress: Progress,
     micro_batches: int = 1,
     links_of: Callable[[Blocks], JointLinks] = JointLinks,
+    probed: Probed | None = None,
 ) -> MixedCosted:
     """Costs what every group computes at every place of a cluster.
 
     `patterns` have the batch of one of the `micro_batches`; `links_of` returns the links between
-    blocks. Raises `BadInput` for pins that match nothing or leave nothing.
+    blocks; `probed` are the proportions, where they are not to be found anew. Raises `BadInput` for
+    pins that match nothing or leave nothing.
     """
     coarsened = patterns.coarsened
     most = min(options.max_configurations, MOST_CONFIGURATIONS)
@@ -206,7 +208,8 @@ def mixed_costed(
     group_patterns = [patterns.pattern(group) for group in coarsened.groups]
     links = links_of(blocks)
     bare = context_of(patterns, links.view(0), search, options, micro_batches)
-    probed = catalogue(bare, group_patterns, blocks)
+    if probed is None:
+        probed = catalogue(bare, group_patterns, blocks)
     cluster = Cluster(
         blocks,
         search,

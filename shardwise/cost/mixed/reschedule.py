@@ -11,13 +11,14 @@ shares change (`RESHARE`), so that a path is
     replicate    blocks that are to have it and do not get it from those that have it
     partial      terms of blocks that are to have none go to those that are to have one
 
+Copies that pack what is sent and put together what has come are priced as on devices of one kind.
 Paths are the same for all devices: those that take least where the slowest place takes longest.
 Every place then has its own time along them, and where a path joins places all wait for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -26,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise import _core
-from shardwise.cost.mixed.cluster import BLOCKS, Cluster, PlaceMesh
-from shardwise.cost.mixed.proportions import Proportion, cut, offsets
-from shardwise.cost.reschedule import Arcs, Step, arcs_between, detours, no_path
-from shardwise.cost.staging import staged_elements
+from shardwise.cost.mixed.cluster import BLOCKS, BLOCKS_BIT, Cluster, PlaceMesh
+from shardwise.cost.mixed.flows import flows_between
+from shardwise.cost.mixed.staging import staged_at
+from shardwise.cost.reschedule import Arcs, Step, arcs_between, detours, no_path, packed
 from shardwise.hardware import Hardware
-from shardwise.sharding.layout import PARTIAL, REPLICATE, Floats, Layouts, encode, local_elements
+from shardwise.sharding.layout import REPLICATE, Floats, Layouts, encode, local_elements
 
 RESHARE = "reshare"
 """The operation of a step that changes the shares of blocks and nothing else."""
@@ -173,7 +174,13 @@ class Paths:
         mesh = _AtProportion(self._meshes[place], p)
         local = local_elements(self.shape, layouts, mesh.sizes) * self.item_bytes
         hardware = self._hardwares[min(place, len(self._hardwares) - 1)]
-        return arcs_between(hardware, mesh, layouts, local, self.forbidden)
+        arcs = arcs_between(hardware, mesh, layouts, local, self.forbidden)
+        if place == len(self._hardwares) or not self._meshes[place].present[p]:
+            return arcs
+        # Uneven shares travel padded to the largest.
+        padded = (arcs.axes & BLOCKS_BIT > 0) & (not self.cluster.proportions[p].is_even)
+        outermost = next((d for d, extent in enumerate(self.shape) if extent > 1), 0)
+        return packed(arcs, hardware, local, np.where(padded, -1, outermost))
 
     def _find_between(self, p: int, q: int) -> _Between:
         first, last = self._of(p), self._of(q)
@@ -201,7 +208,26 @@ class Paths:
             for number, (per_byte, fixed) in enumerate(flows_s(self.cluster, extent, p, q)):
                 result[number, of_state] = whole[of_state] * per_byte + fixed
             result[-1, of_state] = float(result[:-1, of_state].any())
+        for number, hardware in enumerate(self._hardwares):
+            result[number] += hardware.copy_times(self._copied_bytes(layouts, whole, number, p, q))
         return result
+
+    def _copied_bytes(self, layouts: Layouts, whole: Floats, place: int, p: int, q: int) -> Floats:
+        """Returns what a change of shares reads and writes at a place besides, (layouts,) bytes:
+        what it sends is packed, and what it has afterwards put together.
+
+        `whole` is what a rank would have if its block had all.
+        """
+        mesh, block = self._meshes[place], self.cluster.places[place].block
+        after = np.column_stack([layouts, np.full(len(layouts), q, dtype=np.int8)])
+        copied = mesh.local_elements(self.shape, after) * self.item_bytes
+        proportions = self.cluster.proportions
+        for value in np.unique(layouts[:, BLOCKS]).tolist():
+            extent = self.shape[value] if value >= 0 else value
+            flows = flows_between(proportions[p], proportions[q], extent)
+            of_state = layouts[:, BLOCKS] == value
+            copied[of_state] += whole[of_state] * flows[block].sum()
+        return np.asarray(2.0 * copied)
 
     def steps(self, place: int, source: int, target: int) -> list[Step]:
         """Returns the steps of a path as a place sees them; results are placed layouts."""
@@ -247,27 +273,6 @@ def flows_s(cluster: Cluster, extent: int, p: int, q: int) -> tuple[tuple[float,
     """
     flows = flows_between(cluster.proportions[p], cluster.proportions[q], extent)
     return tuple(cluster.links.flows_s(flows, place.block) for place in cluster.places)
-
-
-def flows_between(own: Proportion, other: Proportion, extent: int) -> Floats:
-    """Returns which shares of a tensor go from block to block where one proportion becomes another,
-    (blocks, blocks); `extent` as in `flows_s`."""
-    count = len(own.weights)
-    flows = np.zeros((count, count))
-    if extent == PARTIAL:
-        return flows_between(other, own, REPLICATE).T
-    if extent == REPLICATE:
-        new = [i for i in other.support if i not in own.support]
-        for number, block in enumerate(new):
-            flows[own.support[number % len(own.support)], block] = 1.0
-        return flows
-    here, there = (offsets(cut(extent, one.weights)) for one in (own, other))
-    for i in range(count):
-        for j in range(count):
-            if i != j:
-                overlap = min(here[i + 1], there[j + 1]) - max(here[i], there[j])
-                flows[i, j] = max(overlap, 0) / extent
-    return flows
 
 
 class _AtProportion:
@@ -334,15 +339,9 @@ class PlaceRescheduler:
         paths, mesh = self._paths, self._paths.mesh(self._place)
         if mesh.place is None or source == target:
             return 0.0
-        layouts = [paths.layout(source)]
-        layouts += [np.array(s.result, dtype=np.int8) for s in self.path(source, target)]
-        most = 0.0
-        for first, last in _runs([int(layout[-1]) for layout in layouts]):
-            run = [tuple(layout[:-1].tolist()) for layout in layouts[first : last + 1]]
-            if mesh.present[layouts[first][-1]]:
-                sizes = mesh.sizes_of(layouts[first][-1:])[0]
-                most = max(most, staged_elements(paths.shape, sizes, run))
-        return most * paths.item_bytes
+        results = [step.result for step in self.path(source, target)]
+        layouts = np.array([paths.layout(source), *results], dtype=np.int8)
+        return staged_at(mesh, paths.shape, layouts) * paths.item_bytes
 
     def path_between(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[Step]:
         """Returns the steps of the cheapest sequence from one placed layout to another."""
@@ -352,15 +351,6 @@ class PlaceRescheduler:
     def path(self, source: int, target: int) -> list[Step]:
         """Returns the steps of the cheapest sequence from node `source` to node `target`."""
         return self._paths.steps(self._place, source, target)
-
-
-def _runs(proportions: list[int]) -> Iterable[tuple[int, int]]:
-    """Yields the first and last position of each run of equal numbers."""
-    first = 0
-    for i in range(1, len(proportions) + 1):
-        if i == len(proportions) or proportions[i] != proportions[first]:
-            yield first, i - 1
-            first = i
 
 
 class Reschedulers:

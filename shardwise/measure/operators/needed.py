@@ -9,8 +9,9 @@ from math import ceil, log2
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shardwise.cost.assemble import costed
+from shardwise.cost.assemble import SearchProblem, costed
 from shardwise.cost.group_costs import CostContext, GroupCosts
 from shardwise.cost.group_work import GroupWork
 from shardwise.cost.operator_family import update_family
@@ -75,6 +76,24 @@ def needed_operators(
     else:
         _of_frontier(needed, subject, hardware, gpus, options, progress)
     _updates(needed, graph, hardware, options)
+    return needed.items()
+
+
+def operators_of(problem: SearchProblem, choices: NDArray[np.int64]) -> tuple[OperatorItem, ...]:
+    """Returns the calls that P strategies, `choices` (P, groups), make on a device that `problem`
+    describes, updates included, slowest first.
+
+    Of a cluster of several kinds it is the problem of one of its places.
+    """
+    needed = _Needed()
+    weights = []
+    for cost, chosen in zip(problem.costs, choices.T, strict=True):
+        rows, often = np.unique(chosen, return_counts=True)
+        has = problem.context.mesh.where_present(np.ones(len(rows)), cost.proportion[rows]) > 0
+        weights.append(dict(zip(rows[has].tolist(), often[has] / len(choices), strict=True)))
+    _of_choices(needed, problem.context, problem.patterns, problem.costs, weights)
+    context = problem.context
+    _updates(needed, context.graph, context.hardware, context.options)
     return needed.items()
 
 
@@ -156,6 +175,8 @@ def _of_choices(
         for choice, weight in weights[group].items():
             total[choice] += weight
     for key, total in alike.items():
+        if not total:
+            continue
         group = example[key]
         rows = np.array(list(total), dtype=np.int64)
         cost = costs[group]

@@ -136,8 +136,7 @@ class MixedReplayer:
         """Replays P strategies from what `values` and `host_times` give of them."""
         peaks, tasks, time_s, busy_s = self.outcome(values)
         compute, communication = busy_s[:, 0::2].max(axis=1), busy_s[:, 1::2].max(axis=1)
-        hardware = self.problem.cluster.places[0].hardware
-        time_s = contended_time(time_s, compute, communication, hardware.overlap)
+        time_s = self._lengthened(time_s, busy_s, values[0])
         scaled = peaks * self.scale
         place = scaled.argmax(axis=1)
         rows = np.arange(len(place))
@@ -151,6 +150,20 @@ class MixedReplayer:
             host_s,
             np.where(tasks[rows, place] < 0, -1, place * self.tasks + tasks[rows, place]),
         )
+
+    def _lengthened(self, time_s: Floats, busy_s: Floats, durations: Floats) -> Floats:
+        """Returns the step with what was measured of contention and of waiting for the latest rank,
+        at the place that it lengthens most."""
+        longest = time_s
+        for number, place in enumerate(self.places):
+            compute, communication = busy_s[:, 2 * number], busy_s[:, 2 * number + 1]
+            hardware = place.problem.context.hardware
+            time = contended_time(time_s, compute, communication, hardware.overlap)
+            if hardware.waiting is not None:
+                own = durations[:, number * self.tasks : (number + 1) * self.tasks]
+                time = time + hardware.waiting.per_step(compute, place.collectives(own))
+            longest = np.maximum(longest, time)
+        return longest
 
     def outcome(self, values: Values) -> tuple[Floats, NDArray[np.int64], Floats, Floats]:
         """Returns of P strategies the peak of each place in bytes and the task of one place that

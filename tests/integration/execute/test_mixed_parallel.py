@@ -3,6 +3,7 @@ what is absent, what is refused."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 import shardwise  # noqa: E402
-from harness.execute.mixed import MixedStrategies  # noqa: E402
+from harness.execute.mixed import MixedStrategies, data_parallel  # noqa: E402
 from harness.execute.ranks import Ranks  # noqa: E402
 from shardwise import documents  # noqa: E402
 from shardwise.capture.model import Model  # noqa: E402
@@ -19,6 +22,7 @@ from shardwise.cost.mixed.proportions import cut  # noqa: E402
 from shardwise.errors import BadInput  # noqa: E402
 from shardwise.execute.captured import capture_module  # noqa: E402
 from shardwise.execute.checkpoint import load, save  # noqa: E402
+from shardwise.execute.communication import CommunicationClock  # noqa: E402
 from shardwise.execute.parallel import ParallelModule, mesh_of  # noqa: E402
 from shardwise.execute.parameters.norm import clip_grad_norm_  # noqa: E402
 from shardwise.measure.slowed import Slowed  # noqa: E402
@@ -133,15 +137,7 @@ def _uniform(
 ) -> dict[str, Any]:
     """Returns the plan of data parallelism with one proportion, gradient sum and stage."""
     problem = strategies.problem(bundle)
-    choices = []
-    for cost, pattern in zip(problem.costs, problem.patterns, strict=True):
-        batch = pattern.group.variables.index("batch")
-        fits = (cost.proportion == proportion) & (cost.assignment == batch).all(axis=1)
-        fits &= ~cost.recompute
-        for column, value in wanted.items():
-            some = fits & (getattr(cost, column) == value)
-            fits = some if some.any() else fits
-        choices.append(int(fits.nonzero()[0][0]))
+    choices = data_parallel(problem, proportion, **wanted)
     return strategies.document(problem, choices, [0] * len(problem.edges), "uniform")
 
 
@@ -200,6 +196,45 @@ def test_slowed_ranks_compute_the_same(four: Ranks, strategies: MixedStrategies,
     wanted = pytest.approx(_alone(3), rel=1e-6)
     for losses in four(_slowed, strategies.plan(seed), [1.0, 2.25, 1.0, 3.5]):
         assert losses == wanted
+
+
+class _Counting(TorchDispatchMode):  # type: ignore[misc]
+    """Counts calls of operators by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _counted(rank: int, plan: dict[str, Any], times: float) -> tuple[Counter[str], dict[str, int]]:
+    """Returns how often operators run in one step of a slowed rank, and collectives."""
+    captured = capture_module(Model(a_module(), a_batch()), "net")
+    checked = documents.read(plan, documents.Plan)
+    slowed = Slowed(times)
+    model = ParallelModule(captured, checked, mesh_of(checked, rank), slowed=slowed)
+    with CommunicationClock(torch.device("cpu"), everyone=False) as clock, _Counting() as counting:
+        model(*a_batch()).backward()
+    slowed.active = False
+    with _Counting() as plain:
+        model(*a_batch()).backward()
+    return counting.calls, {"tanh, not active": plain.calls["tanh"], **clock.calls}
+
+
+def test_slowed_ranks_run_operators_so_many_times_and_send_as_much(
+    four: Ranks, strategies: MixedStrategies
+) -> None:
+    number, _ = _number(strategies, "proportional to peaks")
+    plan = _uniform(strategies, 1, number, zero=0)
+    (slow, sent), (once, expected) = (four(_counted, plan, times)[0] for times in (3.0, 1.0))
+    assert sent == expected and sent["all_reduce"] > 0
+    for name in ("tanh", "tanh_backward", "threshold_backward"):
+        assert slow[name] == 3 * once[name] > 0, name
+    # Moments of a batch normalisation, inside which ranks sum: the same, without the sums.
+    assert slow["rsqrt"] == 3 * once["rsqrt"] > 0
 
 
 def _refusal(rank: int, plan: dict[str, Any]) -> str:
